@@ -1,0 +1,241 @@
+"""What searches need of a whole space, kept in memory as columns and always current.
+
+Every search first reads the space's counters from the database: rows that came are appended,
+and when rows went, the copy is thrown away. So another process's writes are never missed.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, bindparam, select
+
+from kemem.backends.sql.database import Database
+from kemem.backends.sql.schema import message, message_vector
+from kemem.backends.sql.spaces import Space
+from kemem.text.query import Mask
+from kemem.types import ROLES, Matrix, Where
+
+_FEW = 500  # missing vectors that are asked for one by one
+
+_new_rows = (
+    select(
+        message.c.id,
+        message.c.create_time,
+        message.c.role,
+        message.c.session_id,
+        message.c.length,
+    )
+    .where(message.c.space_no == bindparam("space_no"), message.c.id > bindparam("last_id"))
+    .order_by(message.c.id)
+)
+
+
+class Growing:
+    """An array that rows can be added to; what was handed out stays as it was."""
+
+    def __init__(self, dtype: str, width: int | None = None) -> None:
+        self._buffer: NDArray[Any] = np.zeros((0,) if width is None else (0, width), dtype)
+        self._size = 0
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        return self._buffer[: self._size]
+
+    def extend(self, rows: NDArray[Any]) -> None:
+        size = self._size + len(rows)
+        if size > len(self._buffer):
+            grown = np.zeros(
+                (max(size, size * 5 // 4), *self._buffer.shape[1:]), self._buffer.dtype
+            )
+            grown[: self._size] = self.rows
+            self._buffer = grown
+        self._buffer[self._size : size] = rows
+        self._size = size
+
+    @property
+    def bytes(self) -> int:
+        return self._buffer.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The columns of a space at one moment."""
+
+    space: Space
+    ids: NDArray[np.int64]
+    times: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    roles: NDArray[np.int8]
+    sessions: NDArray[np.int32]
+    session_no: int  # the number of the session asked for; -1: it has no rows
+    vectors: Matrix
+    embedded: Mask
+
+    def upto(self, end: int) -> "View":
+        """The first rows only."""
+        return replace(
+            self,
+            ids=self.ids[:end],
+            times=self.times[:end],
+            lengths=self.lengths[:end],
+            roles=self.roles[:end],
+            sessions=self.sessions[:end],
+        )
+
+    def visible(self, where: Where, keys: NDArray[np.int64] | None) -> Mask:
+        """Rows that a Where admits; `keys` are the internal ids of its message ids."""
+        mask = np.ones(len(self.ids), dtype=np.bool_)
+        if where.since is not None:
+            mask &= self.times >= where.since
+        if where.until is not None:
+            mask &= self.times < where.until
+        if where.role is not None:
+            mask &= self.roles == (ROLES.index(where.role) if where.role in ROLES else -1)
+        if where.scope.session_id is not None:
+            mask &= self.sessions == self.session_no
+        if keys is not None:
+            mask &= np.isin(self.ids, keys)
+        return mask
+
+
+@dataclass(slots=True)
+class _Copy:
+    """The copy of one space."""
+
+    epoch: int
+    next_seq: int = 0
+    vector_writes: int = -1
+    model_no: int | None = None
+    ids: Growing = field(default_factory=lambda: Growing("i8"))
+    times: Growing = field(default_factory=lambda: Growing("i8"))
+    lengths: Growing = field(default_factory=lambda: Growing("i8"))
+    roles: Growing = field(default_factory=lambda: Growing("i1"))
+    sessions: Growing = field(default_factory=lambda: Growing("i4"))
+    session_numbers: dict[str, int] = field(default_factory=dict)
+    vectors: Growing = field(default_factory=lambda: Growing("f4", 0))
+    embedded: Growing = field(default_factory=lambda: Growing("?"))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def bytes(self) -> int:
+        columns = (self.ids, self.times, self.lengths, self.roles, self.sessions)
+        return sum(each.bytes for each in (*columns, self.vectors, self.embedded))
+
+
+class Columns:
+    """Copies of the spaces used last, within a budget of bytes."""
+
+    def __init__(self, database: Database, budget: int) -> None:
+        self._database = database
+        self._budget = budget
+        self._copies: OrderedDict[int, _Copy] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def view(
+        self,
+        connection: Connection,
+        space: Space,
+        *,
+        session_id: str | None = None,
+        model: tuple[int, int] | None = None,
+    ) -> View:
+        """The current columns of a space; with `model` (number, width) its vectors too."""
+        copy = self._copy(space)
+        with copy.lock:
+            self._add_rows(connection, space, copy)
+            if model is not None:
+                self._add_vectors(connection, space, copy, *model)
+            count = len(copy.ids.rows)
+            view = View(
+                space,
+                copy.ids.rows,
+                copy.times.rows,
+                copy.lengths.rows,
+                copy.roles.rows,
+                copy.sessions.rows,
+                -1 if session_id is None else copy.session_numbers.get(session_id, -1),
+                copy.vectors.rows[:count],
+                copy.embedded.rows[:count].copy(),
+            )
+        self._trim()
+        return view
+
+    def _copy(self, space: Space) -> _Copy:
+        with self._lock:
+            copy = self._copies.get(space.space_no)
+            if copy is None or copy.epoch < space.epoch:
+                copy = self._copies[space.space_no] = _Copy(space.epoch)
+            self._copies.move_to_end(space.space_no)
+            return copy
+
+    def _trim(self) -> None:
+        with self._lock:
+            used = sum(copy.bytes for copy in self._copies.values())
+            while used > self._budget and len(self._copies) > 1:
+                _, oldest = self._copies.popitem(last=False)
+                used -= oldest.bytes
+
+    def _add_rows(self, connection: Connection, space: Space, copy: _Copy) -> None:
+        if copy.next_seq >= space.next_seq:
+            return
+        last = int(copy.ids.rows[-1]) if len(copy.ids.rows) else space.first_id
+        rows = connection.execute(_new_rows, {"space_no": space.space_no, "last_id": last}).all()
+        numbers = copy.session_numbers
+        if rows:
+            ids, times, roles, sessions, lengths = zip(*rows, strict=True)
+            copy.ids.extend(np.array(ids, np.int64))
+            copy.times.extend(np.array(times, np.int64))
+            copy.lengths.extend(np.array(lengths, np.int64))
+            copy.roles.extend(np.array([ROLES.index(role) for role in roles], np.int8))
+            copy.sessions.extend(
+                np.array([numbers.setdefault(name, len(numbers)) for name in sessions], np.int32)
+            )
+        copy.next_seq = space.next_seq
+
+    def _add_vectors(
+        self, connection: Connection, space: Space, copy: _Copy, model_no: int, width: int
+    ) -> None:
+        if copy.model_no != model_no:
+            copy.model_no, copy.vector_writes = model_no, -1
+            copy.vectors, copy.embedded = Growing("f4", width), Growing("?")
+        fresh = len(copy.ids.rows) - len(copy.embedded.rows)
+        if fresh:
+            copy.vectors.extend(np.zeros((fresh, width), np.float32))
+            copy.embedded.extend(np.zeros(fresh, np.bool_))
+        if copy.vector_writes >= space.vector_writes and not fresh:
+            return
+        ids = copy.ids.rows
+        found = self._read_vectors(connection, space, ids[~copy.embedded.rows], model_no)
+        if found:
+            at = np.searchsorted(ids, np.array([key for key, _ in found], np.int64))
+            known = (at < len(ids)) & (ids[np.minimum(at, len(ids) - 1)] == [k for k, _ in found])
+            matrix = unit_rows(self._database.load_vectors([value for _, value in found]))
+            copy.vectors.rows[at[known]] = matrix[known]
+            copy.embedded.rows[at[known]] = True
+        copy.vector_writes = space.vector_writes
+
+    def _read_vectors(
+        self, connection: Connection, space: Space, missing: NDArray[np.int64], model_no: int
+    ) -> Sequence[Any]:
+        if not len(missing):
+            return ()
+        columns = (message_vector.c.id, self._database.vector_column(message_vector.c.vector))
+        statement = select(*columns).where(
+            message_vector.c.space_no == space.space_no, message_vector.c.model_no == model_no
+        )
+        if len(missing) > _FEW:
+            statement = statement.where(message_vector.c.id >= int(missing[0]))
+        else:
+            statement = statement.where(message_vector.c.id.in_(missing.tolist()))
+        return connection.execute(statement).all()
+
+
+def unit_rows(matrix: Matrix) -> Matrix:
+    """Rows scaled to length 1, so that a product is a cosine."""
+    lengths = np.linalg.norm(matrix, axis=-1, keepdims=True)
+    return np.asarray(matrix / np.where(lengths == 0, 1, lengths), np.float32)

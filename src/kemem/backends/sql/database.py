@@ -1,0 +1,78 @@
+"""What the two engines do differently, as one small interface."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection, Select, Table
+from sqlalchemy.exc import DBAPIError
+
+from kemem.errors import KeMemError
+from kemem.text.query import Phrase
+from kemem.types import Matrix
+
+T = TypeVar("T")
+Statement = Select[*tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedText:
+    """The search text of one row."""
+
+    space_no: int
+    id: int
+    text: str
+
+
+class Database(Protocol):
+    """An engine: how it connects, and its own forms of words and vectors."""
+
+    name: str
+
+    def open(self) -> None:
+        """Connect; create or migrate the tables."""
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection for reads."""
+
+    def write(self, work: Callable[[Connection], T]) -> Future[T]:
+        """Do work in a transaction; the future is done when it is durable."""
+
+    def close(self) -> None:
+        """Finish the writes and disconnect."""
+
+    def explain(self, error: DBAPIError) -> KeMemError:
+        """A driver's error in our words, without internals."""
+
+    def create(self, connection: Connection) -> None:
+        """The tables, and what the engine's words and vectors need."""
+
+    def insert(self, table: Table) -> Any:
+        """An insert that knows on_conflict_do_nothing and on_conflict_do_update."""
+
+    def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+        """Put rows into the word index."""
+
+    def remove_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+        """Take rows out of the word index; the texts are those that were added."""
+
+    def clear_words(self, connection: Connection) -> None:
+        """Empty the word index."""
+
+    @staticmethod
+    def select_phrase(number: int) -> Statement:
+        """Rows of space :space_no that hold phrase :phrase_<number>, as (number, joined seqs)."""
+
+    def phrase_text(self, phrase: Phrase) -> str:
+        """A phrase in the engine's notation, to be bound as a parameter."""
+
+    def vector_column(self, column: Any) -> Any:
+        """A vector column as it is selected."""
+
+    def dump_vectors(self, matrix: Matrix) -> list[Any]:
+        """Vectors as they are bound."""
+
+    def load_vectors(self, values: Sequence[Any]) -> Matrix:
+        """Vectors from what was selected."""

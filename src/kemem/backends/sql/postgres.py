@@ -1,0 +1,187 @@
+"""PostgreSQL 15 or newer with pgvector and btree_gin: one database for many server processes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import TSQUERY, TSVECTOR
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from kemem.backends.sql.database import IndexedText, Statement
+from kemem.backends.sql.migrate import bring_up_to_date
+from kemem.backends.sql.schema import dump_json, metadata
+from kemem.errors import InvalidArgument, KeMemError, Unavailable
+from kemem.text.query import MAX_PHRASE, Phrase
+from kemem.types import Matrix
+
+_CONNECTIONS = 8
+_OLDEST = 150_000  # server_version_num of PostgreSQL 15
+# A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
+# that a phrase across a border stands whole in one of them.
+_PART = 256
+_MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
+
+T = TypeVar("T")
+
+_own = MetaData()
+_words = Table(
+    "message_words",
+    _own,
+    Column("space_no", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    Column("words", TSVECTOR, nullable=False),
+    Index("idx_message_words", "space_no", "words", postgresql_using="gin"),
+)
+_add = insert(_words).values(words=cast(bindparam("words", type_=Text), TSVECTOR))
+_remove = delete(_words).where(
+    _words.c.space_no == bindparam("of_space"), _words.c.id == bindparam("of_row")
+)
+
+
+class Postgres:
+    """A store in a PostgreSQL database."""
+
+    name = "postgresql"
+
+    def __init__(self, url: URL) -> None:
+        self._url = url.set(drivername="postgresql+psycopg")
+
+    def open(self) -> None:
+        try:
+            from pgvector.psycopg import register_vector
+        except ImportError:
+            raise InvalidArgument(
+                "PostgreSQL needs the extra 'postgres': pip install 'kemem-memory[postgres]'"
+            ) from None
+        # Auto-prepared statements get generic plans that ignore the indexes' statistics.
+        options = {"connect_args": {"prepare_threshold": None}, "json_serializer": dump_json}
+        try:
+            self._add_extensions(options)
+            self._engine = create_engine(
+                self._url, pool_size=_CONNECTIONS, pool_pre_ping=True, **options
+            )
+            event.listen(self._engine, "connect", lambda driver, _: register_vector(driver))
+            with self._engine.begin() as connection:
+                connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
+                bring_up_to_date(connection, self)
+        except DBAPIError as error:
+            raise self.explain(error) from None
+        self._writers = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="kemem-writer")
+
+    def _add_extensions(self, options: dict[str, Any]) -> None:
+        """Vector types must exist before a connection can learn them."""
+        engine = create_engine(self._url, poolclass=NullPool, **options)
+        with engine.begin() as connection:
+            if (version := connection.connection.dbapi_connection.info.server_version) < _OLDEST:  # type: ignore[union-attr]
+                raise Unavailable(f"PostgreSQL 15 or newer is needed, not {version // 10_000}")
+            connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
+            connection.execute(text("CREATE EXTENSION IF NOT EXISTS vector"))
+            connection.execute(text("CREATE EXTENSION IF NOT EXISTS btree_gin"))
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._engine.connect() as connection:
+            yield connection
+
+    def write(self, work: Callable[[Connection], T]) -> "Future[T]":
+        return self._writers.submit(self._transact, work)
+
+    def _transact(self, work: Callable[[Connection], T]) -> T:
+        with self._engine.begin() as connection:
+            return work(connection)
+
+    def close(self) -> None:
+        self._writers.shutdown()
+        self._engine.dispose()
+
+    def explain(self, error: DBAPIError) -> KeMemError:
+        state = getattr(error.orig, "sqlstate", None)
+        if state is None:
+            return Unavailable(f"PostgreSQL at {self._url.host or 'its socket'} cannot be reached")
+        return Unavailable(f"PostgreSQL refused (SQLSTATE {state}); nothing was written")
+
+    def create(self, connection: Connection) -> None:
+        metadata.create_all(connection)
+        _own.create_all(connection)
+        # Short vectors would be moved out of line and cost a second look-up each.
+        for name in ("message_vector", "note_vector"):
+            connection.execute(text(f"ALTER TABLE {name} ALTER vector SET STORAGE PLAIN"))
+
+    def insert(self, into: Table) -> Any:
+        return postgresql.insert(into)
+
+    def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+        connection.execute(
+            _add,
+            [
+                {"space_no": row.space_no, "id": row.id, "part": part, "words": words}
+                for row in texts
+                for part, words in enumerate(_parts(row.text.split()))
+            ],
+        )
+
+    def remove_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+        connection.execute(_remove, [{"of_space": row.space_no, "of_row": row.id} for row in texts])
+
+    def clear_words(self, connection: Connection) -> None:
+        connection.execute(delete(_words))
+
+    @staticmethod
+    def select_phrase(number: int) -> Statement:
+        seqs = func.aggregate_strings(cast(_words.c.id - bindparam("first_id"), Text), ",")
+        return select(literal(number), seqs).where(
+            _words.c.space_no == bindparam("space_no"),
+            _words.c.words.op("@@")(cast(bindparam(f"phrase_{number}", type_=Text), TSQUERY)),
+        )
+
+    def phrase_text(self, phrase: Phrase) -> str:
+        return " <-> ".join(f"'{token}'" for token in phrase.tokens) + (
+            ":*" if phrase.prefix else ""
+        )
+
+    def vector_column(self, vector: Any) -> Any:
+        return func.halfvec_send(vector)  # the wire format: faster to read than text
+
+    def dump_vectors(self, matrix: Matrix) -> list[Any]:
+        from pgvector import HalfVector
+
+        return [HalfVector(row) for row in matrix]
+
+    def load_vectors(self, values: Sequence[Any]) -> Matrix:
+        halves = np.frombuffer(b"".join(value[4:] for value in values), dtype=">f2")
+        return halves.reshape(len(values), -1).astype(np.float32)
+
+
+def _parts(tokens: list[str]) -> Iterator[str]:
+    """tsvector texts of at most 256 tokens, each with its places."""
+    for start in range(0, max(len(tokens), 1), _PART - MAX_PHRASE):
+        part = tokens[start : start + _PART]
+        yield " ".join(f"'{token}':{place}" for place, token in enumerate(part, 1))
+        if start + _PART >= len(tokens):
+            return

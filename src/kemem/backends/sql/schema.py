@@ -1,0 +1,312 @@
+"""The tables, for SQLite and PostgreSQL alike.
+
+A space is one (agent, user) pair. Every row of a space has the key (space_no, id) with
+id = space_no << 32 | seq: one key that isolates, clusters, bounds full-text searches and shards.
+Indexes of the meta tables lead with the space because no read goes without one.
+"""
+
+import json
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Dialect,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.types import TypeDecorator, UserDefinedType
+
+SEQ_BITS = 32
+
+metadata = MetaData()
+
+
+class Verbatim(TypeDecorator[str]):
+    """Text that comes back exactly as it went in, NUL included, which PostgreSQL cannot hold."""
+
+    impl = Text
+    cache_ok = True
+
+    _ESCAPE = "\U000f5c5c"  # private use; doubled where a text contains it
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or ("\0" not in value and self._ESCAPE not in value):
+            return value
+        return value.replace(self._ESCAPE, self._ESCAPE * 2).replace("\0", self._ESCAPE + "0")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or self._ESCAPE not in value:
+            return value
+        parts = value.split(self._ESCAPE * 2)
+        return self._ESCAPE.join(part.replace(self._ESCAPE + "0", "\0") for part in parts)
+
+
+class HalfVector(UserDefinedType[Any]):
+    """Numbers of 16 bits: a blob on SQLite, pgvector's halfvec on PostgreSQL."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **options: Any) -> str:
+        return "HALFVEC"
+
+
+@compiles(HalfVector, "sqlite")
+def _blob(element: HalfVector, compiler: Any, **options: Any) -> str:
+    return "BLOB"
+
+
+def dump_json(value: Any) -> str:
+    """JSON as both engines take it; NaN and infinity are refused."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+# Collation "C" orders as SQLite and Python do: by code point.
+Id = String(64).with_variant(String(64, collation="C"), "postgresql")
+Serial = BigInteger().with_variant(Integer, "sqlite")
+Json = JSON().with_variant(JSONB(), "postgresql")
+
+
+def _times() -> tuple[Column[int], Column[int]]:
+    return (
+        Column("create_time", BigInteger, nullable=False),
+        Column("update_time", BigInteger, nullable=False),
+    )
+
+
+def _space_key() -> tuple[Column[int], Column[int]]:
+    return (
+        Column("space_no", BigInteger, ForeignKey("space.space_no"), primary_key=True),
+        Column("id", BigInteger, primary_key=True, autoincrement=False),
+    )
+
+
+def _table(name: str, *items: Any) -> Table:
+    """A table stored in the order of its primary key."""
+    return Table(name, metadata, *items, sqlite_with_rowid=False)
+
+
+meta = _table(
+    "meta", Column("key", String(64), primary_key=True), Column("value", Text, nullable=False)
+)
+
+agent = _table(
+    "agent",
+    Column("agent_id", Id, primary_key=True),
+    Column("agent_name", String(255), nullable=False),
+    Column("agent_type", String(50)),
+    Column("description", Text),
+    Column("config", Json),
+    Column("status", SmallInteger, nullable=False, server_default="1"),
+    *_times(),
+    Column("creator", String(64)),
+    Index("idx_agent_status", "status"),
+    Index("idx_agent_create_time", "create_time"),
+)
+
+app_user = _table(
+    "app_user",
+    Column("user_id", Id, primary_key=True),
+    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("user_name", String(255)),
+    Column("user_type", String(50)),
+    Column("profile", Json),
+    Column("status", SmallInteger, nullable=False, server_default="1"),
+    *_times(),
+    Column("last_active_time", BigInteger),
+    Index("idx_user_agent_status", "agent_id", "status"),
+    Index("idx_user_last_active_time", "last_active_time"),
+)
+
+space = Table(
+    "space",
+    metadata,
+    Column("space_no", Serial, primary_key=True),
+    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("user_id", Id, nullable=False),  # empty: the part that an agent's users share
+    UniqueConstraint("agent_id", "user_id"),
+    Index("idx_space_user", "user_id"),
+)
+
+space_state = _table(
+    "space_state",
+    Column("space_no", BigInteger, ForeignKey("space.space_no"), primary_key=True),
+    Column("next_seq", BigInteger, nullable=False, server_default="1"),
+    Column("epoch", BigInteger, nullable=False, server_default="0"),  # bumped when rows go
+    Column("vector_writes", BigInteger, nullable=False, server_default="0"),
+)
+
+session = _table(
+    "session",
+    Column("space_no", BigInteger, ForeignKey("space.space_no"), primary_key=True),
+    Column("session_id", Id, primary_key=True),
+    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("user_id", Id, nullable=False),
+    Column("session_name", String(255)),
+    Column("session_type", String(50)),
+    Column("context", Json),
+    Column("status", SmallInteger, nullable=False, server_default="1"),
+    *_times(),
+    Column("end_time", BigInteger),
+    Index("idx_session_id", "session_id"),
+    Index("idx_session_user", "user_id"),
+    Index("idx_session_status_create_time", "status", "create_time"),
+    Index("idx_session_create_time", "create_time"),
+)
+
+message = _table(
+    "message",
+    *_space_key(),
+    Column("message_id", Id, nullable=False),
+    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("user_id", Id, nullable=False),
+    Column("session_id", Id, nullable=False),
+    Column("role", String(20), nullable=False),
+    Column("content", Verbatim, nullable=False),
+    Column("content_type", String(50), nullable=False, server_default="text"),
+    Column("metadata", Json),
+    Column("parent_message_id", Id),
+    Column("create_time", BigInteger, nullable=False),  # when it was said, microseconds
+    Column("ingest_time", BigInteger, nullable=False),
+    Column("sequence_no", BigInteger, nullable=False),
+    Column("length", Integer, nullable=False),  # in search tokens
+    UniqueConstraint("space_no", "message_id"),
+    UniqueConstraint("space_no", "session_id", "create_time", name="uk_agent_user_session_time"),
+    UniqueConstraint("space_no", "session_id", "sequence_no", name="uk_session_sequence"),
+    ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
+    Index("idx_message_user_create_time", "space_no", "create_time", "message_id"),
+    Index("idx_message_create_time", "create_time"),
+)
+
+
+def _vector_table(name: str) -> Table:
+    """Vectors live apart: inside a wide row they cost three times as much to read."""
+    return _table(
+        name,
+        Column("space_no", BigInteger, primary_key=True),
+        Column("id", BigInteger, primary_key=True),
+        Column("model_no", Integer, ForeignKey("embedding_model.model_no"), nullable=False),
+        Column("vector", HalfVector, nullable=False),
+    )
+
+
+embedding_model = Table(
+    "embedding_model",
+    metadata,
+    Column("model_no", Serial, primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("width", Integer, nullable=False),
+    UniqueConstraint("name", "width"),
+)
+
+message_vector = _vector_table("message_vector")
+
+job = _table(
+    "job",
+    Column("job_id", Id, primary_key=True),
+    Column("kind", String(32), nullable=False),
+    Column("agent_id", Id),
+    Column("user_id", Id),
+    Column("session_id", Id),
+    Column("payload", Json, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due_time", BigInteger, nullable=False),
+    Column("error", Text),
+    Index("idx_job_state_due_time", "state", "due_time"),
+)
+
+note = _table(
+    "note",
+    *_space_key(),
+    Column("note_id", Id, nullable=False),
+    Column("session_id", Id),
+    Column("kind", String(32), nullable=False),  # user_info, knowledge, experience, short_term
+    Column("memory_type", String(64)),
+    Column("content", Verbatim, nullable=False),
+    Column("summary", Verbatim),
+    Column("keywords", Json),
+    Column("metadata", Json),
+    Column("sources", Json),  # message ids
+    Column("supersedes", Id),
+    Column("importance", Float),
+    Column("sensitivity", SmallInteger, nullable=False, server_default="0"),
+    Column("event_time", BigInteger),
+    Column("valid_from", BigInteger),
+    Column("valid_until", BigInteger),
+    Column("expire_time", BigInteger),
+    Column("use_count", BigInteger, nullable=False, server_default="0"),
+    Column("use_time", BigInteger),
+    *_times(),
+    Column("length", Integer, nullable=False),
+    UniqueConstraint("space_no", "note_id"),
+    Index("idx_note_kind_create_time", "space_no", "kind", "create_time"),
+)
+
+note_vector = _vector_table("note_vector")
+
+note_history = _table(
+    "note_history",
+    *_space_key(),
+    Column("note_id", Id, nullable=False),
+    Column("event", String(16), nullable=False),  # add, update, delete
+    Column("before", Verbatim),
+    Column("after", Verbatim),
+    Column("reason", Text),
+    Column("create_time", BigInteger, nullable=False),
+    Index("idx_note_history_note", "space_no", "note_id", "id"),
+)
+
+entity = _table(
+    "entity",
+    *_space_key(),
+    Column("name", Verbatim, nullable=False),
+    Column("name_key", String(255), nullable=False),  # folded; what makes two names one entity
+    Column("type", String(64), nullable=False),
+    Column("metadata", Json),
+    UniqueConstraint("space_no", "name_key", "type"),
+)
+
+relation = _table(
+    "relation",
+    *_space_key(),
+    Column("source_id", BigInteger, nullable=False),
+    Column("relationship", String(64), nullable=False),
+    Column("destination_id", BigInteger, nullable=False),
+    Column("valid_from", BigInteger),
+    Column("valid_until", BigInteger),
+    ForeignKeyConstraint(["space_no", "source_id"], ["entity.space_no", "entity.id"]),
+    ForeignKeyConstraint(["space_no", "destination_id"], ["entity.space_no", "entity.id"]),
+    Index("idx_relation_source", "space_no", "source_id", "relationship"),
+    Index("idx_relation_destination", "space_no", "destination_id", "relationship"),
+)
+
+relation_source = _table(
+    "relation_source",
+    Column("space_no", BigInteger, primary_key=True),
+    Column("relation_id", BigInteger, primary_key=True),
+    Column("note_id", Id, primary_key=True),
+    ForeignKeyConstraint(["space_no", "relation_id"], ["relation.space_no", "relation.id"]),
+)
+
+checkpoint = _table(
+    "checkpoint",
+    *_space_key(),
+    Column("session_id", Id, nullable=False),
+    Column("state", Json, nullable=False),
+    Column("create_time", BigInteger, nullable=False),
+    ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
+    Index("idx_checkpoint_session", "space_no", "session_id", "create_time"),
+)

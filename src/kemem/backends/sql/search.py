@@ -1,0 +1,217 @@
+"""Search by words and by meaning, over the columns of the scope's spaces."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, union_all
+
+from kemem.backends.sql.columns import Columns, View, unit_rows
+from kemem.backends.sql.database import Database, Statement
+from kemem.backends.sql.rows import keys_of, load
+from kemem.backends.sql.spaces import Space, find_spaces
+from kemem.backends.sql.vectors import model_number
+from kemem.text.query import Mask, Phrase, Query
+from kemem.text.rank import Scores, word_scores
+from kemem.types import Found, Hit, Message, Model, Rank, Vector, Where
+
+_PHRASES = 32  # looked up in one statement
+
+
+def search(
+    connection: Connection,
+    database: Database,
+    columns: Columns,
+    where: Where,
+    query: Query,
+    limit: int,
+    after: Rank | None,
+) -> Found:
+    """The best matches by words, ranked by the statistics of these spaces alone."""
+    spaces = find_spaces(connection, where.scope)
+    mark = after.mark if after else _mark(spaces)
+    views = _frozen(_views(connection, columns, spaces, where, None), mark)
+    masks = [_rows_with(connection, database, view, query.phrases) for view in views]
+    together = {
+        phrase: _join([mask[phrase] for mask in masks], np.bool_) for phrase in query.phrases
+    }
+    lengths = _join([view.lengths for view in views], np.int64)
+    scores = word_scores(query, together, lengths)
+    everything = np.ones(len(lengths), dtype=np.bool_)
+    matched = query.evaluate(together.__getitem__, everything)
+    matched &= _visible(connection, views, where)
+    ranking = _Ranking(connection, views, scores, matched)
+    return Found(tuple(ranking.best(limit, after)), int(matched.sum()), mark)
+
+
+def nearest(
+    connection: Connection, columns: Columns, where: Where, vector: Vector, model: Model, limit: int
+) -> list[Hit]:
+    """The most similar messages among those embedded by the model."""
+    number = connection.execute(
+        model_number, {"of_name": model.name, "of_width": model.width}
+    ).scalar()
+    if number is None:
+        return []
+    spaces = find_spaces(connection, where.scope)
+    views = _views(connection, columns, spaces, where, (number, model.width))
+    asked = unit_rows(np.asarray(vector, np.float32))
+    cosines = _join([view.vectors @ asked for view in views], np.float64)
+    scores = np.round(np.clip(cosines, 0, 1), 6)
+    matched = _visible(connection, views, where)
+    matched &= _join([view.embedded for view in views], np.bool_)
+    return _Ranking(connection, views, scores, matched).best(limit, None)
+
+
+def _views(
+    connection: Connection,
+    columns: Columns,
+    spaces: Sequence[Space],
+    where: Where,
+    model: tuple[int, int] | None,
+) -> list[View]:
+    session_id = where.scope.session_id
+    return [columns.view(connection, each, session_id=session_id, model=model) for each in spaces]
+
+
+def _join(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    if len(arrays) == 1:
+        return arrays[0].astype(dtype, copy=False)
+    return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
+
+
+def _mark(spaces: Sequence[Space]) -> str:
+    """The state that is being ranked: how far each space reaches."""
+    return ",".join(f"{each.space_no}:{each.next_seq}" for each in spaces)
+
+
+def _frozen(views: Sequence[View], mark: str) -> list[View]:
+    """The columns without what came after the mark."""
+    reach: dict[int, int] = {}
+    for part in filter(None, mark.split(",")):
+        space_no, next_seq = part.split(":")
+        reach[int(space_no)] = int(next_seq)
+    frozen = []
+    for view in views:
+        end = np.searchsorted(view.ids, view.space.first_id + reach.get(view.space.space_no, 0))
+        if end:
+            frozen.append(view.upto(int(end)))
+    return frozen
+
+
+def _visible(connection: Connection, views: Sequence[View], where: Where) -> Mask:
+    keys = None
+    if where.ids is not None:
+        found = keys_of(connection, [view.space for view in views], sorted(where.ids))
+        keys = np.array([key for _, key in found.values()], np.int64)
+    return _join([view.visible(where, keys) for view in views], np.bool_)
+
+
+@cache
+def _lookup(select_phrase: Callable[[int], Statement], count: int) -> Any:
+    return union_all(*(select_phrase(number) for number in range(count)))
+
+
+def _rows_with(
+    connection: Connection, database: Database, view: View, phrases: Sequence[Phrase]
+) -> dict[Phrase, Mask]:
+    """For each phrase the rows of a space that contain it."""
+    seqs = view.ids - view.space.first_id
+    masks: dict[Phrase, Mask] = {}
+    for start in range(0, len(phrases), _PHRASES):
+        asked = phrases[start : start + _PHRASES]
+        values: dict[str, Any] = {
+            f"phrase_{number}": database.phrase_text(phrase) for number, phrase in enumerate(asked)
+        }
+        values |= {"space_no": view.space.space_no, "first_id": view.space.first_id}
+        rows = connection.execute(_lookup(database.select_phrase, len(asked)), values)
+        masks |= _masks(asked, rows.all(), seqs)
+    return masks
+
+
+def _masks(
+    phrases: Sequence[Phrase], rows: Sequence[Sequence[Any]], seqs: NDArray[np.int64]
+) -> dict[Phrase, Mask]:
+    masks = {phrase: np.zeros(len(seqs), dtype=np.bool_) for phrase in phrases}
+    dense = len(seqs) and seqs[-1] - seqs[0] == len(seqs) - 1
+    for number, joined in rows:
+        if joined is None:
+            continue
+        found = np.fromstring(joined, dtype=np.int64, sep=",")
+        at = found - seqs[0] if dense else np.searchsorted(seqs, found)
+        inside = (at >= 0) & (at < len(seqs))
+        at = at[inside]
+        masks[phrases[number]][at[seqs[at] == found[inside]]] = True
+    return masks
+
+
+class _Ranking:
+    """Matched rows in order: best score, then newest, then by id."""
+
+    def __init__(
+        self, connection: Connection, views: Sequence[View], scores: Scores, matched: Mask
+    ) -> None:
+        self._connection = connection
+        self._spaces = [view.space for view in views]
+        self._ids = _join([view.ids for view in views], np.int64)
+        self._times = _join([view.times for view in views], np.int64)
+        self._scores = scores
+        self._matched = matched
+
+    def best(self, limit: int, after: Rank | None) -> list[Hit]:
+        """The first `limit` rows beyond `after`."""
+        matched = self._matched
+        if after is not None:
+            after = self._current(after)
+            matched = matched & (
+                (self._scores < after.score)
+                | ((self._scores == after.score) & (self._times <= after.ts))
+            )
+        chosen = self._head(np.flatnonzero(matched), limit, after)
+        messages = load(self._connection, self._spaces, self._ids[chosen].tolist())
+        hits = [
+            Hit(messages[int(self._ids[index])], float(self._scores[index]))
+            for index in chosen
+            if int(self._ids[index]) in messages  # gone since the columns were read
+        ]
+        hits.sort(key=lambda hit: _order(hit.score, hit.message))
+        if after is not None:
+            place = (-after.score, -after.ts, after.message_id)
+            hits = [hit for hit in hits if _order(hit.score, hit.message) > place]
+        return hits[:limit]
+
+    def _current(self, after: Rank) -> Rank:
+        """The place of a row in today's ranking; deletions may have changed its score."""
+        found = keys_of(self._connection, self._spaces, [after.message_id])
+        for _, key in found.values():
+            at = np.flatnonzero(self._ids == key)
+            if len(at) and self._matched[at[0]]:
+                score, time = float(self._scores[at[0]]), int(self._times[at[0]])
+                return Rank(score, time, after.message_id, after.mark)
+        return after
+
+    def _head(self, rows: NDArray[np.intp], limit: int, after: Rank | None) -> NDArray[np.intp]:
+        """The first rows by score and time, with all that share the last one's place."""
+        # Rows on a level with `after` may be dropped later by their ids.
+        wanted = limit + (
+            int(((self._scores[rows] == after.score) & (self._times[rows] == after.ts)).sum())
+            if after
+            else 0
+        )
+        if len(rows) > wanted:
+            scores = self._scores[rows]
+            least = np.partition(scores, len(rows) - wanted)[len(rows) - wanted]
+            rows = rows[scores >= least]
+        scores, times = self._scores[rows], self._times[rows]
+        order = np.lexsort((-times, -scores))
+        if len(order) > wanted:
+            last = order[wanted - 1]
+            level = (scores[order] == scores[last]) & (times[order] == times[last])
+            order = order[: max(wanted, int(np.flatnonzero(level)[-1]) + 1)]
+        return rows[order]
+
+
+def _order(score: float, message: Message) -> tuple[float, int, str]:
+    return -score, -message.ts, message.message_id

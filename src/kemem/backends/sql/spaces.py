@@ -1,0 +1,135 @@
+"""Spaces: the (agent, user) pairs behind a scope."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from kemem.backends.sql.database import Database, Statement
+from kemem.backends.sql.schema import SEQ_BITS, agent, app_user, session, space, space_state
+from kemem.types import Micros, Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One pair, and the state that tells a cache whether it is current."""
+
+    space_no: int
+    agent_id: str
+    user_id: str
+    next_seq: int
+    epoch: int
+    vector_writes: int
+
+    @property
+    def first_id(self) -> int:
+        """The id of sequence number 0."""
+        return self.space_no << SEQ_BITS
+
+
+@cache
+def _spaces(by_agent: bool, by_user: bool, by_session: bool) -> Statement:
+    statement = (
+        select(
+            space.c.space_no,
+            space.c.agent_id,
+            space.c.user_id,
+            space_state.c.next_seq,
+            space_state.c.epoch,
+            space_state.c.vector_writes,
+        )
+        .join_from(space, space_state)
+        .order_by(space.c.space_no)
+    )
+    if by_agent:
+        statement = statement.where(space.c.agent_id == bindparam("agent_id"))
+    if by_user:
+        statement = statement.where(space.c.user_id == bindparam("user_id"))
+    if by_session:
+        holding = select(session.c.space_no).where(session.c.session_id == bindparam("session_id"))
+        statement = statement.where(space.c.space_no.in_(holding))
+    return statement
+
+
+def find_spaces(connection: Connection, scope: Scope) -> list[Space]:
+    """The spaces that a scope can reach, oldest first."""
+    statement = _spaces(
+        scope.agent_id is not None, scope.user_id is not None, scope.session_id is not None
+    )
+    found = connection.execute(
+        statement,
+        {"agent_id": scope.agent_id, "user_id": scope.user_id, "session_id": scope.session_id},
+    )
+    return [Space(*row) for row in found]
+
+
+_every_pair = select(space.c.agent_id, space.c.user_id).order_by(space.c.agent_id, space.c.user_id)
+
+
+def every_scope(connection: Connection) -> list[Scope]:
+    """All pairs: for operators."""
+    return [Scope(agent_id, user_id) for agent_id, user_id in connection.execute(_every_pair)]
+
+
+_touch = (
+    update(app_user)
+    .where(app_user.c.user_id == bindparam("of_user"))
+    .values(last_active_time=bindparam("now"), update_time=bindparam("now"))
+)
+
+
+def lock_user(
+    connection: Connection, database: Database, user_id: str, agents: set[str], now: Micros
+) -> dict[str, Space]:
+    """The user's spaces by agent, those missing created; no one else writes to them meanwhile.
+
+    The update of the user's row is the lock: it holds until the transaction ends.
+    """
+    touched = connection.execute(_touch, {"of_user": user_id, "now": now}).rowcount
+    spaces = {found.agent_id: found for found in find_spaces(connection, Scope(user_id=user_id))}
+    if touched and agents <= spaces.keys():
+        return spaces
+    _create_pairs(connection, database, user_id, sorted(agents - spaces.keys()), now)
+    connection.execute(_touch, {"of_user": user_id, "now": now})
+    return {found.agent_id: found for found in find_spaces(connection, Scope(user_id=user_id))}
+
+
+def _create_pairs(
+    connection: Connection, database: Database, user_id: str, agents: list[str], now: Micros
+) -> None:
+    """Agents, users and spaces come into being on first use."""
+    times = {"create_time": now, "update_time": now}
+
+    def ensure(table: Any, rows: list[dict[str, Any]]) -> None:
+        connection.execute(database.insert(table).on_conflict_do_nothing(), rows)
+
+    ensure(agent, [{"agent_id": name, "agent_name": name, **times} for name in agents])
+    ensure(app_user, [{"user_id": user_id, "agent_id": agents[0], **times}])
+    ensure(space, [{"agent_id": name, "user_id": user_id} for name in agents])
+    numbers = connection.execute(
+        select(space.c.space_no).where(space.c.user_id == user_id, space.c.agent_id.in_(agents))
+    ).scalars()
+    ensure(space_state, [{"space_no": number} for number in numbers])
+
+
+_reserve = (
+    update(space_state)
+    .where(space_state.c.space_no == bindparam("of_space"))
+    .values(next_seq=space_state.c.next_seq + bindparam("count"))
+    .returning(space_state.c.next_seq)
+)
+
+
+def reserve(connection: Connection, found: Space, count: int) -> int:
+    """The first of `count` fresh ids; they become visible in the order of commits."""
+    after = connection.execute(_reserve, {"of_space": found.space_no, "count": count}).scalar_one()
+    return found.first_id + int(after) - count
+
+
+def mark_changed(connection: Connection, space_no: int, *, rows: bool) -> None:
+    """Tell every cache: rows went or changed, or vectors came."""
+    counter = space_state.c.epoch if rows else space_state.c.vector_writes
+    connection.execute(
+        update(space_state).where(space_state.c.space_no == space_no).values({counter: counter + 1})
+    )

@@ -1,0 +1,240 @@
+"""SQLite: the embedded default. One file, one writer thread that groups commits."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Connection,
+    Engine,
+    bindparam,
+    column,
+    create_engine,
+    event,
+    func,
+    insert,
+    literal,
+    select,
+    table,
+    text,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+
+from kemem.backends.sql.database import IndexedText, Statement
+from kemem.backends.sql.migrate import bring_up_to_date
+from kemem.backends.sql.schema import SEQ_BITS, dump_json, metadata
+from kemem.errors import KeMemError, Unavailable
+from kemem.text.query import Phrase
+from kemem.types import Matrix
+
+FILE = "kemem.db"
+APPLICATION_ID = 0x6B656D65  # "keme": tells our files from those of other programs
+_GROUP = 128  # writes that may share a commit
+_READERS = 4
+
+T = TypeVar("T")
+
+_words = table("message_words", column("rowid"), column("body"), column("message_words"))
+# Tokens come from kemem.text.segment; "ascii" leaves every non-ASCII character as it is.
+_CREATE_WORDS = text(
+    "CREATE VIRTUAL TABLE message_words USING fts5("
+    "body, content='', columnsize=0, tokenize=\"ascii tokenchars '+#'\")"
+)
+
+
+@dataclass(slots=True)
+class _Write:
+    work: Callable[[Connection], Any]
+    future: "Future[Any]"
+
+
+class Sqlite:
+    """A store in a directory."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise Unavailable(f"cannot create {self.path.parent}: {error.strerror}") from None
+        self._reader = self._engine(_READERS, "BEGIN")
+        self._writer = self._engine(1, "BEGIN IMMEDIATE")
+        try:
+            with self._writer.begin() as connection:
+                bring_up_to_date(connection, self)
+        except DBAPIError as error:
+            self.close()
+            raise self.explain(error) from None
+        except KeMemError:
+            self.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name="kemem-writer", daemon=True)
+        self._thread.start()
+
+    def _engine(self, size: int, begin: str) -> Engine:
+        engine = create_engine(
+            URL.create("sqlite", database=str(self.path)),
+            pool_size=size,
+            max_overflow=0,
+            json_serializer=dump_json,
+            connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 10},
+        )
+
+        @event.listens_for(engine, "connect")
+        def configure(connection: Any, record: Any) -> None:
+            for pragma in (
+                "journal_mode=WAL",
+                "synchronous=FULL",  # NORMAL loses acknowledged writes when the power fails
+                "foreign_keys=ON",
+                "secure_delete=ON",
+                "cache_size=-16384",
+            ):
+                connection.execute(f"PRAGMA {pragma}")
+
+        @event.listens_for(engine, "begin")
+        def start(connection: Connection) -> None:
+            connection.exec_driver_sql(begin)
+
+        return engine
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._reader.begin() as connection:
+            yield connection
+
+    def write(self, work: Callable[[Connection], T]) -> "Future[T]":
+        future: Future[T] = Future()
+        self._queue.put(_Write(work, future))
+        return future
+
+    def close(self) -> None:
+        if self._thread:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+        self._reader.dispose()
+        self._writer.dispose()
+
+    def _run(self) -> None:
+        """Writer thread: whatever waits shares one commit, each work in a savepoint of its own."""
+        while (first := self._queue.get()) is not None:
+            group = [first]
+            closing = False
+            while len(group) < _GROUP and not self._queue.empty():
+                following = self._queue.get()
+                if following is None:
+                    closing = True
+                    break
+                group.append(following)
+            self._commit(group)
+            if closing:
+                return
+
+    def _commit(self, group: list[_Write]) -> None:
+        outcomes: list[tuple[_Write, Any, BaseException | None]] = []
+        try:
+            with self._writer.begin() as connection:
+                for write in group:
+                    outcomes.append(_attempt(write, connection))
+        except BaseException as error:  # the commit failed: nobody's work is stored
+            outcomes = [(write, None, error) for write in group]
+        for write, result, failure in outcomes:
+            if failure is None:
+                write.future.set_result(result)
+            else:
+                write.future.set_exception(failure)
+
+    def explain(self, error: DBAPIError) -> KeMemError:
+        name = getattr(error.orig, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            return Unavailable(
+                f"the store {self.path} is damaged or not a KeMem store; restore a backup"
+            )
+        reasons = {
+            "SQLITE_FULL": "the disk is full",
+            "SQLITE_READONLY": "the store is read-only",
+            "SQLITE_CANTOPEN": "the store cannot be opened",
+            "SQLITE_BUSY": "another process holds the store",
+            "SQLITE_IOERR": "reading or writing the disk failed",
+        }
+        for prefix, reason in reasons.items():
+            if name.startswith(prefix):
+                return Unavailable(f"{reason}: {self.path}; nothing was written")
+        return Unavailable(f"the store did not answer ({name or type(error.orig).__name__})")
+
+    def create(self, connection: Connection) -> None:
+        connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
+        metadata.create_all(connection)
+        connection.execute(_CREATE_WORDS)
+
+    def insert(self, into: Any) -> Any:
+        return sqlite.insert(into)
+
+    def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+        connection.execute(
+            insert(_words).values(rowid=bindparam("id"), body=bindparam("text")),
+            [{"id": row.id, "text": row.text} for row in texts],
+        )
+
+    def remove_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+        connection.execute(
+            insert(_words).values(
+                message_words=literal("delete"), rowid=bindparam("id"), body=bindparam("text")
+            ),
+            [{"id": row.id, "text": row.text} for row in texts],
+        )
+        # FTS5 only marks deleted rows; merging all segments makes the words really go.
+        connection.execute(insert(_words).values(message_words=literal("optimize")))
+
+    def clear_words(self, connection: Connection) -> None:
+        connection.execute(insert(_words).values(message_words=literal("delete-all")))
+
+    @staticmethod
+    def select_phrase(number: int) -> Statement:
+        first: BindParameter[int] = bindparam("first_id", type_=BigInteger)
+        seqs = func.aggregate_strings(_words.c.rowid - first, ",")
+        return select(literal(number), seqs).where(
+            _words.c.message_words.op("MATCH")(bindparam(f"phrase_{number}")),
+            _words.c.rowid.between(first, first + (1 << SEQ_BITS) - 1),
+        )
+
+    def phrase_text(self, phrase: Phrase) -> str:
+        return f'"{" ".join(phrase.tokens)}"' + (" *" if phrase.prefix else "")
+
+    def vector_column(self, vector: Any) -> Any:
+        return vector
+
+    def dump_vectors(self, matrix: Matrix) -> list[Any]:
+        return [row.tobytes() for row in matrix.astype("<f2")]
+
+    def load_vectors(self, values: Sequence[Any]) -> Matrix:
+        halves = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), -1)
+        return halves.astype(np.float32)
+
+
+def _attempt(write: _Write, connection: Connection) -> tuple[_Write, Any, BaseException | None]:
+    """One work of a group; its failure takes back only its own changes."""
+    savepoint = connection.begin_nested()
+    try:
+        result = write.work(connection)
+        savepoint.commit()
+        return write, result, None
+    except Exception as error:
+        savepoint.rollback()
+        return write, None, error

@@ -1,0 +1,163 @@
+"""SqlStore: the store of KeMem on SQLite or PostgreSQL, one implementation for both."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import DBAPIError
+
+from kemem.backends.sql import outbox, rows, search, spaces, vectors
+from kemem.backends.sql.columns import Columns
+from kemem.backends.sql.database import Database
+from kemem.backends.sql.migrate import read_meta
+from kemem.backends.sql.schema import job, message, message_vector
+from kemem.errors import Unavailable
+from kemem.text.query import Query
+from kemem.types import (
+    Applied,
+    Batch,
+    Found,
+    Health,
+    Hit,
+    Job,
+    Message,
+    Micros,
+    Model,
+    Position,
+    Rank,
+    Scope,
+    Vector,
+    Where,
+)
+
+_READERS = 4
+
+T = TypeVar("T")
+
+
+class SqlStore:
+    """Plain functions over a connection; threads read, the database decides how to write."""
+
+    def __init__(self, database: Database, cache_bytes: int) -> None:
+        self._database = database
+        self._database.open()
+        self._columns = Columns(database, cache_bytes)
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="kemem-reader")
+        self._secret: bytes | None = None
+        self._closed = False
+
+    async def apply(self, batch: Batch) -> Applied:
+        return await self._write(lambda connection: self._apply(connection, batch))
+
+    def _apply(self, connection: Connection, batch: Batch) -> Applied:
+        database = self._database
+        dropped = sum(rows.drop(connection, database, where) for where in batch.drop)
+        inserted, ignored = rows.put(connection, database, batch.put)
+        for embedded in batch.vectors:
+            vectors.put_vectors(connection, database, embedded)
+        if batch.jobs:
+            outbox.put_jobs(connection, database, batch.jobs)
+        if batch.done:
+            outbox.finish_jobs(connection, batch.done)
+        return Applied(tuple(inserted), tuple(ignored), dropped)
+
+    async def scan(
+        self,
+        where: Where,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        newest_first: bool = True,
+    ) -> list[Message]:
+        return await self._read(
+            lambda connection: rows.scan(connection, where, after, limit, newest_first)
+        )
+
+    async def scopes(self) -> list[Scope]:
+        return await self._read(spaces.every_scope)
+
+    async def search(
+        self, where: Where, query: Query, *, limit: int, after: Rank | None = None
+    ) -> Found:
+        return await self._read(
+            lambda connection: search.search(
+                connection, self._database, self._columns, where, query, limit, after
+            )
+        )
+
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Hit]:
+        return await self._read(
+            lambda connection: search.nearest(
+                connection, self._columns, where, vector, model, limit
+            )
+        )
+
+    async def claim(self, now: Micros, lease: Micros) -> Job | None:
+        return await self._write(lambda connection: outbox.claim(connection, now, lease))
+
+    async def jobs(self, limit: int = 100) -> list[Job]:
+        return await self._read(lambda connection: outbox.list_jobs(connection, limit))
+
+    async def secret(self) -> bytes:
+        if self._secret is None:
+            text = await self._read(lambda connection: read_meta(connection, "secret"))
+            self._secret = bytes.fromhex(text or "")
+        return self._secret
+
+    async def embedded_by(self, model: Model) -> Model | None:
+        return await self._write(lambda connection: vectors.record_model(connection, model))
+
+    async def rebuild_words(self) -> None:
+        await self._write(lambda connection: rows.rebuild_words(connection, self._database))
+
+    async def health(self) -> Health:
+        return await self._read(self._health)
+
+    def _health(self, connection: Connection) -> Health:
+        def count(*conditions: object, of: object) -> int:
+            statement = select(func.count()).select_from(of).where(*conditions)  # type: ignore[arg-type]
+            return int(connection.execute(statement).scalar_one())
+
+        error = select(job.c.error).where(job.c.error.is_not(None)).order_by(job.c.job_id).limit(1)
+        return Health(
+            backend=self._database.name,
+            schema_version=int(read_meta(connection, "schema_version") or 0),
+            messages=count(of=message),
+            vectors=count(of=message_vector),
+            pending_jobs=count(job.c.state == "pending", of=job),
+            failed_jobs=count(job.c.state == "failed", of=job),
+            oldest_error=connection.execute(error).scalar(),
+        )
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._readers.shutdown)
+            await asyncio.to_thread(self._database.close)
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._readers, self._with_connection, work)
+        except DBAPIError as error:
+            raise self._database.explain(error) from None
+
+    def _with_connection(self, work: Callable[[Connection], T]) -> T:
+        with self._database.reading() as connection:
+            return work(connection)
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        self._check_open()
+        # Shielded: a caller that goes away must not leave a batch in doubt.
+        future = asyncio.wrap_future(self._database.write(work))
+        try:
+            return await asyncio.shield(future)
+        except DBAPIError as error:
+            raise self._database.explain(error) from None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("this store is closed")

@@ -1,0 +1,97 @@
+"""Vectors as rows, each with the model that made it."""
+
+import numpy as np
+from sqlalchemy import Connection, bindparam, select
+
+from kemem.backends.sql.database import Database
+from kemem.backends.sql.migrate import read_meta, write_meta
+from kemem.backends.sql.rows import chunks, keys_of
+from kemem.backends.sql.schema import embedding_model, message_vector
+from kemem.backends.sql.spaces import find_spaces, mark_changed
+from kemem.errors import InvalidArgument
+from kemem.types import Embedded, Model
+
+model_number = select(embedding_model.c.model_no).where(
+    embedding_model.c.name == bindparam("of_name"), embedding_model.c.width == bindparam("of_width")
+)
+_present = select(message_vector.c.id).where(
+    message_vector.c.space_no == bindparam("space_no"),
+    message_vector.c.model_no == bindparam("model_no"),
+    message_vector.c.id.in_(bindparam("keys", expanding=True)),
+)
+
+
+def put_vectors(connection: Connection, database: Database, embedded: Embedded) -> None:
+    """Store the vectors of the messages that exist; older ones are replaced."""
+    _check(embedded)
+    spaces = find_spaces(connection, embedded.scope)
+    keys = keys_of(connection, spaces, embedded.message_ids)
+    known = [row for row, name in enumerate(embedded.message_ids) if name in keys]
+    if not known:
+        return
+    number = _ensure_model(connection, database, embedded.model)
+    places = [keys[embedded.message_ids[row]] for row in known]
+    replaced = _replaced(connection, places, number)
+    upsert = database.insert(message_vector)
+    connection.execute(
+        upsert.on_conflict_do_update(
+            index_elements=["space_no", "id"],
+            set_={"model_no": upsert.excluded.model_no, "vector": upsert.excluded.vector},
+        ),
+        [
+            {"space_no": space_no, "id": key, "model_no": number, "vector": vector}
+            for (space_no, key), vector in zip(
+                places, database.dump_vectors(embedded.matrix[known]), strict=True
+            )
+        ],
+    )
+    for space_no in {space_no for space_no, _ in places}:
+        mark_changed(connection, space_no, rows=space_no in replaced)
+
+
+def _check(embedded: Embedded) -> None:
+    matrix, shape = embedded.matrix, (len(embedded.message_ids), embedded.model.width)
+    if np.shape(matrix) != shape:
+        raise InvalidArgument(f"vectors must have shape {shape}, not {np.shape(matrix)}")
+    halves = np.asarray(matrix, np.float16)  # as they are stored: huge numbers become infinite
+    if not np.isfinite(halves).all() or not np.abs(halves).sum(axis=1, dtype=np.float32).all():
+        raise InvalidArgument("vectors must be finite and not zero")
+
+
+def _replaced(connection: Connection, places: list[tuple[int, int]], model_no: int) -> set[int]:
+    """Spaces in which a vector of this model is about to change under the caches."""
+    by_space: dict[int, list[int]] = {}
+    for space_no, key in places:
+        by_space.setdefault(space_no, []).append(key)
+    return {
+        space_no
+        for space_no, keys in by_space.items()
+        for chunk in chunks(keys)
+        if connection.execute(
+            _present, {"space_no": space_no, "model_no": model_no, "keys": list(chunk)}
+        ).first()
+    }
+
+
+def _ensure_model(connection: Connection, database: Database, model: Model) -> int:
+    values = {"of_name": model.name, "of_width": model.width}
+    number = connection.execute(model_number, values).scalar()
+    if number is None:
+        connection.execute(
+            database.insert(embedding_model).on_conflict_do_nothing(),
+            {"name": model.name, "width": model.width},
+        )
+        number = connection.execute(model_number, values).scalar_one()
+    return int(number)
+
+
+def record_model(connection: Connection, model: Model) -> Model | None:
+    """Note the model in use; returns the one noted before."""
+    before = read_meta(connection, "embedder")
+    now = f"{model.width} {model.name}"
+    if before != now:
+        write_meta(connection, "embedder", now)
+    if before is None:
+        return None
+    width, name = before.split(" ", 1)
+    return Model(name, int(width))

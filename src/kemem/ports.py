@@ -1,0 +1,113 @@
+"""The plugs: what the core asks of a store and of models."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from kemem.text.query import Query
+from kemem.types import (
+    Applied,
+    Batch,
+    Found,
+    Health,
+    Hit,
+    Job,
+    Matrix,
+    Message,
+    Micros,
+    Model,
+    Position,
+    Rank,
+    Scope,
+    Vector,
+    Where,
+)
+
+
+class Log(Protocol):
+    """The truth: messages in, messages out."""
+
+    async def apply(self, batch: Batch) -> Applied:
+        """Write a batch wholly or not at all; it is durable when this returns."""
+
+    async def scan(
+        self,
+        where: Where,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        newest_first: bool = True,
+    ) -> list[Message]:
+        """Visible messages in time order, strictly beyond `after`; equal times go by id."""
+
+    async def scopes(self) -> list[Scope]:
+        """Every (agent, user) pair that has messages: for operators, never for a caller's read."""
+
+
+class TextIndex(Protocol):
+    """Messages by their words."""
+
+    async def search(
+        self, where: Where, query: Query, *, limit: int, after: Rank | None = None
+    ) -> Found:
+        """The best matches beyond `after`, ranked by the statistics of the scope alone."""
+
+
+class VectorIndex(Protocol):
+    """Messages by their meaning."""
+
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Hit]:
+        """The most similar messages among those embedded by `model`."""
+
+
+class Outbox(Protocol):
+    """Later work; it is put and removed by `apply`."""
+
+    async def claim(self, now: Micros, lease: Micros) -> Job | None:
+        """A job that is due, hidden from other workers until the lease ends."""
+
+    async def jobs(self, limit: int = 100) -> list[Job]:
+        """Jobs that wait or have failed, oldest first."""
+
+
+class Store(Log, TextIndex, VectorIndex, Outbox, Protocol):
+    """A database that fills all four roles in one transaction."""
+
+    async def secret(self) -> bytes:
+        """A random key kept with the data; it seals cursors so that they outlive the process."""
+
+    async def embedded_by(self, model: Model) -> Model | None:
+        """Record the model in use; return the one recorded before."""
+
+    async def rebuild_words(self) -> None:
+        """Derive the word index again from the messages, in one transaction."""
+
+    async def health(self) -> Health:
+        """Counts and versions; raises Unavailable when the database cannot be reached."""
+
+    async def close(self) -> None:
+        """Finish what was begun and let go of files and connections."""
+
+
+class Embedder(Protocol):
+    """Texts to vectors."""
+
+    name: str
+    width: int
+
+    async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
+        """One row of `width` numbers for each text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The bundle that is handed down."""
+
+    store: Store
+    embedder: Embedder | None
+    clock: Callable[[], Micros]
+
+    @property
+    def model(self) -> Model | None:
+        """The fingerprint of the embedder in use."""
+        return Model(self.embedder.name, self.embedder.width) if self.embedder else None

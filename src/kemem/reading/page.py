@@ -1,0 +1,66 @@
+"""Cursors: opaque, sealed with the store's secret and bound to the query they continue."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from typing import Any
+
+from kemem.errors import InvalidArgument
+from kemem.types import Position, Rank
+
+_PREFIX = "c_"
+_SEAL = 16  # bytes
+_MOST = 4096  # characters
+
+
+def seal_position(position: Position, query: object, secret: bytes) -> str:
+    """A cursor that goes on after a place in the transcript."""
+    return _seal([position.ts, position.message_id], query, secret)
+
+
+def open_position(cursor: str, query: object, secret: bytes) -> Position:
+    """The place a cursor names; anything but a cursor of this very query is refused."""
+    ts, message_id = _open(cursor, query, secret)
+    return Position(ts, message_id)
+
+
+def seal_rank(rank: Rank, query: object, secret: bytes) -> str:
+    """A cursor that goes on after a place in a ranking."""
+    return _seal([rank.score, rank.ts, rank.message_id, rank.mark], query, secret)
+
+
+def open_rank(cursor: str, query: object, secret: bytes) -> Rank:
+    """The place in a ranking a cursor names."""
+    score, ts, message_id, mark = _open(cursor, query, secret)
+    return Rank(score, ts, message_id, mark)
+
+
+def _seal(place: list[object], query: object, secret: bytes) -> str:
+    body = json.dumps(place, ensure_ascii=False, separators=(",", ":")).encode()
+    return _PREFIX + base64.urlsafe_b64encode(_tag(body, query, secret) + body).decode()
+
+
+def _open(cursor: str, query: object, secret: bytes) -> list[Any]:
+    refusal = InvalidArgument(
+        "cursor is not one that this query returned; start again without a cursor", field="cursor"
+    )
+    if not cursor.startswith(_PREFIX) or len(cursor) > _MOST or not cursor.isascii():
+        raise refusal
+    try:
+        raw = base64.b64decode(cursor.removeprefix(_PREFIX), altchars=b"-_", validate=True)
+    except binascii.Error:
+        raise refusal from None
+    seal, body = raw[:_SEAL], raw[_SEAL:]
+    # The text is compared too: base64 has several spellings of the same bytes.
+    again = _PREFIX + base64.urlsafe_b64encode(raw).decode()
+    if again != cursor or not hmac.compare_digest(seal, _tag(body, query, secret)):
+        raise refusal
+    place: list[Any] = json.loads(body)
+    return place
+
+
+def _tag(body: bytes, query: object, secret: bytes) -> bytes:
+    bound = repr(query).encode("utf-8", "backslashreplace")
+    return hmac.digest(secret, hashlib.sha256(bound).digest() + body, "sha256")[:_SEAL]

@@ -1,0 +1,135 @@
+"""The Query API over the message log: range, words, meaning, neighbours."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kemem.errors import InvalidArgument, NotFound
+from kemem.ports import Embedder, Parts
+from kemem.reading.page import open_position, open_rank, seal_position, seal_rank
+from kemem.text.query import parse
+from kemem.text.snippets import snippets
+from kemem.types import Hit, Message, Page, Position, Rank, Scope, Vector, Where
+
+MAX_PAGE = 1000
+MAX_NEIGHBORS = 1000
+
+
+async def read(where: Where, page_size: int, cursor: str | None, parts: Parts) -> Page[Message]:
+    """A page of the transcript, newest first."""
+    size = page_limit(page_size, "page_size")
+    secret = await parts.store.secret()
+    bound = ("read", where)
+    after = open_position(cursor, bound, secret) if cursor is not None else None
+    rows = await parts.store.scan(where, after=after, limit=size + 1)
+    items = tuple(rows[:size])
+    if len(rows) <= size:
+        return Page(items)
+    last = Position(items[-1].ts, items[-1].message_id)
+    return Page(items, seal_position(last, bound, secret))
+
+
+async def by_words(
+    where: Where, query_text: str, page_size: int, cursor: str | None, parts: Parts
+) -> Page[Hit]:
+    """A page of the messages that match a query, best first, with their matches marked."""
+    size = page_limit(page_size, "page_size")
+    query = parse(query_text)
+    secret = await parts.store.secret()
+    bound = ("words", where, query_text)
+    after = open_rank(cursor, bound, secret) if cursor is not None else None
+    found = await parts.store.search(where, query, limit=size + 1, after=after)
+    items = tuple(
+        Hit(hit.message, hit.score, hit.why, snippets(hit.message.content, query))
+        for hit in found.hits[:size]
+    )
+    if len(found.hits) <= size:
+        return Page(items)
+    last = items[-1]
+    place = Rank(last.score, last.message.ts, last.message_id, found.mark)
+    return Page(items, seal_rank(place, bound, secret))
+
+
+async def by_meaning(
+    where: Where,
+    asked: str | Sequence[float],
+    top_k: int,
+    min_score: float | None,
+    parts: Parts,
+) -> list[Hit]:
+    """The messages nearest to a text or to a vector of the same model, most similar first."""
+    limit = page_limit(top_k, "top_k")
+    least = _score(min_score)
+    if parts.embedder is None or parts.model is None:
+        raise InvalidArgument(
+            "semantic search needs an embedder; this memory was opened with embedder 'none'",
+            field="embedder",
+        )
+    if isinstance(asked, str):
+        vector = await embed_query(asked, parts.embedder)
+    else:
+        vector = _given_vector(asked, parts.embedder.width)
+    hits = await parts.store.nearest(where, vector, parts.model, limit)
+    return [hit for hit in hits if hit.score >= least]
+
+
+async def neighbors(
+    scope: Scope, message_id: str, before: int, after: int, parts: Parts
+) -> list[Message]:
+    """A message with those said before and after it, in the order they were said."""
+    for name, count in (("before", before), ("after", after)):
+        if type(count) is not int or not 0 <= count <= MAX_NEIGHBORS:
+            raise InvalidArgument(f"{name} must be 0-{MAX_NEIGHBORS}, not {count!r}", field=name)
+    anchors = await parts.store.scan(Where(scope, ids=frozenset([message_id])), limit=1)
+    if not anchors:
+        raise NotFound(f"no message {message_id!r:.80}", message_id=message_id)
+    anchor = anchors[0]
+    place = Position(anchor.ts, anchor.message_id)
+    later = await parts.store.scan(Where(scope), after=place, limit=after, newest_first=False)
+    # Equal times go by id in either direction of a scan: those of the anchor are read apart.
+    same_time = Where(scope, since=anchor.ts, until=anchor.ts + 1)
+    level = await parts.store.scan(same_time, limit=MAX_PAGE, newest_first=False)
+    older = await parts.store.scan(Where(scope, until=anchor.ts), limit=before)
+    earlier = [*reversed(older), *(m for m in level if m.message_id < anchor.message_id)]
+    return [*(earlier[-before:] if before else ()), anchor, *later]
+
+
+async def embed_query(text: str, embedder: Embedder) -> Vector:
+    """The vector of a question."""
+    if not text.strip():
+        raise InvalidArgument("query_text must not be empty", field="query_text")
+    matrix = await embedder.embed([text], purpose="query")
+    vector: Vector = matrix[0]
+    return vector
+
+
+def page_limit(size: int, field: str) -> int:
+    """A size from 1 on; more than a page can hold is a full page."""
+    if type(size) is not int or size < 1:
+        raise InvalidArgument(f"{field} must be 1-{MAX_PAGE}, not {size!r:.80}", field=field)
+    return min(size, MAX_PAGE)
+
+
+def _score(score: float | None) -> float:
+    if score is None:
+        return 0.0
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise InvalidArgument(f"min_score must be 0-1, not {score!r:.80}", field="min_score")
+    return float(score)
+
+
+def _given_vector(numbers: Sequence[float], width: int) -> Vector:
+    if len(numbers) != width:
+        raise InvalidArgument(
+            f"query_embedding must have {width} numbers, not {len(numbers)}",
+            field="query_embedding",
+        )
+    try:
+        vector = np.asarray(numbers, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        vector = np.zeros(0, dtype=np.float32)
+    if vector.shape != (width,) or not np.isfinite(vector).all() or not vector.any():
+        raise InvalidArgument(
+            "query_embedding must be finite numbers that are not all zero", field="query_embedding"
+        )
+    return vector

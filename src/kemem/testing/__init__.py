@@ -1,0 +1,11 @@
+"""The test kit: a reference store, an embedder without a model, a clock that stands still.
+
+`kemem.testing.conformance` has the suite that every store must pass; it needs pytest and
+hypothesis and is therefore imported by name.
+"""
+
+from kemem.testing.clock import FakeClock
+from kemem.testing.embedders import HashingEmbedder
+from kemem.testing.ram import RamStore
+
+__all__ = ["FakeClock", "HashingEmbedder", "RamStore"]

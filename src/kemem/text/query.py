@@ -1,0 +1,239 @@
+"""The query language: plain words mean "any, ranked"; AND, OR, NOT, "phrases", prefix* and ( ).
+
+Nothing a user types reaches a database as syntax. A query becomes a tree whose leaves are phrases
+of search tokens; a store only finds which rows contain each phrase, the tree is evaluated here.
+What does not parse is searched literally.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kemem.errors import InvalidArgument
+from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, stem, tokens
+
+MAX_CHARACTERS = 10_000
+MAX_UNITS = 256
+MAX_DEPTH = 32
+MAX_PHRASE = 32  # tokens; engines index long texts in parts that overlap by this much
+
+_STOPS = frozenset(stem(word) for word in STOP_WORDS)
+_LEXEME = re.compile(r'"[^"]*"|“[^”]*”|「[^」]*」|[()（）]|[^\s"“”「」()（）]+')
+_OPERATORS = ("AND", "OR", "NOT")
+_PARENTHESES = {"(": "(", "（": "(", ")": ")", "）": ")"}
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Tokens that stand side by side; with `prefix` the last one may go on."""
+
+    tokens: tuple[str, ...]
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """Matches every row."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Matches where one part does; without parts nowhere."""
+
+    parts: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Matches where every part does."""
+
+    parts: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Matches where its part does not."""
+
+    part: "Node"
+
+
+Node = Phrase | Anything | AnyOf | AllOf | Not
+
+
+Mask = NDArray[np.bool_]  # one flag for each row of a scope
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What must match (`root`) and what earns score (`units`)."""
+
+    root: Node
+    units: tuple[Phrase, ...]
+
+    @property
+    def phrases(self) -> tuple[Phrase, ...]:
+        """Every phrase a store has to look up, once."""
+        return tuple(dict.fromkeys((*self.units, *_leaves(self.root))))
+
+    def evaluate(self, rows_with: Callable[[Phrase], Mask], everything: Mask) -> Mask:
+        """The rows that match, given the rows that contain each phrase."""
+
+        def walk(node: Node) -> Mask:
+            match node:
+                case Phrase():
+                    return rows_with(node)
+                case Anything():
+                    return everything
+                case Not(part):
+                    return everything & ~walk(part)
+                case AnyOf(parts):
+                    return reduce(np.bitwise_or, map(walk, parts), everything & False)
+                case AllOf(parts):
+                    return reduce(np.bitwise_and, map(walk, parts), everything)
+
+        return walk(self.root)
+
+
+def parse(text: str) -> Query:
+    """The query behind what a user typed.  '"不吃辣" AND 火锅' -> both phrases are wanted"""
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidArgument(
+            f"query_text must be at most {MAX_CHARACTERS} characters, not {len(text)}",
+            field="query_text",
+        )
+    if not text.strip():
+        return Query(Anything(), ())
+    lexemes = _LEXEME.findall(text)
+    if not _uses_syntax(lexemes):
+        return plain(text)
+    try:
+        root = _Parser(lexemes).parse()
+    except _NotAQuery:
+        return plain(text)
+    units = tuple(dict.fromkeys(_leaves(root, wanted=True)))
+    if len(units) > MAX_UNITS:
+        raise InvalidArgument(
+            f"query_text must name at most {MAX_UNITS} terms, not {len(units)}", field="query_text"
+        )
+    return Query(root, units)
+
+
+def plain(text: str) -> Query:
+    """Any of the words, ranked: stems, joined words as phrases, CJK characters and pairs."""
+    units = list(dict.fromkeys(_units(text)))
+    telling = [unit for unit in units if not _is_stop(unit)]
+    kept = tuple((telling or units)[:MAX_UNITS])
+    return Query(AnyOf(kept), kept)
+
+
+def _uses_syntax(lexemes: list[str]) -> bool:
+    return any(
+        lexeme in _OPERATORS or lexeme[0] in '"“「' or (lexeme.endswith("*") and len(lexeme) > 1)
+        for lexeme in lexemes
+    )
+
+
+def _units(text: str) -> Iterator[Phrase]:
+    for word in text.split():
+        found = list(tokens(word))
+        if 1 < len(found) <= MAX_PHRASE and not any(is_cjk(token.text) for token in found):
+            yield Phrase(tuple(token.text for token in found))  # user@x.com, 2026-01-26
+        for index, token in enumerate(found):
+            yield Phrase((token.text,))
+            following = found[index + 1] if index + 1 < len(found) else None
+            if following and is_cjk(token.text) and is_cjk(following.text):
+                yield Phrase((token.text, following.text))
+
+
+def _is_stop(unit: Phrase) -> bool:
+    return len(unit.tokens) == 1 and (unit.tokens[0] in _STOPS or unit.tokens[0] in STOP_CHARACTERS)
+
+
+def _leaves(root: Node, wanted: bool = False) -> Iterator[Phrase]:
+    """Phrases of a tree; with `wanted` only those that a match should contain."""
+    match root:
+        case Phrase():
+            yield root
+        case AnyOf(parts) | AllOf(parts):
+            for part in parts:
+                yield from _leaves(part, wanted)
+        case Not(part) if not wanted:
+            yield from _leaves(part)
+
+
+class _NotAQuery(Exception):
+    """The text looks like the query language but does not parse."""
+
+
+class _Parser:
+    """Recursive descent: OR < AND / NOT < words side by side (any of them) < phrase, ( )."""
+
+    def __init__(self, lexemes: list[str]) -> None:
+        self.lexemes = [_PARENTHESES.get(lexeme, lexeme) for lexeme in lexemes]
+        self.at = 0
+
+    def parse(self) -> Node:
+        root = self.either(0)
+        if self.at < len(self.lexemes):
+            raise _NotAQuery
+        return root
+
+    def next_is(self, *lexemes: str) -> bool:
+        return self.at < len(self.lexemes) and self.lexemes[self.at] in lexemes
+
+    def take(self, *lexemes: str) -> bool:
+        found = self.next_is(*lexemes)
+        self.at += found
+        return found
+
+    def either(self, depth: int) -> Node:
+        parts = [self.both(depth)]
+        while self.take("OR"):
+            parts.append(self.both(depth))
+        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
+
+    def both(self, depth: int) -> Node:
+        parts = [self.negated(depth)]
+        while self.take("AND") or self.next_is("NOT"):
+            parts.append(self.negated(depth))
+        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+    def negated(self, depth: int) -> Node:
+        odd = False
+        while self.take("NOT"):
+            odd = not odd
+        return Not(self.words(depth)) if odd else self.words(depth)
+
+    def words(self, depth: int) -> Node:
+        parts = []
+        while self.at < len(self.lexemes) and not self.next_is(")", *_OPERATORS):
+            parts.append(self.atom(depth))
+        if not parts:
+            raise _NotAQuery
+        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
+
+    def atom(self, depth: int) -> Node:
+        if self.take("("):
+            if depth >= MAX_DEPTH:
+                raise _NotAQuery
+            inner = self.either(depth + 1)
+            if not self.take(")"):
+                raise _NotAQuery
+            return inner
+        lexeme = self.lexemes[self.at]
+        self.at += 1
+        return _phrase(lexeme)
+
+
+def _phrase(lexeme: str) -> Node:
+    """A word or quoted phrase as a leaf; one of many tokens becomes overlapping windows."""
+    found = tuple(token.text for token in tokens(lexeme))
+    prefix = lexeme.endswith("*") and len(found) > 0 and not is_cjk(found[-1])
+    if len(found) <= MAX_PHRASE:
+        return Phrase(found, prefix) if found else AnyOf(())
+    starts = [*range(0, len(found) - MAX_PHRASE, MAX_PHRASE // 2), len(found) - MAX_PHRASE]
+    return AllOf(tuple(Phrase(found[start : start + MAX_PHRASE]) for start in starts))

@@ -1,0 +1,86 @@
+"""Text to search tokens: one small grammar for Chinese and English, the same on every engine."""
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import Stemmer
+
+TEXT_VERSION = "1"  # stored with every index: a change here means that words must be indexed again
+
+# Han, kana, hangul and their extensions: written without spaces, so each character is a token.
+_CJK = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3040-\u30ff\u3105-\u312f\u3131-\u318e"
+    "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+# A run is looked for in the text as written; accents that stand apart (NFD) belong to it.
+_RUN = re.compile(r"[\w\u0300-\u036f\u3099\u309a\uff9e\uff9f]+(?:[+#]+(?!\w))?")
+_TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+[+#]*")
+_IS_CJK = re.compile(rf"[{_CJK}]")
+
+# Words that say nothing about a topic. Only plain queries drop them; the index holds every word.
+_STOP_WORDS = """
+a an and any are as at be been but by can could d did do does doing for from had has
+have he her hers him his how i if in into is it its just ll me my of on or our ours re s
+she should so some t than that the their them then there these they this those to too up
+us ve very was we were what when where which who whom why will with would you your yours
+m am about
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+STOP_CHARACTERS = frozenset("的了是我你他她它们在有和就都也吗呢啊吧呀么这那个之与及或一上下来去会")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A search token and where it stands in the text as written."""
+
+    text: str
+    start: int
+    end: int
+
+
+def is_cjk(token: str) -> bool:
+    """Whether a token is a single character of a script without spaces.  "火" -> True"""
+    return _IS_CJK.match(token) is not None
+
+
+def normalise(text: str) -> str:
+    """Fold what people do not mean to distinguish: width, case, composition.  "Ｃafé" -> "café" """
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """Tokens in reading order: stemmed words, single CJK characters.  "喝Kopi们" -> 喝, kopi, 们"""
+    for run in _RUN.finditer(text):
+        written = run.group()
+        folded = normalise(written)
+        same_length = len(folded) == len(written)
+        for match in _TOKEN.finditer(folded):
+            word = match.group()
+            token = word if is_cjk(word) else stem(word)
+            if same_length:
+                yield Token(token, run.start() + match.start(), run.start() + match.end())
+            else:
+                yield Token(token, run.start(), run.end())
+
+
+def search_text(text: str) -> str:
+    """What the word index holds: tokens joined by blanks.  "Hotpots 火锅" -> "hotpot 火 锅" """
+    return " ".join(token.text for token in tokens(text))
+
+
+_stemmers = threading.local()  # a Snowball stemmer keeps state: one for each thread
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """The English stem of a folded word; other scripts stay as they are.  "running" -> "run" """
+    if not word.isascii() or len(word) > 64:
+        return word[:64]
+    if not hasattr(_stemmers, "english"):
+        _stemmers.english = Stemmer.Stemmer("english", 0)
+    return str(_stemmers.english.stemWord(word))

@@ -1,0 +1,53 @@
+"""Times at the edges: RFC 3339 outside, integer UTC microseconds inside."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from kemem.errors import InvalidArgument
+from kemem.types import Micros
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(
+    r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}):(\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})",
+    re.ASCII,
+)
+
+
+def to_micros(value: str | datetime, field: str = "ts") -> Micros:
+    """A point in time as microseconds.  "2026-01-26T10:47:00Z" -> 1769424420000000"""
+    if isinstance(value, str):
+        return _parse(value, field)
+    if not isinstance(value, datetime):
+        raise _wrong(value, field)
+    if value.tzinfo is None:
+        raise InvalidArgument(f"{field} needs a time zone: {value.isoformat()!r}", field=field)
+    return (value - _EPOCH) // timedelta(microseconds=1)
+
+
+def to_rfc3339(micros: Micros) -> str:
+    """Microseconds as text; the fraction appears only where there is one."""
+    text = (_EPOCH + timedelta(microseconds=micros)).isoformat()
+    return text.removesuffix("+00:00") + "Z"
+
+
+def _parse(text: str, field: str) -> Micros:
+    match = _RFC3339.fullmatch(text)
+    if not match:
+        raise _wrong(text, field)
+    day, minute, second, fraction, zone = match.groups()
+    leap = second == "60"  # datetime has no leap seconds: the last second counts twice
+    try:
+        moment = datetime.fromisoformat(
+            f"{day}T{minute}:{'59' if leap else second}{zone.replace('z', 'Z')}"
+        )
+        whole = (moment - _EPOCH) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise _wrong(text, field) from None
+    return whole + int((fraction or "").ljust(6, "0")[:6]) + (1_000_000 if leap else 0)
+
+
+def _wrong(value: object, field: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{field} must be an RFC 3339 time such as '2026-01-26T10:47:00Z', not {value!r:.80}",
+        field=field,
+    )

@@ -1,0 +1,348 @@
+"""Time phrases, Chinese and English, read against a clock.
+
+- A day runs from local midnight to local midnight; weeks start on Monday; seasons are northern.
+- A unit counted back is the calendar unit it lands in: "3 days ago" is that day, "两个月前" that
+  month; hours and minutes are one unit wide around the moment.
+- A stretch ("最近三天", "the past week") rolls: it ends with now, and now is part of it.
+- A month, date, season or weekday without further words is the latest that has begun.
+- A date that does not exist ("2月30日", "99999 years ago") is not a phrase.
+"""
+
+import re
+from calendar import monthrange
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache, partial
+
+from kemem.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class TimePhrase:
+    """Words that name a range of time, and the range.  "昨天" -> yesterday, midnight to midnight"""
+
+    since: int  # UTC microseconds, inclusive
+    until: int  # UTC microseconds, exclusive
+    phrase: str  # verbatim: text[start:end]
+    start: int
+    end: int
+
+
+_Range = tuple[datetime, datetime]
+_Build = Callable[..., _Range]  # called with now and the named groups of its pattern
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+
+
+def time_phrases(text: str, now: datetime) -> list[TimePhrase]:
+    """The time phrases of a text, in order; the user's time zone is that of `now`.
+
+    "昨天下午 or last May" -> [TimePhrase(…, "昨天下午", 0, 4), TimePhrase(…, "last May", 8, 16)]
+    """
+    if now.utcoffset() is None:
+        raise InvalidArgument(f"now must carry a time zone, not {now!r}", field="now")
+    phrases = []
+    for match, build in _matches(text.translate(_FOLD)):
+        words = {name: " ".join(said.lower().split()) for name, said in match.groupdict("").items()}
+        try:
+            since, until = ((moment - _EPOCH) // _TICK for moment in build(now, **words))
+        except (ValueError, OverflowError):  # no such date
+            continue
+        if since < until:  # a zone can skip a whole day: Samoa had no 30 December 2011
+            start, end = match.span()
+            phrases.append(TimePhrase(since, until, text[start:end], start, end))
+    return phrases
+
+
+def _matches(folded: str) -> Iterator[tuple[re.Match[str], _Build]]:
+    """Matches without overlap: the leftmost, of these the longest, of these the first rule's."""
+    found = [(match, build) for pattern, build in _rules() for match in pattern.finditer(folded)]
+    end = 0
+    for match, build in sorted(found, key=lambda each: (each[0].start(), -each[0].end())):
+        if match.start() >= end:
+            end = match.end()
+            yield match, build
+
+
+def _ranked(start: int, groups: str) -> dict[str, int]:
+    """Words numbered by group.  (0, "一|monday, 二") -> {"一": 0, "monday": 0, "二": 1}"""
+    return {w: n for n, group in enumerate(groups.split(", "), start) for w in group.split("|")}
+
+
+# One character for one, so that positions in the folded text are positions in the text.
+_FOLD = str.maketrans(
+    "後週個剛來過這禮號兩两鐘鍾時幾裡裏間陣頭淩〇　" + "".join(map(chr, range(0xFF01, 0xFF5F))),
+    "后周个刚来过这礼号二二钟钟时几里里间阵头凌零 " + "".join(map(chr, range(0x21, 0x7F))),
+)
+_OFFSETS = {
+    **_ranked(-3, "大前, 前|上上, 昨|去|上, 今|这|本, 明|下, 后|下下, 大后"),
+    **_ranked(-2, "day before yesterday, yesterday, today, tomorrow, day after tomorrow"),
+    **_ranked(-2, "before last, last, this, next, after next"),
+}
+_AHEAD = frozenset(["后", "未来", "接下来", "今后", "from now", "next", "coming"])
+_WEEKDAYS = {
+    **_ranked(0, "一, 二, 三, 四, 五, 六|末, 日|天"),
+    **_ranked(0, "monday, tuesday, wednesday, thursday, friday, saturday|weekend, sunday"),
+}
+_MONTH_NAMES = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
+    "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+)
+_CYCLES = {  # first month and length, by the first three letters; without a name, a year
+    **{w: (3 * n, 3) for w, n in _ranked(1, "春|spr, 夏|sum, 秋|aut|fal, 冬|win").items()},
+    **{name[:3]: (n, 1) for n, name in enumerate(_MONTH_NAMES.split("|"), 1)},
+    "": (1, 12),
+}
+_FEW = frozenset(["几", "好几", "few", "several"])
+_NUMBERS = {
+    **_ranked(1, "一, 二, 三, 四, 五, 六, 七, 八, 九"),
+    **_ranked(1, "a|an|one, two|couple, three, four, five, six, seven, eight, nine, ten, eleven"),
+    **{"twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50},
+    **{"初": 1, "上旬": 1, "中旬": 11, "下旬": 21, "底": 21, "末": 21},
+    **dict.fromkeys(_FEW, 7),
+}
+_DIGITS = str.maketrans("零一二三四五六七八九", "0123456789")
+_PARTS = {  # hours of the day; a night ends on the next morning
+    **{"": (0, 24), "凌晨": (0, 6), "上午": (6, 12), "中午": (11, 14)},
+    **dict.fromkeys(["早上", "早晨", "清晨", "早", "晨", "morning"], (5, 12)),
+    **dict.fromkeys(["下午", "午后", "afternoon"], (12, 18)),
+    **dict.fromkeys(["傍晚", "evening"], (17, 24)),
+    **dict.fromkeys(["晚上", "晚间", "晚", "夜里", "夜", "night", "tonight"], (18, 29)),
+}
+_THIRDS = {"初": 10, "上旬": 10, "中旬": 10, "下旬": 11, "底": 11, "末": 11}  # days at most
+_UNITS = {
+    **{"分钟": "minute", "小时": "hour", "钟头": "hour", "天": "day", "年": "year"},
+    **{"周": "week", "星期": "week", "礼拜": "week", "月": "month", "季度": "quarter"},
+}
+_HOURS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+# Half a month is said loosely: a week is a better answer than one day.
+_HALVES = {"hour": (30, "minute"), "day": (12, "hour"), "month": (2, "week"), "year": (6, "month")}
+
+
+def _number(word: str) -> int:
+    """A number in words or digits.  "二十三" -> 23, "twenty-two" -> 22"""
+    tens, ten, ones = word.rpartition("十")
+    if ten:
+        return 10 * _NUMBERS[tens or "一"] + (_NUMBERS[ones] if ones else 0)
+    return sum(_NUMBERS.get(part) or int(part) for part in re.split("[ -]", word))
+
+
+def _amount(count: str, unit: str, way: str) -> tuple[int, str]:
+    """Whole units, back or ahead.  ("半", "年", "后") -> (6, "month")"""
+    unit = _UNITS.get(unit, unit)
+    number, unit = _HALVES[unit] if count.startswith(("半", "half")) else (_number(count), unit)
+    return number if way in _AHEAD else -number, unit
+
+
+def _index(day: date) -> int:
+    """Months since year 0, so that months can be counted.  2024-05-03 -> 24292"""
+    return day.year * 12 + day.month - 1
+
+
+def _first(index: int) -> date:
+    """The first day of a month.  24292 -> 2024-05-01"""
+    return date(index // 12, index % 12 + 1, 1)
+
+
+def _days(first: date, count: int, now: datetime, part: str = "") -> _Range:
+    """Local days, or a part of them.  (2024-05-03, 1, "下午") -> 12:00 to 18:00"""
+    opens, closes = (timedelta(hours=hour) for hour in _PARTS[part])
+    midnight = datetime.combine(first, time(), now.tzinfo)
+    # Adding to an aware datetime moves the wall clock: noon stays noon when the zone shifts.
+    return midnight + opens, midnight + timedelta(count - 1) + closes
+
+
+def _period(unit: str, offset: int, now: datetime) -> _Range:
+    """A calendar unit, counted from the current one.  ("week", -1) -> last week"""
+    if unit in _DAYS:
+        length = _DAYS[unit]
+        return _days(now.date() + timedelta(offset * length - now.weekday() % length), length, now)
+    length = _MONTHS[unit]
+    return _months(now, (_index(now) // length + offset) * length, length)
+
+
+def _months(now: datetime, index: int, count: int, day: str = "", part: str = "") -> _Range:
+    """Calendar months, or a day or a third of one.  (24292, 1, "初") -> 1 to 10 May 2024"""
+    first, past = _first(index), _first(index + count)
+    if day:
+        first = first.replace(day=_number(day))
+        past = min(past, first + timedelta(_THIRDS.get(day, 1)))
+    return _days(first, (past - first).days, now, part)
+
+
+def _shift(now: datetime, count: int, unit: str) -> datetime:
+    """Now moved by so many units: hours by elapsed time, days and longer by the wall clock."""
+    if unit in _HOURS:
+        return now.astimezone(UTC) + count * _HOURS[unit]
+    if unit in _DAYS:
+        return now + timedelta(count * _DAYS[unit])
+    month = _first(_index(now) + count * _MONTHS[unit])
+    last = monthrange(month.year, month.month)[1]
+    return now.replace(year=month.year, month=month.month, day=min(now.day, last))
+
+
+def _latest_year(month: int, day: int, now: datetime) -> int:
+    """The year when such a date last began; 29 February can lie eight years back."""
+    for year in range(now.year, now.year - 9, -1):
+        if day <= monthrange(year, month)[1] and date(year, month, day) <= now.date():
+            return year
+    raise ValueError(f"no month {month} has a day {day}")
+
+
+def _year(which: str, month: int, count: int, now: datetime) -> int:
+    """The year when the last, this or the next turn of a month or season begins."""
+    if which == "next":
+        return now.year + (month <= now.month)
+    # In January, the winter of last year is still this winter.
+    this = now.year - (month + count - 12 > now.month)
+    over = this * 12 + month + count <= now.year * 12 + now.month
+    return this - (which == "last" and not over)
+
+
+def _named_day(now: datetime, day: str = "this", part: str = "") -> _Range:
+    return _days(now.date() + timedelta(_OFFSETS[day]), 1, now, part)
+
+
+def _named_period(now: datetime, which: str, unit: str) -> _Range:
+    return _period(_UNITS.get(unit, unit), _OFFSETS[which], now)
+
+
+def _named_month(now: datetime, which: str = "这", **inside: str) -> _Range:
+    return _months(now, _index(now) + _OFFSETS[which], 1, **inside)
+
+
+def _weekday(now: datetime, weekday: str, which: str = "", part: str = "") -> _Range:
+    number, length = _WEEKDAYS[weekday], 2 if weekday in ("末", "weekend") else 1
+    weeks = _OFFSETS[which] if which else -(number > now.weekday())
+    if which == "last" and number + length <= now.weekday():
+        weeks = 0  # on a Friday, last Monday lies in the same week; 上周一 does not
+    first = now.date() + timedelta(7 * weeks + number - now.weekday())
+    return _days(first, length, now, part)
+
+
+def _dated(now: datetime, month: str = "", year: str = "", which: str = "", **day: str) -> _Range:
+    number, count = _CYCLES.get(month[:3]) or (_number(month), 1)
+    if year:
+        begins = now.year + _OFFSETS[year] if year in _OFFSETS else int(year.translate(_DIGITS))
+    elif which:
+        begins = _year(which, number, count, now)
+    else:
+        begins = _latest_year(number, _number(day.get("day") or "1"), now)
+    return _months(now, _index(date(begins, number, 1)), count, **day)
+
+
+def _ago(now: datetime, count: str, unit: str, way: str) -> _Range:
+    if count in _FEW:
+        return _stretch(now, unit, count, way)
+    offset, unit = _amount(count, unit, way)
+    if unit not in _HOURS:
+        return _period(unit, offset, now)
+    moment = _shift(now, offset, unit)
+    return moment - _HOURS[unit] / 2, moment + _HOURS[unit] / 2
+
+
+def _stretch(now: datetime, unit: str, count: str = "1", way: str = "ago") -> _Range:
+    here, there = now.astimezone(UTC), _shift(now, *_amount(count, unit, way))
+    return (here, there) if way in _AHEAD else (there, here + _TICK)
+
+
+_recent = partial(_stretch, unit="day", count="30")
+_just_now = partial(_stretch, unit="hour")
+
+_ZH_NUMBER = (
+    r"(?:(?<![\d.])\d{1,5}\s?|(?<![零一二三四五六七八九十百千万第])"
+    "(?:[二三四五六七八九]?十[一二三四五六七八九]?|[一二三四五六七八九]))"
+)
+_ZH_UNIT = "个?(?P<unit>分钟|小时|钟头|天|周|星期|礼拜|(?<=[个半])月|季度|年)"
+_ZH_COUNT = rf"(?P<count>{_ZH_NUMBER}|(?<![十几])好?几|(?<!个)半(?=个?[月小钟]|[天年])){_ZH_UNIT}"
+_ZH_PART = r"(?:\s?的?(?P<part>凌晨|[早晚]上|[早清]晨|[上中下]午|午后|傍晚|晚间|夜里))?"
+_ZH_WHICH = "(?<![早晚])(?P<which>上上|下下|[上下这]|(?<!日)本)一?个?"
+# The characters around tell a time from other words: 上周一直, 这星期天天, 目前天气, 以前年轻.
+_ZH_WEEKDAY = (
+    "(?:周|星期|礼拜)(?P<weekday>一(?![直起共些样定切边次个])|[二三四五六](?![次个])"
+    rf"|日(?!本(?!来))|末|(?<=[期拜])天(?![气天])){_ZH_PART}"
+)
+_ZH_NEAR_DAY = (
+    "(?P<day>大?前|昨|今|明|大?后)(?:天|(?<=[昨今明])日)(?<![以之目当]前天)"
+    rf"(?<![以之今最然午]后天)(?<![聪文光透]明[天日])(?<![如当]今[天日]){_ZH_PART}"
+)
+_ZH_YEAR = (
+    r"(?P<year>(?<![\d.])(?:1[89]|20)\d\d\s?|[一二][零一二三四五六七八九]{3}|大?前|[去今明后])年"
+    "(?<![以之目当]前年)(?<![以之今最然]后年)(?<![聪文]明年)(?![轻龄纪代])"
+)
+_ZH_DAY = rf"(?P<day>{_ZH_NUMBER}(?=[日号])|初|底|末|[上中下]旬)[日号]?{_ZH_PART}"
+_ZH_SEASON = "[春夏秋冬](?=[天季])"
+_ZH_MONTH = rf"(?P<month>{_ZH_NUMBER}(?=月)|{_ZH_SEASON})[月天季](?!天(?!气))份?(?:\s?{_ZH_DAY})?"
+_ISO_DATE = r"(?<![\w./-])(?P<year>\d{4})([-/])(?P<month>\d{1,2})\2(?P<day>\d{1,2})(?!\d|[-/]\w)"
+_CHINESE: list[tuple[_Build, str]] = [
+    (_named_day, _ZH_NEAR_DAY),
+    (_named_day, "(?<![聪文])(?P<day>[昨今明])(?P<part>[早晚]上?|晨|夜)"),
+    (_weekday, _ZH_WHICH + _ZH_WEEKDAY),
+    (_weekday, rf"(?<![\d一二三四五六七八九十几每个整半隔]){_ZH_WEEKDAY}"),
+    (_named_period, _ZH_WHICH + "(?P<unit>周(?![边围转长年刊杰迅润]|星驰)|星期|礼拜|季度)"),
+    (_named_month, rf"{_ZH_WHICH}月(?![亮球光饼])份?(?:\s?{_ZH_DAY})?"),
+    (_named_month, r"(?<![\d一二三四五六七八九十几每个岁明正腊])月(?P<day>[初底末])"),
+    (_dated, rf"{_ZH_YEAR}(?:的?\s?{_ZH_MONTH})?"),
+    (_dated, rf"(?<!年)(?<!年[的\s]){_ZH_MONTH}"),
+    (_dated, _ISO_DATE + _ZH_PART),
+    (_ago, rf"(?!\d{{4}}\s?年){_ZH_COUNT}[以之]?(?P<way>前(?![往端台])|后(?![悔端台]))"),
+    (_stretch, rf"(?:最近|过去|(?<![附将接靠临])近)的?这?{_ZH_COUNT}"),
+    (_stretch, rf"(?<![以之目当提])[前这](?P<count>[几二]){_ZH_UNIT}"),
+    (_stretch, rf"(?P<way>未来|接下来|今后)的?{_ZH_COUNT}"),
+    (_recent, "最近|(?<![附接靠])近[来期日]|[前这](?:一?阵子|一?段时间)"),
+    (_just_now, "刚才|刚刚(?!好)"),
+]
+
+_EN_NUMBER = "|".join(sorted(filter(str.isascii, _NUMBERS), key=len, reverse=True))
+_EN_COUNT = (
+    r"(?:a (?=couple|few))?(?P<count>\d{1,5}|half an?(?= (?:hour|day|month|year))"
+    rf"|(?:{_EN_NUMBER})(?:[\s-](?:{_EN_NUMBER}))?)(?: of)?"
+)
+_EN_UNIT = "(?P<unit>minute|hour|day|week|month|quarter|year)s?"
+_EN_PART = "(?P<part>morning|afternoon|evening|night)"
+_EN_WHICH = "(?P<which>last|this|next)"
+_EN_WEEKDAY = rf"(?P<weekday>(?:mon|tues|wednes|thurs|fri|satur|sun)day)(?: {_EN_PART})?"
+_EN_MONTH = rf"(?P<month>{_MONTH_NAMES})\.?"
+_EN_CYCLE = rf"(?P<month>{_MONTH_NAMES}|spring|summer|autumn|fall|winter)\.?"
+_EN_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
+_EN_YEAR = r"(?P<year>(?:1[89]|20)\d\d)(?![-/]\d)"
+_EN_OVER = "(?:in|over|during|for|within)"
+# "Last" is also a verb: without "the" it must open the text or a clause.
+_EN_LAST = rf"(?:{_EN_OVER}(?: the)? |the |(?<!\w\s)|(?!last))(?:last|past|(?P<way>next|coming))"
+_ENGLISH: list[tuple[_Build, str]] = [
+    (_named_day, rf"(?P<day>yesterday|today|tomorrow)(?: {_EN_PART})?"),
+    (_named_day, "(?:the )?(?P<day>day before yesterday|day after tomorrow)"),
+    (_named_day, rf"(?P<day>this|last) {_EN_PART}"),
+    (_named_day, "(?P<part>tonight)"),
+    (_weekday, rf"{_EN_WHICH} {_EN_WEEKDAY}"),
+    (_weekday, rf"{_EN_WHICH} (?P<weekday>weekend)"),
+    (_weekday, rf"(?<!every\s)(?<!each\s)(?<!black\s)(?<!good\s)(?:on )?{_EN_WEEKDAY}"),
+    (_weekday, "(?:over|at|on|during|for) the (?P<weekday>weekend)"),
+    (_named_period, rf"{_EN_WHICH} (?P<unit>week|month|quarter|year)(?! of\b)"),
+    (_named_period, "the (?P<unit>week|month|year) (?P<which>before last|after next)"),
+    (_dated, rf"(?:on )?{_EN_MONTH} {_EN_DAY}(?:(?:,\s?| ){_EN_YEAR})?(?! (?:miles|people)\b)"),
+    (_dated, rf"(?:on )?(?:the )?{_EN_DAY}(?: of)? {_EN_MONTH},? {_EN_YEAR}"),
+    (_dated, rf"(?:on )?(?:the )?{_EN_DAY}(?: of | (?!may\b|march\b)){_EN_MONTH}"),
+    (_dated, rf"(?:(?:in|during) )?(?:the )?{_EN_CYCLE}(?: of|,)? {_EN_YEAR}"),
+    (_dated, rf"(?:in|during) {_EN_MONTH}"),
+    (_dated, rf"(?P<which>last|(?:this|next)(?! may\b| march\b)) {_EN_CYCLE}"),
+    (_dated, rf"(?:in|during)(?: the year)? {_EN_YEAR}"),
+    (_ago, rf"{_EN_COUNT} {_EN_UNIT} (?P<way>ago|from now)"),
+    (_stretch, rf"{_EN_LAST} {_EN_COUNT} {_EN_UNIT}"),
+    (_stretch, rf"(?:{_EN_OVER} )?the past {_EN_UNIT}"),
+    (_recent, "recently|lately|these days"),
+    (_just_now, "just now"),
+]
+_WORDS = r"(?<!\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
+
+
+@cache  # not at import: compiling takes longer than everything else here
+def _rules() -> list[tuple[re.Pattern[str], _Build]]:
+    """All patterns, ready; a space in them is any short gap."""
+    flags = re.ASCII | re.IGNORECASE  # ASCII: in "我yesterday去" the English word starts after 我
+    table = [*_CHINESE, *((build, _WORDS % words) for build, words in _ENGLISH)]
+    return [(re.compile(rule.replace(" ", r"\s{1,3}"), flags), build) for build, rule in table]
