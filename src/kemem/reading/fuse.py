@@ -1,7 +1,7 @@
 """Third stage of search: one ranking from all signals, led by words, scored 0-1."""
 
 from kemem.reading.question import Asked, Gathered
-from kemem.text.snippets import matched_phrases, snippets
+from kemem.text.snippets import matches
 from kemem.types import Hit, Message
 
 WORDS = 0.6  # equal weights lose to words alone when the vectors are weak
@@ -37,13 +37,13 @@ def fuse(found: Gathered, asked: Asked, limit: int) -> list[Hit]:
 
 
 def _explained(hit: Hit, asked: Asked, missing: tuple[str, ...]) -> Hit:
-    terms = matched_phrases(hit.message.words, asked.query)
+    found = matches(hit.message.content, asked.query)
     why = (
         *hit.why,
-        *((f"terms: {', '.join(terms)}",) if terms else ()),
+        *((f"terms: {', '.join(found.terms)}",) if found.terms else ()),
         *(f"{signal}: unavailable" for signal in missing),
     )
-    return Hit(hit.message, hit.score, why, snippets(hit.message.content, asked.query))
+    return Hit(hit.message, hit.score, why, found.snippets)
 
 
 def _key(message: Message) -> tuple[str, str, str]:

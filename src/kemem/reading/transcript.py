@@ -8,7 +8,7 @@ from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Embedder, Parts
 from kemem.reading.page import open_position, open_rank, seal_position, seal_rank
 from kemem.text.query import parse
-from kemem.text.snippets import snippets
+from kemem.text.snippets import matches
 from kemem.types import Hit, Message, Page, Position, Rank, Scope, Vector, Where
 
 MAX_PAGE = 1000
@@ -40,7 +40,7 @@ async def by_words(
     after = open_rank(cursor, bound, secret) if cursor is not None else None
     found = await parts.store.search(where, query, limit=size + 1, after=after)
     items = tuple(
-        Hit(hit.message, hit.score, hit.why, snippets(hit.message.content, query))
+        Hit(hit.message, hit.score, hit.why, matches(hit.message.content, query).snippets)
         for hit in found.hits[:size]
     )
     if len(found.hits) <= size:

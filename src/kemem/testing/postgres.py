@@ -46,7 +46,7 @@ def running_postgres() -> Iterator[str]:
     data = ("--data-dir", str(home / "data"), "--port", str(_free_port()))
     try:
         command("start", *data, "-c", "fsync=on", "-c", "max_connections=200")
-        yield json.loads(command("info", "-o", "json"))["uri"]
+        yield str(json.loads(command("info", "-o", "json"))["uri"])
     finally:
         command("stop")
         shutil.rmtree(home, ignore_errors=True)

@@ -33,7 +33,7 @@ def word_scores(
         weight = _idf(int(rows.sum()), len(lengths))
         held += weight * rows
         asked += weight
-    if not asked:
+    if not asked or not len(lengths):
         return held
     usual = max(float(lengths.mean()), 1.0)
     raw = held / asked * (K1 + 1) / (1 + K1 * (1 - B + B * lengths / usual))

@@ -17,9 +17,10 @@ _CJK = (
     "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-# A run is looked for in the text as written; accents that stand apart (NFD) belong to it.
-_RUN = re.compile(r"[\w\u0300-\u036f\u3099\u309a\uff9e\uff9f]+(?:[+#]+(?!\w))?")
-_TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+[+#]*")
+# A word may end in signs that make its name: C++, F#. They do not count before another word: a+b.
+_TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:[+#]++(?![^\W_]))?")
+# A character with the accents and voice marks that stand apart from it (NFD, half-width kana).
+_CLUSTER = re.compile(r".[\u0300-\u036f\u3099\u309a\uff9e\uff9f]*", re.DOTALL)
 _IS_CJK = re.compile(rf"[{_CJK}]")
 
 # Words that say nothing about a topic. Only plain queries drop them; the index holds every word.
@@ -53,24 +54,29 @@ def normalise(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
-def tokens(text: str) -> Iterator[Token]:
-    """Tokens in reading order: stemmed words, single CJK characters.  "喝Kopi们" -> 喝, kopi, 们"""
-    for run in _RUN.finditer(text):
-        written = run.group()
-        folded = normalise(written)
-        same_length = len(folded) == len(written)
-        for match in _TOKEN.finditer(folded):
-            word = match.group()
-            token = word if is_cjk(word) else stem(word)
-            if same_length:
-                yield Token(token, run.start() + match.start(), run.start() + match.end())
-            else:
-                yield Token(token, run.start(), run.end())
-
-
 def search_text(text: str) -> str:
     """What the word index holds: tokens joined by blanks.  "Hotpots 火锅" -> "hotpot 火 锅" """
-    return " ".join(token.text for token in tokens(text))
+    return " ".join([stem(word) for word in _TOKEN.findall(normalise(text))])
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The tokens of the search text with their places.  "喝Kopi们" -> 喝, kopi, 们"""
+    folded = normalise(text)
+    places = None if len(folded) == len(text) else _places(text, len(folded))
+    for match in _TOKEN.finditer(folded):
+        start, end = match.span()
+        if places:
+            start, end = places[start][0], places[end - 1][1]
+        yield Token(stem(match.group()), start, end)
+
+
+def _places(text: str, count: int) -> list[tuple[int, int]]:
+    """The written characters behind each of `count` folded ones; folding can change the length."""
+    places: list[tuple[int, int]] = []
+    for cluster in _CLUSTER.finditer(text):
+        places += [cluster.span()] * len(normalise(cluster.group()))
+    # Rarely two clusters fold into one: what is then missing is taken from the end.
+    return places + [(len(text) - 1, len(text))] * (count - len(places))
 
 
 _stemmers = threading.local()  # a Snowball stemmer keeps state: one for each thread

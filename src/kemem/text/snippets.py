@@ -1,6 +1,7 @@
-"""Short extracts of a message with its matches marked."""
+"""Where a text answers a query: short extracts with the matches marked."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from dataclasses import dataclass
 
 from kemem.text.query import Phrase, Query
 from kemem.text.segment import Token, tokens
@@ -12,49 +13,56 @@ _MOST = 3
 Span = tuple[int, int]
 
 
-def snippets(content: str, query: Query) -> tuple[str, ...]:
-    """Where a message answers a query.  "我不吃辣" ~ "不吃辣" -> ("我<mark>不吃辣</mark>",)"""
-    matches = _merge(_matches(list(tokens(content)), query.units))
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The places of a text that match, and the terms that do, as the text spells them."""
+
+    snippets: tuple[str, ...]
+    terms: tuple[str, ...]
+
+
+def matches(content: str, query: Query) -> Matches:
+    """Find a query in a text.  "我不吃辣" ~ "不吃辣" -> snippet "我<mark>不吃辣</mark>" """
+    spans = _merge(_find(list(tokens(content)), query.units))
     windows: list[list[Span]] = []
-    for match in matches:
-        if windows and match[0] - windows[-1][-1][1] <= _MARGIN:
-            windows[-1].append(match)
+    for span in spans:
+        if windows and span[0] - windows[-1][-1][1] <= _MARGIN:
+            windows[-1].append(span)
         else:
-            windows.append([match])
-    return tuple(_extract(content, window) for window in windows[:_MOST])
-
-
-def matched_phrases(content: str, query: Query) -> tuple[str, ...]:
-    """The query's phrases that a message contains, longest first, as index tokens show them."""
-    found = [token.text for token in tokens(content)]
-    held = [unit for unit in query.units if any(_starts(found, unit))]
-    texts = ["".join(u.tokens) if not u.tokens[0].isascii() else " ".join(u.tokens) for u in held]
-    longest = sorted(dict.fromkeys(texts), key=len, reverse=True)
-    return tuple(
-        text for i, text in enumerate(longest) if not any(text in other for other in longest[:i])
+            windows.append([span])
+    return Matches(
+        snippets=tuple(_extract(content, window) for window in windows[:_MOST]),
+        terms=tuple(dict.fromkeys(content[start:end] for start, end in spans)),
     )
 
 
-def _matches(found: list[Token], units: Iterable[Phrase]) -> list[Span]:
-    texts = [token.text for token in found]
-    return [
-        (found[start].start, found[start + len(unit.tokens) - 1].end)
-        for unit in units
-        for start in _starts(texts, unit)
-    ]
+def _find(found: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
+    """Spans of the text that hold a unit."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, token in enumerate(found):
+        places[token.text].append(place)
+    spans = []
+    for unit in units:
+        if unit.prefix and len(unit.tokens) == 1:
+            longer = (text for text in places if text.startswith(unit.tokens[0]))
+            starts = [at for text in longer for at in places[text]]
+        else:
+            starts = places.get(unit.tokens[0], [])
+        size = len(unit.tokens)
+        spans += [
+            (found[at].start, found[at + size - 1].end)
+            for at in starts
+            if size == 1 or _holds(found[at : at + size], unit)
+        ]
+    return spans
 
 
-def _starts(texts: list[str], unit: Phrase) -> Iterable[int]:
-    size = len(unit.tokens)
-    first, last = unit.tokens[0], unit.tokens[-1]
-    for start in range(len(texts) - size + 1):
-        end = texts[start + size - 1]
-        if (
-            (size == 1 or texts[start] == first)
-            and (end == last or (unit.prefix and end.startswith(last)))
-            and (size < 3 or tuple(texts[start : start + size - 1]) == unit.tokens[:-1])
-        ):
-            yield start
+def _holds(window: list[Token], unit: Phrase) -> bool:
+    texts = tuple(token.text for token in window)
+    if texts == unit.tokens:
+        return True
+    goes_on = unit.prefix and len(texts) == len(unit.tokens)
+    return goes_on and texts[:-1] == unit.tokens[:-1] and texts[-1].startswith(unit.tokens[-1])
 
 
 def _merge(spans: list[Span]) -> list[Span]:

@@ -211,11 +211,12 @@ def _named_period(now: datetime, which: str, unit: str) -> _Range:
     return _period(_UNITS.get(unit, unit), _OFFSETS[which], now)
 
 
-def _named_month(now: datetime, which: str = "这", **inside: str) -> _Range:
-    return _months(now, _index(now) + _OFFSETS[which], 1, **inside)
+def _named_month(now: datetime, which: str = "这", **inner: str) -> _Range:
+    return _months(now, _index(now) + _OFFSETS[which], 1, **inner)
 
 
 def _weekday(now: datetime, weekday: str, which: str = "", part: str = "") -> _Range:
+    """A weekday or weekend of a week, or the latest.  (weekday="三", which="上") -> 上周三"""
     number, length = _WEEKDAYS[weekday], 2 if weekday in ("末", "weekend") else 1
     weeks = _OFFSETS[which] if which else -(number > now.weekday())
     if which == "last" and number + length <= now.weekday():
@@ -224,15 +225,16 @@ def _weekday(now: datetime, weekday: str, which: str = "", part: str = "") -> _R
     return _days(first, length, now, part)
 
 
-def _dated(now: datetime, month: str = "", year: str = "", which: str = "", **day: str) -> _Range:
+def _dated(now: datetime, month: str = "", year: str = "", which: str = "", **inner: str) -> _Range:
+    """A year, season, month, date or part of it.  (year="去", month="5") -> May of last year"""
     number, count = _CYCLES.get(month[:3]) or (_number(month), 1)
     if year:
         begins = now.year + _OFFSETS[year] if year in _OFFSETS else int(year.translate(_DIGITS))
     elif which:
         begins = _year(which, number, count, now)
     else:
-        begins = _latest_year(number, _number(day.get("day") or "1"), now)
-    return _months(now, _index(date(begins, number, 1)), count, **day)
+        begins = _latest_year(number, _number(inner.get("day") or "1"), now)
+    return _months(now, _index(date(begins, number, 1)), count, **inner)
 
 
 def _ago(now: datetime, count: str, unit: str, way: str) -> _Range:
@@ -268,7 +270,7 @@ _ZH_WEEKDAY = (
 )
 _ZH_NEAR_DAY = (
     "(?P<day>大?前|昨|今|明|大?后)(?:天|(?<=[昨今明])日)(?<![以之目当]前天)"
-    rf"(?<![以之今最然午]后天)(?<![聪文光透]明[天日])(?<![如当]今[天日]){_ZH_PART}"
+    rf"(?<![以之今最然午]后天)(?<![聪文光透]明[天日])(?<![如当]今[天日])(?!性){_ZH_PART}"
 )
 _ZH_YEAR = (
     r"(?P<year>(?<![\d.])(?:1[89]|20)\d\d\s?|[一二][零一二三四五六七八九]{3}|大?前|[去今明后])年"
@@ -328,16 +330,16 @@ _ENGLISH: list[tuple[_Build, str]] = [
     (_dated, rf"(?:on )?(?:the )?{_EN_DAY}(?: of)? {_EN_MONTH},? {_EN_YEAR}"),
     (_dated, rf"(?:on )?(?:the )?{_EN_DAY}(?: of | (?!may\b|march\b)){_EN_MONTH}"),
     (_dated, rf"(?:(?:in|during) )?(?:the )?{_EN_CYCLE}(?: of|,)? {_EN_YEAR}"),
-    (_dated, rf"(?:in|during) {_EN_MONTH}"),
+    (_dated, rf"(?:in|during) (?:(?:early|late) )?{_EN_MONTH}"),
     (_dated, rf"(?P<which>last|(?:this|next)(?! may\b| march\b)) {_EN_CYCLE}"),
     (_dated, rf"(?:in|during)(?: the year)? {_EN_YEAR}"),
     (_ago, rf"{_EN_COUNT} {_EN_UNIT} (?P<way>ago|from now)"),
     (_stretch, rf"{_EN_LAST} {_EN_COUNT} {_EN_UNIT}"),
     (_stretch, rf"(?:{_EN_OVER} )?the past {_EN_UNIT}"),
-    (_recent, "recently|lately|these days"),
+    (_recent, "recently|lately|these days|the other day"),
     (_just_now, "just now"),
 ]
-_WORDS = r"(?<!\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
+_WORDS = r"\b(?=\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
 
 
 @cache  # not at import: compiling takes longer than everything else here

@@ -28,11 +28,9 @@ _finish = delete(job).where(job.c.job_id == bindparam("of_job"))
 def put_jobs(connection: Connection, database: Database, jobs: Sequence[Job]) -> None:
     """Add jobs, or change those that are there."""
     upsert = database.insert(job)
-    changed = ("payload", "state", "attempts", "due_time", "error")
+    changed = {column.name: upsert.excluded[column.name] for column in job.c}
     connection.execute(
-        upsert.on_conflict_do_update(
-            index_elements=["job_id"], set_={name: upsert.excluded[name] for name in changed}
-        ),
+        upsert.on_conflict_do_update(index_elements=["job_id"], set_=changed),
         [_row(each) for each in jobs],
     )
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BindParameter,
@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from kemem.backends.sql.database import Database, IndexedText, Statement
-from kemem.backends.sql.schema import message, message_vector, session
+from kemem.backends.sql.schema import SEQ_BITS, message, message_vector, session
 from kemem.backends.sql.spaces import Space, find_spaces, lock_user, mark_changed, reserve
 from kemem.backends.sql.timeline import separate
 from kemem.errors import Conflict
@@ -47,6 +47,14 @@ _COLUMNS = (
 )
 _in_spaces = message.c.space_no.in_(bindparam("spaces", expanding=True))
 _with_ids = message.c.message_id.in_(bindparam("ids", expanding=True))
+
+
+class Key(NamedTuple):
+    """Where a message is stored."""
+
+    message_id: str
+    space_no: int
+    id: int
 
 
 def to_message(row: Sequence[Any]) -> Message:
@@ -108,7 +116,7 @@ def _rows(
     after: Position | None,
     limit: int,
     newest_first: bool,
-) -> Sequence[Row[*tuple[Any, ...]]]:
+) -> list[Row[*tuple[Any, ...]]]:
     statement = _scan(
         newest_first,
         after is not None,
@@ -126,10 +134,17 @@ def _rows(
         "until": where.until,
         "role": where.role,
         "session_id": where.scope.session_id,
-        "ids": sorted(where.ids or ()),
         "limit": limit,
     }
-    return connection.execute(statement, values).all()
+    if where.ids is None:
+        return list(connection.execute(statement, values))
+    found = [
+        row
+        for chunk in chunks(sorted(where.ids))
+        for row in connection.execute(statement, {**values, "ids": list(chunk)})
+    ]
+    sign = -1 if newest_first else 1
+    return sorted(found, key=lambda row: (sign * row.create_time, row.message_id))[:limit]
 
 
 def scan(
@@ -142,34 +157,50 @@ def scan(
     return [to_message(row) for row in _rows(connection, where, spaces, after, limit, newest_first)]
 
 
-_by_key = select(*_COLUMNS).where(_in_spaces, message.c.id.in_(bindparam("keys", expanding=True)))
+@cache
+def _by_key(count: int) -> Statement:
+    """Rows of one space by `count` ids, bound one by one: faster than a list of any size."""
+    wanted: list[BindParameter[int]] = [bindparam(f"key_{index}") for index in range(count)]
+    return select(*_COLUMNS).where(
+        message.c.space_no == bindparam("of_space"), message.c.id.in_(wanted)
+    )
 
 
-def load(
-    connection: Connection, spaces: Sequence[Space], keys: Sequence[int]
-) -> dict[int, Message]:
-    """Messages by their internal ids."""
+def load(connection: Connection, keys: Sequence[int]) -> dict[int, Message]:
+    """Messages by their internal ids; those that are gone are left out."""
+    by_space: dict[int, list[int]] = defaultdict(list)
+    for key in keys:
+        by_space[key >> SEQ_BITS].append(key)
+    loaded: dict[int, Message] = {}
+    for space_no, own in by_space.items():
+        for chunk in chunks(own):
+            count = 1 << (len(chunk) - 1).bit_length()  # few sizes, so few statements
+            padded = [*chunk, *[chunk[-1]] * (count - len(chunk))]
+            values = {f"key_{index}": key for index, key in enumerate(padded)}
+            rows = connection.execute(_by_key(count), {"of_space": space_no, **values})
+            loaded.update((row.id, to_message(row)) for row in rows)
+    return loaded
+
+
+_keys = select(message.c.message_id, message.c.space_no, message.c.id, message.c.session_id).where(
+    _in_spaces, _with_ids
+)
+
+
+def find_keys(
+    connection: Connection,
+    spaces: Sequence[Space],
+    message_ids: Sequence[str],
+    session_id: str | None = None,
+) -> list[Key]:
+    """The keys of messages by their public ids; those that do not exist are left out."""
     numbers = [found.space_no for found in spaces]
-    return {
-        row.id: to_message(row)
-        for chunk in chunks(keys)
-        for row in connection.execute(_by_key, {"spaces": numbers, "keys": list(chunk)})
-    }
-
-
-_keys = select(message.c.message_id, message.c.space_no, message.c.id).where(_in_spaces, _with_ids)
-
-
-def keys_of(
-    connection: Connection, spaces: Sequence[Space], message_ids: Sequence[str]
-) -> dict[str, tuple[int, int]]:
-    """(space_no, id) of messages by their public ids; those that do not exist are left out."""
-    numbers = [found.space_no for found in spaces]
-    return {
-        row[0]: (row[1], row[2])
+    return [
+        Key(row.message_id, row.space_no, row.id)
         for chunk in chunks(message_ids)
         for row in connection.execute(_keys, {"spaces": numbers, "ids": list(chunk)})
-    }
+        if session_id in (None, row.session_id)
+    ]
 
 
 def put(

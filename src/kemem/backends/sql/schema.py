@@ -76,7 +76,7 @@ def dump_json(value: Any) -> str:
 # Collation "C" orders as SQLite and Python do: by code point.
 Id = String(64).with_variant(String(64, collation="C"), "postgresql")
 Serial = BigInteger().with_variant(Integer, "sqlite")
-Json = JSON().with_variant(JSONB(), "postgresql")
+Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 
 def _times() -> tuple[Column[int], Column[int]]:

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, union_all
 
 from kemem.backends.sql.columns import Columns, View, unit_rows
 from kemem.backends.sql.database import Database, Statement
-from kemem.backends.sql.rows import keys_of, load
+from kemem.backends.sql.rows import find_keys, load
 from kemem.backends.sql.spaces import Space, find_spaces
-from kemem.backends.sql.vectors import model_number
+from kemem.backends.sql.vectors import check_vectors, model_number
 from kemem.text.query import Mask, Phrase, Query
 from kemem.text.rank import Scores, word_scores
 from kemem.types import Found, Hit, Message, Model, Rank, Vector, Where
@@ -50,6 +50,7 @@ def nearest(
     connection: Connection, columns: Columns, where: Where, vector: Vector, model: Model, limit: int
 ) -> list[Hit]:
     """The most similar messages among those embedded by the model."""
+    check_vectors(np.reshape(vector, (1, -1)), 1, model.width)
     number = connection.execute(
         model_number, {"of_name": model.name, "of_width": model.width}
     ).scalar()
@@ -58,7 +59,9 @@ def nearest(
     spaces = find_spaces(connection, where.scope)
     views = _views(connection, columns, spaces, where, (number, model.width))
     asked = unit_rows(np.asarray(vector, np.float32))
-    cosines = _join([view.vectors @ asked for view in views], np.float64)
+    # Not "@": its threads wait for each other in a busy loop, which costs ten times the product
+    # itself on a machine that has other work.
+    cosines = _join([np.einsum("ij,j->i", view.vectors, asked) for view in views], np.float64)
     scores = np.round(np.clip(cosines, 0, 1), 6)
     matched = _visible(connection, views, where)
     matched &= _join([view.embedded for view in views], np.bool_)
@@ -104,8 +107,8 @@ def _frozen(views: Sequence[View], mark: str) -> list[View]:
 def _visible(connection: Connection, views: Sequence[View], where: Where) -> Mask:
     keys = None
     if where.ids is not None:
-        found = keys_of(connection, [view.space for view in views], sorted(where.ids))
-        keys = np.array([key for _, key in found.values()], np.int64)
+        found = find_keys(connection, [view.space for view in views], sorted(where.ids))
+        keys = np.array([key.id for key in found], np.int64)
     return _join([view.visible(where, keys) for view in views], np.bool_)
 
 
@@ -170,7 +173,7 @@ class _Ranking:
                 | ((self._scores == after.score) & (self._times <= after.ts))
             )
         chosen = self._head(np.flatnonzero(matched), limit, after)
-        messages = load(self._connection, self._spaces, self._ids[chosen].tolist())
+        messages = load(self._connection, self._ids[chosen].tolist())
         hits = [
             Hit(messages[int(self._ids[index])], float(self._scores[index]))
             for index in chosen
@@ -184,9 +187,8 @@ class _Ranking:
 
     def _current(self, after: Rank) -> Rank:
         """The place of a row in today's ranking; deletions may have changed its score."""
-        found = keys_of(self._connection, self._spaces, [after.message_id])
-        for _, key in found.values():
-            at = np.flatnonzero(self._ids == key)
+        for key in find_keys(self._connection, self._spaces, [after.message_id]):
+            at = np.flatnonzero(self._ids == key.id)
             if len(at) and self._matched[at[0]]:
                 score, time = float(self._scores[at[0]]), int(self._times[at[0]])
                 return Rank(score, time, after.message_id, after.mark)

@@ -4,10 +4,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, exists, select, update
 
 from kemem.backends.sql.database import Database, Statement
-from kemem.backends.sql.schema import SEQ_BITS, agent, app_user, session, space, space_state
+from kemem.backends.sql.schema import (
+    SEQ_BITS,
+    agent,
+    app_user,
+    message,
+    session,
+    space,
+    space_state,
+)
 from kemem.types import Micros, Scope
 
 
@@ -64,11 +72,15 @@ def find_spaces(connection: Connection, scope: Scope) -> list[Space]:
     return [Space(*row) for row in found]
 
 
-_every_pair = select(space.c.agent_id, space.c.user_id).order_by(space.c.agent_id, space.c.user_id)
+_every_pair = (
+    select(space.c.agent_id, space.c.user_id)
+    .where(exists().where(message.c.space_no == space.c.space_no))
+    .order_by(space.c.agent_id, space.c.user_id)
+)
 
 
 def every_scope(connection: Connection) -> list[Scope]:
-    """All pairs: for operators."""
+    """All pairs that have messages: for operators."""
     return [Scope(agent_id, user_id) for agent_id, user_id in connection.execute(_every_pair)]
 
 
@@ -90,7 +102,7 @@ def lock_user(
     spaces = {found.agent_id: found for found in find_spaces(connection, Scope(user_id=user_id))}
     if touched and agents <= spaces.keys():
         return spaces
-    _create_pairs(connection, database, user_id, sorted(agents - spaces.keys()), now)
+    _create_pairs(connection, database, user_id, sorted(agents), now)
     connection.execute(_touch, {"of_user": user_id, "now": now})
     return {found.agent_id: found for found in find_spaces(connection, Scope(user_id=user_id))}
 

@@ -1,15 +1,17 @@
 """Vectors as rows, each with the model that made it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from kemem.backends.sql.database import Database
 from kemem.backends.sql.migrate import read_meta, write_meta
-from kemem.backends.sql.rows import chunks, keys_of
+from kemem.backends.sql.rows import Key, chunks, find_keys
 from kemem.backends.sql.schema import embedding_model, message_vector
 from kemem.backends.sql.spaces import find_spaces, mark_changed
 from kemem.errors import InvalidArgument
-from kemem.types import Embedded, Model
+from kemem.types import Embedded, Matrix, Model
 
 model_number = select(embedding_model.c.model_no).where(
     embedding_model.c.name == bindparam("of_name"), embedding_model.c.width == bindparam("of_width")
@@ -23,15 +25,15 @@ _present = select(message_vector.c.id).where(
 
 def put_vectors(connection: Connection, database: Database, embedded: Embedded) -> None:
     """Store the vectors of the messages that exist; older ones are replaced."""
-    _check(embedded)
+    check_vectors(embedded.matrix, len(embedded.message_ids), embedded.model.width)
+    row_of = {name: row for row, name in enumerate(embedded.message_ids)}
     spaces = find_spaces(connection, embedded.scope)
-    keys = keys_of(connection, spaces, embedded.message_ids)
-    known = [row for row, name in enumerate(embedded.message_ids) if name in keys]
-    if not known:
+    keys = find_keys(connection, spaces, embedded.message_ids, embedded.scope.session_id)
+    if not keys:
         return
     number = _ensure_model(connection, database, embedded.model)
-    places = [keys[embedded.message_ids[row]] for row in known]
-    replaced = _replaced(connection, places, number)
+    replaced = _replaced(connection, keys, number)
+    matrix = embedded.matrix[[row_of[key.message_id] for key in keys]]
     upsert = database.insert(message_vector)
     connection.execute(
         upsert.on_conflict_do_update(
@@ -39,30 +41,29 @@ def put_vectors(connection: Connection, database: Database, embedded: Embedded) 
             set_={"model_no": upsert.excluded.model_no, "vector": upsert.excluded.vector},
         ),
         [
-            {"space_no": space_no, "id": key, "model_no": number, "vector": vector}
-            for (space_no, key), vector in zip(
-                places, database.dump_vectors(embedded.matrix[known]), strict=True
-            )
+            {"space_no": key.space_no, "id": key.id, "model_no": number, "vector": vector}
+            for key, vector in zip(keys, database.dump_vectors(matrix), strict=True)
         ],
     )
-    for space_no in {space_no for space_no, _ in places}:
+    for space_no in {key.space_no for key in keys}:
         mark_changed(connection, space_no, rows=space_no in replaced)
 
 
-def _check(embedded: Embedded) -> None:
-    matrix, shape = embedded.matrix, (len(embedded.message_ids), embedded.model.width)
-    if np.shape(matrix) != shape:
-        raise InvalidArgument(f"vectors must have shape {shape}, not {np.shape(matrix)}")
-    halves = np.asarray(matrix, np.float16)  # as they are stored: huge numbers become infinite
-    if not np.isfinite(halves).all() or not np.abs(halves).sum(axis=1, dtype=np.float32).all():
+def check_vectors(matrix: Matrix, count: int, width: int) -> None:
+    """Refuse what is not `count` vectors of that width, finite and not zero."""
+    if np.shape(matrix) != (count, width):
+        raise InvalidArgument(f"vectors must have shape {(count, width)}, not {np.shape(matrix)}")
+    with np.errstate(over="ignore"):
+        halves = np.asarray(matrix, np.float16)  # as they are stored: huge numbers become infinite
+    if not np.isfinite(halves).all() or not halves.any(axis=1).all():
         raise InvalidArgument("vectors must be finite and not zero")
 
 
-def _replaced(connection: Connection, places: list[tuple[int, int]], model_no: int) -> set[int]:
+def _replaced(connection: Connection, found: Sequence[Key], model_no: int) -> set[int]:
     """Spaces in which a vector of this model is about to change under the caches."""
     by_space: dict[int, list[int]] = {}
-    for space_no, key in places:
-        by_space.setdefault(space_no, []).append(key)
+    for key in found:
+        by_space.setdefault(key.space_no, []).append(key.id)
     return {
         space_no
         for space_no, keys in by_space.items()

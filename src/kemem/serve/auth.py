@@ -1,0 +1,122 @@
+"""Trust: who may ask, and for whom."""
+
+import hmac
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import jwt
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from kemem.settings import Settings
+
+OPEN_PATHS = frozenset(["/healthz", "/readyz"])
+NOTHING_HERE = "nothing is here"  # the same words for what is missing and for what is another's
+
+_ALGORITHM = "HS256"
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]@/]+))(?::\d+)?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: the one user a token is bound to, or without one an operator."""
+
+    user_id: str | None = None
+
+    def check_reach(self, *named: object) -> None:
+        """Let a bound caller through only where every user that is named is their own."""
+        if self.user_id is None:
+            return
+        users = [user for user in named if user is not None]
+        if not users:
+            raise PermissionDenied("this token reaches only requests that name its own user_id")
+        if any(user != self.user_id for user in users):
+            raise NotFound(NOTHING_HERE)
+
+
+class Trust:
+    """What the settings demand of every request."""
+
+    def __init__(self, settings: Settings) -> None:
+        key, secret = settings.api_key, settings.jwt_secret
+        self._key = key.get_secret_value().encode() if key else None
+        self._secret = secret.get_secret_value() if secret else None
+
+    @property
+    def asks_for_credentials(self) -> bool:
+        """Whether strangers are told from friends; if not, only this machine may ask."""
+        return self._key is not None or self._secret is not None
+
+    def check_host(self, host: str) -> None:
+        """Refuse an address that strangers can reach while nothing tells them from friends."""
+        if not self.asks_for_credentials and not is_loopback(host):
+            raise InvalidArgument(
+                f"host {host!r:.80} can be reached from other machines: set KEMEM_API_KEY or "
+                "KEMEM_JWT_SECRET, or listen on 127.0.0.1",
+                field="host",
+            )
+
+    def admit(self, path: str, scheme: str, headers: Headers) -> Caller:
+        """Whoever sends this request, if they may."""
+        if not self.asks_for_credentials:
+            _check_local(scheme, headers)
+            return Caller()
+        if path in OPEN_PATHS:
+            return Caller()
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            raise Unauthenticated("this server needs the header 'Authorization: Bearer <key>'")
+        sent = token.strip().encode("latin-1")  # the bytes of the header as they came
+        if self._key is not None and hmac.compare_digest(sent, self._key):
+            return Caller()
+        if self._secret is not None:
+            return Caller(_subject(sent, self._secret))
+        raise Unauthenticated("the key is not the one of this server")
+
+
+class Guard:
+    """Asks `Trust` before anything else sees a request, and notes who the caller is."""
+
+    def __init__(self, app: ASGIApp, trust: Trust) -> None:
+        self._app = app
+        self._trust = trust
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            caller = self._trust.admit(scope["path"], scope["scheme"], Headers(scope=scope))
+            scope.setdefault("state", {})["caller"] = caller
+        await self._app(scope, receive, send)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address means this very machine.  "127.0.0.1" -> True"""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_local(scheme: str, headers: Headers) -> None:
+    """Refuse what a web page of another site makes a local browser send."""
+    host = headers.get("host", "")
+    match = _HOST.fullmatch(host)
+    if not match or not is_loopback(match[1] or match[2]):
+        raise PermissionDenied(
+            f"without a key this server answers to localhost only, not to {host!r:.80}"
+        )
+    origin = headers.get("origin")
+    if origin is not None and origin.lower() != f"{scheme}://{host}".lower():
+        raise PermissionDenied(f"requests from the site {origin!r:.80} are not allowed")
+
+
+def _subject(token: bytes, secret: str) -> str:
+    try:
+        claims = jwt.decode(token, secret, algorithms=[_ALGORITHM], options={"require": ["sub"]})
+    except (jwt.InvalidTokenError, ValueError, RecursionError):
+        raise Unauthenticated("the token is not valid, or no longer") from None
+    subject: str = claims["sub"]
+    return subject

@@ -1,0 +1,130 @@
+"""Every failure in the one form of the API: {"error": {"code", "message", "details"?}}."""
+
+import json
+import traceback
+from collections.abc import Mapping
+from reprlib import repr as shortened
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from kemem.errors import (
+    Internal,
+    InvalidArgument,
+    KeMemError,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
+from kemem.serve.auth import NOTHING_HERE
+
+log = structlog.get_logger("kemem")
+
+_FRAMES = 8  # of a traceback: where it happened, never what it said
+
+
+class Reason(BaseModel):
+    """What went wrong."""
+
+    code: str
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Failure(BaseModel):
+    """The body of every answer that is not a success."""
+
+    error: Reason
+
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": Failure, "description": "The request is refused."},
+    "5XX": {"model": Failure, "description": "The server cannot answer now."},
+}
+
+
+def handle_failures(app: FastAPI) -> None:
+    """Give the failures of routing, validation and kemem their form."""
+
+    async def known(request: Request, error: Exception) -> Response:
+        return failure(error)
+
+    async def unrouted(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _unrouted(request, error)
+
+    app.add_exception_handler(KeMemError, known)
+    app.add_exception_handler(RequestValidationError, known)
+    app.add_exception_handler(HTTPException, unrouted)
+
+
+def failure(error: Exception) -> Response:
+    """The answer to a failure; one that is no fault of the caller is logged and not explained."""
+    match error:
+        case RequestValidationError():
+            return failure(_invalid(error))
+        case ClientDisconnect():
+            return failure(InvalidArgument("the body ended early"))
+        case Unauthenticated():
+            return _answer(error, {"WWW-Authenticate": "Bearer"})
+        case Unavailable():
+            log.warning("cannot serve now", reason=error.message)  # it may name hosts and paths
+            return _answer(Unavailable("the server cannot do this now; nothing was half-written"))
+        case KeMemError() if error.code != Internal.code:
+            return _answer(error)
+        case _:
+            log.error("request failed", kind=type(error).__name__, at=_places(error))
+            return _answer(Internal("a fault of this server; it has been logged"))
+
+
+def _answer(error: KeMemError, headers: Mapping[str, str] | None = None) -> Response:
+    return _body(error.status, error.code, error.message, error.details, headers)
+
+
+def _body(
+    status: int,
+    code: str,
+    message: str,
+    details: Mapping[str, object],
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    reason = {"code": code, "message": message, **({"details": details} if details else {})}
+    text = json.dumps({"error": reason}, ensure_ascii=False, default=str)
+    # What escaped into a message as half a character goes back as the escape it came as.
+    raw = text.encode("utf-8", "backslashreplace")
+    return Response(raw, status, headers, media_type="application/json")
+
+
+def _invalid(error: RequestValidationError) -> InvalidArgument:
+    """The first thing that is wrong with a request, by its field."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:])[:80]
+    match first["type"]:
+        case "missing":
+            reason = f"{field} is missing"
+        case "extra_forbidden":
+            reason = f"{field} is not a field of this request"
+        case _:
+            reason = f"{field}: {first['msg']}, not {shortened(first['input'])}"
+    return InvalidArgument(reason, field=field)
+
+
+def _unrouted(request: Request, error: HTTPException) -> Response:
+    if error.status_code == 404:
+        return failure(NotFound(NOTHING_HERE))
+    if error.status_code == 405:
+        methods = request.app.openapi()["paths"][request.scope["route"].path]
+        allowed = ", ".join(sorted(method.upper() for method in methods))
+        message = f"{request.method} is not possible here, only {allowed}"
+        return _body(405, "METHOD_NOT_ALLOWED", message, {}, {"Allow": allowed})
+    return failure(InvalidArgument(str(error.detail)))
+
+
+def _places(error: Exception) -> list[str]:
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

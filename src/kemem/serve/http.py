@@ -1,0 +1,100 @@
+"""The HTTP server: an app around a memory, and the process that runs it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+import uvicorn
+from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+
+from kemem.memory import AsyncMemory
+from kemem.serve import health_routes, message_routes, operator_routes
+from kemem.serve.auth import Guard, Trust
+from kemem.serve.edge import Edge
+from kemem.serve.failures import DOCUMENTED, handle_failures
+from kemem.serve.limits import BodyLimit
+from kemem.serve.logs import configure_logs
+from kemem.serve.metrics import Metrics
+from kemem.settings import Settings
+
+_PAUSE = 5.0  # seconds between two looks for work
+_GRACE = 1.0  # seconds that work in progress gets when the server stops
+
+log = structlog.get_logger("kemem")
+
+
+def create_app(memory: AsyncMemory) -> FastAPI:
+    """The Query API over a memory, which it closes when it stops."""
+    trust = Trust(memory.settings)
+    app = FastAPI(
+        title="KeMem",
+        version="1",
+        openapi_url=None,  # served by a route of ours, so that it is guarded like the others
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        responses=DOCUMENTED,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.memory = memory
+    app.state.metrics = Metrics()
+    # Only described here: the guard asks for the credential, whatever the route.
+    locks = [Depends(HTTPBearer(auto_error=False))] if trust.asks_for_credentials else []
+    app.include_router(message_routes.router, dependencies=locks)
+    app.include_router(operator_routes.router, dependencies=locks)
+    app.include_router(health_routes.router)
+    handle_failures(app)
+    app.add_middleware(BodyLimit, max_body_bytes=memory.settings.max_body_bytes)
+    app.add_middleware(Guard, trust=trust)
+    app.add_middleware(Edge, metrics=app.state.metrics)
+    return app
+
+
+def serve(settings: Settings) -> None:
+    """Serve until told to stop; without a credential in the settings, to this machine only."""
+    Trust(settings).check_host(settings.host)
+    configure_logs(settings.log_level)
+    uvicorn.run(
+        create_app(AsyncMemory(settings=settings)),
+        host=settings.host,
+        port=settings.port,
+        http="h11",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+    )
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    memory: AsyncMemory = app.state.memory
+    stopping = asyncio.Event()
+    worker = asyncio.create_task(_work(memory, stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await asyncio.wait([worker], timeout=_GRACE)
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        await memory.close()
+
+
+async def _work(memory: AsyncMemory, stopping: asyncio.Event) -> None:
+    """Look for later work again and again until the server stops."""
+    while not stopping.is_set():
+        try:
+            await memory.run_jobs()
+        except Exception as error:  # the store may be away for a while; the next look may find it
+            log.warning("jobs failed", kind=type(error).__name__)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), _PAUSE)

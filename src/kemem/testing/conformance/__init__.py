@@ -1,0 +1,28 @@
+"""The suite that every store must pass.
+
+class TestMyStore(StoreConformance):
+    async def open_store(self) -> Store:
+        return await MyStore.open("my://test", empty=True)
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(  # before their import: failures then show the values compared
+    *(f"{__name__}.{chapter}" for chapter in ("writing", "reading", "searching", "nearest")),
+    *(f"{__name__}.{chapter}" for chapter in ("keeping", "laws", "comparing")),
+)
+
+from kemem.testing.conformance.keeping import KeepingRules  # noqa: E402
+from kemem.testing.conformance.laws import Laws  # noqa: E402
+from kemem.testing.conformance.nearest import NearestRules  # noqa: E402
+from kemem.testing.conformance.reading import ReadingRules  # noqa: E402
+from kemem.testing.conformance.searching import SearchingRules  # noqa: E402
+from kemem.testing.conformance.writing import WritingRules  # noqa: E402
+
+__all__ = ["StoreConformance"]
+
+
+class StoreConformance(
+    WritingRules, ReadingRules, SearchingRules, NearestRules, KeepingRules, Laws
+):
+    """Inherit, say how to open an empty store, and pytest runs everything that is promised."""

@@ -1,0 +1,170 @@
+"""What a store promises besides messages: jobs, its secret, its model, its health, its end."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kemem.errors import Unavailable
+from kemem.ports import Store
+from kemem.testing.conformance.suite import ME, Suite, put, rule, said
+from kemem.testing.world import AGENTS, MODELS, NOW, USERS, vector
+from kemem.text.query import parse
+from kemem.types import Batch, Embedded, Job, Position, Scope, Where
+
+LEASE = 60_000_000
+
+
+def job(job_id: str, due: int = NOW, **changed: Any) -> Job:
+    """A job that waits, with some fields changed."""
+    return replace(Job(job_id, "embed", ME, due, message_ids=("a", "消息")), **changed)
+
+
+def timeless(jobs: Iterable[Job | None]) -> list[Job | None]:
+    """Jobs without their due times, which a claim may move."""
+    return [replace(each, due=0) if each else None for each in jobs]
+
+
+class KeepingRules(Suite):
+    """The outbox and the rest, by example."""
+
+    @rule
+    async def test_a_job_comes_back_as_it_was_put(self, store: Store) -> None:
+        """Every field; by due time, then by id; put again it is changed."""
+        told = (
+            job("z", NOW - 1, kind="reembed", after=Position(NOW, "消息"), message_ids=()),
+            job(
+                "J", scope=Scope(user_id="小明"), state="failed", error="超时 timed out", attempts=5
+            ),
+            job("j", scope=Scope(session_id="会话")),
+            job("任务"),
+        )
+        await store.apply(Batch(jobs=(told[3], told[1], told[2], told[0])))
+        assert await store.jobs() == list(told)
+        assert await store.jobs(limit=2) == list(told[:2])
+        later = replace(told[0], due=NOW + 1, attempts=2, error="again 再来")
+        await store.apply(Batch(jobs=(later,)))
+        assert await store.jobs() == [*told[1:], later]
+
+    @rule
+    async def test_finished_jobs_are_removed(self, store: Store) -> None:
+        """Also one put in the same batch; ids that are unknown do not matter."""
+        await store.apply(Batch(jobs=(job("a"), job("任务"))))
+        await store.apply(Batch(jobs=(job("b"),), done=("任务", "b", "没有")))
+        assert await store.jobs() == [job("a")]
+        assert timeless([await store.claim(NOW, LEASE)]) == timeless([job("a", attempts=1)])
+
+    @rule
+    async def test_the_oldest_due_job_is_claimed(self, store: Store) -> None:
+        """Then by id; none before its time."""
+        await store.apply(Batch(jobs=(job("b"), job("a"), job("任务", NOW - 5), job("x", NOW + 1))))
+        claimed = [await store.claim(NOW, LEASE) for _ in range(4)]
+        assert timeless(claimed) == timeless(
+            [job("任务", attempts=1), job("a", attempts=1), job("b", attempts=1), None]
+        )
+
+    @rule
+    async def test_a_claimed_job_is_hidden_until_its_lease_ends(self, store: Store) -> None:
+        """It stays in the list, and the attempts are counted."""
+        await store.apply(Batch(jobs=(job("任务"),)))
+        assert await store.claim(NOW - 1, LEASE) is None
+        assert timeless([await store.claim(NOW, LEASE)]) == timeless([job("任务", attempts=1)])
+        assert await store.claim(NOW + LEASE - 1, LEASE) is None
+        assert timeless(await store.jobs()) == timeless([job("任务", attempts=1)])
+        again = await store.claim(NOW + LEASE, LEASE)
+        assert timeless([again]) == timeless([job("任务", attempts=2)])
+        assert await store.claim(NOW + LEASE, LEASE) is None
+        await store.apply(Batch(jobs=(job("任务", NOW + 9, attempts=2),)))
+        assert await store.claim(NOW + 8, LEASE) is None
+        assert timeless([await store.claim(NOW + 9, LEASE)]) == timeless([job("任务", attempts=3)])
+
+    @rule
+    async def test_a_failed_job_is_never_claimed(self, store: Store) -> None:
+        """It waits for people, also one that failed while it was claimed."""
+        await store.apply(Batch(jobs=(job("a", 0, state="failed", error="超时"), job("b"))))
+        claimed = await store.claim(NOW, LEASE)
+        assert claimed is not None and claimed.job_id == "b"
+        await store.apply(Batch(jobs=(replace(claimed, state="failed", due=NOW),)))
+        assert await store.claim(NOW + 9 * LEASE, LEASE) is None
+        assert len(await store.jobs()) == 2
+
+    @rule
+    async def test_workers_at_once_claim_each_job_once(self, store: Store) -> None:
+        """However many there are."""
+        await store.apply(Batch(jobs=tuple(job(f"任务{number}") for number in range(8))))
+        claimed = await asyncio.gather(*(store.claim(NOW, LEASE) for _ in range(20)))
+        names = [each.job_id for each in claimed if each]
+        assert sorted(names) == [f"任务{number}" for number in range(8)]
+
+    @rule
+    async def test_scopes_are_those_with_messages(self, store: Store) -> None:
+        """Sorted by agent, then by user, by code point."""
+        pairs = [(agent_id, user_id) for agent_id in AGENTS for user_id in (*USERS, "U_")]
+        for agent_id, user_id in reversed(pairs):
+            await put(store, said(f"{agent_id}", agent_id=agent_id, user_id=user_id))
+        assert await store.scopes() == [Scope(*pair) for pair in sorted(pairs)]
+        await store.apply(Batch(drop=(Where(Scope(user_id="小明")), Where(Scope("agent", "U_")))))
+        left = [(a, u) for a, u in pairs if u != "小明" and (a, u) != ("agent", "U_")]
+        assert await store.scopes() == [Scope(*pair) for pair in sorted(left)]
+
+    @rule
+    async def test_the_secret_is_long_and_stable(self, store: Store) -> None:
+        """It seals cursors, so it must not be guessed or change."""
+        secret = await store.secret()
+        assert len(secret) >= 32
+        assert len(set(secret)) > 8
+        assert await store.secret() == secret
+
+    @rule
+    async def test_the_model_in_use_is_remembered(self, store: Store) -> None:
+        """Each call returns what was recorded before it."""
+        one, two = MODELS
+        wider = replace(one, width=8)
+        assert await store.embedded_by(one) is None
+        assert await store.embedded_by(one) == one
+        assert await store.embedded_by(two) == one
+        assert await store.embedded_by(wider) == two
+        assert await store.embedded_by(one) == wider
+
+    @rule
+    async def test_health_counts_what_is_there(self, store: Store) -> None:
+        """Messages, vectors and jobs; claimed ones still wait."""
+        fresh = await store.health()
+        assert (fresh.messages, fresh.vectors, fresh.pending_jobs, fresh.failed_jobs) == (0,) * 4
+        assert (bool(fresh.backend), fresh.schema_version >= 1) == (True, True)
+        assert fresh.oldest_error is None
+        await put(store, said("a"), said("消息"), said("a", user_id="小明"))
+        matrix = vector((1, 0, 0, 0, 1, 0, 0, 0)).reshape(2, 4)
+        failed = job("failed", 0, state="failed", error="超时")
+        jobs = (job("b"), job("任务"), failed)
+        await store.apply(
+            Batch(vectors=(Embedded(ME, MODELS[0], ("a", "消息"), matrix),), jobs=jobs)
+        )
+        await store.claim(NOW, LEASE)
+        full = await store.health()
+        assert (full.messages, full.vectors, full.pending_jobs, full.failed_jobs) == (3, 2, 2, 1)
+        assert full.oldest_error == "超时"
+
+    @rule
+    async def test_a_closed_store_answers_nothing(self, store: Store) -> None:
+        """Every call says so; closing it again is harmless."""
+        await put(store, said("a"), said("消息"))
+        await store.close()
+        await store.close()
+        for call in (
+            lambda: store.apply(Batch(put=(said("b"),))),
+            lambda: store.scan(Where(ME)),
+            lambda: store.scopes(),
+            lambda: store.search(Where(ME), parse("辣"), limit=1),
+            lambda: store.nearest(Where(ME), vector((1, 0, 0, 0)), MODELS[0], 1),
+            lambda: store.claim(NOW, LEASE),
+            lambda: store.jobs(),
+            lambda: store.secret(),
+            lambda: store.embedded_by(MODELS[0]),
+            lambda: store.rebuild_words(),
+            lambda: store.health(),
+        ):
+            with pytest.raises(Unavailable):
+                await call()

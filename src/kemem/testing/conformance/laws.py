@@ -1,0 +1,203 @@
+"""What holds whatever is stored and asked: a store agrees with the definition and the reference."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from kemem.ports import Store
+from kemem.testing import world
+from kemem.testing.conformance.comparing import (
+    WORD_PRECISION,
+    outcome,
+    same_contents,
+    same_hits,
+    same_messages,
+    same_nearest,
+    same_search,
+    unnumbered,
+)
+from kemem.testing.conformance.searching import beyond
+from kemem.testing.conformance.suite import EVERYTHING, MINE, Suite, law, said
+from kemem.testing.ram import RamStore
+from kemem.text.query import Query, plain
+from kemem.types import Batch, Embedded, Message, Model, Position, Scope, Where
+
+Transcript = tuple[Message, ...]
+Change = tuple[Transcript, frozenset[str]]  # messages to put, ids to drop
+
+OWNER = world.USERS[0]  # ids are unique within a user, so a user's pages have one order
+OWN_SCOPES = tuple(scope for scope in world.SCOPES if scope.user_id == OWNER)
+own_messages = world.transcripts(min_size=4, max_size=10, users=(OWNER,))
+few_messages = world.transcripts(max_size=3, users=(OWNER,))
+few_ids = st.frozensets(st.sampled_from(world.MESSAGE_IDS), max_size=3)
+vectors = st.tuples(st.sampled_from(world.MODELS), st.sampled_from(world.DIRECTIONS))
+
+
+def place(message: Message | Position, newest_first: bool) -> tuple[int, str]:
+    """Where a message stands in a scan."""
+    return (-message.ts if newest_first else message.ts, message.message_id)
+
+
+def fresh(messages: Transcript, number: int) -> Transcript:
+    """The same messages under ids that nothing else has."""
+    return tuple(replace(one, message_id=f"{one.message_id} {number}") for one in messages)
+
+
+class Laws(Suite):
+    """Properties over the small world."""
+
+    @law(
+        told=world.transcripts(),
+        wheres=st.lists(world.wheres(), min_size=4, max_size=8),
+        newest_first=st.booleans(),
+    )
+    async def test_a_scan_shows_what_the_definition_sees(
+        self, store: Store, told: Transcript, wheres: list[Where], newest_first: bool
+    ) -> None:
+        """For every combination of filters."""
+        stored = (await store.apply(Batch(put=told))).inserted
+        assert unnumbered(stored) == unnumbered((await RamStore().apply(Batch(put=told))).inserted)
+        for where in wheres:
+            visible = [one for one in stored if where.matches(one)]
+            visible.sort(key=lambda one: place(one, newest_first))
+            seen = await store.scan(where, limit=EVERYTHING, newest_first=newest_first)
+            same_messages(seen, visible)
+
+    @law(
+        told=own_messages,
+        where=world.wheres(OWN_SCOPES),
+        size=st.integers(1, 4),
+        newest_first=st.booleans(),
+        changes=st.lists(st.tuples(few_messages, few_ids), max_size=3),
+    )
+    async def test_pages_of_a_scan_lose_and_repeat_nothing(
+        self,
+        store: Store,
+        told: Transcript,
+        where: Where,
+        size: int,
+        newest_first: bool,
+        changes: list[Change],
+    ) -> None:
+        """Though messages come and go between them, newer, older and at the same time."""
+        await store.apply(Batch(put=told))
+        everything = await store.scan(where, limit=EVERYTHING, newest_first=newest_first)
+        pages: list[Message] = []
+        after, left = None, everything
+        while page := await store.scan(where, after=after, limit=size, newest_first=newest_first):
+            same_messages(page, left[:size])
+            pages += page
+            after = Position(page[-1].ts, page[-1].message_id)
+            await self._change(store, changes, len(pages))
+            now = await store.scan(where, limit=EVERYTHING, newest_first=newest_first)
+            border = place(after, newest_first)
+            left = [one for one in now if place(one, newest_first) > border]
+        assert left == []
+        kept = {one.message_id for one in await store.scan(where, limit=EVERYTHING)}
+        seen = [one.message_id for one in pages]
+        assert len(seen) == len(set(seen))
+        assert {one.message_id for one in everything} & kept <= set(seen)
+
+    async def _change(self, store: Store, changes: list[Change], number: int) -> None:
+        if changes:
+            messages, gone = changes.pop()
+            drop = (Where(Scope(user_id=OWNER), ids=gone),)
+            await store.apply(Batch(put=fresh(messages, number), drop=drop))
+
+    @law(
+        told=world.transcripts(min_size=4, users=world.USERS[:2]),
+        asked=st.lists(st.tuples(world.wheres(), world.queries()), min_size=4, max_size=8),
+    )
+    async def test_a_search_ranks_as_the_reference_does(
+        self, store: Store, told: Transcript, asked: list[tuple[Where, Query]]
+    ) -> None:
+        """The same messages, scores and totals for every query and filter."""
+        reference = RamStore()
+        await store.apply(Batch(put=told))
+        await reference.apply(Batch(put=told))
+        for where, query in asked:
+            await same_search(store, reference, where, query)
+
+    @law(
+        told=own_messages,
+        where=world.wheres(OWN_SCOPES),
+        query=world.queries(),
+        size=st.integers(1, 4),
+        added=st.lists(few_messages, max_size=3),
+    )
+    async def test_pages_of_a_search_are_one_ranking(
+        self,
+        store: Store,
+        told: Transcript,
+        where: Where,
+        query: Query,
+        size: int,
+        added: list[Transcript],
+    ) -> None:
+        """Though messages are added between them."""
+        await store.apply(Batch(put=told))
+        whole = await store.search(where, query, limit=EVERYTHING)
+        found = await store.search(where, query, limit=size)
+        hits = [*found.hits]
+        while found.hits:
+            if added:
+                await store.apply(Batch(put=fresh(added.pop(), len(hits))))
+            found = await store.search(where, query, limit=size, after=beyond(found))
+            assert found.total == whole.total
+            hits += found.hits
+        same_hits(hits, whole.hits, WORD_PRECISION)
+
+    @law(
+        told=world.transcripts(),
+        given=st.lists(vectors, min_size=12, max_size=12),
+        wheres=st.lists(world.wheres(), min_size=2, max_size=4),
+    )
+    async def test_the_same_messages_are_near_as_in_the_reference(
+        self,
+        store: Store,
+        told: Transcript,
+        given: list[tuple[Model, tuple[float, ...]]],
+        wheres: list[Where],
+    ) -> None:
+        """For every filter, among the messages of each model."""
+        embedded = tuple(
+            Embedded(
+                Scope(one.agent_id, one.user_id),
+                model,
+                (one.message_id,),
+                world.vector(numbers).reshape(1, -1),
+            )
+            for one, (model, numbers) in zip(told, given, strict=False)
+        )
+        reference = RamStore()
+        await store.apply(Batch(put=told, vectors=embedded))
+        await reference.apply(Batch(put=told, vectors=embedded))
+        for where in wheres:
+            for model in world.MODELS:
+                await same_nearest(store, reference, where, model)
+
+    @law(
+        batches=st.lists(world.batches(world.USERS[:2]), min_size=2, max_size=4),
+        queries=st.lists(world.queries(), min_size=2, max_size=3),
+    )
+    async def test_any_history_leaves_what_the_reference_has(
+        self, store: Store, batches: list[Batch], queries: list[Query]
+    ) -> None:
+        """Writes, retries, conflicts, drops, vectors good and bad, jobs: each all or nothing."""
+        reference = RamStore()
+        for batch in batches:
+            assert await outcome(store, batch) == await outcome(reference, batch)
+            await same_contents(store, reference, queries)
+
+    @law(texts=st.lists(st.text(max_size=30), max_size=6))
+    async def test_any_text_comes_back_and_is_found_by_itself(
+        self, store: Store, texts: list[str]
+    ) -> None:
+        """Whatever its script."""
+        told = tuple(said(f"m{number}", text) for number, text in enumerate(texts))
+        reference = RamStore()
+        await store.apply(Batch(put=told))
+        await reference.apply(Batch(put=told))
+        same_messages(await store.scan(MINE), await reference.scan(MINE))
+        for text in texts:
+            await same_search(store, reference, MINE, plain(text))

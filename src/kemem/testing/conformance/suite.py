@@ -1,0 +1,119 @@
+"""How the suite runs: one store and one event loop for each test, emptied between examples."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import SearchStrategy
+
+from kemem.ports import Store
+from kemem.testing.world import NOW
+from kemem.types import Batch, Message, Scope, Where
+
+ME = Scope("agent", "u_")
+MINE = Where(ME)
+EVERYTHING = 1_000  # a limit that no test reaches
+
+
+class Suite(ABC):
+    """What the tests of every chapter need."""
+
+    examples: ClassVar[int] = 60  # of each law
+    shrink: ClassVar[bool] = True  # look for the smallest example that fails
+
+    @abstractmethod
+    async def open_store(self) -> Store:
+        """A fresh, empty store; the suite closes it."""
+
+    async def reset(self, store: Store) -> None:
+        """Empty a store; override it where there is a faster way."""
+        everything = tuple(Where(scope) for scope in await store.scopes())
+        jobs = tuple(job.job_id for job in await store.jobs(EVERYTHING))
+        await store.apply(Batch(drop=everything, done=jobs))
+
+    @contextmanager
+    def running(self) -> Iterator[tuple[asyncio.Runner, Store]]:
+        """An event loop with a store that lives on it."""
+        with asyncio.Runner() as runner:
+            store = runner.run(self.open_store())
+            try:
+                yield runner, store
+            finally:
+                runner.run(store.close())
+
+
+def rule(body: Callable[[Any, Store], Awaitable[None]]) -> Callable[[Suite], None]:
+    """A test by example: `body` gets a fresh store."""
+
+    def test(self: Suite) -> None:
+        async def check(store: Store) -> None:
+            await body(self, store)
+
+        with self.running() as (runner, store):
+            runner.run(check(store))
+
+    return _named(test, body)
+
+
+def law(
+    **strategies: SearchStrategy[Any],
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[[Suite], None]]:
+    """A test by generated examples: `body` gets an empty store and what was drawn."""
+
+    def decorate(body: Callable[..., Awaitable[None]]) -> Callable[[Suite], None]:
+        def test(self: Suite) -> None:
+            async def check(store: Store, drawn: dict[str, Any]) -> None:
+                await self.reset(store)
+                await body(self, store, **drawn)
+
+            with self.running() as (runner, store):
+
+                @_settings(self)
+                @given(**strategies)
+                def example(**drawn: Any) -> None:
+                    runner.run(check(store, drawn))
+
+                example()
+
+        return _named(test, body)
+
+    return decorate
+
+
+def _settings(suite: Suite) -> settings:
+    return settings(
+        max_examples=suite.examples,
+        phases=(Phase.generate, Phase.shrink) if suite.shrink else (Phase.generate,),
+        deadline=None,
+        derandomize=True,
+        report_multiple_bugs=False,
+        suppress_health_check=(HealthCheck.too_slow,),
+    )
+
+
+def _named(test: Callable[[Suite], None], body: Callable[..., Any]) -> Callable[[Suite], None]:
+    """Not functools.wraps: pytest would take the body's parameters for fixtures."""
+    test.__name__, test.__qualname__ = body.__name__, body.__qualname__
+    test.__doc__, test.__module__ = body.__doc__, body.__module__
+    return test
+
+
+def said(message_id: str, content: str = "我不吃辣 no spice", **changed: Any) -> Message:
+    """A message of the first user to the first agent, with some fields changed."""
+    usual = Message(message_id, "agent", "u_", "s", "user", content, ts=NOW, ingest_time=NOW)
+    return replace(usual, **changed)
+
+
+async def put(store: Store, *messages: Message) -> tuple[Message, ...]:
+    """Store messages; return them as stored."""
+    return (await store.apply(Batch(put=messages))).inserted
+
+
+async def ids(store: Store, where: Where, **options: Any) -> list[str]:
+    """The ids that a scan sees, oldest first unless told otherwise."""
+    found = await store.scan(where, **{"limit": EVERYTHING, "newest_first": False, **options})
+    return [message.message_id for message in found]

