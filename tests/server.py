@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ def running_server(
     """A server over a directory; settings go by their names: embedder="local"."""
     server = start(data_dir, **settings)
     try:
-        _wait(server, ready_at)
+        wait_for(lambda: _answers(server, ready_at))
         yield server
     finally:
         stop(server)
@@ -78,17 +78,20 @@ def stop(server: Server) -> None:
         server.process.wait()
 
 
-def _wait(server: Server, path: str) -> None:
+def wait_for(check: Callable[[], object]) -> None:
+    """Ask again in small steps until something holds."""
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        assert server.process.poll() is None, server.log.read_text("utf-8")
-        try:
-            if httpx.get(server.url + path, trust_env=False).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
+    while not check():
+        assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(STEP)
-    raise TimeoutError(server.log.read_text("utf-8"))
+
+
+def _answers(server: Server, path: str) -> bool:
+    assert server.process.poll() is None, server.log.read_text("utf-8")
+    try:
+        return httpx.get(server.url + path, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def said(content: str, message_id: str, ts: str = "2026-01-26T10:47:00Z", **more: Any) -> Any:

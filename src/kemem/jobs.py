@@ -9,30 +9,33 @@ from kemem.writing.embed import embed
 
 LEASE: Micros = 300_000_000
 PAGE = 256
+_ALL = 1_000_000
 
 
 async def prepare(parts: Parts, *, again: bool = False) -> None:
-    """Note which model is in use; where it has changed (or `again`), ask for new vectors."""
+    """Note which model is in use; where it has changed (or `again`), ask for new vectors.
+
+    Jobs that were open give way: the new ones cover all messages.
+    """
     if parts.model is None:
         return
     if await parts.store.embedded_by(parts.model) == parts.model and not again:
         return
     now = parts.clock()
-    scopes = await parts.store.scopes()
-    jobs = tuple(Job(new_id("j", now), "reembed", scope, now) for scope in scopes)
-    await parts.store.apply(Batch(jobs=jobs))
+    fresh = tuple(
+        Job(new_id("j", now), "reembed", scope, now) for scope in await parts.store.scopes()
+    )
+    replaced = tuple(job.job_id for job in await parts.store.jobs(_ALL))
+    await parts.store.apply(Batch(jobs=fresh, done=replaced))
 
 
-async def run_due(parts: Parts, limit: int = 1000) -> int:
+async def run_due(parts: Parts) -> int:
     """Work through the jobs that are due; returns how many steps were done."""
-    if parts.embedder is None:
-        return 0
-    for done in range(limit):
-        job = await parts.store.claim(parts.clock(), LEASE)
-        if job is None:
-            return done
+    done = 0
+    while parts.embedder and (job := await parts.store.claim(parts.clock(), LEASE)):
         await _run(job, parts)
-    return limit
+        done += 1
+    return done
 
 
 async def _run(job: Job, parts: Parts) -> None:

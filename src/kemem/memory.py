@@ -62,6 +62,7 @@ class AsyncMemory:
         self._opening = asyncio.Lock()
         self._opened: Parts | None = None
         self._closed = False
+        self._model_noted = False
 
     async def ingest(
         self,
@@ -81,7 +82,7 @@ class AsyncMemory:
             check_id(agent_id, "agent_id"),
             check_id(session_id, "session_id"),
         )
-        parts = await self._parts()
+        parts = await self._prepared()
         return await ingest(messages, owner, self.settings.max_content_bytes, parts)
 
     async def messages(
@@ -161,7 +162,7 @@ class AsyncMemory:
 
     async def run_jobs(self) -> int:
         """Work through what earlier failures left to do; returns how many steps were done."""
-        return await run_due(await self._parts())
+        return await run_due(await self._prepared())
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Work that waits or has failed, for operators."""
@@ -169,7 +170,7 @@ class AsyncMemory:
 
     async def reindex(self) -> int:
         """Derive words and vectors of all messages again; returns how many steps were done."""
-        parts = await self._parts()
+        parts = await self._prepared()
         await parts.store.rebuild_words()
         await prepare(parts, again=True)
         return await run_due(parts)
@@ -203,12 +204,18 @@ class AsyncMemory:
             if self._closed:
                 raise Unavailable("this memory is closed")
             if self._opened is None:
-                parts = await asyncio.to_thread(
+                self._opened = await asyncio.to_thread(
                     assemble, self.settings, self._embedder, self._clock
                 )
-                await prepare(parts)
-                self._opened = parts
         return self._opened
+
+    async def _prepared(self) -> Parts:
+        """The parts for work that makes vectors; reading with another model changes nothing."""
+        parts = await self._parts()
+        if not self._model_noted:
+            await prepare(parts)
+            self._model_noted = True
+        return parts
 
 
 def _where(

@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
+
+from kemem.errors import Unavailable
 from kemem.text.query import Query
 from kemem.types import (
     Applied,
@@ -22,6 +25,8 @@ from kemem.types import (
     Vector,
     Where,
 )
+
+MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
 
 
 class Log(Protocol):
@@ -111,3 +116,19 @@ class Parts:
     def model(self) -> Model | None:
         """The fingerprint of the embedder in use."""
         return Model(self.embedder.name, self.embedder.width) if self.embedder else None
+
+    async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
+        """A usable vector for each text; whatever the model does wrong is Unavailable."""
+        if self.embedder is None:
+            raise Unavailable("no embedder is configured")
+        beginnings = [text[:MAX_EMBEDDED_CHARACTERS] for text in texts]
+        try:
+            matrix = await self.embedder.embed(beginnings, purpose=purpose)
+        except Exception as error:  # the model's code or network, which may raise anything
+            raise Unavailable(f"the embedder failed: {type(error).__name__}: {error}") from error
+        shape = (len(texts), self.embedder.width)
+        if np.shape(matrix) != shape:
+            raise Unavailable(f"the embedder returned shape {np.shape(matrix)}, not {shape}")
+        if not np.isfinite(matrix).all() or not np.any(matrix, axis=1).all():
+            raise Unavailable("the embedder returned a vector that is zero or not finite")
+        return np.asarray(matrix, dtype=np.float32)

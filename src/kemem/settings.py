@@ -1,9 +1,10 @@
 """Every switch of KeMem, from the environment (KEMEM_*) or a TOML file; arguments win over both."""
 
 from pathlib import Path
+from tomllib import TOMLDecodeError
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -19,7 +20,7 @@ CONFIG_FILE = "kemem.toml"
 class Settings(BaseSettings):
     """What can be configured; `load` reads it."""
 
-    model_config = SettingsConfigDict(env_prefix="KEMEM_", toml_file=CONFIG_FILE, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="KEMEM_", toml_file=CONFIG_FILE, extra="forbid")
 
     data_dir: Path = Field(
         default_factory=lambda: Path.home() / ".kemem",
@@ -56,6 +57,11 @@ class Settings(BaseSettings):
         default="info", description="What the server logs; message texts are never logged."
     )
 
+    @field_validator("data_dir")
+    @classmethod
+    def _find_home(cls, directory: Path) -> Path:
+        return directory.expanduser()
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -70,8 +76,13 @@ class Settings(BaseSettings):
 
 def load(**given: Any) -> Settings:
     """The settings in force; arguments that are None are left to the environment."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if "data_dir" in chosen:
+        chosen.setdefault("database_url", None)  # a directory that is named is meant
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
+        return Settings(**chosen)
+    except TOMLDecodeError as error:
+        raise InvalidArgument(f"{CONFIG_FILE} is not valid TOML: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])

@@ -200,13 +200,28 @@ class _Portal:
                     target=self._loop.run_forever, name="kemem-portal", daemon=True
                 )
                 self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # interrupted while waiting: the work must not go on by itself
+            raise
 
     def close(self) -> None:
         """Stop the loop; later calls are refused."""
         with self._starting:
             self.closed = True
             if self._loop and self._thread:
+                asyncio.run_coroutine_threadsafe(_wind_down(self._loop), self._loop).result()
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._thread.join()
                 self._loop.close()
+
+
+async def _wind_down(loop: asyncio.AbstractEventLoop) -> None:
+    """End what still runs on a loop, so that nothing is destroyed half way."""
+    others = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await loop.shutdown_default_executor()

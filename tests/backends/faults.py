@@ -1,4 +1,4 @@
-"""Stores with one fault each; the suite must find every one of them."""
+"""Stores with one fault each in messages; the suite must find every one of them."""
 
 import asyncio
 import unicodedata
@@ -7,22 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from kemem.errors import KeMemError
-from kemem.testing.ram import Direction, Key, RamStore, Row, Tables
-from kemem.text.query import Query
+from kemem.testing.ram import RamStore, Tables
 from kemem.types import (
     Applied,
     Batch,
-    Embedded,
-    Found,
-    Hit,
-    Job,
     Message,
-    Micros,
     Model,
     Position,
-    Rank,
     Scope,
-    Vector,
     Where,
 )
 
@@ -172,95 +164,6 @@ class LostUpdates(RamStore):
         return applied
 
 
-class DropLeavesWords(RamStore):
-    """The rows are gone, but a search still finds them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ghosts: dict[Key, Row] = {}
-
-    async def apply(self, batch: Batch) -> Applied:
-        before = self._open().rows
-        applied = await super().apply(batch)
-        after = self._open().rows
-        self._ghosts |= {key: row for key, row in before.items() if key not in after}
-        return applied
-
-    def _ranked(self, scope: Scope, mark: int) -> list[Row]:
-        ghosts = [row for row in self._ghosts.values() if Where(scope).matches(row.message)]
-        return [*super()._ranked(scope, mark), *ghosts]
-
-
-class DropLeavesStatistics(DropLeavesWords):
-    """Dropped rows are not found, but they still count."""
-
-    async def search(
-        self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
-        found = await super().search(where, query, limit=10**9, after=after)
-        ghosts = [row.message for row in self._ghosts.values()]
-        hits = tuple(hit for hit in found.hits if hit.message not in ghosts)
-        gone = len(found.hits) - len(hits)
-        return replace(found, hits=hits[:limit], total=found.total - gone)
-
-
-class DropLeavesVectors(RamStore):
-    def _drop(self, draft: Tables, where: Where) -> int:
-        vectors = dict(draft.vectors)
-        dropped = super()._drop(draft, where)
-        draft.vectors.update(vectors)
-        return dropped
-
-
-class SharedStatistics(RamStore):
-    def _ranked(self, scope: Scope, mark: int) -> list[Row]:
-        return [row for row in self._open().rows.values() if row.arrival <= mark]
-
-
-class FilteredStatistics(RamStore):
-    """Statistics of the session that was asked for instead of the whole pair."""
-
-    def _ranked(self, scope: Scope, mark: int) -> list[Row]:
-        return [row for row in super()._ranked(scope, mark) if Where(scope).matches(row.message)]
-
-
-class PagesSeeNewRows(RamStore):
-    def _ranked(self, scope: Scope, mark: int) -> list[Row]:
-        return super()._ranked(scope, 10**9)
-
-
-class FreedNumbersAreTakenAgain(RamStore):
-    """A dropped row's place in the order of arrival goes to the next that comes."""
-
-    def _drop(self, draft: Tables, where: Where) -> int:
-        dropped = super()._drop(draft, where)
-        draft.arrivals = max((row.arrival for row in draft.rows.values()), default=0)
-        return dropped
-
-
-class TotalOfThePage(RamStore):
-    async def search(
-        self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
-        found = await super().search(where, query, limit=limit, after=after)
-        return replace(found, total=len(found.hits))
-
-
-class WordsNotRebuilt(RamStore):
-    async def rebuild_words(self) -> None:
-        rows = self._open().rows
-        rows.update({key: replace(row, words="") for key, row in rows.items()})
-
-
-class SpeakersNotIndexed(RamStore):
-    def _insert(self, draft: Tables, message: Message) -> Message:
-        silent = super()._insert(draft, replace(message, metadata={}))
-        stored = replace(silent, metadata=message.metadata)
-        key = (stored.user_id, stored.message_id)
-        draft.rows[key] = replace(draft.rows[key], message=stored)
-        return stored
-
-
 class Changed(RamStore):
     """Stores each message after a change; the base of some faults."""
 
@@ -308,61 +211,6 @@ class AnswersAsTold(RamStore):
         told = {(one.user_id, one.message_id): one for one in reversed(batch.put)}
         inserted = tuple(told[one.user_id, one.message_id] for one in applied.inserted)
         return replace(applied, inserted=inserted)
-
-
-class OtherModelsCompared(RamStore):
-    def _embedded(self, model: Model) -> dict[Key, Direction]:
-        vectors = self._open().vectors
-        return {key: way for key, (by, way) in vectors.items() if by.width == model.width}
-
-
-class FirstVectorStays(RamStore):
-    def _embed(self, draft: Tables, embedded: Embedded) -> None:
-        before = dict(draft.vectors)
-        super()._embed(draft, embedded)
-        draft.vectors.update(before)
-
-
-class VectorsIgnoreTheirScope(RamStore):
-    def _embed(self, draft: Tables, embedded: Embedded) -> None:
-        for scope in {Scope(row.message.agent_id) for row in draft.rows.values()}:
-            super()._embed(draft, replace(embedded, scope=scope))
-
-
-class BadVectorsSkipped(RamStore):
-    def _embed(self, draft: Tables, embedded: Embedded) -> None:
-        try:
-            super()._embed(draft, embedded)
-        except KeMemError:
-            return
-
-
-class NegativeSimilarity(RamStore):
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Hit]:
-        hits = await super().nearest(where, vector, model, limit)
-        return [replace(hit, score=2 * hit.score - 1) for hit in hits]
-
-
-class JobClaimedTwice(RamStore):
-    async def claim(self, now: Micros, lease: Micros) -> Job | None:
-        return await super().claim(now, 0)
-
-
-class FailedJobClaimed(RamStore):
-    async def claim(self, now: Micros, lease: Micros) -> Job | None:
-        jobs = self._open().jobs
-        jobs.update({name: replace(job, state="pending") for name, job in jobs.items()})
-        return await super().claim(now, lease)
-
-
-class JobNeverComesBack(RamStore):
-    async def claim(self, now: Micros, lease: Micros) -> Job | None:
-        return await super().claim(now, 10**18)
-
-
-class JobClaimedEarly(RamStore):
-    async def claim(self, now: Micros, lease: Micros) -> Job | None:
-        return await super().claim(now + 1, lease)
 
 
 class ModelForgotten(RamStore):

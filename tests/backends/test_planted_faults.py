@@ -9,11 +9,11 @@ from kemem.ports import Store
 from kemem.testing import RamStore
 from kemem.testing.conformance import StoreConformance
 from kemem.testing.conformance.laws import Laws
-from tests.backends import faults
+from tests.backends import faults, index_faults
 
 FAULTS = [
     fault
-    for fault in vars(faults).values()
+    for fault in (*vars(faults).values(), *vars(index_faults).values())
     if inspect.isclass(fault) and issubclass(fault, RamStore)
     if fault not in (RamStore, faults.Changed)
 ]
@@ -41,15 +41,18 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
     ],
     "test_a_search_ranks_as_the_reference_does": [
         faults.UserIgnored,
-        faults.SharedStatistics,
-        faults.FilteredStatistics,
-        faults.SpeakersNotIndexed,
+        index_faults.SharedStatistics,
+        index_faults.FilteredStatistics,
+        index_faults.SpeakersNotIndexed,
     ],
-    "test_pages_of_a_search_are_one_ranking": [faults.PagesSeeNewRows],
+    "test_pages_of_a_search_are_one_ranking": [
+        index_faults.PagesSeeNewRows,
+        index_faults.SearchIgnoresItsCursor,
+    ],
     "test_the_same_messages_are_near_as_in_the_reference": [
         faults.SessionIgnored,
-        faults.OtherModelsCompared,
-        faults.VectorsIgnoreTheirScope,
+        index_faults.OtherModelsCompared,
+        index_faults.VectorsIgnoreTheirScope,
     ],
     "test_any_history_leaves_what_the_reference_has": [
         faults.ChangeIgnored,
@@ -57,8 +60,8 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
         faults.NoTransaction,
         faults.JobsSurviveAFailure,
         faults.PutBeforeDrop,
-        faults.DropLeavesVectors,
-        faults.DropLeavesStatistics,
+        index_faults.DropLeavesVectors,
+        index_faults.DropLeavesStatistics,
     ],
     "test_any_text_comes_back_and_is_found_by_itself": [faults.NulStripped],
 }

@@ -53,9 +53,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
-# 1.1 ChatMessage
-
-
 @pytest.mark.parametrize("words", ["我不吃辣", "I do not eat spicy food"])
 def test_a_message_has_the_five_fields_of_the_example(client: httpx.Client, words: str) -> None:
     """message_id, ts, user_id, role and content come back as they went in."""
@@ -89,9 +86,6 @@ def test_one_user_is_one_series_in_time(client: httpx.Client, language: str) -> 
     assert [item["content"] for item in reversed(found)] == [it[2] for it in TALK[language]]
 
 
-# 1.2 Pagination
-
-
 @BOTH
 def test_pages_hold_at_most_page_size_and_lead_on(client: httpx.Client, language: str) -> None:
     """next_cursor leads through everything once and is absent on the last page."""
@@ -108,9 +102,6 @@ def test_a_cursor_is_opaque(client: httpx.Client, language: str) -> None:
     cursor = read(client, language, page_size=1)["next_cursor"]
     assert re.fullmatch(r"[A-Za-z0-9_=-]+", cursor)
     assert "m5" not in cursor
-
-
-# 1.3 Filter
 
 
 @BOTH
@@ -133,9 +124,6 @@ def test_a_role_limits_every_query(client: httpx.Client, language: str) -> None:
         assert found and {item["role"] for item in found} == {"assistant"}
 
 
-# 2.1 GET /v1/users/{user_id}/messages
-
-
 @BOTH
 def test_a_range_read_takes_all_its_parameters(client: httpx.Client, language: str) -> None:
     """since, until, role, page_size and cursor together."""
@@ -152,9 +140,6 @@ def test_a_range_read_goes_by_time_down_and_then_by_id(client: httpx.Client, wor
     tied = [said(words, name, at(1), session_id=name) for name in ("c", "a", "b")]
     post(client, user, said(words, "z", at(0)), *tied, said(words, "y", at(2)))
     assert ids(read(client, user)) == ["y", "a", "b", "c", "z"]
-
-
-# 2.2 POST /v1/messages/lexical_search
 
 
 @pytest.mark.parametrize(
@@ -254,9 +239,6 @@ def test_a_lexical_search_goes_on_with_its_cursor(client: httpx.Client, language
     assert "next_cursor" not in rest
 
 
-# 2.3 POST /v1/messages/semantic_search
-
-
 @pytest.mark.parametrize(("language", "asked"), [("zh", "不吃辣"), ("en", "cannot stand chili")])
 def test_the_request_example_of_semantic_search(
     client: httpx.Client, language: str, asked: str
@@ -304,9 +286,6 @@ def test_min_score_leaves_out_what_is_less_similar(client: httpx.Client, languag
     assert 3 <= len(kept) < 6
 
 
-# 2.4 GET /v1/users/{user_id}/messages/{message_id}/neighbors
-
-
 @BOTH
 def test_neighbors_are_in_the_order_of_the_talk(client: httpx.Client, language: str) -> None:
     """`before` and `after` messages around the anchor, oldest first."""
@@ -346,9 +325,6 @@ def test_neighbors_stay_within_the_user(client: httpx.Client, language: str) -> 
     assert [item["content"] for item in found] == [it[2] for it in TALK[language]]
 
 
-# 3. Errors
-
-
 @BOTH
 def test_errors_have_a_code_a_message_and_details(client: httpx.Client, language: str) -> None:
     """INVALID_ARGUMENT and NOT_FOUND; INTERNAL is forced in the tests of the faults."""
@@ -357,9 +333,6 @@ def test_errors_have_a_code_a_message_and_details(client: httpx.Client, language
     assert wrong.json()["error"]["details"] == {"field": "role"}
     assert "厨师 cook" in wrong.json()["error"]["message"]
     assert refusal(client.get(f"/v1/users/{language}/messages/m9/neighbors")) == MISSING
-
-
-# The convention: the server binds the user
 
 
 @BOTH

@@ -31,7 +31,8 @@ def fuse(found: Gathered, asked: Asked, limit: int) -> list[Hit]:
                 score += IN_TIME * (1 - score)
                 why.append(f"time: {time.phrase}")
                 break
-        ranked.append(Hit(message, round(score, 6), tuple(why)))
+        if score > 0:
+            ranked.append(Hit(message, round(score, 6), tuple(why)))
     ranked.sort(key=lambda hit: (-hit.score, -hit.message.ts, hit.message_id))
     return [_explained(hit, asked, found.missing) for hit in ranked[:limit]]
 

@@ -1,14 +1,14 @@
 """Second stage of search: ask every signal at once; one that is missing is tolerated and named."""
 
 import asyncio
+import logging
 
-import structlog
-
+from kemem.errors import Unavailable
 from kemem.ports import Parts
 from kemem.reading.question import Asked, Gathered
 from kemem.types import Hit, Where
 
-log = structlog.get_logger("kemem")
+log = logging.getLogger("kemem")
 
 
 async def gather(asked: Asked, where: Where, depth: int, parts: Parts) -> Gathered:
@@ -24,11 +24,11 @@ async def gather(asked: Asked, where: Where, depth: int, parts: Parts) -> Gather
 async def _by_meaning(
     asked: Asked, where: Where, depth: int, parts: Parts
 ) -> tuple[Hit, ...] | None:
-    if parts.embedder is None or parts.model is None:
+    if parts.model is None:
         return None
     try:
-        matrix = await parts.embedder.embed([asked.text], purpose="query")
-    except Exception as error:  # a model's code or network; words still answer
-        log.warning("query embedding failed", kind=type(error).__name__)
+        (vector,) = await parts.embed([asked.text], purpose="query")
+    except Unavailable as error:
+        log.warning("%s; words answer alone", error.message)
         return None
-    return tuple(await parts.store.nearest(where, matrix[0], parts.model, depth))
+    return tuple(await parts.store.nearest(where, vector, parts.model, depth))

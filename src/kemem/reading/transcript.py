@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kemem.errors import InvalidArgument, NotFound
-from kemem.ports import Embedder, Parts
+from kemem.ports import Parts
 from kemem.reading.page import open_position, open_rank, seal_position, seal_rank
 from kemem.text.query import parse
 from kemem.text.snippets import matches
@@ -60,15 +60,17 @@ async def by_meaning(
     """The messages nearest to a text or to a vector of the same model, most similar first."""
     limit = page_limit(top_k, "top_k")
     least = _score(min_score)
-    if parts.embedder is None or parts.model is None:
+    if parts.model is None:
         raise InvalidArgument(
             "semantic search needs an embedder; this memory was opened with embedder 'none'",
             field="embedder",
         )
     if isinstance(asked, str):
-        vector = await embed_query(asked, parts.embedder)
+        if not asked.strip():
+            raise InvalidArgument("query_text must not be blank", field="query_text")
+        (vector,) = await parts.embed([asked], purpose="query")
     else:
-        vector = _given_vector(asked, parts.embedder.width)
+        vector = _given_vector(asked, parts.model.width)
     hits = await parts.store.nearest(where, vector, parts.model, limit)
     return [hit for hit in hits if hit.score >= least]
 
@@ -92,15 +94,6 @@ async def neighbors(
     older = await parts.store.scan(Where(scope, until=anchor.ts), limit=before)
     earlier = [*reversed(older), *(m for m in level if m.message_id < anchor.message_id)]
     return [*(earlier[-before:] if before else ()), anchor, *later]
-
-
-async def embed_query(text: str, embedder: Embedder) -> Vector:
-    """The vector of a question."""
-    if not text.strip():
-        raise InvalidArgument("query_text must not be empty", field="query_text")
-    matrix = await embedder.embed([text], purpose="query")
-    vector: Vector = matrix[0]
-    return vector
 
 
 def page_limit(size: int, field: str) -> int:

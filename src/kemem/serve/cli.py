@@ -62,7 +62,7 @@ class Filter(TypedDict):
 
 def main() -> None:
     """Run the command; whatever goes wrong is one line on standard error."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("info"))
     try:
         app(prog_name="kemem")
     except Exception as error:  # the edge: people get a sentence, the log gets the rest
@@ -182,11 +182,9 @@ def reindex(data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
             pass
         health = memory.health()
     seconds = time.monotonic() - started
-    output.print(
-        f"{health.messages} messages have their words again, {health.vectors} their vectors "
-        f"({seconds:.1f} s)"
-    )
-    if health.oldest_error:
+    counts = f"messages: {health.messages}, vectors: {health.vectors}"
+    output.print(f"{counts}, seconds: {seconds:.1f}")
+    if health.oldest_error and health.vectors < health.messages:
         raise Unavailable(f"some vectors could not be derived: {health.oldest_error}")
 
 

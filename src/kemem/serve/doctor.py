@@ -148,8 +148,8 @@ def _store(settings: Settings) -> list[Check]:
         advice = "follow the message, or choose another store: --data-dir, --database-url"
         return [Check("store", error.message, advice)]
     found = (
-        f"{health.backend}, schema {health.schema_version}, {health.messages} messages, "
-        f"{health.vectors} vectors"
+        f"{health.backend}, schema {health.schema_version}, messages: {health.messages}, "
+        f"vectors: {health.vectors}"
     )
     return [Check("store", found), _jobs(health)]
 

@@ -25,8 +25,14 @@ FieldName = Literal[
 FIELD_NAMES: tuple[FieldName, ...] = get_args(FieldName)
 
 # Limits are only described here: kemem itself checks them, for every caller alike.
-ID_LIMITS: dict[str, Any] = {"minLength": 1, "maxLength": MAX_ID}
+ID_LIMITS: dict[str, Any] = {
+    "minLength": 1,
+    "maxLength": MAX_ID,
+    "pattern": r"^(?!\s)[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+(?<!\s)$",
+}
 Id = Annotated[str, Field(json_schema_extra=ID_LIMITS)]
+NotBlank = Annotated[str, Field(json_schema_extra={"pattern": r"\S"})]
+ContentType = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": 50})]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Role = Annotated[str, Field(json_schema_extra={"enum": list(ROLES)})]
 Size = Annotated[int, Field(json_schema_extra={"minimum": 1})]
@@ -90,7 +96,7 @@ class LexicalSearch(Search):
 class SemanticSearch(Search):
     """A search by meaning, for a text or for a vector: one of the two."""
 
-    query_text: str | None = None
+    query_text: NotBlank | None = None
     query_embedding: Annotated[list[float], Field(fail_fast=True)] | None = None
     top_k: Size = 20
     min_score: Share | None = None
@@ -99,7 +105,7 @@ class SemanticSearch(Search):
 class HybridSearch(Search):
     """A search by words and meaning together."""
 
-    query_text: str
+    query_text: NotBlank
     limit: Size = 10
 
 
@@ -107,12 +113,12 @@ class NewMessage(Body):
     """A message to store."""
 
     role: Role
-    content: str
+    content: NotBlank
     message_id: Id | None = None
     ts: Time | None = None
     session_id: Id | None = None
     agent_id: Id | None = None
-    content_type: str | None = None
+    content_type: ContentType | None = None
     parent_message_id: Id | None = None
     metadata: dict[str, Any] | None = None
 
@@ -120,7 +126,7 @@ class NewMessage(Body):
 class NewMessages(Body):
     """Messages that are stored all or none."""
 
-    messages: Annotated[list[NewMessage], Field(fail_fast=True)]
+    messages: Annotated[list[NewMessage], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
 
 
 class RangeQuery(BaseModel):

@@ -30,7 +30,7 @@ def running_postgres() -> Iterator[str]:
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 
     def command(*words: str) -> str:
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             [binary, *words, "--name", _NAME],
             env=environment,
             cwd=home,

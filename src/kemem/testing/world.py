@@ -151,16 +151,16 @@ def vector(numbers: tuple[float, ...]) -> Vector:
     return np.array(numbers, dtype=np.float32)
 
 
-def embeddings() -> SearchStrategy[Embedded]:
+def embeddings(scopes: tuple[Scope, ...] = SCOPES) -> SearchStrategy[Embedded]:
     """Vectors for a few ids; now and then one without a direction."""
-    rows = st.sampled_from(DIRECTIONS * 4 + NO_DIRECTIONS)
+    rows = st.sampled_from(DIRECTIONS * 9 + NO_DIRECTIONS)
 
     def build(scope: Scope, model: Model, chosen: dict[str, tuple[float, ...]]) -> Embedded:
         matrix = np.array([*chosen.values()], dtype=np.float32).reshape(len(chosen), model.width)
         return Embedded(scope, model, tuple(chosen), matrix)
 
-    chosen = st.dictionaries(st.sampled_from(MESSAGE_IDS), rows, max_size=6)
-    return st.builds(build, st.sampled_from(SCOPES), st.sampled_from(MODELS), chosen)
+    chosen = st.dictionaries(st.sampled_from(MESSAGE_IDS), rows, max_size=8)
+    return st.builds(build, st.sampled_from(scopes), st.sampled_from(MODELS), chosen)
 
 
 def jobs() -> SearchStrategy[Job]:
@@ -179,13 +179,23 @@ def jobs() -> SearchStrategy[Job]:
     )
 
 
-def batches(users: tuple[str, ...] = USERS) -> SearchStrategy[Batch]:
-    """Writes of every kind, many of them refused."""
+def batches(put: SearchStrategy[Message], scopes: tuple[Scope, ...]) -> SearchStrategy[Batch]:
+    """Writes of every kind, some of them refused."""
     return st.builds(
         Batch,
-        put=st.lists(messages(users), max_size=6).map(tuple),
-        vectors=st.lists(embeddings(), max_size=1).map(tuple),
-        drop=st.lists(wheres(), max_size=1).map(tuple),
+        put=st.lists(put, max_size=6).map(tuple),
+        vectors=st.lists(embeddings(scopes), max_size=1).map(tuple),
+        drop=st.lists(wheres(scopes), max_size=1).map(tuple),
         jobs=st.lists(jobs(), max_size=2, unique_by=lambda job: job.job_id).map(tuple),
         done=st.lists(st.sampled_from(JOB_IDS), max_size=1).map(tuple),
+    )
+
+
+def histories() -> SearchStrategy[list[Batch]]:
+    """Batches that draw on one pool of messages, so that retries and conflicts are both common."""
+    users = USERS[:2]
+    wide = (*map(Scope, AGENTS), *(Scope(user_id=user_id) for user_id in users))
+    pools = st.lists(messages(users), min_size=8, max_size=12)
+    return pools.flatmap(
+        lambda pool: st.lists(batches(st.sampled_from(pool), wide), min_size=2, max_size=4)
     )

@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
-from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, stem, tokens
+from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, normalise, tokens
 
 MAX_CHARACTERS = 10_000
 MAX_UNITS = 256
 MAX_DEPTH = 32
 MAX_PHRASE = 32  # tokens; engines index long texts in parts that overlap by this much
 
-_STOPS = frozenset(stem(word) for word in STOP_WORDS)
-_LEXEME = re.compile(r'"[^"]*"|“[^”]*”|「[^」]*」|[()（）]|[^\s"“”「」()（）]+')
+_LEXEME = re.compile(r'"[^"]*"|“[^”]*”|「[^」]*」|[()（）"“”「」]|[^\s"“”「」()（）]+')
+_LONE_QUOTES = tuple('"“”「」')
 _OPERATORS = ("AND", "OR", "NOT")
 _PARENTHESES = {"(": "(", "（": "(", ")": ")", "）": ")"}
 
@@ -100,6 +100,8 @@ class Query:
 
 def parse(text: str) -> Query:
     """The query behind what a user typed.  '"不吃辣" AND 火锅' -> both phrases are wanted"""
+    if not isinstance(text, str):
+        raise InvalidArgument(f"query_text must be a text, not {text!r:.80}", field="query_text")
     if len(text) > MAX_CHARACTERS:
         raise InvalidArgument(
             f"query_text must be at most {MAX_CHARACTERS} characters, not {len(text)}",
@@ -114,19 +116,19 @@ def parse(text: str) -> Query:
         root = _Parser(lexemes).parse()
     except _NotAQuery:
         return plain(text)
-    units = tuple(dict.fromkeys(_leaves(root, wanted=True)))
-    if len(units) > MAX_UNITS:
+    query = Query(root, tuple(dict.fromkeys(_leaves(root, wanted=True))))
+    if (count := len(query.phrases)) > MAX_UNITS:
         raise InvalidArgument(
-            f"query_text must name at most {MAX_UNITS} terms, not {len(units)}", field="query_text"
+            f"query_text must name at most {MAX_UNITS} terms, not {count}", field="query_text"
         )
-    return Query(root, units)
+    return query
 
 
 def plain(text: str) -> Query:
     """Any of the words, ranked: stems, joined words as phrases, CJK characters and pairs."""
-    units = list(dict.fromkeys(_units(text)))
-    telling = [unit for unit in units if not _is_stop(unit)]
-    kept = tuple((telling or units)[:MAX_UNITS])
+    units = list(_units(text))
+    telling = [unit for unit, tells in units if tells]
+    kept = tuple(dict.fromkeys(telling or [unit for unit, _ in units]))[:MAX_UNITS]
     return Query(AnyOf(kept), kept)
 
 
@@ -137,20 +139,22 @@ def _uses_syntax(lexemes: list[str]) -> bool:
     )
 
 
-def _units(text: str) -> Iterator[Phrase]:
+def _units(text: str) -> Iterator[tuple[Phrase, bool]]:
+    """What a plain text may be found by, and whether that tells something about a topic."""
     for word in text.split():
         found = list(tokens(word))
         if 1 < len(found) <= MAX_PHRASE and not any(is_cjk(token.text) for token in found):
-            yield Phrase(tuple(token.text for token in found))  # user@x.com, 2026-01-26
+            yield Phrase(tuple(token.text for token in found)), True  # user@x.com, 2026-01-26
         for index, token in enumerate(found):
-            yield Phrase((token.text,))
+            yield Phrase((token.text,)), not _is_stop(word[token.start : token.end])
             following = found[index + 1] if index + 1 < len(found) else None
             if following and is_cjk(token.text) and is_cjk(following.text):
-                yield Phrase((token.text, following.text))
+                yield Phrase((token.text, following.text)), True
 
 
-def _is_stop(unit: Phrase) -> bool:
-    return len(unit.tokens) == 1 and (unit.tokens[0] in _STOPS or unit.tokens[0] in STOP_CHARACTERS)
+def _is_stop(written: str) -> bool:
+    folded = normalise(written)  # not the stem, which "does" shares with Jane Doe
+    return folded in STOP_WORDS or folded in STOP_CHARACTERS
 
 
 def _leaves(root: Node, wanted: bool = False) -> Iterator[Phrase]:
@@ -224,6 +228,8 @@ class _Parser:
             if not self.take(")"):
                 raise _NotAQuery
             return inner
+        if self.take(*_LONE_QUOTES):
+            raise _NotAQuery
         lexeme = self.lexemes[self.at]
         self.at += 1
         return _phrase(lexeme)
@@ -236,4 +242,9 @@ def _phrase(lexeme: str) -> Node:
     if len(found) <= MAX_PHRASE:
         return Phrase(found, prefix) if found else AnyOf(())
     starts = [*range(0, len(found) - MAX_PHRASE, MAX_PHRASE // 2), len(found) - MAX_PHRASE]
-    return AllOf(tuple(Phrase(found[start : start + MAX_PHRASE]) for start in starts))
+    return AllOf(
+        tuple(
+            Phrase(found[start : start + MAX_PHRASE], prefix and start == starts[-1])
+            for start in starts
+        )
+    )

@@ -17,11 +17,10 @@ _CJK = (
     "\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
     "\U00020000-\U0003ffff"
 )
-# A word may end in signs that make its name: C++, F#. They do not count before another word: a+b.
-_TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:[+#]++(?![^\W_]))?")
-# A character with the accents and voice marks that stand apart from it (NFD, half-width kana).
-_CLUSTER = re.compile(r".[\u0300-\u036f\u3099\u309a\uff9e\uff9f]*", re.DOTALL)
+# A word may end in signs that make its name: C++, F#. They do not count between two words: a+b.
+_TOKEN = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+(?:[+#]++(?![^\W_{_CJK}]))?")
 _IS_CJK = re.compile(rf"[{_CJK}]")
+_REACH = 3  # characters that one more can still join: the parts of a Korean syllable
 
 # Words that say nothing about a topic. Only plain queries drop them; the index holds every word.
 _STOP_WORDS = """
@@ -29,7 +28,7 @@ a an and any are as at be been but by can could d did do does doing for from had
 have he her hers him his how i if in into is it its just ll me my of on or our ours re s
 she should so some t than that the their them then there these they this those to too up
 us ve very was we were what when where which who whom why will with would you your yours
-m am about
+m am about being having
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 STOP_CHARACTERS = frozenset("的了是我你他她它们在有和就都也吗呢啊吧呀么这那个之与及或一上下来去会")
@@ -54,6 +53,9 @@ def normalise(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
+_fold = lru_cache(maxsize=65_536)(normalise)  # of single characters
+
+
 def search_text(text: str) -> str:
     """What the word index holds: tokens joined by blanks.  "Hotpots 火锅" -> "hotpot 火 锅" """
     return " ".join([stem(word) for word in _TOKEN.findall(normalise(text))])
@@ -62,7 +64,7 @@ def search_text(text: str) -> str:
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of the search text with their places.  "喝Kopi们" -> 喝, kopi, 们"""
     folded = normalise(text)
-    places = None if len(folded) == len(text) else _places(text, len(folded))
+    places = None if text.isascii() else _places(text, folded)
     for match in _TOKEN.finditer(folded):
         start, end = match.span()
         if places:
@@ -70,13 +72,32 @@ def tokens(text: str) -> Iterator[Token]:
         yield Token(stem(match.group()), start, end)
 
 
-def _places(text: str, count: int) -> list[tuple[int, int]]:
-    """The written characters behind each of `count` folded ones; folding can change the length."""
-    places: list[tuple[int, int]] = []
-    for cluster in _CLUSTER.finditer(text):
-        places += [cluster.span()] * len(normalise(cluster.group()))
-    # Rarely two clusters fold into one: what is then missing is taken from the end.
-    return places + [(len(text) - 1, len(text))] * (count - len(places))
+def _places(text: str, folded: str) -> list[tuple[int, int]]:
+    """The written characters behind each folded one; folding can change the length."""
+    spans = [(at, at + 1) for at in range(len(text))]
+    parts = [_fold(character) for character in text]
+    if "".join(parts) != folded:
+        spans = list(_clusters(text))
+        parts = [normalise(text[start:end]) for start, end in spans]
+    return [span for span, part in zip(spans, parts, strict=True) for _ in part]
+
+
+def _clusters(text: str) -> Iterator[tuple[int, int]]:
+    """Spans that fold by themselves: a character and what joins it (NFD, half-width kana, jamo)."""
+    start = 0
+    for at, character in enumerate(text[1:], 1):
+        if not _joins(text[max(start, at - _REACH) : at], character):
+            yield start, at
+            start = at
+    yield start, len(text)
+
+
+def _joins(before: str, character: str) -> bool:
+    if character < "\u0300":
+        return False
+    if unicodedata.combining(character) or unicodedata.combining(_fold(character)[0]):
+        return True
+    return normalise(before + character) != normalise(before) + _fold(character)
 
 
 _stemmers = threading.local()  # a Snowball stemmer keeps state: one for each thread

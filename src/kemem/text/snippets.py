@@ -8,6 +8,7 @@ from kemem.text.segment import Token, tokens
 
 OPEN, CLOSE = "<mark>", "</mark>"
 _MARGIN = 40  # characters of context on each side
+_WIDEST = 200  # characters from the first match of a snippet to its last
 _MOST = 3
 
 Span = tuple[int, int]
@@ -26,7 +27,7 @@ def matches(content: str, query: Query) -> Matches:
     spans = _merge(_find(list(tokens(content)), query.units))
     windows: list[list[Span]] = []
     for span in spans:
-        if windows and span[0] - windows[-1][-1][1] <= _MARGIN:
+        if windows and _near(span, windows[-1]):
             windows[-1].append(span)
         else:
             windows.append([span])
@@ -66,14 +67,21 @@ def _holds(window: list[Token], unit: Phrase) -> bool:
 
 
 def _merge(spans: list[Span]) -> list[Span]:
-    """Overlapping and touching spans as one."""
+    """Overlapping and touching spans as one, cut where that would become long."""
     merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
+    reached = 0
+    for start, whole in sorted(spans):
+        end = min(whole, start + _WIDEST)
+        if merged and start <= reached and end - merged[-1][0] <= _WIDEST:
+            merged[-1] = (merged[-1][0], max(end, reached))
+        elif end > reached:
+            merged.append((max(start, reached), end))
+        reached = merged[-1][1]
     return merged
+
+
+def _near(span: Span, window: list[Span]) -> bool:
+    return span[0] - window[-1][1] <= _MARGIN and span[1] - window[0][0] <= _WIDEST
 
 
 def _extract(content: str, window: list[Span]) -> str:

@@ -77,7 +77,7 @@ class Postgres:
             from pgvector.psycopg import register_vector
         except ImportError:
             raise InvalidArgument(
-                "PostgreSQL needs the extra 'postgres': pip install 'kemem-memory[postgres]'"
+                "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
             ) from None
         # Auto-prepared statements get generic plans that ignore the indexes' statistics.
         options = {"connect_args": {"prepare_threshold": None}, "json_serializer": dump_json}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kemem.errors import KeMemError
+from kemem.errors import Conflict, InvalidArgument
 from kemem.ports import Store
 from kemem.testing.conformance.suite import EVERYTHING
 from kemem.testing.world import MODELS, vector
@@ -80,7 +80,7 @@ async def outcome(store: Store, batch: Batch) -> Applied | None:
     """What a batch changed, in a form that compares; None when it was refused."""
     try:
         applied = await store.apply(batch)
-    except KeMemError:
+    except (Conflict, InvalidArgument):
         return None
     ignored = tuple(sorted(set(applied.ignored)))
     return replace(applied, inserted=tuple(unnumbered(applied.inserted)), ignored=ignored)
