@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def refuse(_: Matrix) -> Matrix:
     raise ConnectionError("the model is away")
 
 
-SPOILT = {
+SPOILT: dict[str, Callable[[Matrix], Any]] = {
     "raises": refuse,
     "NaN": lambda matrix: matrix * np.float32("nan"),
     "infinite": lambda matrix: matrix * np.float32("inf"),

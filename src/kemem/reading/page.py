@@ -46,7 +46,9 @@ def _open(cursor: str, query: object, secret: bytes) -> list[Any]:
     refusal = InvalidArgument(
         "cursor is not one that this query returned; start again without a cursor", field="cursor"
     )
-    if not cursor.startswith(_PREFIX) or len(cursor) > _MOST or not cursor.isascii():
+    if not isinstance(cursor, str) or not cursor.startswith(_PREFIX):
+        raise refusal
+    if len(cursor) > _MOST or not cursor.isascii():
         raise refusal
     try:
         raw = base64.b64decode(cursor.removeprefix(_PREFIX), altchars=b"-_", validate=True)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
+from reprlib import repr as shown
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +102,7 @@ class Query:
 def parse(text: str) -> Query:
     """The query behind what a user typed.  '"不吃辣" AND 火锅' -> both phrases are wanted"""
     if not isinstance(text, str):
-        raise InvalidArgument(f"query_text must be a text, not {text!r:.80}", field="query_text")
+        raise InvalidArgument(f"query_text must be a text, not {shown(text)}", field="query_text")
     if len(text) > MAX_CHARACTERS:
         raise InvalidArgument(
             f"query_text must be at most {MAX_CHARACTERS} characters, not {len(text)}",

@@ -2,13 +2,17 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from reprlib import repr as shown
 
 from kemem.errors import InvalidArgument
 from kemem.types import Micros
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST: Micros = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+LATEST: Micros = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
 _RFC3339 = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}):(\d{2})(?:\.(\d{1,9}))?([Zz]|[+-]\d{2}:\d{2})",
+    rf"(\d{{4}}-\d{{2}}-\d{{2}})[Tt ]({_MINUTE}):(\d{{2}})(?:\.(\d{{1,9}}))?([Zz]|[+-]{_MINUTE})",
     re.ASCII,
 )
 
@@ -16,12 +20,16 @@ _RFC3339 = re.compile(
 def to_micros(value: str | datetime, field: str = "ts") -> Micros:
     """A point in time as microseconds.  "2026-01-26T10:47:00Z" -> 1769424420000000"""
     if isinstance(value, str):
-        return _parse(value, field)
-    if not isinstance(value, datetime):
+        micros = _parse(value, field)
+    elif not isinstance(value, datetime):
         raise _wrong(value, field)
-    if value.tzinfo is None:
+    elif value.utcoffset() is None:
         raise InvalidArgument(f"{field} needs a time zone: {value.isoformat()!r}", field=field)
-    return (value - _EPOCH) // timedelta(microseconds=1)
+    else:
+        micros = (value - _EPOCH) // timedelta(microseconds=1)
+    if not EARLIEST <= micros <= LATEST:  # a zone can lead out of the years that can be written
+        raise _wrong(value, field)
+    return micros
 
 
 def to_rfc3339(micros: Micros) -> str:
@@ -48,6 +56,6 @@ def _parse(text: str, field: str) -> Micros:
 
 def _wrong(value: object, field: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{field} must be an RFC 3339 time such as '2026-01-26T10:47:00Z', not {value!r:.80}",
+        f"{field} must be an RFC 3339 time such as '2026-01-26T10:47:00Z', not {shown(value)}",
         field=field,
     )

@@ -1,18 +1,23 @@
 """What callers hand in, checked and turned into messages."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from reprlib import repr as shown
 from typing import Any
 
 from kemem.errors import Exhausted, InvalidArgument
 from kemem.text.ids import check_id, new_id
-from kemem.text.times import to_micros
+from kemem.text.times import LATEST, to_micros
 from kemem.types import ROLES, Message, Messages, Micros
 
 MAX_MESSAGES = 5_000
 MAX_METADATA_BYTES = 65_536
 MAX_METADATA_DEPTH = 32
+_LAST: Micros = LATEST - 1_000_000  # the end of time is left free for moving on from ties
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, not behind a backslash
 _FIELDS = {
     *("role", "content", "message_id", "ts", "session_id", "agent_id"),
     *("content_type", "parent_message_id", "metadata"),
@@ -37,7 +42,7 @@ def parse_messages(
     given = [messages] if isinstance(messages, Mapping) else messages
     if not isinstance(given, list | tuple) or not given:
         raise InvalidArgument(
-            f"messages must be a text, a message or a list of messages, not {messages!r:.80}",
+            f"messages must be a text, a message or a list of messages, not {shown(messages)}",
             field="messages",
         )
     if len(given) > MAX_MESSAGES:
@@ -60,34 +65,37 @@ def _message(
         raise InvalidArgument(f"{field} has unknown fields {unknown!r:.200}", field=field)
     content, truncated = _content(given.get("content"), f"{field}.content", max_content_bytes)
     metadata = _metadata(given.get("metadata"), f"{field}.metadata")
-    ts, parent = given.get("ts"), given.get("parent_message_id")
-    message_id, session_id = given.get("message_id"), given.get("session_id")
-    agent_id = given.get("agent_id")
+
+    def own_id(name: str) -> str | None:
+        value = given.get(name)
+        return None if value is None else check_id(value, f"{field}.{name}")
+
     return Message(
-        message_id=(
-            new_id("m", now) if message_id is None else check_id(message_id, f"{field}.message_id")
-        ),
-        agent_id=owner.agent_id if agent_id is None else check_id(agent_id, f"{field}.agent_id"),
+        message_id=own_id("message_id") or new_id("m", now),
+        agent_id=own_id("agent_id") or owner.agent_id,
         user_id=owner.user_id,
-        session_id=(
-            owner.session_id if session_id is None else check_id(session_id, f"{field}.session_id")
-        ),
+        session_id=own_id("session_id") or owner.session_id,
         role=_role(given.get("role", "user"), f"{field}.role"),
         content=content,
-        ts=now if ts is None else to_micros(ts, f"{field}.ts"),
+        ts=_time(given.get("ts"), f"{field}.ts", now),
         ingest_time=now,
         content_type=_content_type(given.get("content_type"), f"{field}.content_type"),
-        parent_message_id=(
-            None if parent is None else check_id(parent, f"{field}.parent_message_id")
-        ),
+        parent_message_id=own_id("parent_message_id"),
         metadata={**metadata, "truncated": True} if truncated else metadata,
     )
+
+
+def _time(ts: Any, field: str, now: Micros) -> Micros:
+    micros = now if ts is None else to_micros(ts, field)
+    if micros > _LAST:
+        raise InvalidArgument(f"{field} must be before 9999-12-31T23:59:59Z, not {ts!r:.80}", field=field)
+    return micros
 
 
 def _role(role: object, field: str) -> str:
     if not isinstance(role, str) or role not in ROLES:
         raise InvalidArgument(
-            f"{field} must be one of {', '.join(ROLES)}, not {role!r:.80}", field=field
+            f"{field} must be one of {', '.join(ROLES)}, not {shown(role)}", field=field
         )
     return role
 
@@ -97,34 +105,29 @@ def _content_type(content_type: object, field: str) -> str:
         return "text"
     if not isinstance(content_type, str) or not 1 <= len(content_type) <= 50:
         raise InvalidArgument(
-            f"{field} must be 1-50 characters, not {content_type!r:.80}", field=field
+            f"{field} must be 1-50 characters, not {shown(content_type)}", field=field
         )
-    return _clean(content_type, field)
+    _refuse_nul(b"\0" in _encoded(content_type, field), field)
+    return content_type
 
 
 def _content(content: object, field: str, most: int) -> tuple[str, bool]:
     """The text, and whether it was cut to `most` bytes at a character border."""
-    if not isinstance(content, str) or not content.strip():
+    raw = _encoded(content, field) if isinstance(content, str) else b""
+    kept = raw[:most].decode(errors="ignore")
+    if not kept.strip():
         raise InvalidArgument(
-            f"{field} must be a text that is not blank, not {content!r:.80}", field=field
+            f"{field} must be a text that is not blank, not {shown(content)}", field=field
         )
-    try:
-        raw = content.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(
-            f"{field} holds a lone surrogate, which is no text", field=field
-        ) from None
-    if len(raw) <= most:
-        return content, False
-    return raw[:most].decode(errors="ignore"), True
+    return kept, len(raw) > most
 
 
 def _metadata(metadata: object, field: str) -> Mapping[str, Any]:
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping):
-        raise InvalidArgument(f"{field} must be an object, not {metadata!r:.80}", field=field)
-    _check_depth(metadata, field)
+        raise InvalidArgument(f"{field} must be an object, not {shown(metadata)}", field=field)
+    _check_nesting(metadata, field)
     try:
         raw = json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
@@ -133,20 +136,18 @@ def _metadata(metadata: object, field: str) -> Mapping[str, Any]:
         raise Exhausted(
             f"{field} must be at most {MAX_METADATA_BYTES} bytes, not {len(raw)}", field=field
         )
-    _clean(raw.decode(), field)
+    _refuse_nul(_ESCAPED_NUL.search(raw.decode()), field)
     checked: Mapping[str, Any] = json.loads(raw)  # a copy: tuples become lists, keys strings
     return checked
 
 
-def _check_depth(value: object, field: str) -> None:
-    level = [value]
+def _check_nesting(metadata: object, field: str) -> None:
+    """Refuse what is nested deep or without end, before anything tries to follow it."""
+    level = [metadata]
     for _ in range(MAX_METADATA_DEPTH):
-        level = [
-            child
-            for item in level
-            if isinstance(item, Mapping | list | tuple)
-            for child in (item.values() if isinstance(item, Mapping) else item)
-        ]
+        level = list(islice(_children(level), MAX_METADATA_BYTES))
+        if len(level) == MAX_METADATA_BYTES:
+            raise Exhausted(f"{field} must be at most {MAX_METADATA_BYTES} bytes", field=field)
         if not level:
             return
     raise InvalidArgument(
@@ -154,8 +155,24 @@ def _check_depth(value: object, field: str) -> None:
     )
 
 
-def _clean(text: str, field: str) -> str:
+def _children(level: list[object]) -> Iterator[object]:
+    for item in level:
+        if isinstance(item, Mapping):
+            yield from item.values()
+        elif isinstance(item, list | tuple):
+            yield from item
+
+
+def _encoded(text: str, field: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            f"{field} holds a lone surrogate, which is no text", field=field
+        ) from None
+
+
+def _refuse_nul(found: object, field: str) -> None:
     """Only message content may hold NUL: databases keep no other text with it."""
-    if "\0" in text or "\\u0000" in text:
+    if found:
         raise InvalidArgument(f"{field} must not hold NUL", field=field)
-    return text

@@ -258,8 +258,9 @@ def _fresh(
     }
     fresh, conflicts = [], []
     for item in messages:
-        other = known.setdefault(item.message_id, item)
-        if other is item:
+        other = known.get(item.message_id)
+        if other is None:
+            known[item.message_id] = item
             fresh.append(item)
         elif not _same(item, other):
             conflicts.append(item.message_id)

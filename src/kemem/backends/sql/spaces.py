@@ -55,8 +55,13 @@ def _spaces(by_agent: bool, by_user: bool, by_session: bool) -> Statement:
     if by_user:
         statement = statement.where(space.c.user_id == bindparam("user_id"))
     if by_session:
-        holding = select(session.c.space_no).where(session.c.session_id == bindparam("session_id"))
-        statement = statement.where(space.c.space_no.in_(holding))
+        named = session.c.session_id == bindparam("session_id")
+        spoken = exists().where(
+            message.c.space_no == session.c.space_no, message.c.session_id == session.c.session_id
+        )
+        statement = statement.where(
+            space.c.space_no.in_(select(session.c.space_no).where(named, spoken))
+        )
     return statement
 
 
