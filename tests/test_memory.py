@@ -1,0 +1,279 @@
+"""What an application does with a memory: store, find, page, look around."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from kemem import AsyncMemory, Conflict, InvalidArgument, Memory, NotFound, Settings
+from kemem.settings import load
+from kemem.testing import FakeClock
+
+NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z, a Thursday
+DAY = 86_400
+
+
+def said(content: str, name: str | None = None, **fields: object) -> dict[str, object]:
+    """A message of a user, as applications write it."""
+    return {"role": "user", "content": content, "message_id": name, **fields}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
+    """One memory with the embedder that users get; every test has its own user."""
+    with Memory(data_dir=tmp_path_factory.mktemp("shared"), clock=FakeClock(NOW)) as memory:
+        yield memory
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Memory]:
+    """A memory of its own, by words only."""
+    with Memory(settings=load(data_dir=tmp_path, embedder="none"), clock=FakeClock(NOW)) as memory:
+        yield memory
+
+
+@pytest.mark.parametrize(
+    "said, asked",
+    [
+        ("我不吃辣", "hotpot that is not spicy"),
+        ("I can't eat spicy food", "火锅要什么口味"),
+        ("我对海鲜过敏", "allergic to seafood"),
+        ("My flight leaves on Friday", "航班什么时候起飞"),
+    ],
+)
+def test_a_message_is_found_across_languages(shared: Memory, said: str, asked: str) -> None:
+    """With the defaults: no key, no service, no download."""
+    user = f"跨语言 {said[:8].strip()}"
+    noise = ("The printer is out of paper", "会议改到三点", "Nice weather today", "周末去爬山")
+    shared.ingest([said(text) for text in (said, *noise)], user)
+    best = shared.hybrid_search(asked, user, limit=3)[0]
+    assert best.message.content == said
+    assert any(reason.startswith("semantic#1") for reason in best.why)
+
+
+@pytest.mark.parametrize(
+    "said, asked, term",
+    [("我不吃辣", "谁不吃辣", "不吃辣"), ("Hotpots are great", "hotpot", "Hotpots")],
+)
+def test_a_hit_says_why(shared: Memory, said: str, asked: str, term: str) -> None:
+    """Its place by words and by meaning, the terms that matched, and where they stand."""
+    shared.ingest(said, f"why {asked}")
+    (hit,) = shared.hybrid_search(asked, f"why {asked}")
+    assert hit.why[0].startswith("lexical#1 ") and hit.why[1].startswith("semantic#1 ")
+    assert hit.why[2] == f"terms: {term}"
+    assert hit.snippets == (said.replace(term, f"<mark>{term}</mark>"),)
+    assert 0 < hit.score <= 1
+
+
+@pytest.mark.parametrize("asked", ["昨天吃了什么火锅", "which hotpot did I have yesterday"])
+def test_a_time_phrase_prefers_its_time(plain: Memory, asked: str) -> None:
+    """The same words, said on several days: the day that is asked for comes first."""
+    for days in (0.2, 0.9, 9):
+        moment = datetime.fromtimestamp(NOW / 1e6 - days * DAY, UTC)
+        plain.ingest(
+            said("吃了火锅 had hotpot", f"{days}", ts=moment.isoformat(), session_id=f"{days}"),
+            "时间",
+        )
+    first = plain.hybrid_search(asked, "时间")[0]
+    assert first.message_id in ("0.2", "0.9")
+    assert first.why[-3] in ("time: 昨天", "time: yesterday")
+
+
+def test_the_filters_of_a_search_hold(plain: Memory) -> None:
+    """Time, role, agent and session narrow every way of searching."""
+    for number, (role, agent, session) in enumerate(
+        [("user", "a", "一"), ("assistant", "a", "一"), ("user", "b", "二")]
+    ):
+        moment = datetime.fromtimestamp(NOW / 1e6 + number, UTC)
+        plain.ingest(
+            said("火锅 hotpot", f"{number}", role=role, ts=moment.isoformat()),
+            "小明",
+            agent_id=agent,
+            session_id=session,
+        )
+    second = datetime.fromtimestamp(NOW / 1e6 + 1, UTC)
+
+    def found(**filters: object) -> set[str]:
+        return {hit.message_id for hit in plain.hybrid_search("火锅", "小明", **filters)}  # type: ignore[arg-type]
+
+    assert found() == {"0", "1", "2"}
+    assert found(role="assistant") == {"1"}
+    assert found(since=second) == {"1", "2"}
+    assert found(until=second) == {"0"}
+    assert found(agent_id="b") == {"2"}
+    assert found(session_id="一") == {"0", "1"}
+    assert found(agent_id="b", session_id="一") == set()
+
+
+def test_another_user_finds_nothing(plain: Memory) -> None:
+    """Not by id, not by words, not by a cursor."""
+    plain.ingest([said(f"秘密 secret {n}") for n in range(3)], "小明")
+    page = plain.messages("小明", page_size=1)
+    for stranger in ("小", "小明明", "%", "_明", "*"):
+        assert plain.messages(stranger).items == ()
+        assert plain.lexical_search("秘密 OR secret", stranger).items == ()
+        assert plain.hybrid_search("secret", stranger) == []
+        with pytest.raises(NotFound):
+            plain.neighbors(page.items[0].message_id, stranger)
+        with pytest.raises(InvalidArgument, match="cursor"):
+            plain.messages(stranger, page_size=1, cursor=page.next_cursor)
+
+
+def test_pages_follow_each_other(plain: Memory) -> None:
+    """Every message once, newest first, whatever is written meanwhile."""
+    plain.ingest([said(f"第{n}句", f"{n:03}") for n in range(60)], "u")
+    seen, cursor = [], None
+    while True:
+        page = plain.messages("u", page_size=7, cursor=cursor)
+        seen += [message.message_id for message in page.items]
+        plain.ingest("新的一句 a new one", "u")
+        if (cursor := page.next_cursor) is None:
+            break
+    assert seen == [f"{n:03}" for n in reversed(range(60))]
+
+
+def test_ranked_pages_follow_each_other(plain: Memory) -> None:
+    """The first page fixes what is ranked; later messages do not disturb the order."""
+    texts = ["火锅", "火锅好吃", "hotpot 火锅", "吃火锅吃火锅", "今天吃火锅了吗", "火锅 " * 9]
+    plain.ingest([said(text) for text in texts], "u")
+    whole = [hit.message_id for hit in plain.lexical_search("火锅 吃", "u").items]
+    seen, cursor = [], None
+    while True:
+        page = plain.lexical_search("火锅 吃", "u", page_size=2, cursor=cursor)
+        seen += [hit.message_id for hit in page.items]
+        plain.ingest("又吃火锅", "u")
+        if (cursor := page.next_cursor) is None:
+            break
+    assert seen == whole and len(seen) == 6
+
+
+def test_neighbours_are_in_the_order_they_were_said(plain: Memory) -> None:
+    """Also where several sessions share a microsecond."""
+    for session in "cab":
+        plain.ingest(said("同时 at once", session), "u", session_id=session)
+    plain.ingest(said("之前", "before", ts="2025-12-31T00:00:00Z"), "u")
+    plain.ingest(said("after", "after", ts="2026-01-02T00:00:00Z"), "u")
+
+    def around(anchor: str, before: int, after: int) -> list[str]:
+        return [item.message_id for item in plain.neighbors(anchor, "u", before, after)]
+
+    assert around("b", 20, 20) == ["before", "a", "b", "c", "after"]
+    assert around("b", 1, 1) == ["a", "b", "c"]
+    assert around("c", 2, 0) == ["a", "b", "c"]
+    assert around("before", 9, 0) == ["before"]
+    assert around("b", 0, 0) == ["b"]
+    with pytest.raises(NotFound):
+        around("nobody", 1, 1)
+
+
+def test_a_message_may_be_told_again_but_not_changed(plain: Memory) -> None:
+    told = said("我不吃辣", "m")
+    assert plain.ingest(told, "u").inserted == ("m",)
+    assert plain.ingest(told, "u").ignored == ("m",)
+    with pytest.raises(Conflict) as conflict:
+        plain.ingest([said("new"), {**told, "content": "I love spice"}], "u")
+    assert conflict.value.details["message_ids"] == ["m"]
+    assert [item.content for item in plain.messages("u").items] == ["我不吃辣"]
+
+
+def test_the_order_given_is_the_order_kept(plain: Memory) -> None:
+    """A thousand messages of one microsecond."""
+    plain.ingest([said(f"{n}") for n in range(1000)], "u")
+    items = plain.messages("u", page_size=1000).items
+    assert [int(item.content) for item in reversed(items)] == list(range(1000))
+    assert [item.sequence_no for item in reversed(items)] == list(range(1, 1001))
+
+
+def test_long_messages_are_cut_and_say_so(plain: Memory) -> None:
+    """100 KB at a character border; the rest of the batch is untouched."""
+    done = plain.ingest([said("辣" * 40_000, "long"), said("short")], "u")
+    assert done.truncated == ("long",)
+    (cut,) = [item for item in plain.messages("u").items if item.message_id == "long"]
+    assert cut.content == "辣" * 34_133 and cut.metadata == {"truncated": True}
+
+
+def test_the_speaker_is_found_with_the_text(plain: Memory) -> None:
+    plain.ingest(
+        [
+            said("去爬山吧", metadata={"speaker": "李雷"}),
+            said("let's go", metadata={"speaker": "Caroline"}),
+        ],
+        "u",
+    )
+    assert [hit.message.content for hit in plain.lexical_search("李雷", "u").items] == ["去爬山吧"]
+    assert [hit.message.content for hit in plain.lexical_search("caroline", "u").items] == [
+        "let's go"
+    ]
+
+
+async def test_many_writers_at_once_all_succeed(tmp_path: Path) -> None:
+    async with AsyncMemory(settings=load(data_dir=tmp_path, embedder="none")) as memory:
+        await asyncio.gather(*(memory.ingest(f"第{n}句 line", f"u{n % 5}") for n in range(100)))
+        assert (await memory.health()).messages == 100
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "x", None])
+def test_a_wrong_number_is_named(plain: Memory, wrong: object) -> None:
+    for call in (
+        lambda: plain.messages("u", page_size=wrong),  # type: ignore[arg-type]
+        lambda: plain.lexical_search("火锅", "u", page_size=wrong),  # type: ignore[arg-type]
+        lambda: plain.hybrid_search("hotpot", "u", limit=wrong),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidArgument, match="must be 1-1000"):
+            call()
+
+
+def test_settings_come_from_arguments_then_the_environment_then_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kemem.toml").write_text('data_dir = "from-file"\nport = 1\nhost = "::1"\n')
+    monkeypatch.setenv("KEMEM_PORT", "2")
+    monkeypatch.setenv("KEMEM_DATABASE_URL", "postgresql://elsewhere/db")
+    settings = load(port=3)
+    assert (settings.port, settings.host, settings.data_dir) == (3, "::1", Path("from-file"))
+    assert load().port == 2 and load().database_url == "postgresql://elsewhere/db"
+    assert load(data_dir="here").database_url is None, "a directory that is named is meant"
+    monkeypatch.setenv("KEMEM_PORT", "many")
+    with pytest.raises(InvalidArgument, match="KEMEM_PORT"):
+        load()
+    monkeypatch.setenv("KEMEM_PORT", "2")
+    (tmp_path / "kemem.toml").write_text("colour = 'blue'\n")
+    with pytest.raises(InvalidArgument, match="colour"):
+        load()
+    (tmp_path / "kemem.toml").write_text("not toml")
+    with pytest.raises(InvalidArgument, match=r"kemem\.toml"):
+        load()
+
+
+def test_the_default_directory_is_durable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In the home directory, never among temporary files."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert load().data_dir == tmp_path / ".kemem"
+    assert load(data_dir="~/elsewhere").data_dir == tmp_path / "elsewhere"
+
+
+def test_both_a_directory_and_settings_are_too_much(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="not both"):
+        Memory(data_dir=tmp_path, settings=Settings())
+
+
+def test_a_database_that_is_none_is_refused() -> None:
+    with (
+        Memory(database_url="mysql://localhost/kemem") as memory,
+        pytest.raises(InvalidArgument, match="postgresql://"),
+    ):
+        memory.health()
+
+
+def test_times_must_make_sense(plain: Memory) -> None:
+    now = datetime.now(UTC)
+    with pytest.raises(InvalidArgument, match="later than until"):
+        plain.messages("u", since=now, until=now - timedelta(seconds=1))
+    with pytest.raises(InvalidArgument, match="time zone"):
+        plain.messages("u", since=datetime(2026, 1, 1))
+    with pytest.raises(InvalidArgument, match="RFC 3339"):
+        plain.messages("u", since="昨天")
