@@ -35,7 +35,7 @@ def plain(tmp_path: Path) -> Iterator[Memory]:
 
 
 @pytest.mark.parametrize(
-    "said, asked",
+    "fact, asked",
     [
         ("我不吃辣", "hotpot that is not spicy"),
         ("I can't eat spicy food", "火锅要什么口味"),
@@ -43,13 +43,13 @@ def plain(tmp_path: Path) -> Iterator[Memory]:
         ("My flight leaves on Friday", "航班什么时候起飞"),
     ],
 )
-def test_a_message_is_found_across_languages(shared: Memory, said: str, asked: str) -> None:
+def test_a_message_is_found_across_languages(shared: Memory, fact: str, asked: str) -> None:
     """With the defaults: no key, no service, no download."""
-    user = f"跨语言 {said[:8].strip()}"
+    user = f"跨语言 {fact[:8].strip()}"
     noise = ("The printer is out of paper", "会议改到三点", "Nice weather today", "周末去爬山")
-    shared.ingest([said(text) for text in (said, *noise)], user)
+    shared.ingest([said(text) for text in (fact, *noise)], user)
     best = shared.hybrid_search(asked, user, limit=3)[0]
-    assert best.message.content == said
+    assert best.message.content == fact
     assert any(reason.startswith("semantic#1") for reason in best.why)
 
 
