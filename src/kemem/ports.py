@@ -13,8 +13,8 @@ from kemem.types import (
     Batch,
     Found,
     Health,
-    Hit,
     Job,
+    Match,
     Matrix,
     Message,
     Micros,
@@ -61,7 +61,7 @@ class TextIndex(Protocol):
 class VectorIndex(Protocol):
     """Messages by their meaning."""
 
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Hit]:
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
         """The most similar messages among those embedded by `model`."""
 
 

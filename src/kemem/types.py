@@ -99,6 +99,22 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
+class Match:
+    """What an index finds: which message, when it was said, and how good it is (0-1)."""
+
+    agent_id: str
+    user_id: str
+    message_id: str
+    ts: Micros
+    score: float
+
+    @classmethod
+    def of(cls, message: Message, score: float) -> "Match":
+        """A message with its score."""
+        return cls(message.agent_id, message.user_id, message.message_id, message.ts, score)
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A message that was found, how good it is (0-1) and why."""
 
@@ -114,9 +130,9 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the word index answers: the best hits, how many matched in all, the mark to go on."""
+    """What the word index answers: the best rows, how many matched in all, the mark to go on."""
 
-    hits: tuple[Hit, ...]
+    matches: tuple[Match, ...]
     total: int
     mark: str
 

@@ -10,8 +10,8 @@ from kemem.types import (
     Batch,
     Embedded,
     Found,
-    Hit,
     Job,
+    Match,
     Message,
     Micros,
     Model,
@@ -48,10 +48,10 @@ class DropLeavesStatistics(DropLeavesWords):
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
     ) -> Found:
         found = await super().search(where, query, limit=10**9, after=after)
-        ghosts = [row.message for row in self._ghosts.values()]
-        hits = tuple(hit for hit in found.hits if hit.message not in ghosts)
-        gone = len(found.hits) - len(hits)
-        return replace(found, hits=hits[:limit], total=found.total - gone)
+        ghosts = [Match.of(row.message, 0) for row in self._ghosts.values()]
+        hits = tuple(hit for hit in found.matches if replace(hit, score=0) not in ghosts)
+        gone = len(found.matches) - len(hits)
+        return replace(found, matches=hits[:limit], total=found.total - gone)
 
 
 class DropLeavesVectors(RamStore):
@@ -101,7 +101,7 @@ class TotalOfThePage(RamStore):
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
     ) -> Found:
         found = await super().search(where, query, limit=limit, after=after)
-        return replace(found, total=len(found.hits))
+        return replace(found, total=len(found.matches))
 
 
 class WordsNotRebuilt(RamStore):
@@ -147,7 +147,7 @@ class BadVectorsSkipped(RamStore):
 
 
 class NegativeSimilarity(RamStore):
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Hit]:
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
         hits = await super().nearest(where, vector, model, limit)
         return [replace(hit, score=2 * hit.score - 1) for hit in hits]
 

@@ -155,7 +155,7 @@ def test_another_process_sees_what_one_dropped(tmp_path: Path) -> None:
         await ours.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"乙"})),)))
         assert (await theirs.search(ME, query, limit=9)).total == 0
         await ours.apply(Batch(put=(message("丙", "火锅店"),)))
-        assert (await theirs.search(ME, query, limit=9)).hits[0].message_id == "丙"
+        assert (await theirs.search(ME, query, limit=9)).matches[0].message_id == "丙"
         await ours.close()
         await theirs.close()
 

@@ -1,51 +1,37 @@
 """Third stage of search: one ranking from all signals, led by words, scored 0-1."""
 
-from kemem.reading.question import Asked, Gathered
-from kemem.text.snippets import matches
-from kemem.types import Hit, Message
+from dataclasses import replace
+
+from kemem.reading.question import Asked, Gathered, Ranked
+from kemem.types import Match
 
 WORDS = 0.6  # equal weights lose to words alone when the vectors are weak
 IN_TIME = 0.25  # how far a message of the time asked for moves towards 1
 
 
-def fuse(found: Gathered, asked: Asked, limit: int) -> list[Hit]:
-    """The best messages with the reasons for their place."""
-    words = {_key(hit.message): (rank, hit) for rank, hit in enumerate(found.words, 1)}
-    meaning = {_key(hit.message): (rank, hit) for rank, hit in enumerate(found.meaning, 1)}
-    weight = WORDS if not found.missing else 1.0
-    ranked = []
-    for key in dict.fromkeys((*words, *meaning)):
-        why = []
-        score = 0.0
-        message: Message
-        if key in meaning:
-            rank, hit = meaning[key]
-            message, score = hit.message, (1 - weight) * hit.score
-            why.append(f"semantic#{rank} {hit.score:.2f}")
-        if key in words:
-            rank, hit = words[key]
-            message, score = hit.message, score + weight * hit.score
-            why.insert(0, f"lexical#{rank} {hit.score:.2f}")
-        for time in asked.times:
-            if time.since <= message.ts < time.until:
-                score += IN_TIME * (1 - score)
-                why.append(f"time: {time.phrase}")
-                break
-        if score > 0:
-            ranked.append(Hit(message, round(score, 6), tuple(why)))
-    ranked.sort(key=lambda hit: (-hit.score, -hit.message.ts, hit.message_id))
-    return [_explained(hit, asked, found.missing) for hit in ranked[:limit]]
+def fuse(found: Gathered, asked: Asked) -> list[Ranked]:
+    """Everything that was found, best first, with the reasons for its place."""
+    weight = 1.0 if found.missing else WORDS
+    places: dict[Match, tuple[float, tuple[str, ...]]] = {}
+    for name, share, matches in (
+        ("lexical", weight, found.words),
+        ("semantic", 1 - weight, found.meaning),
+    ):
+        for rank, match in enumerate(matches, 1):
+            score, why = places.get(replace(match, score=0), (0.0, ()))
+            reason = f"{name}#{rank} {match.score:.2f}"
+            places[replace(match, score=0)] = (score + share * match.score, (*why, reason))
+    ranked = [_in_time(match, *place, asked) for match, place in places.items() if place[0] > 0]
+    ranked.sort(key=lambda each: (-each.match.score, -each.match.ts, each.match.message_id))
+    unavailable = tuple(f"{signal}: unavailable" for signal in found.missing)
+    return [replace(each, why=(*each.why, *unavailable)) for each in ranked]
 
 
-def _explained(hit: Hit, asked: Asked, missing: tuple[str, ...]) -> Hit:
-    found = matches(hit.message.content, asked.query)
-    why = (
-        *hit.why,
-        *((f"terms: {', '.join(found.terms)}",) if found.terms else ()),
-        *(f"{signal}: unavailable" for signal in missing),
-    )
-    return Hit(hit.message, hit.score, why, found.snippets)
-
-
-def _key(message: Message) -> tuple[str, str, str]:
-    return message.agent_id, message.user_id, message.message_id
+def _in_time(match: Match, score: float, why: tuple[str, ...], asked: Asked) -> Ranked:
+    """A message of the time that is asked for is worth more."""
+    for time in asked.times:
+        if time.since <= match.ts < time.until:
+            score += IN_TIME * (1 - score)
+            why = (*why, f"time: {time.phrase}")
+            break
+    return Ranked(replace(match, score=round(score, 6)), why)

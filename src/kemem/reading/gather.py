@@ -6,7 +6,7 @@ import logging
 from kemem.errors import Unavailable
 from kemem.ports import Parts
 from kemem.reading.question import Asked, Gathered
-from kemem.types import Hit, Where
+from kemem.types import Match, Where
 
 log = logging.getLogger("kemem")
 
@@ -17,13 +17,13 @@ async def gather(asked: Asked, where: Where, depth: int, parts: Parts) -> Gather
         parts.store.search(where, asked.query, limit=depth), _by_meaning(asked, where, depth, parts)
     )
     if meaning is None:
-        return Gathered(words.hits, (), ("semantic",))
-    return Gathered(words.hits, meaning)
+        return Gathered(words.matches, (), ("semantic",))
+    return Gathered(words.matches, meaning)
 
 
 async def _by_meaning(
     asked: Asked, where: Where, depth: int, parts: Parts
-) -> tuple[Hit, ...] | None:
+) -> tuple[Match, ...] | None:
     if parts.model is None:
         return None
     try:

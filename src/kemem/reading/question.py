@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kemem.text.query import Query
 from kemem.text.when import TimePhrase
-from kemem.types import Hit
+from kemem.types import Match
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,14 @@ class Asked:
 class Gathered:
     """What each signal found, best first, and which signals could not answer."""
 
-    words: tuple[Hit, ...]
-    meaning: tuple[Hit, ...]
+    words: tuple[Match, ...]
+    meaning: tuple[Match, ...]
     missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A place in the final order, with its reasons."""
+
+    match: Match
+    why: tuple[str, ...]

@@ -1,15 +1,16 @@
-"""The recipe of search: understand, gather, fuse."""
+"""The recipe of search: understand, gather, fuse, pack."""
 
 from kemem.errors import InvalidArgument
 from kemem.ports import Parts
 from kemem.reading.fuse import fuse
 from kemem.reading.gather import gather
+from kemem.reading.pack import pack
 from kemem.reading.understand import understand
 from kemem.types import Hit, Where
 
 MAX_HITS = 1000
-_DEPTH = 4  # candidates of each signal for every hit asked for
-_LEAST = 50
+_DEPTH = 10  # candidates of each signal for every hit asked for
+_LEAST = 100
 
 
 async def search(text: str, where: Where, limit: int, parts: Parts) -> list[Hit]:
@@ -23,4 +24,5 @@ async def search(text: str, where: Where, limit: int, parts: Parts) -> list[Hit]
     most = min(limit, MAX_HITS)
     asked = understand(text, parts.clock())
     found = await gather(asked, where, max(most * _DEPTH, _LEAST), parts)
-    return fuse(found, asked, most)
+    ranked = fuse(found, asked)
+    return await pack(ranked[:most], asked, where.scope, parts)

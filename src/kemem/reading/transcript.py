@@ -6,6 +6,7 @@ import numpy as np
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Parts
+from kemem.reading.fetch import fetch
 from kemem.reading.page import open_position, open_rank, seal_position, seal_rank
 from kemem.text.query import parse
 from kemem.text.snippets import matches
@@ -39,14 +40,17 @@ async def by_words(
     bound = ("words", where, query_text)
     after = open_rank(cursor, bound, secret) if cursor is not None else None
     found = await parts.store.search(where, query, limit=size + 1, after=after)
+    page = found.matches[:size]
+    messages = await fetch(page, where.scope, parts)
     items = tuple(
-        Hit(hit.message, hit.score, hit.why, matches(hit.message.content, query).snippets)
-        for hit in found.hits[:size]
+        Hit(message, match.score, snippets=matches(message.content, query).snippets)
+        for match, message in zip(page, messages, strict=True)
+        if message
     )
-    if len(found.hits) <= size:
+    if len(found.matches) <= size:
         return Page(items)
-    last = items[-1]
-    place = Rank(last.score, last.message.ts, last.message_id, found.mark)
+    last = page[-1]
+    place = Rank(last.score, last.ts, last.message_id, found.mark)
     return Page(items, seal_rank(place, bound, secret))
 
 
@@ -71,8 +75,11 @@ async def by_meaning(
         (vector,) = await parts.embed([asked], purpose="query")
     else:
         vector = _given_vector(asked, parts.model.width)
-    hits = await parts.store.nearest(where, vector, parts.model, limit)
-    return [hit for hit in hits if hit.score >= least]
+    found = await parts.store.nearest(where, vector, parts.model, limit)
+    near = [match for match in found if match.score >= least]
+    messages = await fetch(near, where.scope, parts)
+    pairs = zip(near, messages, strict=True)
+    return [Hit(message, match.score) for match, message in pairs if message]
 
 
 async def neighbors(

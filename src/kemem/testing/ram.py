@@ -18,8 +18,8 @@ from kemem.types import (
     Embedded,
     Found,
     Health,
-    Hit,
     Job,
+    Match,
     Matrix,
     Message,
     Micros,
@@ -109,16 +109,20 @@ class RamStore:
         """The best matches beyond `after`, ranked by the statistics of the scope's spaces."""
         mark = after.mark if after else str(self._open().arrivals)
         ranked = self._ranked(where.scope, int(mark))
-        ranking = [hit for hit in matches(query, ranked) if self._sees(where, hit.message)]
+        ranking = [
+            Match.of(message, score)
+            for message, score in matches(query, ranked)
+            if self._sees(where, message)
+        ]
         ranking.sort(key=_place)
         return Found(tuple(_beyond(ranking, after)[:limit]), len(ranking), mark)
 
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Hit]:
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
         """The most similar messages among those embedded by `model`."""
         (asked,) = directions(vector.reshape(1, -1), model)
         embedded = self._embedded(model)
         hits = [
-            Hit(row.message, similarity(asked, embedded[_key(row.message)]))
+            Match.of(row.message, similarity(asked, embedded[_key(row.message)]))
             for row in self._visible(where)
             if _key(row.message) in embedded
         ]
@@ -260,7 +264,7 @@ def contains(words: str, phrase: Phrase) -> bool:
     return wanted in f" {words} "
 
 
-def matches(query: Query, rows: Sequence[Row]) -> list[Hit]:
+def matches(query: Query, rows: Sequence[Row]) -> list[tuple[Message, float]]:
     """The rows that match, scored by the statistics of all that are given."""
     if not rows:
         return []
@@ -271,7 +275,7 @@ def matches(query: Query, rows: Sequence[Row]) -> list[Hit]:
     scores = word_scores(query, with_phrase, lengths)
     found = query.evaluate(with_phrase.__getitem__, np.ones(len(rows), dtype=np.bool_))
     return [
-        Hit(row.message, float(score))
+        (row.message, float(score))
         for row, score, hit in zip(rows, scores, found, strict=True)
         if hit
     ]
@@ -297,7 +301,7 @@ def _key(message: Message) -> Key:
     return (message.user_id, message.message_id)
 
 
-def _names(message: Message) -> tuple[str, str, str]:
+def _names(message: Message | Match) -> tuple[str, str, str]:
     return (message.message_id, message.agent_id, message.user_id)
 
 
@@ -309,11 +313,11 @@ def _together(one: Message, other: Message) -> bool:
     )
 
 
-def _place(hit: Hit) -> tuple[float, Micros, str, str, str]:
-    return (-hit.score, -hit.message.ts, *_names(hit.message))
+def _place(match: Match) -> tuple[float, Micros, str, str, str]:
+    return (-match.score, -match.ts, *_names(match))
 
 
-def _beyond(ranking: list[Hit], after: Rank | None) -> list[Hit]:
+def _beyond(ranking: list[Match], after: Rank | None) -> list[Match]:
     """What follows the row `after` names or, when that is gone, what follows its place."""
     if after is None:
         return ranking

@@ -88,7 +88,9 @@ def _message(
 def _time(ts: Any, field: str, now: Micros) -> Micros:
     micros = now if ts is None else to_micros(ts, field)
     if micros > _LAST:
-        raise InvalidArgument(f"{field} must be before 9999-12-31T23:59:59Z, not {ts!r:.80}", field=field)
+        raise InvalidArgument(
+            f"{field} must be before 9999-12-31T23:59:59Z, not {ts!r:.80}", field=field
+        )
     return micros
 
 

@@ -20,6 +20,7 @@ from kemem.backends.sql.spaces import Space
 from kemem.text.query import Mask
 from kemem.types import ROLES, Matrix, Where
 
+_NAME_BYTES = 96  # of a message id as Python keeps it
 _FEW = 500  # missing vectors that are asked for one by one
 
 _new_rows = (
@@ -29,6 +30,7 @@ _new_rows = (
         message.c.role,
         message.c.session_id,
         message.c.length,
+        message.c.message_id,
     )
     .where(message.c.space_no == bindparam("space_no"), message.c.id > bindparam("last_id"))
     .order_by(message.c.id)
@@ -68,6 +70,7 @@ class View:
 
     space: Space
     ids: NDArray[np.int64]
+    names: list[str]  # message ids; longer than the columns when rows came since
     times: NDArray[np.int64]
     lengths: NDArray[np.int64]
     roles: NDArray[np.int8]
@@ -87,8 +90,8 @@ class View:
             sessions=self.sessions[:end],
         )
 
-    def visible(self, where: Where, keys: NDArray[np.int64] | None) -> Mask:
-        """Rows that a Where admits; `keys` are the internal ids of its message ids."""
+    def visible(self, where: Where) -> Mask:
+        """Rows that a Where admits."""
         mask = np.ones(len(self.ids), dtype=np.bool_)
         if where.since is not None:
             mask &= self.times >= where.since
@@ -98,8 +101,9 @@ class View:
             mask &= self.roles == (ROLES.index(where.role) if where.role in ROLES else -1)
         if where.scope.session_id is not None:
             mask &= self.sessions == self.session_no
-        if keys is not None:
-            mask &= np.isin(self.ids, keys)
+        if where.ids is not None:
+            known = self.names[: len(mask)]
+            mask &= np.array([name in where.ids for name in known], dtype=np.bool_)
         return mask
 
 
@@ -112,6 +116,7 @@ class _Copy:
     vector_writes: int = -1
     model_no: int | None = None
     ids: Growing = field(default_factory=lambda: Growing("i8"))
+    names: list[str] = field(default_factory=list)
     times: Growing = field(default_factory=lambda: Growing("i8"))
     lengths: Growing = field(default_factory=lambda: Growing("i8"))
     roles: Growing = field(default_factory=lambda: Growing("i1"))
@@ -124,7 +129,8 @@ class _Copy:
     @property
     def bytes(self) -> int:
         columns = (self.ids, self.times, self.lengths, self.roles, self.sessions)
-        return sum(each.bytes for each in (*columns, self.vectors, self.embedded))
+        arrays = sum(each.bytes for each in (*columns, self.vectors, self.embedded))
+        return arrays + _NAME_BYTES * len(self.names)
 
 
 class Columns:
@@ -154,6 +160,7 @@ class Columns:
             view = View(
                 space,
                 copy.ids.rows,
+                copy.names,
                 copy.times.rows,
                 copy.lengths.rows,
                 copy.roles.rows,
@@ -185,15 +192,16 @@ class Columns:
             return
         last = int(copy.ids.rows[-1]) if len(copy.ids.rows) else space.first_id
         rows = connection.execute(_new_rows, {"space_no": space.space_no, "last_id": last}).all()
-        numbers = copy.session_numbers
         if rows:
-            ids, times, roles, sessions, lengths = zip(*rows, strict=True)
+            ids, times, roles, sessions, lengths, names = zip(*rows, strict=True)
             copy.ids.extend(np.array(ids, np.int64))
             copy.times.extend(np.array(times, np.int64))
             copy.lengths.extend(np.array(lengths, np.int64))
             copy.roles.extend(np.array([ROLES.index(role) for role in roles], np.int8))
+            copy.names.extend(names)
+            numbers = copy.session_numbers
             copy.sessions.extend(
-                np.array([numbers.setdefault(name, len(numbers)) for name in sessions], np.int32)
+                np.array([numbers.setdefault(each, len(numbers)) for each in sessions], np.int32)
             )
         copy.next_seq = space.next_seq
 

@@ -1,6 +1,7 @@
 """Search by words and by meaning, over the columns of the scope's spaces."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -10,12 +11,11 @@ from sqlalchemy import Connection, union_all
 
 from kemem.backends.sql.columns import Columns, View, unit_rows
 from kemem.backends.sql.database import Database, Statement
-from kemem.backends.sql.rows import find_keys, load
 from kemem.backends.sql.spaces import Space, find_spaces
 from kemem.backends.sql.vectors import check_vectors, model_number
 from kemem.text.query import Mask, Phrase, Query
 from kemem.text.rank import Scores, word_scores
-from kemem.types import Found, Hit, Message, Model, Rank, Vector, Where
+from kemem.types import Found, Match, Model, Rank, Vector, Where
 
 _PHRASES = 32  # looked up in one statement
 
@@ -41,14 +41,14 @@ def search(
     scores = word_scores(query, together, lengths)
     everything = np.ones(len(lengths), dtype=np.bool_)
     matched = query.evaluate(together.__getitem__, everything)
-    matched &= _visible(connection, views, where)
-    ranking = _Ranking(connection, views, scores, matched)
+    matched &= _visible(views, where)
+    ranking = _Ranking(views, scores, matched)
     return Found(tuple(ranking.best(limit, after)), int(matched.sum()), mark)
 
 
 def nearest(
     connection: Connection, columns: Columns, where: Where, vector: Vector, model: Model, limit: int
-) -> list[Hit]:
+) -> list[Match]:
     """The most similar messages among those embedded by the model."""
     check_vectors(np.reshape(vector, (1, -1)), 1, model.width)
     number = connection.execute(
@@ -63,9 +63,9 @@ def nearest(
     # itself on a machine that has other work.
     cosines = _join([np.einsum("ij,j->i", view.vectors, asked) for view in views], np.float64)
     scores = np.round(np.clip(cosines, 0, 1), 6)
-    matched = _visible(connection, views, where)
+    matched = _visible(views, where)
     matched &= _join([view.embedded for view in views], np.bool_)
-    return _Ranking(connection, views, scores, matched).best(limit, None)
+    return _Ranking(views, scores, matched).best(limit)
 
 
 def _views(
@@ -104,12 +104,8 @@ def _frozen(views: Sequence[View], mark: str) -> list[View]:
     return frozen
 
 
-def _visible(connection: Connection, views: Sequence[View], where: Where) -> Mask:
-    keys = None
-    if where.ids is not None:
-        found = find_keys(connection, [view.space for view in views], sorted(where.ids))
-        keys = np.array([key.id for key in found], np.int64)
-    return _join([view.visible(where, keys) for view in views], np.bool_)
+def _visible(views: Sequence[View], where: Where) -> Mask:
+    return _join([view.visible(where) for view in views], np.bool_)
 
 
 @cache
@@ -153,17 +149,14 @@ def _masks(
 class _Ranking:
     """Matched rows in order: best score, then newest, then by id."""
 
-    def __init__(
-        self, connection: Connection, views: Sequence[View], scores: Scores, matched: Mask
-    ) -> None:
-        self._connection = connection
-        self._spaces = [view.space for view in views]
-        self._ids = _join([view.ids for view in views], np.int64)
+    def __init__(self, views: Sequence[View], scores: Scores, matched: Mask) -> None:
+        self._views = views
+        self._starts = np.cumsum([0, *(len(view.ids) for view in views)])
         self._times = _join([view.times for view in views], np.int64)
         self._scores = scores
         self._matched = matched
 
-    def best(self, limit: int, after: Rank | None) -> list[Hit]:
+    def best(self, limit: int, after: Rank | None = None) -> list[Match]:
         """The first `limit` rows beyond `after`."""
         matched = self._matched
         if after is not None:
@@ -172,36 +165,36 @@ class _Ranking:
                 (self._scores < after.score)
                 | ((self._scores == after.score) & (self._times <= after.ts))
             )
-        chosen = self._head(np.flatnonzero(matched), limit, after)
-        messages = load(self._connection, self._ids[chosen].tolist())
-        hits = [
-            Hit(messages[int(self._ids[index])], float(self._scores[index]))
-            for index in chosen
-            if int(self._ids[index]) in messages  # gone since the columns were read
-        ]
-        hits.sort(key=lambda hit: _order(hit.score, hit.message))
+        found = [self._match(row) for row in self._head(np.flatnonzero(matched), limit, after)]
+        found.sort(key=lambda match: (-match.score, -match.ts, match.message_id))
         if after is not None:
             place = (-after.score, -after.ts, after.message_id)
-            hits = [hit for hit in hits if _order(hit.score, hit.message) > place]
-        return hits[:limit]
+            found = [row for row in found if (-row.score, -row.ts, row.message_id) > place]
+        return found[:limit]
+
+    def _match(self, row: int) -> Match:
+        number = int(np.searchsorted(self._starts, row, side="right")) - 1
+        view = self._views[number]
+        name = view.names[row - int(self._starts[number])]
+        score, time = float(self._scores[row]), int(self._times[row])
+        return Match(view.space.agent_id, view.space.user_id, name, time, score)
 
     def _current(self, after: Rank) -> Rank:
         """The place of a row in today's ranking; deletions may have changed its score."""
-        for key in find_keys(self._connection, self._spaces, [after.message_id]):
-            at = np.flatnonzero(self._ids == key.id)
-            if len(at) and self._matched[at[0]]:
-                score, time = float(self._scores[at[0]]), int(self._times[at[0]])
-                return Rank(score, time, after.message_id, after.mark)
+        for start, view in zip(self._starts, self._views, strict=False):
+            with suppress(ValueError):
+                row = int(start) + view.names.index(after.message_id, 0, len(view.ids))
+                if self._matched[row]:
+                    place = float(self._scores[row]), int(self._times[row])
+                    return Rank(*place, after.message_id, after.mark)
         return after
 
     def _head(self, rows: NDArray[np.intp], limit: int, after: Rank | None) -> NDArray[np.intp]:
         """The first rows by score and time, with all that share the last one's place."""
-        # Rows on a level with `after` may be dropped later by their ids.
-        wanted = limit + (
-            int(((self._scores[rows] == after.score) & (self._times[rows] == after.ts)).sum())
-            if after
-            else 0
-        )
+        wanted = limit
+        if after:  # rows on a level with it may be left out later by their ids
+            level = (self._scores[rows] == after.score) & (self._times[rows] == after.ts)
+            wanted += int(level.sum())
         if len(rows) > wanted:
             scores = self._scores[rows]
             least = np.partition(scores, len(rows) - wanted)[len(rows) - wanted]
@@ -211,9 +204,5 @@ class _Ranking:
         if len(order) > wanted:
             last = order[wanted - 1]
             level = (scores[order] == scores[last]) & (times[order] == times[last])
-            order = order[: max(wanted, int(np.flatnonzero(level)[-1]) + 1)]
+            order = order[: int(np.flatnonzero(level)[-1]) + 1]
         return rows[order]
-
-
-def _order(score: float, message: Message) -> tuple[float, int, str]:
-    return -score, -message.ts, message.message_id

@@ -8,7 +8,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
-from kemem.backends.sql import outbox, rows, search, spaces, vectors
+from kemem.backends.sql import outbox, rows, scan, search, spaces, vectors
 from kemem.backends.sql.columns import Columns
 from kemem.backends.sql.database import Database
 from kemem.backends.sql.migrate import read_meta
@@ -20,8 +20,8 @@ from kemem.types import (
     Batch,
     Found,
     Health,
-    Hit,
     Job,
+    Match,
     Message,
     Micros,
     Model,
@@ -72,7 +72,7 @@ class SqlStore:
         newest_first: bool = True,
     ) -> list[Message]:
         return await self._read(
-            lambda connection: rows.scan(connection, where, after, limit, newest_first)
+            lambda connection: scan.scan(connection, where, after, limit, newest_first)
         )
 
     async def scopes(self) -> list[Scope]:
@@ -87,7 +87,7 @@ class SqlStore:
             )
         )
 
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Hit]:
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
         return await self._read(
             lambda connection: search.nearest(
                 connection, self._columns, where, vector, model, limit

@@ -7,11 +7,11 @@ from sqlalchemy import Connection, bindparam, select
 
 from kemem.backends.sql.database import Database
 from kemem.backends.sql.migrate import read_meta, write_meta
-from kemem.backends.sql.rows import Key, chunks, find_keys
+from kemem.backends.sql.scan import Stored, chunks, named
 from kemem.backends.sql.schema import embedding_model, message_vector
 from kemem.backends.sql.spaces import find_spaces, mark_changed
 from kemem.errors import InvalidArgument
-from kemem.types import Embedded, Matrix, Model
+from kemem.types import Embedded, Matrix, Model, Where
 
 model_number = select(embedding_model.c.model_no).where(
     embedding_model.c.name == bindparam("of_name"), embedding_model.c.width == bindparam("of_width")
@@ -28,12 +28,15 @@ def put_vectors(connection: Connection, database: Database, embedded: Embedded) 
     check_vectors(embedded.matrix, len(embedded.message_ids), embedded.model.width)
     row_of = {name: row for row, name in enumerate(embedded.message_ids)}
     spaces = find_spaces(connection, embedded.scope)
-    keys = find_keys(connection, spaces, embedded.message_ids, embedded.scope.session_id)
-    if not keys:
+    where = Where(embedded.scope)
+    found = [
+        row for row in named(connection, spaces, embedded.message_ids) if where.matches(row.message)
+    ]
+    if not found:
         return
     number = _ensure_model(connection, database, embedded.model)
-    replaced = _replaced(connection, keys, number)
-    matrix = embedded.matrix[[row_of[key.message_id] for key in keys]]
+    replaced = _replaced(connection, found, number)
+    matrix = embedded.matrix[[row_of[row.message.message_id] for row in found]]
     upsert = database.insert(message_vector)
     connection.execute(
         upsert.on_conflict_do_update(
@@ -41,11 +44,11 @@ def put_vectors(connection: Connection, database: Database, embedded: Embedded) 
             set_={"model_no": upsert.excluded.model_no, "vector": upsert.excluded.vector},
         ),
         [
-            {"space_no": key.space_no, "id": key.id, "model_no": number, "vector": vector}
-            for key, vector in zip(keys, database.dump_vectors(matrix), strict=True)
+            {"space_no": row.space_no, "id": row.id, "model_no": number, "vector": vector}
+            for row, vector in zip(found, database.dump_vectors(matrix), strict=True)
         ],
     )
-    for space_no in {key.space_no for key in keys}:
+    for space_no in {row.space_no for row in found}:
         mark_changed(connection, space_no, rows=space_no in replaced)
 
 
@@ -59,11 +62,11 @@ def check_vectors(matrix: Matrix, count: int, width: int) -> None:
         raise InvalidArgument("vectors must be finite and not zero")
 
 
-def _replaced(connection: Connection, found: Sequence[Key], model_no: int) -> set[int]:
+def _replaced(connection: Connection, found: Sequence[Stored], model_no: int) -> set[int]:
     """Spaces in which a vector of this model is about to change under the caches."""
     by_space: dict[int, list[int]] = {}
-    for key in found:
-        by_space.setdefault(key.space_no, []).append(key.id)
+    for row in found:
+        by_space.setdefault(row.space_no, []).append(row.id)
     return {
         space_no
         for space_no, keys in by_space.items()

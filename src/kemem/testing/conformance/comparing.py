@@ -13,7 +13,7 @@ from kemem.ports import Store
 from kemem.testing.conformance.suite import EVERYTHING
 from kemem.testing.world import MODELS, vector
 from kemem.text.query import Query
-from kemem.types import Applied, Batch, Hit, Message, Model, Where
+from kemem.types import Applied, Batch, Match, Message, Model, Where
 
 QUESTION = vector((0.7, 0.5, 0.4, 0.3))  # another angle to each direction of the small world
 HALF_PRECISION = 2e-3  # what a store may lose by keeping vectors as float16
@@ -37,19 +37,21 @@ def same_messages(seen: list[Message], wanted: list[Message]) -> None:
     assert unnumbered(seen) == unnumbered(wanted)
 
 
-def same_hits(found: Iterable[Hit], wanted: Iterable[Hit], precision: float) -> None:
+def same_matches(found: Iterable[Match], wanted: Iterable[Match], precision: float) -> None:
     """Check that two rankings have the same messages, order and scores."""
     found, wanted = list(found), list(wanted)
-    same_messages([hit.message for hit in found], [hit.message for hit in wanted])
-    scores = [hit.score for hit in wanted]
-    assert [hit.score for hit in found] == pytest.approx(scores, abs=precision, rel=0)
+    assert [replace(match, score=0) for match in found] == [
+        replace(match, score=0) for match in wanted
+    ]
+    scores = [match.score for match in wanted]
+    assert [match.score for match in found] == pytest.approx(scores, abs=precision, rel=0)
 
 
 async def same_search(store: Store, reference: Store, where: Where, query: Query) -> None:
     """Check that two stores rank alike by words."""
     found = await store.search(where, query, limit=EVERYTHING)
     wanted = await reference.search(where, query, limit=EVERYTHING)
-    same_hits(found.hits, wanted.hits, WORD_PRECISION)
+    same_matches(found.matches, wanted.matches, WORD_PRECISION)
     assert found.total == wanted.total
 
 
@@ -57,7 +59,7 @@ async def same_nearest(store: Store, reference: Store, where: Where, model: Mode
     """Check that two stores rank alike by vectors."""
     hits = await store.nearest(where, QUESTION, model, EVERYTHING)
     wanted = await reference.nearest(where, QUESTION, model, EVERYTHING)
-    same_hits(hits, wanted, HALF_PRECISION)
+    same_matches(hits, wanted, HALF_PRECISION)
 
 
 async def same_contents(store: Store, reference: Store, queries: list[Query]) -> None:

@@ -10,7 +10,7 @@ from kemem.testing.conformance.comparing import (
     WORD_PRECISION,
     outcome,
     same_contents,
-    same_hits,
+    same_matches,
     same_messages,
     same_nearest,
     same_search,
@@ -142,14 +142,14 @@ class Laws(Suite):
         await store.apply(Batch(put=told))
         whole = await store.search(where, query, limit=EVERYTHING)
         found = await store.search(where, query, limit=size)
-        hits = [*found.hits]
+        hits = [*found.matches]
         coming = iter(added)
-        while found.hits:
+        while found.matches:
             await store.apply(Batch(put=fresh(next(coming, ()), len(hits))))
             found = await store.search(where, query, limit=size, after=beyond(found))
-            hits += found.hits
+            hits += found.matches
             assert found.total == whole.total >= len(hits)
-        same_hits(hits, whole.hits, WORD_PRECISION)
+        same_matches(hits, whole.matches, WORD_PRECISION)
 
     @law(
         told=world.transcripts(),

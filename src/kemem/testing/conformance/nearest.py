@@ -10,7 +10,7 @@ from kemem.ports import Store
 from kemem.testing.conformance.comparing import HALF_PRECISION
 from kemem.testing.conformance.suite import ME, Suite, put, rule, said
 from kemem.testing.world import MODELS, NOW, vector
-from kemem.types import Batch, Embedded, Hit, Model, Scope, Where
+from kemem.types import Batch, Embedded, Match, Model, Scope, Where
 
 ONE, TWO = MODELS
 ASKED = vector((0.8, 0.6, 0, 0))
@@ -25,7 +25,7 @@ async def embed(
     await store.apply(Batch(vectors=(Embedded(scope, model, tuple(vectors), rows),)))
 
 
-def scores(hits: list[Hit]) -> list[tuple[str, Any]]:
+def scores(hits: list[Match]) -> list[tuple[str, Any]]:
     """Ids and scores, best first, in a form that compares with tolerance."""
     return [(hit.message_id, pytest.approx(hit.score, abs=HALF_PRECISION)) for hit in hits]
 
@@ -48,7 +48,7 @@ class NearestRules(Suite):
         hits = await store.nearest(Where(ME), ASKED * 50, ONE, 9)
         assert scores(hits) == [("c", 0.96), ("火", 0.8), ("b", 0.6), ("d", 0)]
         for hit in hits:
-            assert hit == Hit(by_id[hit.message_id], round(hit.score, 6))
+            assert hit == Match.of(by_id[hit.message_id], round(hit.score, 6))
         assert [hit.message_id for hit in await store.nearest(Where(ME), ASKED, ONE, 2)] == [
             "c",
             "火",

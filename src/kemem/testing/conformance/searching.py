@@ -6,7 +6,7 @@ from kemem.ports import Store
 from kemem.testing.conformance.suite import EVERYTHING, ME, MINE, Suite, put, rule, said
 from kemem.testing.world import HOSTILE, NOW
 from kemem.text.query import MAX_PHRASE, parse
-from kemem.types import Batch, Found, Hit, Rank, Scope, Where
+from kemem.types import Batch, Found, Match, Rank, Scope, Where
 
 TABLE_TALK = {
     "chili": "I can't eat spicy food",
@@ -49,13 +49,13 @@ async def find(store: Store, text: str, where: Where = MINE, **options: Any) -> 
 
 def ranks(found: Found) -> list[tuple[str, float]]:
     """Ids and scores, best first."""
-    return [(hit.message_id, hit.score) for hit in found.hits]
+    return [(hit.message_id, hit.score) for hit in found.matches]
 
 
 def beyond(found: Found) -> Rank:
     """The cursor behind the last hit."""
-    last = found.hits[-1]
-    return Rank(last.score, last.message.ts, last.message_id, found.mark)
+    last = found.matches[-1]
+    return Rank(last.score, last.ts, last.message_id, found.mark)
 
 
 class SearchingRules(Suite):
@@ -68,10 +68,10 @@ class SearchingRules(Suite):
         by_id = {one.message_id: one for one in stored}
         for text, wanted in ASKED.items():
             found = await find(store, text)
-            assert {hit.message_id for hit in found.hits} == wanted, text
+            assert {hit.message_id for hit in found.matches} == wanted, text
             assert found.total == len(wanted), text
-            for hit in found.hits:
-                assert hit == Hit(by_id[hit.message_id], hit.score)
+            for hit in found.matches:
+                assert hit == Match.of(by_id[hit.message_id], hit.score)
 
     @rule
     async def test_a_speaker_can_be_searched_for(self, store: Store) -> None:
@@ -103,11 +103,11 @@ class SearchingRules(Suite):
         """Without a message, or without one of this user."""
         for text in ("火锅", "hotpot", "NOT hotpot", ""):
             found = await find(store, text)
-            assert (found.hits, found.total) == ((), 0)
+            assert (found.matches, found.total) == ((), 0)
         await put(store, said("a", "火锅 hotpot", user_id="小明"))
         for text in ("火锅", "hotpot", "NOT coffee", ""):
             found = await find(store, text)
-            assert (found.hits, found.total) == ((), 0)
+            assert (found.matches, found.total) == ((), 0)
 
     @rule
     async def test_the_best_come_first_then_the_newest_then_by_id(self, store: Store) -> None:
@@ -117,8 +117,8 @@ class SearchingRules(Suite):
         later = said("later", "火锅 tea", ts=NOW + 1)
         await put(store, both, *tied, later, said("none", "咖啡 coffee"))
         found = await find(store, "火锅 hotpot")
-        assert [hit.message_id for hit in found.hits] == ["both", "later", "B", "b", "火"]
-        scores = [hit.score for hit in found.hits]
+        assert [hit.message_id for hit in found.matches] == ["both", "later", "B", "b", "火"]
+        scores = [hit.score for hit in found.matches]
         assert 1 >= scores[0] > scores[1] == scores[2] == scores[3] == scores[4] > 0
         assert found.total == 5
 
@@ -128,7 +128,7 @@ class SearchingRules(Suite):
         await put(store, *(said(f"火{n}", "火锅 hotpot", ts=n) for n in range(7)))
         whole = await find(store, "火锅")
         part = await find(store, "火锅", limit=3)
-        assert (part.hits, part.total) == (whole.hits[:3], 7)
+        assert (part.matches, part.total) == (whole.matches[:3], 7)
 
     @rule
     async def test_other_users_do_not_move_a_score(self, store: Store) -> None:
@@ -200,11 +200,11 @@ class SearchingRules(Suite):
         """Whatever number the dropped one had, a page begun before does not show the new one."""
         await put(store, *(said(f"火{n}", "火锅 tea", ts=n) for n in range(4)))
         first = await find(store, "火锅 tea", limit=1)
-        assert [hit.message_id for hit in first.hits] == ["火3"]
+        assert [hit.message_id for hit in first.matches] == ["火3"]
         await store.apply(Batch(drop=(Where(ME, ids=frozenset({"火3"})),)))
         await put(store, said("new", "火锅 tea", ts=-9))
         rest = await find(store, "火锅 tea", after=beyond(first))
-        assert [hit.message_id for hit in rest.hits] == ["火2", "火1", "火0"]
+        assert [hit.message_id for hit in rest.matches] == ["火2", "火1", "火0"]
         assert rest.total == 3
 
     @rule
@@ -214,7 +214,9 @@ class SearchingRules(Suite):
         first = await find(store, "火锅", limit=2)
         await store.apply(Batch(drop=(Where(ME, ids=frozenset({"火1"})),)))
         rest = await find(store, "火锅", after=beyond(first))
-        assert [hit.message_id for hit in (*first.hits, *rest.hits)] == [f"火{n}" for n in range(5)]
+        assert [hit.message_id for hit in (*first.matches, *rest.matches)] == [
+            f"火{n}" for n in range(5)
+        ]
         assert rest.total == 4
 
     @rule

@@ -53,7 +53,7 @@ async def contents_of(store: Store) -> tuple[Any, ...]:
     return (
         scopes,
         [await store.scan(Where(scope), limit=EVERYTHING) for scope in scopes],
-        [(await store.search(Where(s), parse("辣 OR spice"), limit=9)).hits for s in scopes],
+        [(await store.search(Where(s), parse("辣 OR spice"), limit=9)).matches for s in scopes],
         [await store.nearest(Where(s), vector((1, 0, 0, 0)), MODEL, 9) for s in scopes],
         await store.jobs(),
         await store.health(),
