@@ -1,6 +1,6 @@
 """Third stage of search: one ranking from all signals, led by words, scored 0-1."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from kemem.reading.question import Asked, Gathered, Ranked
 from kemem.types import Match
@@ -9,29 +9,45 @@ WORDS = 0.6  # equal weights lose to words alone when the vectors are weak
 IN_TIME = 0.25  # how far a message of the time asked for moves towards 1
 
 
+@dataclass(slots=True)
+class _Candidate:
+    """A message and what the signals said of it so far."""
+
+    match: Match
+    score: float = 0.0
+    why: list[str] = field(default_factory=list)
+
+
 def fuse(found: Gathered, asked: Asked) -> list[Ranked]:
     """Everything that was found, best first, with the reasons for its place."""
     weight = 1.0 if found.missing else WORDS
-    places: dict[Match, tuple[float, tuple[str, ...]]] = {}
+    candidates: dict[tuple[str, str, str], _Candidate] = {}
     for name, share, matches in (
         ("lexical", weight, found.words),
         ("semantic", 1 - weight, found.meaning),
     ):
         for rank, match in enumerate(matches, 1):
-            score, why = places.get(replace(match, score=0), (0.0, ()))
-            reason = f"{name}#{rank} {match.score:.2f}"
-            places[replace(match, score=0)] = (score + share * match.score, (*why, reason))
-    ranked = [_in_time(match, *place, asked) for match, place in places.items() if place[0] > 0]
-    ranked.sort(key=lambda each: (-each.match.score, -each.match.ts, each.match.message_id))
-    unavailable = tuple(f"{signal}: unavailable" for signal in found.missing)
-    return [replace(each, why=(*each.why, *unavailable)) for each in ranked]
+            key = (match.agent_id, match.user_id, match.message_id)
+            candidate = candidates.setdefault(key, _Candidate(match))
+            candidate.score += share * match.score
+            candidate.why.append(f"{name}#{rank} {match.score:.2f}")
+    for candidate in candidates.values() if asked.times else ():
+        _prefer_time(candidate, asked)
+    best = sorted(
+        (each for each in candidates.values() if each.score > 0),
+        key=lambda each: (-round(each.score, 6), -each.match.ts, each.match.message_id),
+    )
+    unavailable = [f"{signal}: unavailable" for signal in found.missing]
+    return [
+        Ranked(replace(each.match, score=round(each.score, 6)), (*each.why, *unavailable))
+        for each in best
+    ]
 
 
-def _in_time(match: Match, score: float, why: tuple[str, ...], asked: Asked) -> Ranked:
+def _prefer_time(candidate: _Candidate, asked: Asked) -> None:
     """A message of the time that is asked for is worth more."""
     for time in asked.times:
-        if time.since <= match.ts < time.until:
-            score += IN_TIME * (1 - score)
-            why = (*why, f"time: {time.phrase}")
-            break
-    return Ranked(replace(match, score=round(score, 6)), why)
+        if time.since <= candidate.match.ts < time.until:
+            candidate.score += IN_TIME * (1 - candidate.score)
+            candidate.why.append(f"time: {time.phrase}")
+            return

@@ -9,8 +9,8 @@ from kemem.reading.understand import understand
 from kemem.types import Hit, Where
 
 MAX_HITS = 1000
-_DEPTH = 10  # candidates of each signal for every hit asked for
-_LEAST = 100
+_DEPTH = 5  # candidates of each signal for every hit asked for
+_LEAST = 50
 
 
 async def search(text: str, where: Where, limit: int, parts: Parts) -> list[Hit]:
@@ -24,5 +24,5 @@ async def search(text: str, where: Where, limit: int, parts: Parts) -> list[Hit]
     most = min(limit, MAX_HITS)
     asked = understand(text, parts.clock())
     found = await gather(asked, where, max(most * _DEPTH, _LEAST), parts)
-    ranked = fuse(found, asked)
-    return await pack(ranked[:most], asked, where.scope, parts)
+    ranked = fuse(found, asked)[:most]
+    return await pack(ranked, asked, where.scope, parts)

@@ -4,8 +4,8 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import Stemmer
 
@@ -34,8 +34,7 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 STOP_CHARACTERS = frozenset("的了是我你他她它们在有和就都也吗呢啊吧呀么这那个之与及或一上下来去会")
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A search token and where it stands in the text as written."""
 
     text: str

@@ -182,9 +182,9 @@ message = _table(
     Column("ingest_time", BigInteger, nullable=False),
     Column("sequence_no", BigInteger, nullable=False),
     Column("length", Integer, nullable=False),  # in search tokens
-    UniqueConstraint("space_no", "message_id"),
-    UniqueConstraint("space_no", "session_id", "create_time", name="uk_agent_user_session_time"),
-    UniqueConstraint("space_no", "session_id", "sequence_no", name="uk_session_sequence"),
+    Index("uk_message_id", "space_no", "message_id", unique=True),
+    Index("uk_agent_user_session_time", "space_no", "session_id", "create_time", unique=True),
+    Index("uk_session_sequence", "space_no", "session_id", "sequence_no", unique=True),
     ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
     Index("idx_message_user_create_time", "space_no", "create_time", "message_id"),
     Index("idx_message_create_time", "create_time"),

@@ -165,19 +165,23 @@ class _Ranking:
                 (self._scores < after.score)
                 | ((self._scores == after.score) & (self._times <= after.ts))
             )
-        found = [self._match(row) for row in self._head(np.flatnonzero(matched), limit, after)]
+        found = self._matches(self._head(np.flatnonzero(matched), limit, after))
         found.sort(key=lambda match: (-match.score, -match.ts, match.message_id))
         if after is not None:
             place = (-after.score, -after.ts, after.message_id)
             found = [row for row in found if (-row.score, -row.ts, row.message_id) > place]
         return found[:limit]
 
-    def _match(self, row: int) -> Match:
-        number = int(np.searchsorted(self._starts, row, side="right")) - 1
-        view = self._views[number]
-        name = view.names[row - int(self._starts[number])]
-        score, time = float(self._scores[row]), int(self._times[row])
-        return Match(view.space.agent_id, view.space.user_id, name, time, score)
+    def _matches(self, rows: NDArray[np.intp]) -> list[Match]:
+        numbers = np.searchsorted(self._starts, rows, side="right") - 1
+        places = (rows - self._starts[numbers]).tolist()
+        times, scores = self._times[rows].tolist(), self._scores[rows].tolist()
+        found = []
+        for number, place, time, score in zip(numbers, places, times, scores, strict=True):
+            view = self._views[number]
+            space = view.space
+            found.append(Match(space.agent_id, space.user_id, view.names[place], time, score))
+        return found
 
     def _current(self, after: Rank) -> Rank:
         """The place of a row in today's ranking; deletions may have changed its score."""

@@ -45,6 +45,20 @@ _READERS = 4
 T = TypeVar("T")
 
 _words = table("message_words", column("rowid"), column("body"), column("message_words"))
+# Rows of an index, then how many share its first column, its first two, and so on. Without them
+# SQLite takes a space for ten rows and reads all of it instead of looking up ids.
+_statistics = table("sqlite_stat1", column("tbl"), column("idx"), column("stat"))
+_EXPECTED = [
+    {"tbl": "message", "idx": index, "stat": stat}
+    for index, stat in {
+        "message": "1000000 10000 1",
+        "uk_message_id": "1000000 10000 1",
+        "uk_agent_user_session_time": "1000000 10000 100 1",
+        "uk_session_sequence": "1000000 10000 100 1",
+        "idx_message_user_create_time": "1000000 10000 2 1",
+        "idx_message_create_time": "1000000 2",
+    }.items()
+]
 # Tokens come from kemem.text.segment; "ascii" leaves every non-ASCII character as it is.
 _CREATE_WORDS = text(
     "CREATE VIRTUAL TABLE message_words USING fts5("
@@ -182,6 +196,8 @@ class Sqlite:
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
         metadata.create_all(connection)
         connection.execute(_CREATE_WORDS)
+        connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
+        connection.execute(insert(_statistics), _EXPECTED)
 
     def insert(self, into: Any) -> Any:
         return sqlite.insert(into)
