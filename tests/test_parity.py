@@ -19,7 +19,6 @@ from kemem.types import Matrix
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 PATIENCE = 20  # seconds
-UNSAFE = pytest.mark.xfail(run=False, reason="close is not yet safe against other threads")
 RENAMED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
@@ -251,7 +250,6 @@ def outcomes(works: Sequence[Callable[[], object]]) -> list[object]:
     return results
 
 
-@UNSAFE
 @pytest.mark.parametrize("text", ["你好", "hello"])
 def test_a_call_that_runs_when_another_thread_closes_ends(tmp_path: Path, text: str) -> None:
     """At once and with an error of ours; what was stored before the model was asked is kept."""
@@ -269,7 +267,6 @@ def test_a_call_that_runs_when_another_thread_closes_ends(tmp_path: Path, text: 
         assert [message.content for message in again.messages("u").items] == [text]
 
 
-@UNSAFE
 @pytest.mark.parametrize("attempt", range(3))
 def test_threads_that_close_at_the_same_time_all_return(tmp_path: Path, attempt: int) -> None:
     """Whoever is first, and whoever still calls gets an answer or an error of ours."""

@@ -21,7 +21,7 @@ OWNER = Owner("小明")
 
 
 def parsed(messages: Any, most: int = LIMIT) -> list[Message]:
-    return parse_messages(messages, OWNER, NOW, most)
+    return parse_messages(messages, OWNER, NOW, most).messages
 
 
 def one(**fields: Any) -> Message:
@@ -86,7 +86,7 @@ def test_what_is_none_is_not_said(text: str) -> None:
     names = ("message_id", "ts", "session_id", "agent_id", "content_type", "parent_message_id")
     owner = Owner("u", "助手", "会话")
     fields = {"content": text, "metadata": None, **dict.fromkeys(names)}
-    (message,) = parse_messages([fields], owner, NOW, LIMIT)
+    (message,) = parse_messages([fields], owner, NOW, LIMIT).messages
     assert (message.agent_id, message.session_id, message.user_id) == ("助手", "会话", "u")
     assert (message.content_type, message.parent_message_id, message.ts) == ("text", None, NOW)
     assert message.metadata == {}

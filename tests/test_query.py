@@ -84,7 +84,9 @@ def units(query: Query) -> list[str]:
         ("“不吃辣” AND 火锅", "[不 吃 辣 & 火 锅]"),
         ("「清汤」 OR “spicy broth”", "[清 汤 | spici broth]"),
         ('"AND" OR "（"', "[and | nothing]"),
-        ('火锅"清汤"', "[火 锅 | 清 汤]"),
+        # Without an operator, what stands beside a phrase is plain: any of its parts, ranked.
+        ('火锅"清汤"', "[清 汤 | 火 | 火 锅 | 锅]"),
+        ('the "clear soup" hotpot', "[clear soup | hotpot]"),
         ('"a “b” 「c」 (d) NOT e"', "a b c d not e"),
         ('"" AND 火锅', "[nothing & 火 锅]"),
         # Joined words are a phrase, as they are written.
@@ -97,7 +99,7 @@ def units(query: Query) -> list[str]:
         ("x.com* AND 火*", "[x com* & 火]"),
         ("火锅hot*", "火 锅 hot*"),
         ("hot* NOT tea*", "[hot* & !tea*]"),
-        ('"hot"*', "[hot | nothing]"),
+        ('"hot"*', "hot"),
         ("** OR tea", "[nothing | tea]"),
         ("the AND 的", "[the & 的]"),
     ],

@@ -129,9 +129,10 @@ class AsyncMemory:
         """Messages by their meaning, most similar first, for a text or for a vector."""
         where = _where(user_id, since, until, role)
         asked = query_text if query_embedding is None else query_embedding
-        if asked is None or (query_text is not None and query_embedding is not None):
+        both = query_text is not None and query_embedding is not None
+        if asked is None or both or not isinstance(query_text, str | None):
             raise InvalidArgument(
-                "give query_text or query_embedding, one of the two", field="query_text"
+                "give query_text, a text, or query_embedding: one of the two", field="query_text"
             )
         parts = await self._parts()
         return await transcript.by_meaning(where, asked, top_k, min_score, parts)
@@ -166,7 +167,8 @@ class AsyncMemory:
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Work that waits or has failed, for operators."""
-        return await (await self._parts()).store.jobs(limit)
+        most = transcript.page_limit(limit, "limit")
+        return await (await self._parts()).store.jobs(most)
 
     async def reindex(self) -> int:
         """Derive words and vectors of all messages again; returns how many steps were done."""

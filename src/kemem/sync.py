@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -163,9 +164,7 @@ class Memory:
         return self._portal.call(self._memory.health())
 
     def close(self) -> None:
-        if not self._portal.closed:
-            self._portal.call(self._memory.close())
-            self._portal.close()
+        self._portal.close(self._memory.close)
 
     def __enter__(self) -> Self:
         return self
@@ -183,15 +182,15 @@ class _Portal:
     """An event loop in a daemon thread, started with the first call."""
 
     def __init__(self) -> None:
-        self._starting = threading.Lock()
+        self._turn = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self.closed = False
+        self._closed = False
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return what it returns."""
-        with self._starting:
-            if self.closed:
+        with self._turn:  # until the work is handed over: a loop that has closed would lose it
+            if self._closed:
                 work.close()
                 raise Unavailable("this memory is closed")
             if self._loop is None:
@@ -200,26 +199,32 @@ class _Portal:
                     target=self._loop.run_forever, name="kemem-portal", daemon=True
                 )
                 self._thread.start()
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise Unavailable("this memory was closed before the call ended") from None
         except BaseException:
             future.cancel()  # interrupted while waiting: the work must not go on by itself
             raise
 
-    def close(self) -> None:
-        """Stop the loop; later calls are refused."""
-        with self._starting:
-            self.closed = True
-            if self._loop and self._thread:
-                asyncio.run_coroutine_threadsafe(_wind_down(self._loop), self._loop).result()
-                self._loop.call_soon_threadsafe(self._loop.stop)
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run the last work and stop the loop; later calls are refused, another close waits."""
+        with self._turn:
+            loop, self._loop, self._closed = self._loop, None, True
+            if loop is None or self._thread is None:
+                return
+            try:
+                asyncio.run_coroutine_threadsafe(_wind_down(loop, last()), loop).result()
+            finally:
+                loop.call_soon_threadsafe(loop.stop)
                 self._thread.join()
-                self._loop.close()
+                loop.close()
 
 
-async def _wind_down(loop: asyncio.AbstractEventLoop) -> None:
-    """End what still runs on a loop, so that nothing is destroyed half way."""
+async def _wind_down(loop: asyncio.AbstractEventLoop, last: Coroutine[Any, Any, None]) -> None:
+    """Do the last work and end what still runs, so that nothing is destroyed half way."""
+    await last
     others = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
     for task in others:
         task.cancel()

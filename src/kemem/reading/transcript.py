@@ -119,17 +119,13 @@ def _score(score: float | None) -> float:
 
 
 def _given_vector(numbers: Sequence[float], width: int) -> Vector:
-    if len(numbers) != width:
-        raise InvalidArgument(
-            f"query_embedding must have {width} numbers, not {len(numbers)}",
-            field="query_embedding",
-        )
     try:
         vector = np.asarray(numbers, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
         vector = np.zeros(0, dtype=np.float32)
     if vector.shape != (width,) or not np.isfinite(vector).all() or not vector.any():
         raise InvalidArgument(
-            "query_embedding must be finite numbers that are not all zero", field="query_embedding"
+            f"query_embedding must be {width} finite numbers that are not all zero",
+            field="query_embedding",
         )
     return vector

@@ -112,7 +112,7 @@ def parse(text: str) -> Query:
         return Query(Anything(), ())
     lexemes = _LEXEME.findall(text)
     if not _uses_syntax(lexemes):
-        return plain(text)
+        return plain(text) if not any(map(_is_quoted, lexemes)) else _loose(lexemes)
     try:
         root = _Parser(lexemes).parse()
     except _NotAQuery:
@@ -133,9 +133,22 @@ def plain(text: str) -> Query:
     return Query(AnyOf(kept), kept)
 
 
+def _loose(lexemes: list[str]) -> Query:
+    """Any of the quoted phrases and of the plain words beside them, ranked."""
+    phrases = [_phrase(lexeme) for lexeme in lexemes if _is_quoted(lexeme)]
+    beside = plain(" ".join(lexeme for lexeme in lexemes if not _is_quoted(lexeme)))
+    parts = (*phrases, *beside.units)
+    root = parts[0] if len(parts) == 1 else AnyOf(parts)
+    return Query(root, tuple(dict.fromkeys(_leaves(root, wanted=True)))[:MAX_UNITS])
+
+
+def _is_quoted(lexeme: str) -> bool:
+    return lexeme[0] in '"“「' and len(lexeme) > 1
+
+
 def _uses_syntax(lexemes: list[str]) -> bool:
     return any(
-        lexeme in _OPERATORS or lexeme[0] in '"“「' or (lexeme.endswith("*") and len(lexeme) > 1)
+        lexeme in _OPERATORS or (lexeme.endswith("*") and len(lexeme) > 1 and lexeme[0] != '"')
         for lexeme in lexemes
     )
 

@@ -14,7 +14,7 @@ async def ingest(
 ) -> Ingested:
     """Store messages as one batch and make them searchable."""
     now = parts.clock()
-    parsed = parse_messages(messages, owner, now, max_content_bytes)
+    parsed, truncated = parse_messages(messages, owner, now, max_content_bytes)
     ids = tuple(message.message_id for message in parsed)
     job = Job(new_id("j", now), "embed", Scope(user_id=owner.user_id), now + _GRACE, ids)
     wanted = parts.embedder is not None
@@ -23,6 +23,6 @@ async def ingest(
     return Ingested(
         inserted=tuple(message.message_id for message in applied.inserted),
         ignored=applied.ignored,
-        truncated=tuple(m.message_id for m in parsed if m.metadata.get("truncated") is True),
+        truncated=truncated,
         pending=not embedded,
     )

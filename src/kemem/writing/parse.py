@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from reprlib import repr as shown
-from typing import Any
+from typing import Any, NamedTuple
 
 from kemem.errors import Exhausted, InvalidArgument
 from kemem.text.ids import check_id, new_id
@@ -33,10 +33,15 @@ class Owner:
     session_id: str = "default"
 
 
-def parse_messages(
-    messages: Messages, owner: Owner, now: Micros, max_content_bytes: int
-) -> list[Message]:
-    """Messages ready to be stored, in the order given; the first wrong one refuses them all."""
+class Parsed(NamedTuple):
+    """Messages ready to be stored, and the ids of those that were cut to the size limit."""
+
+    messages: list[Message]
+    truncated: tuple[str, ...]
+
+
+def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
+    """What callers mean, in the order given; the first wrong message refuses them all."""
     if isinstance(messages, str):
         messages = {"role": "user", "content": messages}
     given = [messages] if isinstance(messages, Mapping) else messages
@@ -49,15 +54,17 @@ def parse_messages(
         raise Exhausted(
             f"at most {MAX_MESSAGES} messages in one call, not {len(given)}", field="messages"
         )
-    return [
+    parsed = [
         _message(item, f"messages[{index}]", owner, now, max_content_bytes)
         for index, item in enumerate(given)
     ]
+    cut = tuple(message.message_id for message, truncated in parsed if truncated)
+    return Parsed([message for message, _ in parsed], cut)
 
 
 def _message(
     given: object, field: str, owner: Owner, now: Micros, max_content_bytes: int
-) -> Message:
+) -> tuple[Message, bool]:
     if not isinstance(given, Mapping):
         raise InvalidArgument(f"{field} must be a message with role and content", field=field)
     unknown = sorted(str(key) for key in given.keys() - _FIELDS)
@@ -70,7 +77,7 @@ def _message(
         value = given.get(name)
         return None if value is None else check_id(value, f"{field}.{name}")
 
-    return Message(
+    message = Message(
         message_id=own_id("message_id") or new_id("m", now),
         agent_id=own_id("agent_id") or owner.agent_id,
         user_id=owner.user_id,
@@ -83,6 +90,7 @@ def _message(
         parent_message_id=own_id("parent_message_id"),
         metadata={**metadata, "truncated": True} if truncated else metadata,
     )
+    return message, truncated
 
 
 def _time(ts: Any, field: str, now: Micros) -> Micros:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Select, Table
@@ -49,7 +50,8 @@ class Database(Protocol):
     def create(self, connection: Connection) -> None:
         """The tables, and what the engine's words and vectors need."""
 
-    def insert(self, table: Table) -> Any:
+    @staticmethod
+    def insert(table: Table) -> Any:
         """An insert that knows on_conflict_do_nothing and on_conflict_do_update."""
 
     def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
@@ -76,3 +78,19 @@ class Database(Protocol):
 
     def load_vectors(self, values: Sequence[Any]) -> Matrix:
         """Vectors from what was selected."""
+
+
+@cache
+def insert_new(insert: Callable[[Table], Any], table: Table) -> Any:
+    """An insert that leaves rows alone whose key is there already; built once."""
+    return insert(table).on_conflict_do_nothing()
+
+
+@cache
+def upsert(insert: Callable[[Table], Any], table: Table, *changed: str) -> Any:
+    """An insert that changes some columns of rows whose key is there already; built once."""
+    statement = insert(table)
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key),
+        set_={name: statement.excluded[name] for name in changed},
+    )

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
-from kemem.backends.sql.database import Database
+from kemem.backends.sql.database import Database, upsert
 from kemem.backends.sql.schema import job
 from kemem.types import Job, Micros, Position, Scope
 
@@ -27,12 +27,8 @@ _finish = delete(job).where(job.c.job_id == bindparam("of_job"))
 
 def put_jobs(connection: Connection, database: Database, jobs: Sequence[Job]) -> None:
     """Add jobs, or change those that are there."""
-    upsert = database.insert(job)
-    changed = {column.name: upsert.excluded[column.name] for column in job.c}
-    connection.execute(
-        upsert.on_conflict_do_update(index_elements=["job_id"], set_=changed),
-        [_row(each) for each in jobs],
-    )
+    statement = upsert(database.insert, job, *job.c.keys())
+    connection.execute(statement, [_row(each) for each in jobs])
 
 
 def finish_jobs(connection: Connection, job_ids: Sequence[str]) -> None:

@@ -133,7 +133,8 @@ class Postgres:
         for name in ("message_vector", "note_vector"):
             connection.execute(text(f"ALTER TABLE {name} ALTER vector SET STORAGE PLAIN"))
 
-    def insert(self, into: Table) -> Any:
+    @staticmethod
+    def insert(into: Table) -> Any:
         return postgresql.insert(into)
 
     def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, delete, insert, select, tuple_
 
-from kemem.backends.sql.database import Database, IndexedText
+from kemem.backends.sql.database import Database, IndexedText, upsert
 from kemem.backends.sql.scan import CHUNK, COLUMNS, Stored, named, scan_rows, to_stored
 from kemem.backends.sql.schema import message, message_vector, session
 from kemem.backends.sql.spaces import Space, find_spaces, lock_user, mark_changed, reserve
@@ -124,12 +124,8 @@ def _insert(
 def _ensure_sessions(
     connection: Connection, database: Database, found: Space, messages: Sequence[Message]
 ) -> None:
-    upsert = database.insert(session)
     connection.execute(
-        upsert.on_conflict_do_update(
-            index_elements=["space_no", "session_id"],
-            set_={"update_time": upsert.excluded.update_time},
-        ),
+        upsert(database.insert, session, "update_time"),
         [
             {
                 "space_no": found.space_no,

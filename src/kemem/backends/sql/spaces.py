@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, select, update
 
-from kemem.backends.sql.database import Database, Statement
+from kemem.backends.sql.database import Database, Statement, insert_new
 from kemem.backends.sql.schema import (
     SEQ_BITS,
     agent,
@@ -119,7 +119,7 @@ def _create_pairs(
     times = {"create_time": now, "update_time": now}
 
     def ensure(table: Any, rows: list[dict[str, Any]]) -> None:
-        connection.execute(database.insert(table).on_conflict_do_nothing(), rows)
+        connection.execute(insert_new(database.insert, table), rows)
 
     ensure(agent, [{"agent_id": name, "agent_name": name, **times} for name in agents])
     ensure(app_user, [{"user_id": user_id, "agent_id": agents[0], **times}])
@@ -144,9 +144,13 @@ def reserve(connection: Connection, found: Space, count: int) -> int:
     return found.first_id + int(after) - count
 
 
+_this_space = space_state.c.space_no == bindparam("of_space")
+_rows_changed = update(space_state).where(_this_space).values(epoch=space_state.c.epoch + 1)
+_vectors_came = (
+    update(space_state).where(_this_space).values(vector_writes=space_state.c.vector_writes + 1)
+)
+
+
 def mark_changed(connection: Connection, space_no: int, *, rows: bool) -> None:
     """Tell every cache: rows went or changed, or vectors came."""
-    counter = space_state.c.epoch if rows else space_state.c.vector_writes
-    connection.execute(
-        update(space_state).where(space_state.c.space_no == space_no).values({counter: counter + 1})
-    )
+    connection.execute(_rows_changed if rows else _vectors_came, {"of_space": space_no})

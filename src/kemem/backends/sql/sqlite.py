@@ -15,6 +15,7 @@ from sqlalchemy import (
     BindParameter,
     Connection,
     Engine,
+    Table,
     bindparam,
     column,
     create_engine,
@@ -161,12 +162,12 @@ class Sqlite:
                 return
 
     def _commit(self, group: list[_Write]) -> None:
-        outcomes: list[tuple[_Write, Any, BaseException | None]] = []
         try:
             with self._writer.begin() as connection:
-                for write in group:
-                    outcomes.append(_attempt(write, connection))
-        except BaseException as error:  # the commit failed: nobody's work is stored
+                # Alone, the transaction itself takes back what fails.
+                attempt = _attempt if len(group) > 1 else _do
+                outcomes = [attempt(write, connection) for write in group]
+        except BaseException as error:  # nobody's work is stored
             outcomes = [(write, None, error) for write in group]
         for write, result, failure in outcomes:
             if failure is None:
@@ -199,7 +200,8 @@ class Sqlite:
         connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
         connection.execute(insert(_statistics), _EXPECTED)
 
-    def insert(self, into: Any) -> Any:
+    @staticmethod
+    def insert(into: Table) -> Any:
         return sqlite.insert(into)
 
     def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
@@ -244,7 +246,14 @@ class Sqlite:
         return halves.astype(np.float32)
 
 
-def _attempt(write: _Write, connection: Connection) -> tuple[_Write, Any, BaseException | None]:
+_Outcome = tuple[_Write, Any, BaseException | None]
+
+
+def _do(write: _Write, connection: Connection) -> _Outcome:
+    return write, write.work(connection), None
+
+
+def _attempt(write: _Write, connection: Connection) -> _Outcome:
     """One work of a group; its failure takes back only its own changes."""
     savepoint = connection.begin_nested()
     try:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
-from kemem.backends.sql.database import Database
+from kemem.backends.sql.database import Database, insert_new, upsert
 from kemem.backends.sql.migrate import read_meta, write_meta
 from kemem.backends.sql.scan import Stored, chunks, named
 from kemem.backends.sql.schema import embedding_model, message_vector
@@ -37,12 +37,8 @@ def put_vectors(connection: Connection, database: Database, embedded: Embedded) 
     number = _ensure_model(connection, database, embedded.model)
     replaced = _replaced(connection, found, number)
     matrix = embedded.matrix[[row_of[row.message.message_id] for row in found]]
-    upsert = database.insert(message_vector)
     connection.execute(
-        upsert.on_conflict_do_update(
-            index_elements=["space_no", "id"],
-            set_={"model_no": upsert.excluded.model_no, "vector": upsert.excluded.vector},
-        ),
+        upsert(database.insert, message_vector, "model_no", "vector"),
         [
             {"space_no": row.space_no, "id": row.id, "model_no": number, "vector": vector}
             for row, vector in zip(found, database.dump_vectors(matrix), strict=True)
@@ -82,7 +78,7 @@ def _ensure_model(connection: Connection, database: Database, model: Model) -> i
     number = connection.execute(model_number, values).scalar()
     if number is None:
         connection.execute(
-            database.insert(embedding_model).on_conflict_do_nothing(),
+            insert_new(database.insert, embedding_model),
             {"name": model.name, "width": model.width},
         )
         number = connection.execute(model_number, values).scalar_one()
