@@ -16,7 +16,7 @@ from bench.systems import KEMEM, PEERS
 
 SIZES = {
     "messages": "messages in KeMem's corpus",
-    "peer_messages": "messages in each peer's corpus",
+    "mem0_messages": "messages in mem0's corpus",
     "ingest_messages": "messages to add in batches of 10 and of 1,000",
     "single_adds": "messages to add one by one",
     "queries": "questions for each kind of search",
@@ -71,7 +71,7 @@ def measure_all(plan: Plan, systems: Sequence[str], folder: Path) -> list[Findin
         print(f"measuring {system}", file=sys.stderr)
         workspace = folder / system
         workspace.mkdir()
-        corpus = plan.peer_messages if system in PEERS else plan.messages
+        corpus = plan.mem0_messages if system == "mem0" else plan.messages
         outcomes.append(run_worker(Job(system, corpus, plan, str(material), str(workspace))))
     return outcomes
 

@@ -7,23 +7,23 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The sizes and limits of a run, the same for every system but `peer_messages`."""
+    """The sizes and limits of a run, the same for every system but `mem0_messages`."""
 
     messages: int = 200_000
     users: tuple[int, ...] = (1_000, 10_000, 100_000)
-    peer_messages: int = 20_000
+    mem0_messages: int = 20_000
     ingest_messages: int = 20_000
     single_adds: int = 400
     queries: int = 100
     ingest_seconds: float = 60.0
-    load_seconds: float = 300.0
+    load_seconds: float = 480.0
     search_seconds: float = 30.0
 
 
 QUICK = Plan(
     messages=12_000,
     users=(200, 2_000, 8_000),
-    peer_messages=3_000,
+    mem0_messages=3_000,
     ingest_messages=2_000,
     single_adds=40,
     queries=20,

@@ -63,10 +63,10 @@ def corpus_note(plan: Plan, found: Sequence[Findings]) -> str:
         f"{findings.look_up_us:.1f} µs{computed(findings)}"
         for findings in found
     ]
-    if plan.peer_messages < plan.messages:
+    if plan.mem0_messages < plan.messages:
         lines.append(
-            f"- the peers are given at most {plan.peer_messages:,} messages to stay within the "
-            "time; nothing is extrapolated, and KeMem searches the larger corpus"
+            f"- mem0 is given at most {plan.mem0_messages:,} messages to stay within the time; "
+            "nothing is extrapolated, and the others search the larger corpus"
         )
     return "\n".join(lines)
 

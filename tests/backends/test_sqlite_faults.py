@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from sqlalchemy import Connection, event
 
 from kemem import Memory, Unavailable
 from kemem.backends.sql import migrate
+from kemem.backends.sql.columns import Columns
 from kemem.backends.sql.migrate import STEPS, bring_up_to_date
+from kemem.backends.sql.spaces import find_spaces
 from kemem.backends.sql.sqlite import FILE, Sqlite
 from kemem.backends.sql.store import SqlStore
 from kemem.settings import load
@@ -158,6 +161,47 @@ def test_another_process_sees_what_one_dropped(tmp_path: Path) -> None:
         assert (await theirs.search(ME, query, limit=9)).matches[0].message_id == "丙"
         await ours.close()
         await theirs.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_that_began_before_a_drop_brings_nothing_back(tmp_path: Path) -> None:
+    """Its snapshot still has the row; the copy that later readers share must not."""
+
+    async def scenario() -> None:
+        database = Sqlite(tmp_path)
+        store = SqlStore(database, 1 << 20)
+        await store.apply(Batch(put=(message("a"), message("乙"))))
+        with database.reading() as early:
+            (before,) = find_spaces(early, ME.scope)
+            await store.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"乙"})),)))
+            with database.reading() as late:
+                (after,) = find_spaces(late, ME.scope)
+                columns = Columns(database, 1 << 20)
+                columns._copy(after)  # the later reader came first, but has not read yet
+                assert columns.view(early, before).names == ["a", "乙"]
+                assert columns.view(late, after).names == ["a"]
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_columns_stay_within_their_budget(tmp_path: Path) -> None:
+    """Those not used for longest go first; the answers stay the same."""
+
+    async def scenario() -> None:
+        store = SqlStore(Sqlite(tmp_path), cache_bytes=20_000)
+        for number in range(12):
+            said = replace(message(f"{number}", "火锅 hotpot"), user_id=f"u{number}")
+            await store.apply(Batch(put=(said,)))
+        for number in (*range(12), 0, 5):
+            where = Where(Scope(user_id=f"u{number}"))
+            found = await store.search(where, parse("火锅"), limit=9)
+            assert [match.message_id for match in found.matches] == [f"{number}"]
+        columns = store._columns
+        assert columns._used == sum(copy.bytes for copy in columns._copies.values()) <= 20_000
+        assert list(columns._copies)[-1] == 6
+        await store.close()
 
     asyncio.run(scenario())
 

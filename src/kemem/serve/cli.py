@@ -178,8 +178,6 @@ def reindex(data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
         _progress("Deriving words and vectors", None),
     ):
         memory.reindex()
-        while memory.run_jobs():
-            pass
         health = memory.health()
     seconds = time.monotonic() - started
     counts = f"messages: {health.messages}, vectors: {health.vectors}"
@@ -212,8 +210,6 @@ def _settings(
 ) -> Settings:
     """The settings in force: flags, then the environment, then the file."""
     settings = load(data_dir=data_dir, database_url=database_url, **server)
-    if data_dir and not database_url:  # whoever names a directory means it
-        settings = settings.model_copy(update={"database_url": None})
     configure_logs(settings.log_level)
     return settings
 

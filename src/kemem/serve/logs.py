@@ -5,19 +5,26 @@ import sys
 
 import structlog
 
+_DETAILS = (
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso"),
+)
+_JSON = structlog.processors.JSONRenderer(ensure_ascii=False)
+
 
 def configure_logs(level: str) -> None:
-    """Log from `level` on; standard output stays free for answers."""
+    """Log from `level` on, libraries included; standard output stays free for answers."""
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.JSONRenderer(ensure_ascii=False),
-        ],
+        processors=[*_DETAILS, _JSON],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    logging.basicConfig(
-        level=number, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s"
+    others = logging.StreamHandler(sys.stderr)
+    others.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _JSON],
+            foreign_pre_chain=_DETAILS,
+        )
     )
+    logging.basicConfig(level=number, handlers=[others], force=True)

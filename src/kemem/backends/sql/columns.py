@@ -20,6 +20,7 @@ from kemem.backends.sql.spaces import Space
 from kemem.text.query import Mask
 from kemem.types import ROLES, Matrix, Where
 
+_COPY_BYTES = 4096  # of an empty copy
 _NAME_BYTES = 96  # of a message id as Python keeps it
 _FEW = 500  # missing vectors that are asked for one by one
 
@@ -125,12 +126,13 @@ class _Copy:
     vectors: Growing = field(default_factory=lambda: Growing("f4", 0))
     embedded: Growing = field(default_factory=lambda: Growing("?"))
     lock: threading.Lock = field(default_factory=threading.Lock)
+    counted: int = 0  # bytes that the budget knows of
 
     @property
     def bytes(self) -> int:
         columns = (self.ids, self.times, self.lengths, self.roles, self.sessions)
         arrays = sum(each.bytes for each in (*columns, self.vectors, self.embedded))
-        return arrays + _NAME_BYTES * len(self.names)
+        return arrays + _NAME_BYTES * len(self.names) + _COPY_BYTES
 
 
 class Columns:
@@ -140,6 +142,7 @@ class Columns:
         self._database = database
         self._budget = budget
         self._copies: OrderedDict[int, _Copy] = OrderedDict()
+        self._used = 0
         self._lock = threading.Lock()
 
     def view(
@@ -169,23 +172,31 @@ class Columns:
                 copy.vectors.rows[:count],
                 copy.embedded.rows[:count].copy(),
             )
-        self._trim()
+        self._trim(space.space_no, copy)
         return view
 
     def _copy(self, space: Space) -> _Copy:
         with self._lock:
             copy = self._copies.get(space.space_no)
+            if copy is not None and copy.epoch > space.epoch:
+                # This reader began before rows went: what it sees must not get into the copy.
+                return _Copy(space.epoch)
             if copy is None or copy.epoch < space.epoch:
+                self._used -= copy.counted if copy else 0
                 copy = self._copies[space.space_no] = _Copy(space.epoch)
             self._copies.move_to_end(space.space_no)
             return copy
 
-    def _trim(self) -> None:
+    def _trim(self, space_no: int, grown: _Copy) -> None:
+        """Count what a copy has grown by, and let go of those not used for longest."""
         with self._lock:
-            used = sum(copy.bytes for copy in self._copies.values())
-            while used > self._budget and len(self._copies) > 1:
+            if self._copies.get(space_no) is not grown:
+                return
+            self._used += grown.bytes - grown.counted
+            grown.counted = grown.bytes
+            while self._used > self._budget and len(self._copies) > 1:
                 _, oldest = self._copies.popitem(last=False)
-                used -= oldest.bytes
+                self._used -= oldest.counted
 
     def _add_rows(self, connection: Connection, space: Space, copy: _Copy) -> None:
         if copy.next_seq >= space.next_seq:

@@ -81,17 +81,18 @@ class Postgres:
             ) from None
         # Auto-prepared statements get generic plans that ignore the indexes' statistics.
         options = {"connect_args": {"prepare_threshold": None}, "json_serializer": dump_json}
+        self._engine = create_engine(
+            self._url, pool_size=_CONNECTIONS, pool_pre_ping=True, **options
+        )
+        event.listen(self._engine, "connect", lambda driver, _: register_vector(driver))
         try:
             self._add_extensions(options)
-            self._engine = create_engine(
-                self._url, pool_size=_CONNECTIONS, pool_pre_ping=True, **options
-            )
-            event.listen(self._engine, "connect", lambda driver, _: register_vector(driver))
             with self._engine.begin() as connection:
                 connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
                 bring_up_to_date(connection, self)
-        except DBAPIError as error:
-            raise self.explain(error) from None
+        except (DBAPIError, KeMemError) as error:
+            self._engine.dispose()
+            raise (self.explain(error) if isinstance(error, DBAPIError) else error) from None
         self._writers = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="kemem-writer")
 
     def _add_extensions(self, options: dict[str, Any]) -> None:
