@@ -33,7 +33,7 @@ class Log(Protocol):
     """The truth: messages in, messages out."""
 
     async def apply(self, batch: Batch) -> Applied:
-        """Write a batch wholly or not at all; it is durable when this returns."""
+        """Write a batch wholly or not at all; messages and jobs are durable when this returns."""
 
     async def scan(
         self,

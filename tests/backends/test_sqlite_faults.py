@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sqlalchemy import Connection, event
 
@@ -28,7 +29,7 @@ from kemem.backends.sql.sqlite import FILE, Sqlite
 from kemem.backends.sql.store import SqlStore
 from kemem.settings import load
 from kemem.text.query import parse
-from kemem.types import Batch, Message, Scope, Where
+from kemem.types import Batch, Embedded, Job, Message, Model, Scope, Where
 
 ME = Where(Scope(user_id="小明"))
 NOW = 1_767_225_600_000_000
@@ -243,6 +244,34 @@ def test_commits_reach_the_disk_before_they_are_acknowledged(tmp_path: Path) -> 
     ).result()
     database.close()
     assert settings == ["wal", 2, 1, 1]
+
+
+def test_only_what_can_be_derived_again_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """Messages, drops and jobs are synced (2); vectors alone are not (1), and the next sync is."""
+    vectors = Embedded(ME.scope, Model("m", 2), ("a",), np.ones((1, 2), np.float32))
+    batches = (
+        Batch(put=(message("a"),)),
+        Batch(vectors=(vectors,), done=("j",)),
+        Batch(jobs=(Job("j", "embed", ME.scope, NOW),)),
+        Batch(vectors=(vectors,)),
+        Batch(drop=(ME,)),
+    )
+
+    async def scenario() -> list[int]:
+        database = Sqlite(tmp_path)
+        store = SqlStore(database, 1 << 20)
+        levels: list[int] = []
+
+        def note(connection: Connection) -> None:
+            levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
+
+        event.listen(database._writer, "commit", note)
+        for batch in batches:
+            await store.apply(batch)
+        await store.close()
+        return levels
+
+    assert asyncio.run(scenario()) == [2, 1, 2, 1, 2]
 
 
 @pytest.fixture

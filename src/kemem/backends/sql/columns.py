@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
-from kemem.backends.sql.database import Database
+from kemem.backends.sql.database import Database, Space
 from kemem.backends.sql.schema import message, message_vector
-from kemem.backends.sql.spaces import Space
 from kemem.text.query import Mask
 from kemem.types import ROLES, Matrix, Where
 

@@ -7,15 +7,34 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Select, Table
+from sqlalchemy import Connection, Executable, Select, Table
 from sqlalchemy.exc import DBAPIError
 
+from kemem.backends.sql.schema import SEQ_BITS
 from kemem.errors import KeMemError
 from kemem.text.query import Phrase
 from kemem.types import Matrix
 
 T = TypeVar("T")
 Statement = Select[*tuple[Any, ...]]
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One (agent, user) pair, and the state that tells a cache whether it is current."""
+
+    space_no: int
+    agent_id: str
+    user_id: str
+    next_seq: int
+    epoch: int
+    vector_writes: int
+
+    @property
+    def first_id(self) -> int:
+        """The id of sequence number 0."""
+        return self.space_no << SEQ_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +57,11 @@ class Database(Protocol):
     def reading(self) -> AbstractContextManager[Connection]:
         """A connection for reads."""
 
-    def write(self, work: Callable[[Connection], T]) -> Future[T]:
-        """Do work in a transaction; the future is done when it is durable."""
+    def write(self, work: Callable[[Connection], T], durable: bool = True) -> Future[T]:
+        """Do work in a transaction; the future is done when that is committed.
+
+        What is not `durable` may be taken back by a power failure, wholly, and must be derivable.
+        """
 
     def close(self) -> None:
         """Finish the writes and disconnect."""
@@ -63,12 +85,11 @@ class Database(Protocol):
     def clear_words(self, connection: Connection) -> None:
         """Empty the word index."""
 
-    @staticmethod
-    def select_phrase(number: int) -> Statement:
-        """Rows of space :space_no that hold phrase :phrase_<number>, as (number, joined seqs)."""
+    def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
+        """A statement, with its values, that finds the rows of a space that hold each phrase.
 
-    def phrase_text(self, phrase: Phrase) -> str:
-        """A phrase in the engine's notation, to be bound as a parameter."""
+        It answers with (number of the phrase, sequence numbers joined by commas).
+        """
 
     def vector_column(self, column: Any) -> Any:
         """A vector column as it is selected."""

@@ -1,4 +1,4 @@
-"""PostgreSQL 15 or newer with pgvector and btree_gin: one database for many server processes."""
+"""PostgreSQL 15 or newer with pgvector: one database for many server processes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
+    Executable,
     Index,
     Integer,
     MetaData,
@@ -17,22 +18,22 @@ from sqlalchemy import (
     Text,
     bindparam,
     cast,
+    column,
     create_engine,
     delete,
     event,
     func,
     insert,
-    literal,
     select,
     text,
 )
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import TSQUERY, TSVECTOR
+from sqlalchemy.dialects.postgresql import ARRAY, TSQUERY, TSVECTOR
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from kemem.backends.sql.database import IndexedText, Statement
+from kemem.backends.sql.database import IndexedText, Space, Values
 from kemem.backends.sql.migrate import bring_up_to_date
 from kemem.backends.sql.schema import dump_json, metadata
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
@@ -44,6 +45,7 @@ _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
 # that a phrase across a border stands whole in one of them.
 _PART = 256
+_DO_NOT_WAIT = text("SET LOCAL synchronous_commit = off")
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
 
 T = TypeVar("T")
@@ -56,11 +58,25 @@ _words = Table(
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("part", Integer, primary_key=True, autoincrement=False),
     Column("words", TSVECTOR, nullable=False),
-    Index("idx_message_words", "space_no", "words", postgresql_using="gin"),
+    Index("idx_message_words", "words", postgresql_using="gin"),
 )
 _add = insert(_words).values(words=cast(bindparam("words", type_=Text), TSVECTOR))
 _remove = delete(_words).where(
     _words.c.space_no == bindparam("of_space"), _words.c.id == bindparam("of_row")
+)
+
+_asked = (
+    func.unnest(bindparam("phrases", type_=ARRAY(Text)))
+    .table_valued(column("phrase", Text), with_ordinality="number")
+    .render_derived(name="asked")
+)
+_look_up = (
+    select(
+        _asked.c.number - 1,
+        func.aggregate_strings(cast(_words.c.id - bindparam("first_id"), Text), ","),
+    )
+    .join_from(_asked, _words, _words.c.words.op("@@")(cast(_asked.c.phrase, TSQUERY)))
+    .group_by(_asked.c.number)
 )
 
 
@@ -79,8 +95,9 @@ class Postgres:
             raise InvalidArgument(
                 "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
             ) from None
-        # Auto-prepared statements get generic plans that ignore the indexes' statistics.
-        options = {"connect_args": {"prepare_threshold": None}, "json_serializer": dump_json}
+        # A prepared statement must not get a generic plan, which knows nothing of the phrases.
+        custom_plans = {"options": "-c plan_cache_mode=force_custom_plan"}
+        options = {"connect_args": custom_plans, "json_serializer": dump_json}
         self._engine = create_engine(
             self._url, pool_size=_CONNECTIONS, pool_pre_ping=True, **options
         )
@@ -103,18 +120,19 @@ class Postgres:
                 raise Unavailable(f"PostgreSQL 15 or newer is needed, not {version // 10_000}")
             connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
             connection.execute(text("CREATE EXTENSION IF NOT EXISTS vector"))
-            connection.execute(text("CREATE EXTENSION IF NOT EXISTS btree_gin"))
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         with self._engine.connect() as connection:
             yield connection
 
-    def write(self, work: Callable[[Connection], T]) -> "Future[T]":
-        return self._writers.submit(self._transact, work)
+    def write(self, work: Callable[[Connection], T], durable: bool = True) -> "Future[T]":
+        return self._writers.submit(self._transact, work, durable)
 
-    def _transact(self, work: Callable[[Connection], T]) -> T:
+    def _transact(self, work: Callable[[Connection], T], durable: bool) -> T:
         with self._engine.begin() as connection:
+            if not durable:
+                connection.execute(_DO_NOT_WAIT)
             return work(connection)
 
     def close(self) -> None:
@@ -144,7 +162,7 @@ class Postgres:
             [
                 {"space_no": row.space_no, "id": row.id, "part": part, "words": words}
                 for row in texts
-                for part, words in enumerate(_parts(row.text.split()))
+                for part, words in enumerate(_parts(row))
             ],
         )
 
@@ -154,18 +172,13 @@ class Postgres:
     def clear_words(self, connection: Connection) -> None:
         connection.execute(delete(_words))
 
-    @staticmethod
-    def select_phrase(number: int) -> Statement:
-        seqs = func.aggregate_strings(cast(_words.c.id - bindparam("first_id"), Text), ",")
-        return select(literal(number), seqs).where(
-            _words.c.space_no == bindparam("space_no"),
-            _words.c.words.op("@@")(cast(bindparam(f"phrase_{number}", type_=Text), TSQUERY)),
-        )
-
-    def phrase_text(self, phrase: Phrase) -> str:
-        return " <-> ".join(f"'{token}'" for token in phrase.tokens) + (
-            ":*" if phrase.prefix else ""
-        )
+    def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
+        notation = [
+            " <-> ".join(f"'{space.space_no}:{token}'" for token in phrase.tokens)
+            + (":*" if phrase.prefix else "")
+            for phrase in phrases
+        ]
+        return _look_up, {"phrases": notation, "first_id": space.first_id}
 
     def vector_column(self, vector: Any) -> Any:
         return func.halfvec_send(vector)  # the wire format: faster to read than text
@@ -180,10 +193,15 @@ class Postgres:
         return halves.reshape(len(values), -1).astype(np.float32)
 
 
-def _parts(tokens: list[str]) -> Iterator[str]:
-    """tsvector texts of at most 256 tokens, each with its places."""
+def _parts(row: IndexedText) -> Iterator[str]:
+    """tsvector texts of at most 256 tokens, each with its space and its places.
+
+    With the space in the lexeme its rows are found without those of others in between, and no
+    query can reach them.
+    """
+    tokens = row.text.split()
     for start in range(0, max(len(tokens), 1), _PART - MAX_PHRASE):
         part = tokens[start : start + _PART]
-        yield " ".join(f"'{token}':{place}" for place, token in enumerate(part, 1))
+        yield " ".join(f"'{row.space_no}:{token}':{at}" for at, token in enumerate(part, 1))
         if start + _PART >= len(tokens):
             return

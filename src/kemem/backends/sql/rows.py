@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, delete, insert, select, tuple_
 
-from kemem.backends.sql.database import Database, IndexedText, upsert
+from kemem.backends.sql.database import Database, IndexedText, Space, upsert
 from kemem.backends.sql.scan import CHUNK, COLUMNS, Stored, named, scan_rows, to_stored
 from kemem.backends.sql.schema import message, message_vector, session
-from kemem.backends.sql.spaces import Space, find_spaces, lock_user, mark_changed, reserve
+from kemem.backends.sql.spaces import find_spaces, lock_user, mark_changed, reserve
 from kemem.backends.sql.timeline import separate
 from kemem.errors import Conflict
 from kemem.text.segment import search_text

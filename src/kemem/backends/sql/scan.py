@@ -14,9 +14,9 @@ from sqlalchemy import (
     select,
 )
 
-from kemem.backends.sql.database import Statement
+from kemem.backends.sql.database import Space, Statement
 from kemem.backends.sql.schema import message
-from kemem.backends.sql.spaces import Space, find_spaces
+from kemem.backends.sql.spaces import find_spaces
 from kemem.types import Message, Position, Where
 
 CHUNK = 512  # ids in one statement

@@ -1,23 +1,23 @@
 """Search by words and by meaning, over the columns of the scope's spaces."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, union_all
+from sqlalchemy import Connection
 
 from kemem.backends.sql.columns import Columns, View, unit_rows
-from kemem.backends.sql.database import Database, Statement
-from kemem.backends.sql.spaces import Space, find_spaces
+from kemem.backends.sql.database import Database, Space
+from kemem.backends.sql.spaces import find_spaces
 from kemem.backends.sql.vectors import check_vectors, model_number
 from kemem.text.query import Mask, Phrase, Query
 from kemem.text.rank import Scores, word_scores
 from kemem.types import Found, Match, Model, Rank, Vector, Where
 
 _PHRASES = 32  # looked up in one statement
+_ROUNDING = 1e-6  # scores closer than this can be equal
 
 
 def search(
@@ -61,11 +61,21 @@ def nearest(
     asked = unit_rows(np.asarray(vector, np.float32))
     # Not "@": its threads wait for each other in a busy loop, which costs ten times the product
     # itself on a machine that has other work.
-    cosines = _join([np.einsum("ij,j->i", view.vectors, asked) for view in views], np.float64)
-    scores = np.round(np.clip(cosines, 0, 1), 6)
-    matched = _visible(views, where)
-    matched &= _join([view.embedded for view in views], np.bool_)
+    cosines = _join([np.einsum("ij,j->i", view.vectors, asked) for view in views], np.float32)
+    matched = _visible(views, where) & _join([view.embedded for view in views], np.bool_)
+    matched &= _near_best(cosines, matched, limit)
+    scores = np.zeros(len(cosines))
+    scores[matched] = np.round(np.clip(cosines[matched].astype(np.float64), 0, 1), 6)
     return _Ranking(views, scores, matched).best(limit)
+
+
+def _near_best(cosines: NDArray[np.float32], matched: Mask, limit: int) -> Mask:
+    """Rows that can be among the first `limit`; only they are rounded and put in order."""
+    seen = cosines[matched]
+    if len(seen) <= limit:
+        return matched
+    least = np.partition(seen, len(seen) - limit)[len(seen) - limit] - _ROUNDING
+    return cosines >= least if least > 0 else matched  # what is below 0 counts as 0: all tie
 
 
 def _views(
@@ -108,11 +118,6 @@ def _visible(views: Sequence[View], where: Where) -> Mask:
     return _join([view.visible(where) for view in views], np.bool_)
 
 
-@cache
-def _lookup(select_phrase: Callable[[int], Statement], count: int) -> Any:
-    return union_all(*(select_phrase(number) for number in range(count)))
-
-
 def _rows_with(
     connection: Connection, database: Database, view: View, phrases: Sequence[Phrase]
 ) -> dict[Phrase, Mask]:
@@ -121,11 +126,7 @@ def _rows_with(
     masks: dict[Phrase, Mask] = {}
     for start in range(0, len(phrases), _PHRASES):
         asked = phrases[start : start + _PHRASES]
-        values: dict[str, Any] = {
-            f"phrase_{number}": database.phrase_text(phrase) for number, phrase in enumerate(asked)
-        }
-        values |= {"space_no": view.space.space_no, "first_id": view.space.first_id}
-        rows = connection.execute(_lookup(database.select_phrase, len(asked)), values)
+        rows = connection.execute(*database.look_up(asked, view.space))
         masks |= _masks(asked, rows.all(), seqs)
     return masks
 

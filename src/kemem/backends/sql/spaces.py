@@ -1,14 +1,12 @@
 """Spaces: the (agent, user) pairs behind a scope."""
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, select, update
 
-from kemem.backends.sql.database import Database, Statement, insert_new
+from kemem.backends.sql.database import Database, Space, Statement, insert_new
 from kemem.backends.sql.schema import (
-    SEQ_BITS,
     agent,
     app_user,
     message,
@@ -17,23 +15,6 @@ from kemem.backends.sql.schema import (
     space_state,
 )
 from kemem.types import Micros, Scope
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """One pair, and the state that tells a cache whether it is current."""
-
-    space_no: int
-    agent_id: str
-    user_id: str
-    next_seq: int
-    epoch: int
-    vector_writes: int
-
-    @property
-    def first_id(self) -> int:
-        """The id of sequence number 0."""
-        return self.space_no << SEQ_BITS
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from sqlalchemy import (
     BindParameter,
     Connection,
     Engine,
+    Executable,
     Table,
     bindparam,
     column,
@@ -26,12 +28,13 @@ from sqlalchemy import (
     select,
     table,
     text,
+    union_all,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
-from kemem.backends.sql.database import IndexedText, Statement
+from kemem.backends.sql.database import IndexedText, Space, Values
 from kemem.backends.sql.migrate import bring_up_to_date
 from kemem.backends.sql.schema import SEQ_BITS, dump_json, metadata
 from kemem.errors import KeMemError, Unavailable
@@ -70,6 +73,7 @@ _CREATE_WORDS = text(
 @dataclass(slots=True)
 class _Write:
     work: Callable[[Connection], Any]
+    durable: bool
     future: "Future[Any]"
 
 
@@ -82,6 +86,7 @@ class Sqlite:
         self.path = directory / FILE
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._waits_for_disk = True
 
     def open(self) -> None:
         try:
@@ -133,9 +138,9 @@ class Sqlite:
         with self._reader.begin() as connection:
             yield connection
 
-    def write(self, work: Callable[[Connection], T]) -> "Future[T]":
+    def write(self, work: Callable[[Connection], T], durable: bool = True) -> "Future[T]":
         future: Future[T] = Future()
-        self._queue.put(_Write(work, future))
+        self._queue.put(_Write(work, durable, future))
         return future
 
     def close(self) -> None:
@@ -163,6 +168,7 @@ class Sqlite:
 
     def _commit(self, group: list[_Write]) -> None:
         try:
+            self._sync(any(write.durable for write in group))
             with self._writer.begin() as connection:
                 # Alone, the transaction itself takes back what fails.
                 attempt = _attempt if len(group) > 1 else _do
@@ -174,6 +180,14 @@ class Sqlite:
                 write.future.set_result(result)
             else:
                 write.future.set_exception(failure)
+
+    def _sync(self, durable: bool) -> None:
+        """Whether the next commit waits for the disk; the one after it that does covers both."""
+        if durable != self._waits_for_disk:
+            with self._writer.connect() as connection:
+                driver: Any = connection.connection.driver_connection  # outside a transaction
+                driver.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._waits_for_disk = durable
 
     def explain(self, error: DBAPIError) -> KeMemError:
         name = getattr(error.orig, "sqlite_errorname", "")
@@ -223,17 +237,12 @@ class Sqlite:
     def clear_words(self, connection: Connection) -> None:
         connection.execute(insert(_words).values(message_words=literal("delete-all")))
 
-    @staticmethod
-    def select_phrase(number: int) -> Statement:
-        first: BindParameter[int] = bindparam("first_id", type_=BigInteger)
-        seqs = func.aggregate_strings(_words.c.rowid - first, ",")
-        return select(literal(number), seqs).where(
-            _words.c.message_words.op("MATCH")(bindparam(f"phrase_{number}")),
-            _words.c.rowid.between(first, first + (1 << SEQ_BITS) - 1),
-        )
-
-    def phrase_text(self, phrase: Phrase) -> str:
-        return f'"{" ".join(phrase.tokens)}"' + (" *" if phrase.prefix else "")
+    def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
+        values: Values = {
+            f"phrase_{number}": f'"{" ".join(phrase.tokens)}"' + (" *" if phrase.prefix else "")
+            for number, phrase in enumerate(phrases)
+        }
+        return _look_up(len(phrases)), {**values, "first_id": space.first_id}
 
     def vector_column(self, vector: Any) -> Any:
         return vector
@@ -244,6 +253,21 @@ class Sqlite:
     def load_vectors(self, values: Sequence[Any]) -> Matrix:
         halves = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), -1)
         return halves.astype(np.float32)
+
+
+@cache
+def _look_up(count: int) -> Executable:
+    first: BindParameter[int] = bindparam("first_id", type_=BigInteger)
+    seqs = func.aggregate_strings(_words.c.rowid - first, ",")
+    return union_all(
+        *(
+            select(literal(number), seqs).where(
+                _words.c.message_words.op("MATCH")(bindparam(f"phrase_{number}")),
+                _words.c.rowid.between(first, first + (1 << SEQ_BITS) - 1),
+            )
+            for number in range(count)
+        )
+    )
 
 
 _Outcome = tuple[_Write, Any, BaseException | None]

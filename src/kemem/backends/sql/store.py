@@ -49,7 +49,9 @@ class SqlStore:
         self._closed = False
 
     async def apply(self, batch: Batch) -> Applied:
-        return await self._write(lambda connection: self._apply(connection, batch))
+        # Vectors can be made again from their messages, and a job taken back asks for them.
+        truth = bool(batch.put or batch.drop or batch.jobs)
+        return await self._write(lambda connection: self._apply(connection, batch), durable=truth)
 
     def _apply(self, connection: Connection, batch: Batch) -> Applied:
         database = self._database
@@ -149,10 +151,10 @@ class SqlStore:
         with self._database.reading() as connection:
             return work(connection)
 
-    async def _write(self, work: Callable[[Connection], T]) -> T:
+    async def _write(self, work: Callable[[Connection], T], durable: bool = True) -> T:
         self._check_open()
         # Shielded: a caller that goes away must not leave a batch in doubt.
-        future = asyncio.wrap_future(self._database.write(work))
+        future = asyncio.wrap_future(self._database.write(work, durable))
         try:
             return await asyncio.shield(future)
         except DBAPIError as error:
