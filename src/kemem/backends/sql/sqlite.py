@@ -166,7 +166,8 @@ class Sqlite:
             if closing:
                 return
 
-    def _commit(self, group: list[_Write]) -> None:
+    def _commit(self, waiting: list[_Write]) -> None:
+        group = [write for write in waiting if write.future.set_running_or_notify_cancel()]
         try:
             self._sync(any(write.durable for write in group))
             with self._writer.begin() as connection:
