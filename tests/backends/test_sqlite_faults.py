@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +72,13 @@ except Unavailable as error:
 
 def memory_at(directory: Path) -> Memory:
     return Memory(settings=load(data_dir=directory, embedder="none"))
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection of another program; its changes are committed and it is closed."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        yield connection
 
 
 def message(name: str, content: str = "我不吃辣 no spice") -> Message:
@@ -274,6 +282,32 @@ def test_only_what_can_be_derived_again_does_not_wait_for_the_disk(tmp_path: Pat
     assert asyncio.run(scenario()) == [2, 1, 2, 1, 2]
 
 
+@pytest.mark.parametrize("opened", ["created", "reopened"])
+def test_rows_are_looked_up_by_their_ids(tmp_path: Path, opened: str) -> None:
+    """A batch costs the same however many messages a user has: no plan reads a whole space."""
+    if opened == "reopened":
+        filled(tmp_path)
+    database = Sqlite(tmp_path)
+    database.open()
+
+    def plan(connection: Connection, query: str) -> str:
+        return str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}").all())
+
+    def plans(connection: Connection) -> list[str]:
+        ids = ", ".join("'x'" for _ in range(16))
+        return [
+            plan(connection, f"SELECT * FROM message WHERE space_no = 1 AND message_id IN ({ids})"),
+            plan(connection, f"SELECT * FROM message_vector WHERE space_no = 1 AND id IN ({ids})"),
+        ]
+
+    writing = database.write(plans).result()
+    with database.reading() as connection:
+        assert writing == plans(connection)
+    database.close()
+    assert "uk_message_id (space_no=? AND message_id=?)" in writing[0]
+    assert "PRIMARY KEY (space_no=? AND id=?)" in writing[1]
+
+
 @pytest.fixture
 def small_files() -> Iterator[None]:
     """A process that cannot write files beyond 2 MiB, as on a full disk."""
@@ -330,11 +364,11 @@ def test_a_foreign_file_is_not_touched(tmp_path: Path) -> None:
         memory.health()
     assert path.read_text().startswith("这不是数据库")
     path.unlink()
-    with sqlite3.connect(path) as other:
+    with changing(path) as other:
         other.execute("CREATE TABLE recipe (name TEXT)")
     with memory_at(tmp_path) as memory, pytest.raises(Unavailable, match="another program"):
         memory.health()
-    with sqlite3.connect(path) as other:
+    with changing(path) as other:
         assert [row[0] for row in other.execute("SELECT name FROM sqlite_master")] == ["recipe"]
 
 
@@ -374,9 +408,8 @@ def test_a_log_that_lost_its_end_leaves_a_prefix(tmp_path: Path, start_writer: S
 def test_a_newer_store_is_refused_untouched(tmp_path: Path) -> None:
     """A downgrade does not damage anything."""
     path = filled(tmp_path)
-    with sqlite3.connect(path) as other:
+    with changing(path) as other:
         other.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
-    other.close()
     before = path.read_bytes()
     with memory_at(tmp_path) as memory, pytest.raises(Unavailable, match="newer KeMem"):
         memory.health()
@@ -401,7 +434,7 @@ def test_a_migration_happens_wholly_or_not_at_all(tmp_path: Path) -> None:
         ).result()
 
     def version_and_columns() -> tuple[str, bool]:
-        with sqlite3.connect(tmp_path / FILE) as other:
+        with changing(tmp_path / FILE) as other:
             (version,) = other.execute("SELECT value FROM meta WHERE key = 'schema_version'")
             columns = [row[1] for row in other.execute("PRAGMA table_info(agent)")]
         return version[0], "colour" in columns
@@ -419,7 +452,7 @@ def test_a_new_text_version_indexes_all_words_again(
 ) -> None:
     """A change of the tokeniser is noticed at opening."""
     path = filled(tmp_path)
-    with sqlite3.connect(path) as other:
+    with changing(path) as other:
         other.execute("INSERT INTO message_words(message_words) VALUES ('delete-all')")
         other.execute("UPDATE meta SET value = '0' WHERE key = 'text_version'")
     with memory_at(tmp_path) as memory:

@@ -53,15 +53,17 @@ _words = table("message_words", column("rowid"), column("body"), column("message
 # SQLite takes a space for ten rows and reads all of it instead of looking up ids.
 _statistics = table("sqlite_stat1", column("tbl"), column("idx"), column("stat"))
 _EXPECTED = [
-    {"tbl": "message", "idx": index, "stat": stat}
-    for index, stat in {
-        "message": "1000000 10000 1",
-        "uk_message_id": "1000000 10000 1",
-        "uk_agent_user_session_time": "1000000 10000 100 1",
-        "uk_session_sequence": "1000000 10000 100 1",
-        "idx_message_user_create_time": "1000000 10000 2 1",
-        "idx_message_create_time": "1000000 2",
-    }.items()
+    {"tbl": table_name, "idx": index, "stat": stat}
+    for table_name, index, stat in (
+        ("message", "message", "1000000 10000 1"),
+        ("message", "uk_message_id", "1000000 10000 1"),
+        ("message", "uk_agent_user_session_time", "1000000 10000 100 1"),
+        ("message", "uk_session_sequence", "1000000 10000 100 1"),
+        ("message", "idx_message_user_create_time", "1000000 10000 2 1"),
+        ("message", "idx_message_create_time", "1000000 2"),
+        ("message_vector", "message_vector", "1000000 10000 1"),
+        ("note_vector", "note_vector", "1000000 10000 1"),
+    )
 ]
 # Tokens come from kemem.text.segment; "ascii" leaves every non-ASCII character as it is.
 _CREATE_WORDS = text(
@@ -214,6 +216,7 @@ class Sqlite:
         connection.execute(_CREATE_WORDS)
         connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
         connection.execute(insert(_statistics), _EXPECTED)
+        connection.exec_driver_sql("ANALYZE sqlite_master")  # and makes this connection read it
 
     @staticmethod
     def insert(into: Table) -> Any:
