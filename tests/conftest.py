@@ -1,12 +1,14 @@
-"""What tests share: one real PostgreSQL, started on first use."""
+"""What tests share: a real PostgreSQL and a real server, started on first use."""
 
 import uuid
 from collections.abc import Callable, Iterator
 
+import httpx
 import psycopg
 import pytest
 
 from kemem.testing.postgres import running_postgres
+from tests.server import Server, running_server
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +34,17 @@ def fresh_database(postgres: str) -> Iterator[Callable[[], str]]:
     with psycopg.connect(postgres, autocommit=True) as connection:
         for name in made:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server process of this module's own, by words only; a module may define another."""
+    with running_server(tmp_path_factory.mktemp("server") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    """A client of the server, without any credential."""
+    with server.client() as connected:
+        yield connected

@@ -3,7 +3,7 @@
 import re
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +28,6 @@ from tests.server import (
 )
 
 BOTH = pytest.mark.parametrize("words", ["我不吃辣", "I do not eat spicy food"])
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("http") / "data") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as client:
-        yield client
 
 
 def metrics(client: httpx.Client) -> dict[str, float]:

@@ -3,7 +3,6 @@
 import http.client
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.server import (
     post,
     read,
     refusal,
-    running_server,
     said,
     search,
     wait_for,
@@ -29,18 +27,6 @@ FORBIDDEN = (403, "PERMISSION_DENIED")
 TOO_LARGE = (413, "RESOURCE_EXHAUSTED")
 LEXICAL = "/v1/messages/lexical_search"
 JSON = {"Content-Type": "application/json"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("faults") / "data") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as client:
-        yield client
 
 
 def sample(client: httpx.Client, name: str) -> float:

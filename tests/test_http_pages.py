@@ -27,18 +27,6 @@ from tests.server import (
 LEXICAL = "/v1/messages/lexical_search"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("pages") / "data") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as client:
-        yield client
-
-
 def ts(second: int) -> str:
     return f"2026-01-01T00:00:{second:02}Z"
 

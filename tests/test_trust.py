@@ -84,13 +84,6 @@ def keyed(server: Server) -> httpx.Client:
     return client
 
 
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    """A client without any credential."""
-    with server.client() as client:
-        yield client
-
-
 def test_the_routes_are_those_that_were_decided() -> None:
     """A new route is written down here after thinking about who may use it."""
     assert {path for _, path in GUARDED} == {
