@@ -45,5 +45,5 @@ $(VENV)/runtime.stamp: $(INPUTS)
 
 $(VENV)/dev.stamp: $(VENV)/runtime.stamp
 	@echo "Installing the development tools ..."
-	@$(PIP) install $(PINNED) --group dev --editable '.[server,postgres]'
+	@$(PIP) install $(PINNED) --group dev --editable '.[server,postgres,neo4j]'
 	@touch $@

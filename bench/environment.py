@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from subprocess import CalledProcessError, TimeoutExpired
@@ -34,9 +35,15 @@ def peers_python() -> Path:
     return python
 
 
+def without_models() -> dict[str, str]:
+    """The environment without keys and addresses of models: none but a local one is to be asked."""
+    models = ("OPENAI_", "OPENROUTER_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(models)}
+
+
 def peers_environment(workspace: Path) -> dict[str, str]:
     """Nothing is reported to anyone, nothing is downloaded, nothing is left in the home folder."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    kept = {name: value for name, value in without_models().items() if name != "PYTHONPATH"}
     return kept | {
         "ANONYMIZED_TELEMETRY": "False",
         "MEM0_TELEMETRY": "False",
@@ -48,7 +55,7 @@ def peers_environment(workspace: Path) -> dict[str, str]:
 
 def kemem_environment() -> dict[str, str]:
     """The checkout's own code is measured with its default settings, whatever else is set up."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KEMEM_")}
+    kept = {name: value for name, value in without_models().items() if name[:6] != "KEMEM_"}
     path = [str(BENCH.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return kept | {"PYTHONPATH": os.pathsep.join(path)}
 
@@ -59,12 +66,25 @@ def run_worker(job: Job) -> Findings | Failure:
     job_file, findings_file = workspace / "job.json", workspace / "findings.json"
     job.write(job_file)
     try:
-        if job.system in PEERS:
+        run_module("bench.worker", job.system, workspace, (job_file, findings_file))
+    except WorkerFailed as failure:
+        return Failure(job.system, str(failure))
+    return Findings.read(findings_file)
+
+
+class WorkerFailed(Exception):
+    """A system could not be measured; says why."""
+
+
+def run_module(module: str, system: str, workspace: Path, files: Sequence[Path]) -> None:
+    """Runs a worker with the interpreter and the environment of its system."""
+    try:
+        if system in PEERS:
             python, environment = str(peers_python()), peers_environment(workspace)
         else:
             python, environment = sys.executable, kemem_environment()
         subprocess.run(
-            [python, "-m", "bench.worker", str(job_file), str(findings_file)],
+            [python, "-m", module, *map(str, files)],
             cwd=BENCH.parent,
             env=environment,
             check=True,
@@ -74,10 +94,9 @@ def run_worker(job: Job) -> Findings | Failure:
         )
     except CalledProcessError as error:
         print(error.stderr or "", file=sys.stderr)
-        return Failure(job.system, last_line(error.stderr))
+        raise WorkerFailed(last_line(error.stderr)) from None
     except TimeoutExpired:
-        return Failure(job.system, f"not finished after {PATIENCE} s")
-    return Findings.read(findings_file)
+        raise WorkerFailed(f"not finished after {PATIENCE} s") from None
 
 
 def last_line(text: str | None) -> str:

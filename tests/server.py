@@ -106,6 +106,26 @@ def post(client: httpx.Client, user_id: str, *messages: Any) -> Any:
     return answer.json()
 
 
+def add(client: httpx.Client, messages: Any, **given: Any) -> Any:
+    """Store messages, remember what they say, and return what became of them."""
+    answer = client.post("/v1/memories", json={"messages": messages, **given})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def note_of(client: httpx.Client, user: str, words: str = "我喜欢茶 tea", **given: Any) -> str:
+    """The id of a fresh note that says these words."""
+    added = add(client, words, user_id=user, infer=False, **given)
+    return str(added["results"][0]["id"])
+
+
+def notes(client: httpx.Client, **asked: Any) -> dict[str, str]:
+    """The notes of a list, newest first: ids and texts."""
+    answer = client.get("/v1/memories", params=asked)
+    assert answer.status_code == 200, answer.text
+    return {item["id"]: item["memory"] for item in answer.json()["results"]}
+
+
 def search(client: httpx.Client, kind: str, user_id: str, **asked: Any) -> Any:
     """The answer of a search that must succeed.  search(client, "lexical", "u", query_text="辣")"""
     answer = client.post(f"/v1/messages/{kind}_search", json={"user_id": user_id, **asked})

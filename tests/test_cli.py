@@ -1,12 +1,10 @@
 """The command line, run as people run it: in a process of its own, in an empty home."""
 
 import json
-import os
 import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -17,10 +15,9 @@ from typer.testing import CliRunner
 from kemem.errors import InvalidArgument
 from kemem.serve.cli import app
 from kemem.serve.jsonl import Line, Target, batches, read_lines
+from tests.command import COMMAND, SECONDS, environment, kemem
 
-COMMAND = [sys.executable, "-W", "error", "-m", "kemem.serve.cli"]
-SECONDS = 60
-
+NAMES = ("serve", "import", "search", "reindex", "jobs", "work", "retry", "doctor")
 TALK = [
     {"user_id": "李明", "content": "我不吃辣，火锅要清汤。", "ts": "2026-01-26T10:47:00Z"},
     {"user_id": "李明", "role": "assistant", "content": "记住了。", "ts": "2026-01-26T10:48:00Z"},
@@ -29,34 +26,6 @@ TALK = [
     {"user_id": "ann", "content": "ok"},
     {"user_id": "mallory", "content": "火锅 \x1b[2J\x1b]0;owned\x07 [red]hotpot[/red]"},
 ]
-
-
-def environment(home: Path, **given: str) -> dict[str, str]:
-    inherited = {name: it for name, it in os.environ.items() if not name.startswith("KEMEM_")}
-    return {
-        **inherited,
-        "HOME": str(home),
-        "KEMEM_DATA_DIR": str(home / "data"),
-        "KEMEM_EMBEDDER": "none",
-        **given,
-    }
-
-
-def kemem(
-    home: Path, *arguments: str, typed: str = "", **given: str
-) -> subprocess.CompletedProcess[str]:
-    """Run the command and wait for its end; it never ends with a traceback."""
-    ran = subprocess.run(
-        [*COMMAND, *arguments],
-        input=typed,
-        env=environment(home, **given),
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert "Traceback" not in ran.stderr, ran.stderr
-    return ran
 
 
 def write_lines(folder: Path, *lines: object) -> Path:
@@ -134,7 +103,7 @@ def test_reindex_counts_what_it_derived(home: Path) -> None:
     """Words and vectors come back as they were."""
     ran = kemem(home, "reindex", KEMEM_EMBEDDER="local")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("messages: 6, vectors: 6, seconds: ")
+    assert ran.stdout.startswith("messages: 6, notes: 0, vectors: 6, seconds: ")
 
 
 def test_a_bad_line_is_named_and_earlier_batches_stay(tmp_path: Path) -> None:
@@ -211,7 +180,7 @@ def test_the_doctor_finds_a_healthy_store(home: Path) -> None:
     assert settings["port"] == (8420, "default")
     assert settings["api_key"] == ("***", "kemem.toml")
     checks = {it["name"]: it["found"] for it in found["checks"]}
-    assert checks["store"] == "sqlite, schema 1, messages: 6, vectors: 6"
+    assert checks["store"] == "sqlite, schema 2, messages: 6, notes: 0, vectors: 6"
     assert checks["jobs"] == "0 pending, 0 failed"
     assert "512 dimensions" in checks["embedder"]
 
@@ -260,7 +229,7 @@ def test_a_wrong_call_is_a_usage_error(tmp_path: Path, arguments: tuple[str, ...
 def test_help_fits_a_screen_and_the_version_is_known(tmp_path: Path) -> None:
     """Two questions everybody asks first."""
     shown = CliRunner().invoke(app, ["--help"]).stdout
-    assert all(name in shown for name in ("serve", "import", "search", "reindex", "doctor"))
+    assert all(name in shown for name in NAMES)
     assert len(shown.splitlines()) <= 24
     assert kemem(tmp_path, "--version").stdout.startswith("kemem 0.")
 

@@ -78,11 +78,11 @@ Open = Callable[[Embedder | None], AsyncMemory]
 
 
 async def semantic(memory: AsyncMemory, text: str) -> list[str]:
-    return [hit.message_id for hit in await memory.semantic_search(text, "小明", top_k=1)]
+    return [hit.id for hit in await memory.semantic_search(text, "小明", top_k=1)]
 
 
 async def lexical(memory: AsyncMemory, text: str) -> list[str]:
-    return [hit.message_id for hit in (await memory.lexical_search(text, "小明")).items]
+    return [hit.id for hit in (await memory.lexical_search(text, "小明")).items]
 
 
 @pytest.mark.parametrize("fault", SPOILT)
@@ -97,9 +97,9 @@ async def test_a_failing_model_loses_nothing(
     assert await lexical(memory, "不吃辣") == ["zh"]
     assert await lexical(memory, "hotpot") == ["en"]
     hits = await memory.hybrid_search("hotpot", "小明")
-    assert hits[0].message_id == "en" and "semantic#" not in " ".join(hits[0].why)
+    assert hits[0].id == "en" and "semantic#" not in " ".join(hits[0].why)
     (job,) = await memory.jobs()
-    assert job.error and set(job.message_ids) == {"zh", "en"}
+    assert job.error and set(job.ids) == {"zh", "en"}
     embedder.spoil = None
     assert await memory.run_jobs() == 0, "it waits before it tries again"
     clock.advance(seconds=HOUR)
@@ -170,7 +170,7 @@ async def test_a_changed_model_is_a_recoverable_state(
     memory = open_memory(after)
     assert await memory.semantic_search("我不吃辣", "小明") == []
     assert await lexical(memory, "不吃辣") == ["zh"]
-    assert (await memory.hybrid_search("hotpot", "小明"))[0].message_id == "en"
+    assert (await memory.hybrid_search("hotpot", "小明"))[0].id == "en"
     assert await memory.run_jobs() >= 2
     assert await semantic(memory, "我不吃辣") == ["zh"]
     assert (await memory.health()).vectors == 4
@@ -192,7 +192,7 @@ async def test_an_embedder_that_comes_later_embeds_what_is_there(open_memory: Op
     with pytest.raises(InvalidArgument, match="embedder"):
         await first.semantic_search("我不吃辣", "小明")
     hits = await first.hybrid_search("吃辣", "小明")
-    assert hits[0].message_id == "zh" and "semantic: unavailable" in hits[0].why
+    assert hits[0].id == "zh" and "semantic: unavailable" in hits[0].why
     later = open_memory(HashingEmbedder(width=32))
     await later.run_jobs()
     assert await semantic(later, "我不吃辣") == ["zh"]
@@ -223,7 +223,7 @@ async def test_a_question_survives_a_failing_model(open_memory: Open) -> None:
     await memory.ingest(SAID, "小明")
     embedder.spoil = refuse
     hits = await memory.hybrid_search("hotpot", "小明")
-    assert [hit.message_id for hit in hits] == ["en"]
+    assert [hit.id for hit in hits] == ["en"]
     assert "semantic: unavailable" in hits[0].why
     with pytest.raises(Unavailable, match="embedder"):
         await memory.semantic_search("hotpot", "小明")

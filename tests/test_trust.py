@@ -10,42 +10,41 @@ from typing import Any
 import httpx
 import jwt
 import pytest
-from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
+from starlette.requests import Request
 
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, NotFound, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.serve.auth import OPEN_PATHS, Trust
+from kemem.serve.auth import OPEN_PATHS, Caller, Trust
+from kemem.serve.guarded import memory_of
 from kemem.serve.http import create_app, serve
 from kemem.settings import Settings
-from tests.server import MISSING, Server, post, read, refusal, running_server, said, start
+from tests.routes import (
+    GUARDED,
+    KEY,
+    OF_A_USER,
+    OF_OPERATORS,
+    ROUTES,
+    SECRET,
+    UNNAMED,
+    belongings,
+    call,
+    expected,
+    fields,
+    furnish,
+    keyed,
+    token,
+)
+from tests.server import MISSING, Server, refusal, running_server, said, start
 
-KEY = "钥匙-key-0123456789"
-SECRET = "the application signs with these 32 bytes"
 OTHER_SECRET = "somebody else signs with these 32 bytes"
 ANYBODY = (401, "UNAUTHENTICATED")
 FORBIDDEN = (403, "PERMISSION_DENIED")
-
-
-def all_routes() -> list[tuple[str, str]]:
-    """Every method and path the app has, hidden ones too, so that none can be forgotten."""
-    app = create_app(AsyncMemory(data_dir="unused"))
-    return sorted(
-        (method, route.path or "")
-        for route in iter_route_contexts(app.routes)
-        for method in route.methods or ["GET"]
-    )
-
-
-ROUTES = all_routes()
-GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN_PATHS]
-OF_A_USER = [(method, path) for method, path in GUARDED if path.startswith("/v1/")]
 EACH_GUARDED = pytest.mark.parametrize(("method", "path"), GUARDED)
 EACH_OF_A_USER = pytest.mark.parametrize(("method", "path"), OF_A_USER)
-
-
-def token(user_id: str = "alice", secret: str = SECRET, **claims: Any) -> str:
-    return jwt.encode({"sub": user_id, **claims}, secret, algorithm="HS256")
+EACH_OF_OPERATORS = pytest.mark.parametrize(("method", "path"), OF_OPERATORS)
+EACH_UNNAMED = pytest.mark.parametrize(("method", "path"), UNNAMED)
+AS_ALICE = {"Authorization": f"Bearer {token()}"}
 
 
 def forged(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"") -> str:
@@ -53,35 +52,19 @@ def forged(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
-def call(
-    client: httpx.Client, method: str, path: str, user_id: str = "alice", **more: Any
-) -> httpx.Response:
-    """A request to a route that is right in everything, in the name of a user."""
-    message = said("我不吃辣 no spicy food", f"m_{user_id}")
-    if path.startswith("/v1/users/"):
-        body: dict[str, Any] = {"messages": [message]}
-    else:
-        body = {"user_id": user_id, "query_text": "辣 spicy"}
-    url = path.replace("{user_id}", user_id).replace("{message_id}", message["message_id"])
-    return client.request(method, url, json=body if method == "POST" else None, **more)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with both credentials, on which alice and bob have a message each."""
+    """A server with both credentials."""
     data_dir = tmp_path_factory.mktemp("trust") / "data"
     with running_server(data_dir, api_key=KEY, jwt_secret=SECRET) as server:
-        with keyed(server) as client:
-            for user in ("alice", "bob"):
-                post(client, user, said("我不吃辣 no spicy food", f"m_{user}"))
         yield server
 
 
-def keyed(server: Server) -> httpx.Client:
-    """A client with the key, whose bytes are those of its UTF-8."""
-    client = server.client()
-    client.headers = httpx.Headers([(b"authorization", b"Bearer " + KEY.encode())])
-    return client
+@pytest.fixture(autouse=True)
+def furnished(request: pytest.FixtureRequest) -> None:
+    """Alice and bob have something of each kind, in every test that asks the server."""
+    if {"client", "server"} & set(request.fixturenames):
+        furnish(request.getfixturevalue("server"))
 
 
 def test_the_routes_are_those_that_were_decided() -> None:
@@ -90,13 +73,36 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/docs",
         "/metrics",
         "/openapi.json",
+        "/v1/agents",
+        "/v1/graph",
+        "/v1/jobs",
+        "/v1/jobs/run",
+        "/v1/jobs/{job_id}/retry",
+        "/v1/memories",
+        "/v1/memories/extract",
+        "/v1/memories/forget",
+        "/v1/memories/forgotten",
+        "/v1/memories/search",
+        "/v1/memories/{memory_id}",
+        "/v1/memories/{memory_id}/history",
         "/v1/messages/hybrid_search",
         "/v1/messages/lexical_search",
         "/v1/messages/semantic_search",
+        "/v1/sessions",
+        "/v1/sessions/{session_id}/checkpoint",
+        "/v1/sessions/{session_id}/checkpoint/restore",
+        "/v1/sessions/{session_id}/context",
+        "/v1/sessions/{session_id}/end",
+        "/v1/sessions/{session_id}/summarize",
+        "/v1/users",
         "/v1/users/{user_id}/messages",
         "/v1/users/{user_id}/messages/{message_id}/neighbors",
     }
     assert {path for _, path in ROUTES} - {path for _, path in GUARDED} == OPEN_PATHS
+    assert {path for _, path in OF_OPERATORS} == {
+        *("/docs", "/metrics", "/openapi.json", "/v1/agents", "/v1/users"),
+        *("/v1/jobs", "/v1/jobs/run", "/v1/jobs/{job_id}/retry"),
+    }
 
 
 # The key
@@ -122,12 +128,12 @@ def test_no_route_answers_without_the_right_credential(
 @EACH_GUARDED
 def test_the_key_opens_every_route(server: Server, method: str, path: str) -> None:
     """For any user; the scheme is not case-sensitive."""
-    expected = 400 if "semantic" in path else 200  # this server has no embedder
     with keyed(server) as client:
         for user in ("alice", "bob"):
-            assert call(client, method, path, user).status_code == expected
+            assert call(client, method, path, user).status_code == expected(path)
+        furnish(server)
         headers = [(b"authorization", b"bEARER " + KEY.encode())]
-        assert call(client, method, path, headers=headers).status_code == expected
+        assert call(client, method, path, headers=headers).status_code == expected(path)
 
 
 @pytest.mark.parametrize("path", sorted(OPEN_PATHS))
@@ -159,55 +165,114 @@ def test_only_guarded_operations_are_described_as_such(server: Server) -> None:
 
 
 @EACH_OF_A_USER
-def test_a_token_reaches_its_own_user(client: httpx.Client, method: str, path: str) -> None:
+def test_a_token_reaches_its_own_user(
+    server: Server, client: httpx.Client, method: str, path: str
+) -> None:
     """With or without a time at which it ends."""
-    expected = 400 if "semantic" in path else 200
     for right in (token(), token(exp=int(time.time()) + 60)):
         headers = {"Authorization": f"Bearer {right}"}
-        assert call(client, method, path, headers=headers).status_code == expected
+        answer = call(client, method, path, headers=headers)
+        assert answer.status_code == expected(path), answer.text
+        assert "bob" not in answer.text
+        furnish(server)
 
 
 @EACH_OF_A_USER
-@pytest.mark.parametrize("user", ["bob", "nobody", "Alice", "alice ", "ａlice"])
-def test_a_token_reaches_no_other_user(
-    client: httpx.Client, method: str, path: str, user: str
-) -> None:
+def test_a_token_reaches_no_other_user(client: httpx.Client, method: str, path: str) -> None:
     """Whether the other exists or not, the answer is that of a page that does not exist."""
-    headers = {"Authorization": f"Bearer {token()}"}
-    answer = call(client, method, path, user, headers=headers)
-    assert refusal(answer) == MISSING
     with_key = {b"authorization": b"Bearer " + KEY.encode()}
-    assert answer.content == client.get("/nowhere", headers=with_key).content
+    nowhere = client.get("/nowhere", headers=with_key).content
+    for user in ("bob", "nobody", "Alice", "alice ", "ａlice"):
+        answer = call(client, method, path, user, headers=AS_ALICE)
+        assert refusal(answer) == MISSING
+        assert answer.content == nowhere
 
 
-@pytest.mark.parametrize("kind", ["lexical", "semantic", "hybrid"])
-@pytest.mark.parametrize("named", [{}, {"user_id": None}, {"user_id": ["alice", "bob"]}])
-def test_a_token_needs_its_user_to_be_named(
-    client: httpx.Client, kind: str, named: dict[str, Any]
+@EACH_UNNAMED
+def test_a_token_needs_its_user_to_be_named(client: httpx.Client, method: str, path: str) -> None:
+    """An agent, a session or a filter alone is not let through; nor is a user named strangely."""
+    asked, taken = fields(method, path)
+    place = "body" if "user_id" in taken else "params"
+    others: list[dict[str, Any]] = [{"agent_id": "default"}, {"filters": {"user_id": "alice"}}]
+    if "{session_id}" not in path:
+        others += [{"session_id": "s_bob"}, {"run_id": "s_alice"}]
+    for named in ({}, *others):
+        known = {name: it for name, it in named.items() if name in (asked | taken)}
+        given: dict[str, Any] = {place: known, "headers": AS_ALICE}
+        assert refusal(call(client, method, path, None, of="bob", **given)) == FORBIDDEN
+    for user in (None, ["alice", "bob"], {"sub": "alice"}, 7, ""):
+        given = {place: {"user_id": user}, "headers": AS_ALICE}
+        answer = call(client, method, path, None, of="bob", **given)
+        assert refusal(answer) in (FORBIDDEN, MISSING)
+
+
+@EACH_OF_A_USER
+def test_a_token_leads_to_no_other_data_under_its_own_name(
+    server: Server, client: httpx.Client, method: str, path: str
 ) -> None:
-    """A body that names nobody, or somebody in a strange way, is not let through."""
-    headers = {"Authorization": f"Bearer {token()}"}
-    body = {"query_text": "辣 spicy", **named}
-    answer = client.post(f"/v1/messages/{kind}_search", json=body, headers=headers)
-    assert refusal(answer) in (FORBIDDEN, MISSING)
+    """Alice names herself, and bob's ids wherever there is room for them: bob keeps all he has."""
+    asked, taken = fields(method, path)
+    filters = [{"user_id": "bob"}, {"NOT": [{"user_id": "alice"}]}]
+    filters += [{"OR": [{"user_id": "bob"}, {"user_id": "alice"}]}]
+    tries: list[dict[str, Any]] = [{"filters": it} for it in filters]
+    tries += [{}, {"agent_id": "default", "session_id": "s_bob"}, {"run_id": "s_bob"}]
+    with keyed(server) as operator:
+        before = belongings(operator, "bob")
+        for more in tries:
+            body = {name: it for name, it in more.items() if name in taken}
+            params = {name: it for name, it in more.items() if name in asked - {"session_id"}}
+            params |= {name: json.dumps(it) for name, it in params.items() if name == "filters"}
+            given: dict[str, Any] = {"params": params, "body": body, "headers": AS_ALICE}
+            answer = call(client, method, path, of="bob", **given)
+            assert answer.status_code in (200, 400, 404), answer.text
+            assert "bob's secret" not in answer.text and '"user_id":"bob"' not in answer.text
+        assert belongings(operator, "bob") == before
+
+
+async def test_what_serves_a_bound_caller_knows_no_other_user(tmp_path: Path) -> None:
+    """Whatever a route forgets to check, its memory is a handle of that user."""
+    settings = Settings(data_dir=tmp_path, embedder="none")
+    async with AsyncMemory(settings=settings) as memory:
+        await memory.add("我不吃辣 no spicy food", user_id="bob", session_id="s")
+        scope = {"type": "http", "app": create_app(memory), "state": {"caller": Caller("alice")}}
+        bound = memory_of(Request(scope))
+        assert len(await bound.get_all(session_id="s", kinds=["message"])) == 0
+        with pytest.raises(NotFound):
+            await bound.get_all(user_id="bob")
+        with pytest.raises(PermissionDenied):
+            await bound.users()
+
+
+@EACH_UNNAMED
+def test_of_two_users_in_a_url_none_is_chosen(client: httpx.Client, method: str, path: str) -> None:
+    """Not the first and not the last."""
+    if "user_id" in fields(method, path)[0]:
+        for users in (["alice", "bob"], ["bob", "alice"]):
+            given: dict[str, Any] = {"params": {"user_id": users}, "headers": AS_ALICE}
+            assert refusal(call(client, method, path, None, of="bob", **given)) == MISSING
 
 
 def test_a_token_cannot_store_for_another_user(server: Server, client: httpx.Client) -> None:
     """Not by the path, and a user_id inside a message is refused."""
-    headers = {"Authorization": f"Bearer {token()}"}
-    body = {"messages": [said("假 forged", "forged")]}
-    assert refusal(client.post("/v1/users/bob/messages", json=body, headers=headers)) == MISSING
-    body["messages"][0]["user_id"] = "bob"
-    assert client.post("/v1/users/alice/messages", json=body, headers=headers).status_code == 400
+    forged: dict[str, Any] = {**said("假 forged", "forged"), "user_id": "bob"}
     with keyed(server) as operator:
-        assert len(read(operator, "bob")["items"]) == 1
+        before = belongings(operator, "bob")
+        for path in ("/v1/users/alice/messages", "/v1/memories"):
+            named = {"user_id": "alice"} if path == "/v1/memories" else {}
+            body = {"messages": [forged], **named}
+            assert client.post(path, json=body, headers=AS_ALICE).status_code == 400
+        body = {"messages": [said("假 forged", "forged")]}
+        answer = client.post("/v1/users/bob/messages", json=body, headers=AS_ALICE)
+        assert refusal(answer) == MISSING
+        assert belongings(operator, "bob") == before
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/docs", "/openapi.json"])
-def test_a_token_is_no_key_for_operators(client: httpx.Client, path: str) -> None:
-    """What shows more than one user's data is for the key only."""
-    headers = {"Authorization": f"Bearer {token()}"}
-    assert refusal(client.get(path, headers=headers)) == FORBIDDEN
+@EACH_OF_OPERATORS
+def test_a_token_is_no_key_for_operators(client: httpx.Client, method: str, path: str) -> None:
+    """What shows more than one user's data is for the key only, whoever is named."""
+    for params in ({}, {"user_id": "alice"}):
+        answer = call(client, method, path, params=params, headers=AS_ALICE)
+        assert refusal(answer) == FORBIDDEN
 
 
 @pytest.mark.parametrize(

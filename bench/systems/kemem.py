@@ -46,17 +46,17 @@ class KeMemStore:
 
     def _lexical(self, user_id: str, question: Question) -> Sequence[str]:
         found = self._memory.lexical_search(question.text, user_id=user_id, page_size=LIMIT)
-        return [hit.message_id for hit in found.items]
+        return [hit.id for hit in found.items]
 
     def _semantic(self, user_id: str, question: Question) -> Sequence[str]:
         found = self._memory.semantic_search(
             query_embedding=question.vector, user_id=user_id, top_k=LIMIT
         )
-        return [hit.message_id for hit in found]
+        return [hit.id for hit in found]
 
     def _hybrid(self, user_id: str, question: Question) -> Sequence[str]:
         found = self._memory.hybrid_search(question.text, user_id=user_id, limit=LIMIT)
-        return [hit.message_id for hit in found]
+        return [hit.id for hit in found]
 
 
 def as_kemem(message: Message) -> dict[str, str]:

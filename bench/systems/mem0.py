@@ -26,23 +26,34 @@ class TableEmbedding:
         return self._table.look_up(texts).tolist()  # type: ignore[no-any-return]
 
 
+def open_mem0(folder: Path, table: VectorTable, llm: Mapping[str, object]) -> mem0.Memory:
+    """mem0 with its files in a folder and its vectors from the table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    qdrant = {
+        "path": str(folder / "qdrant"),
+        "on_disk": True,  # otherwise an existing folder is emptied at opening
+        "embedding_model_dims": WIDTH,
+    }
+    memory = mem0.Memory.from_config(
+        {
+            "vector_store": {"provider": "qdrant", "config": qdrant},
+            "embedder": UNUSED_MODEL,
+            "llm": llm,
+            "history_db_path": str(folder / "history.db"),
+        }
+    )
+    memory.embedding_model = TableEmbedding(table)
+    return memory
+
+
+def close_mem0(memory: mem0.Memory) -> None:
+    memory.vector_store.client.close()  # Memory.close leaves the folder locked
+    memory.close()
+
+
 class Mem0Store:
     def __init__(self, folder: Path, table: VectorTable) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        qdrant = {
-            "path": str(folder / "qdrant"),
-            "on_disk": True,  # otherwise an existing folder is emptied at opening
-            "embedding_model_dims": WIDTH,
-        }
-        self._memory = mem0.Memory.from_config(
-            {
-                "vector_store": {"provider": "qdrant", "config": qdrant},
-                "embedder": UNUSED_MODEL,
-                "llm": UNUSED_MODEL,
-                "history_db_path": str(folder / "history.db"),
-            }
-        )
-        self._memory.embedding_model = TableEmbedding(table)
+        self._memory = open_mem0(folder, table, UNUSED_MODEL)
 
     @property
     def searches(self) -> Mapping[str, Search]:
@@ -56,8 +67,7 @@ class Mem0Store:
         )
 
     def close(self) -> None:
-        self._memory.vector_store.client.close()  # Memory.close leaves the folder locked
-        self._memory.close()
+        close_mem0(self._memory)
 
     def _search(self, user_id: str, question: Question) -> Sequence[str]:
         answer = self._memory.search(

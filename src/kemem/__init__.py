@@ -1,5 +1,7 @@
 """KeMem: the memory of LLM agents and chat products."""
 
+from kemem.answers import Added, Context, Hit, Ingested, Item, Memories, Outcome
+from kemem.batch import Job
 from kemem.errors import (
     Conflict,
     Exhausted,
@@ -14,24 +16,49 @@ from kemem.errors import (
 from kemem.memory import AsyncMemory
 from kemem.settings import Settings
 from kemem.sync import Memory
-from kemem.types import Health, Hit, Ingested, Job, Message, Page
+from kemem.types import (
+    Change,
+    Checkpoint,
+    Entry,
+    Health,
+    Layer,
+    Link,
+    Message,
+    Note,
+    Page,
+    Relation,
+)
+from kemem.writing.forget import Policy
 
 __all__ = [
+    "Added",
     "AsyncMemory",
+    "Change",
+    "Checkpoint",
     "Conflict",
+    "Context",
+    "Entry",
     "Exhausted",
     "Health",
     "Hit",
     "Ingested",
     "Internal",
     "InvalidArgument",
+    "Item",
     "Job",
     "KeMemError",
+    "Layer",
+    "Link",
+    "Memories",
     "Memory",
     "Message",
     "NotFound",
+    "Note",
+    "Outcome",
     "Page",
     "PermissionDenied",
+    "Policy",
+    "Relation",
     "Settings",
     "Unauthenticated",
     "Unavailable",

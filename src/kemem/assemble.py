@@ -7,7 +7,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kemem.errors import InvalidArgument
-from kemem.ports import Embedder, Parts, Store
+from kemem.ports import LLM, Embedder, GraphMirror, Parts, Reranker, Store
 from kemem.settings import Settings
 from kemem.types import Micros
 
@@ -18,13 +18,57 @@ def system_clock() -> Micros:
 
 
 def assemble(
-    settings: Settings, embedder: Embedder | None, clock: Callable[[], Micros] | None
+    settings: Settings,
+    embedder: Embedder | None,
+    llm: object,
+    reranker: Reranker | None,
+    clock: Callable[[], Micros] | None,
 ) -> Parts:
-    """The parts that settings name; an embedder given as an object wins. Opens the store."""
+    """The parts that settings name; models given as objects win. Opens the store."""
+    model = open_llm(settings, llm)  # before the store: what is wrong leaves nothing open
     return Parts(
         store=open_store(settings),
         embedder=embedder or open_embedder(settings),
         clock=clock or system_clock,
+        llm=model,
+        reranker=reranker,
+        graph=open_graph(settings),
+        llm_timeout=settings.llm_timeout_seconds,
+    )
+
+
+def open_llm(settings: Settings, given: object) -> LLM | None:
+    """The model given as an object, or the one that settings name; None where there is neither."""
+    timeout = settings.llm_timeout_seconds
+    if given is not None:
+        from kemem.backends.clients import as_llm
+
+        return as_llm(given, settings.llm_model, timeout)
+    if settings.llm == "none" or not (settings.llm_api_key or settings.llm_base_url):
+        return None
+    from kemem.backends.openai import OpenAILLM
+
+    key = settings.llm_api_key
+    return OpenAILLM.connect(
+        base_url=settings.llm_base_url,
+        api_key=key.get_secret_value() if key else None,
+        model=settings.llm_model,
+        timeout=timeout,
+    )
+
+
+def open_graph(settings: Settings) -> GraphMirror | None:
+    """The graph database beside the store, if there is one."""
+    if settings.neo4j_url is None:
+        return None
+    from kemem.backends.neo4j import Neo4jGraph
+
+    password = settings.neo4j_password
+    return Neo4jGraph.connect(
+        settings.neo4j_url,
+        settings.neo4j_user,
+        password.get_secret_value() if password else "",
+        settings.neo4j_database,
     )
 
 

@@ -1,48 +1,54 @@
 """AsyncMemory: the class that applications use."""
 
-import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from copy import copy
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from kemem.assemble import assemble
-from kemem.errors import InvalidArgument, Unavailable
-from kemem.jobs import prepare, run_due
-from kemem.ports import Embedder, Parts
-from kemem.reading import transcript
-from kemem.reading.search import search
+from kemem import session
+from kemem.answers import Added, Context
+from kemem.batch import Job
+from kemem.errors import InvalidArgument, NotFound
+from kemem.hooks import Stage
+from kemem.jobs import ask_to_forget, prepare, retry, run_due
+from kemem.notebook import AsyncNotebook
+from kemem.opening import Opening
+from kemem.ports import Embedder, Parts, Reranker
+from kemem.reach import Reach, Time, to_time
+from kemem.reading.directory import directory
+from kemem.reading.transcript import page_limit
 from kemem.settings import Settings, load
 from kemem.text.ids import check_id
-from kemem.text.times import to_micros
 from kemem.types import (
-    ROLES,
+    NOTES,
+    Change,
+    Checkpoint,
+    Entry,
     Health,
-    Hit,
-    Ingested,
-    Job,
-    Message,
-    Messages,
     Micros,
     Page,
+    Relation,
     Scope,
     Where,
 )
-from kemem.writing.ingest import ingest
-from kemem.writing.parse import Owner
+from kemem.writing.add import draw_again, end_now
+from kemem.writing.condense import condense
+from kemem.writing.forget import Policy, forget
+from kemem.writing.parse import check_prompt
+from kemem.writing.task import Task
 
-Time = str | datetime  # RFC 3339, or a datetime with a time zone
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AsyncMemory:
-    """The memory of agents and chat products: stores every message, finds the right ones again.
+class AsyncMemory(AsyncNotebook):
+    """The memory of agents and chat products: keeps every message, remembers what they say.
 
     Nothing is opened before the first call.
 
         async with AsyncMemory() as memory:
-            await memory.ingest("我不吃辣", user_id="u_1")
-            hits = await memory.hybrid_search("火锅", user_id="u_1")
+            await memory.add("我不吃辣", user_id="u_1")
+            print(await memory.search("火锅", user_id="u_1"))
     """
 
     def __init__(
@@ -51,142 +57,234 @@ class AsyncMemory:
         data_dir: str | Path | None = None,
         database_url: str | None = None,
         embedder: Embedder | None = None,
+        llm: object = None,
+        reranker: Reranker | None = None,
         settings: Settings | None = None,
         clock: Callable[[], Micros] | None = None,
     ) -> None:
         if settings and (data_dir or database_url):
             raise InvalidArgument("give settings, or data_dir or database_url, not both")
-        self.settings = settings or load(data_dir=data_dir, database_url=database_url)
-        self._embedder = embedder
-        self._clock = clock
-        self._opening = asyncio.Lock()
-        self._opened: Parts | None = None
-        self._closed = False
-        self._model_noted = False
+        chosen = settings or load(data_dir=data_dir, database_url=database_url)
+        opening = Opening(chosen, embedder=embedder, llm=llm, reranker=reranker, clock=clock)
+        super().__init__(opening, Reach())
 
-    async def ingest(
-        self,
-        messages: Messages,
-        user_id: str,
-        *,
-        agent_id: str = "default",
-        session_id: str = "default",
-    ) -> Ingested:
-        """Store messages verbatim: one atomic batch, durable on return, idempotent by message_id.
+    def for_user(
+        self, user_id: str, *, agent_id: str | None = None, session_id: str | None = None
+    ) -> Self:
+        """A handle that is bound to one user: no argument of any call leads to another's data.
 
-        A message is a text or {role, content, message_id?, ts?, session_id?, agent_id?,
-        content_type?, parent_message_id?, metadata?}.
+        It shares the store with this memory, which is the one to close.
         """
-        owner = Owner(
-            check_id(user_id, "user_id"),
-            check_id(agent_id, "agent_id"),
-            check_id(session_id, "session_id"),
-        )
-        parts = await self._prepared()
-        return await ingest(messages, owner, self.settings.max_content_bytes, parts)
+        handle = copy(self)
+        handle._reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        return handle
 
-    async def messages(
+    def process(
         self,
-        user_id: str,
-        since: Time | None = None,
-        until: Time | None = None,
-        role: str | None = None,
-        page_size: int = 50,
-        cursor: str | None = None,
-    ) -> Page[Message]:
-        """The transcript, newest first; `since` is inclusive, `until` is not."""
-        where = _where(user_id, since, until, role)
-        return await transcript.read(where, page_size, cursor, await self._parts())
-
-    async def lexical_search(
-        self,
-        query_text: str,
-        user_id: str,
+        function: F,
         *,
-        since: Time | None = None,
-        until: Time | None = None,
-        role: str | None = None,
-        page_size: int = 50,
-        cursor: str | None = None,
-    ) -> Page[Hit]:
-        """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
-        where = _where(user_id, since, until, role)
-        parts = await self._parts()
-        return await transcript.by_words(where, query_text, page_size, cursor, parts)
+        name: str | None = None,
+        stage: Stage = "before",
+        timeout: float = 5.0,
+    ) -> F:
+        """Register a function of your own: `before` storing it gets the list of messages and may
+        return another one, `after` it is told what became of them. One that fails loses nothing.
+        """
+        self._check_unbound()
+        return self._hooks.add(function, name=name, stage=stage, timeout=timeout)
 
-    async def semantic_search(
+    async def extract(
         self,
-        query_text: str | None = None,
         user_id: str | None = None,
-        *,
-        query_embedding: Sequence[float] | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        role: str | None = None,
-        top_k: int = 20,
-        min_score: float | None = None,
-    ) -> list[Hit]:
-        """Messages by their meaning, most similar first, for a text or for a vector."""
-        where = _where(user_id, since, until, role)
-        asked = query_text if query_embedding is None else query_embedding
-        both = query_text is not None and query_embedding is not None
-        if asked is None or both or not isinstance(query_text, str | None):
-            raise InvalidArgument(
-                "give query_text, a text, or query_embedding: one of the two", field="query_text"
-            )
-        parts = await self._parts()
-        return await transcript.by_meaning(where, asked, top_k, min_score, parts)
-
-    async def hybrid_search(
-        self,
-        query_text: str,
-        user_id: str,
-        limit: int = 10,
-        since: Time | None = None,
-        until: Time | None = None,
-        role: str | None = None,
-        *,
         agent_id: str | None = None,
         session_id: str | None = None,
-    ) -> list[Hit]:
-        """Messages by words and meaning together, with the reasons for each."""
-        where = _where(user_id, since, until, role, agent_id, session_id)
-        return await search(query_text, where, limit, await self._parts())
+        *,
+        run_id: str | None = None,
+        prompt: str | None = None,
+    ) -> Added:
+        """Draw facts, entities and relations anew from stored messages, as `add` does for new ones.
 
-    async def neighbors(
-        self, message_id: str, user_id: str, before: int = 20, after: int = 0
-    ) -> list[Message]:
-        """A message in its context, in the order things were said."""
-        scope = Scope(user_id=check_id(user_id, "user_id"))
-        found = check_id(message_id, "message_id")
-        return await transcript.neighbors(scope, found, before, after, await self._parts())
+        What is known already stays as it is; what fails is left to a job.
+        """
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
+        parts = await self._opening.prepared()
+        task = Task(kind="user_info", prompt=check_prompt(prompt))
+        return await draw_again(Where(reach.scope), task, parts)
+
+    async def graph(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        around: str | Sequence[str] | None = None,
+        hops: int = 1,
+        limit: int = 100,
+        as_of: Time | None = None,
+    ) -> list[Relation]:
+        """Relations near some entities, or the newest ones; each cites its notes."""
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        parts = await self._opening.parts()
+        when = to_time(as_of, "as_of")
+        where = Where(
+            reach.scope,
+            kinds=NOTES,
+            valid_at=parts.clock() if when is None else when,
+            known_by=when,
+        )
+        names = [around] if isinstance(around, str) else list(around or ())
+        graph = parts.graph or parts.store
+        return await graph.around(where, names, hops=hops, limit=page_limit(limit, "limit"))
+
+    async def summarize(
+        self,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> Checkpoint | None:
+        """The State of a session brought up to date: older messages in ever coarser layers.
+
+        `add` calls it by itself; None while all of it still fits into the State's budget.
+        """
+        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
+        return await condense(scope, parts, budget=self.settings.state_tokens)
+
+    async def context(
+        self,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        max_tokens: int = 2000,
+    ) -> Context:
+        """What to put into a prompt of a session: summaries, then the newest messages verbatim."""
+        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
+        return await session.context(scope, max_tokens, parts)
+
+    async def checkpoint(
+        self,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> Checkpoint:
+        """A snapshot of a session's short-term memory: its State and its short-term notes."""
+        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
+        return await session.save_checkpoint(scope, parts)
+
+    async def restore_checkpoint(
+        self,
+        session_id: str | None = None,
+        checkpoint_id: str | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> Checkpoint:
+        """Short-term memory as it was at the newest checkpoint, or at the one named."""
+        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
+        return await session.restore_checkpoint(scope, checkpoint_id, parts)
+
+    async def end_session(
+        self,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> Added:
+        """End a session: its experience is kept as a note, short-term notes and State go."""
+        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
+        return await end_now(scope, parts)
+
+    async def forget(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        *,
+        policy: Policy | None = None,
+    ) -> dict[str, str]:
+        """Apply the policy of forgetting now: ids of the notes that went, each with the reason."""
+        reach, _ = self._reach.narrowed(user_id, agent_id)
+        parts = await self._opening.parts()
+        await self._opening.uses.flush(parts)
+        return await forget(reach.scope, policy or self._policy, parts)
+
+    async def forgotten(
+        self, user_id: str | None = None, agent_id: str | None = None, *, limit: int = 100
+    ) -> list[Change]:
+        """Notes that were deleted or forgotten, newest first: ids, times and reasons, no text."""
+        reach, _ = self._reach.narrowed(user_id, agent_id)
+        parts = await self._opening.parts()
+        size = page_limit(limit, "limit")
+        return await parts.store.history(reach.scope, event="delete", limit=size)
+
+    async def agents(self, *, limit: int = 100, cursor: str | None = None) -> Page[Entry]:
+        """Every agent: for operators."""
+        parts = await self._operate()
+        return await directory("agent", None, page_limit(limit, "limit"), cursor, parts)
+
+    async def users(
+        self, agent_id: str | None = None, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Entry]:
+        """Every user, or those of an agent: for operators."""
+        parts = await self._operate()
+        reach, _ = self._reach.narrowed(agent_id=agent_id)
+        scope = reach.scope if reach.is_bound else None
+        return await directory("user", scope, page_limit(limit, "limit"), cursor, parts)
+
+    async def sessions(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Entry]:
+        """The sessions of a user or agent."""
+        reach, _ = self._reach.narrowed(user_id, agent_id)
+        parts = await self._opening.parts()
+        return await directory("session", reach.scope, page_limit(limit, "limit"), cursor, parts)
 
     async def run_jobs(self) -> int:
-        """Work through what earlier failures left to do; returns how many steps were done."""
-        return await run_due(await self._prepared())
+        """Work through what waits in the outbox; returns how many steps were done."""
+        self._check_unbound()
+        parts = await self._opening.prepared()
+        await self._opening.uses.flush(parts)
+        policy = self._policy
+        if policy != Policy() and self._opening.forgetting_is_due():
+            await ask_to_forget(parts)
+        return await run_due(parts, policy)
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Work that waits or has failed, for operators."""
-        most = transcript.page_limit(limit, "limit")
-        return await (await self._parts()).store.jobs(most)
+        parts = await self._operate()
+        return await parts.store.jobs(page_limit(limit, "limit"))
+
+    async def retry_job(self, job_id: str) -> Job:
+        """Let a job that was given up be tried again."""
+        return await retry(check_id(job_id, "job_id"), await self._operate())
 
     async def reindex(self) -> int:
-        """Derive words and vectors of all messages again; returns how many steps were done."""
-        parts = await self._prepared()
+        """Derive words and vectors of all rows again; returns how many steps were done."""
+        self._check_unbound()
+        parts = await self._opening.prepared()
         await parts.store.rebuild_words()
         await prepare(parts, again=True)
-        return await run_due(parts)
+        return await run_due(parts, self._policy)
 
     async def health(self) -> Health:
         """The state of the store; raises Unavailable when it cannot be reached."""
-        return await (await self._parts()).store.health()
+        return await (await self._opening.parts()).store.health()
 
     async def close(self) -> None:
-        """Let go of files and connections; a closed memory stays closed."""
-        async with self._opening:
-            self._closed = True
-            if self._opened:
-                await self._opened.store.close()
+        """Let go of files and connections, for good; a handle closes nothing."""
+        if not self._reach.is_bound:
+            await self._opening.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -199,47 +297,29 @@ class AsyncMemory:
     ) -> None:
         await self.close()
 
-    async def _parts(self) -> Parts:
-        if self._opened and not self._closed:
-            return self._opened
-        async with self._opening:
-            if self._closed:
-                raise Unavailable("this memory is closed")
-            if self._opened is None:
-                self._opened = await asyncio.to_thread(
-                    assemble, self.settings, self._embedder, self._clock
-                )
-        return self._opened
+    @property
+    def _policy(self) -> Policy:
+        """The policy of forgetting that the settings ask for."""
+        chosen = self.settings
+        return Policy(chosen.forget_limit, chosen.forget_below, chosen.forget_half_life_days)
 
-    async def _prepared(self) -> Parts:
-        """The parts for work that makes vectors; reading with another model changes nothing."""
-        parts = await self._parts()
-        if not self._model_noted:
-            await prepare(parts)
-            self._model_noted = True
-        return parts
-
-
-def _where(
-    user_id: str | None,
-    since: Time | None,
-    until: Time | None,
-    role: str | None,
-    agent_id: str | None = None,
-    session_id: str | None = None,
-) -> Where:
-    """What a call may see, from its arguments."""
-    if role is not None and role not in ROLES:
-        raise InvalidArgument(
-            f"role must be one of {', '.join(ROLES)}, not {role!r:.80}", field="role"
-        )
-    scope = Scope(
-        user_id=check_id(user_id, "user_id"),
-        agent_id=None if agent_id is None else check_id(agent_id, "agent_id"),
-        session_id=None if session_id is None else check_id(session_id, "session_id"),
-    )
-    first = None if since is None else to_micros(since, "since")
-    last = None if until is None else to_micros(until, "until")
-    if first is not None and last is not None and first > last:
-        raise InvalidArgument("since must not be later than until", field="since")
-    return Where(scope, first, last, role)
+    async def _session(
+        self,
+        session_id: str | None,
+        user_id: str | None,
+        agent_id: str | None,
+        run_id: str | None,
+    ) -> tuple[Scope, Parts]:
+        """The one session that a call means."""
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
+        check_id(reach.session_id, "session_id")
+        parts = await self._opening.parts()
+        found = await parts.store.directory("session", reach.scope, limit=2)
+        if not found:
+            raise NotFound(f"no session {reach.session_id!r:.80}", session_id=reach.session_id)
+        if len(found) > 1:
+            raise InvalidArgument(
+                f"several users or agents have a session {reach.session_id!r:.80}: name them",
+                field="user_id",
+            )
+        return Scope(found[0].agent_id, found[0].user_id or "", found[0].id), parts

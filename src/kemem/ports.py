@@ -1,39 +1,50 @@
 """The plugs: what the core asks of a store and of models."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
+from kemem.batch import Applied, Batch, Job
 from kemem.errors import Unavailable
+from kemem.text.loose_json import parse_json
 from kemem.text.query import Query
 from kemem.types import (
-    Applied,
-    Batch,
+    Change,
+    Checkpoint,
+    Entry,
     Found,
     Health,
-    Job,
     Match,
     Matrix,
     Message,
     Micros,
     Model,
+    Note,
     Position,
     Rank,
+    Relation,
+    Reply,
     Scope,
     Vector,
     Where,
 )
 
 MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
+LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
+
+Prompt = Sequence[Mapping[str, str]]  # messages with role and content, as every chat API has them
+Schema = Mapping[str, Any]
 
 
 class Log(Protocol):
-    """The truth: messages in, messages out."""
+    """The truth: messages and notes in, messages and notes out."""
 
     async def apply(self, batch: Batch) -> Applied:
-        """Write a batch wholly or not at all; messages and jobs are durable when this returns."""
+        """Write a batch wholly or not at all; all but vectors and uses is durable on return."""
 
     async def scan(
         self,
@@ -45,24 +56,91 @@ class Log(Protocol):
     ) -> list[Message]:
         """Visible messages in time order, strictly beyond `after`; equal times go by id."""
 
+    async def notes(
+        self,
+        where: Where,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        newest_first: bool = True,
+    ) -> list[Note]:
+        """Visible notes in the same order."""
+
+    async def owner(self, note_id: str) -> Scope | None:
+        """The agent and user of a note; its id alone is the key that a trusted caller holds."""
+
+    async def history(
+        self,
+        scope: Scope,
+        *,
+        note_id: str | None = None,
+        event: str | None = None,
+        limit: int = 100,
+    ) -> list[Change]:
+        """What became of a scope's notes, or of one, newest first; `event` picks one sort."""
+
+    async def checkpoints(self, scope: Scope, *, limit: int = 1) -> list[Checkpoint]:
+        """The saved states of a scope's sessions, newest first."""
+
+    async def directory(
+        self,
+        level: Literal["agent", "user", "session"],
+        scope: Scope | None,
+        *,
+        after: tuple[str, str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Entry]:
+        """Agents, users or sessions in the order of their places, beyond `after`.
+
+        Without a scope all of them: for operators, never for a caller's read.
+        """
+
     async def scopes(self) -> list[Scope]:
-        """Every (agent, user) pair that has messages: for operators, never for a caller's read."""
+        """Every (agent, user) pair that has messages or notes: for operators."""
 
 
 class TextIndex(Protocol):
-    """Messages by their words."""
+    """Rows by their words."""
 
     async def search(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
     ) -> Found:
-        """The best matches beyond `after`, ranked by the statistics of the scope alone."""
+        """The best matches beyond `after`, ranked by the statistics of the scope alone.
+
+        Counted are the rows of the kinds asked for in every space that the scope reaches.
+        """
 
 
 class VectorIndex(Protocol):
-    """Messages by their meaning."""
+    """Rows by their meaning."""
 
     async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
-        """The most similar messages among those embedded by `model`."""
+        """The most similar rows among those embedded by `model`."""
+
+
+class Graph(Protocol):
+    """Relations between entities, as notes support them."""
+
+    async def around(
+        self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
+    ) -> list[Relation]:
+        """Relations within `hops` of the entities named; without names, the newest ones.
+
+        A relation is visible while one of its notes is.
+        """
+
+
+class GraphMirror(Graph, Protocol):
+    """A graph database beside the store; it hears of changes through the outbox."""
+
+    async def put(self, note: Note, relations: Sequence[Relation]) -> None:
+        """Make these relations what a note supports, no more and no less."""
+
+    async def remove(self, owner: Scope, note_ids: Sequence[str] | None = None) -> None:
+        """Take back what notes support, or all that an owner has."""
+
+    async def close(self) -> None:
+        """Let go of connections."""
 
 
 class Outbox(Protocol):
@@ -75,8 +153,8 @@ class Outbox(Protocol):
         """Jobs that wait or have failed, oldest first."""
 
 
-class Store(Log, TextIndex, VectorIndex, Outbox, Protocol):
-    """A database that fills all four roles in one transaction."""
+class Store(Log, TextIndex, VectorIndex, Graph, Outbox, Protocol):
+    """A database that fills all five roles in one transaction."""
 
     async def secret(self) -> bytes:
         """A random key kept with the data; it seals cursors so that they outlive the process."""
@@ -85,7 +163,7 @@ class Store(Log, TextIndex, VectorIndex, Outbox, Protocol):
         """Record the model in use; return the one recorded before."""
 
     async def rebuild_words(self) -> None:
-        """Derive the word index again from the messages, in one transaction."""
+        """Derive the word index again from messages and notes, in one transaction."""
 
     async def health(self) -> Health:
         """Counts and versions; raises Unavailable when the database cannot be reached."""
@@ -104,6 +182,33 @@ class Embedder(Protocol):
         """One row of `width` numbers for each text."""
 
 
+class LLM(Protocol):
+    """A chat model."""
+
+    name: str
+
+    async def reply(self, messages: Prompt, *, schema: Schema | None = None) -> Reply:
+        """The model's answer; with a schema, JSON of that shape if the model can."""
+
+
+class Reranker(Protocol):
+    """A model that reads question and text together."""
+
+    async def rank(self, query: str, texts: Sequence[str]) -> list[float]:
+        """How well each text answers, 0-1."""
+
+
+class Turns:
+    """One at a time for each owner: what is compared with stored notes must still be so."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, owner: Scope) -> asyncio.Lock:
+        """The lock of an owner; it lives as long as someone holds or awaits it."""
+        return self._locks.setdefault(owner, asyncio.Lock())
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The bundle that is handed down."""
@@ -111,6 +216,11 @@ class Parts:
     store: Store
     embedder: Embedder | None
     clock: Callable[[], Micros]
+    llm: LLM | None = None
+    reranker: Reranker | None = None
+    graph: GraphMirror | None = None  # a graph database beside the store
+    llm_timeout: float = LLM_TIMEOUT
+    turns: Turns = field(default_factory=Turns)
 
     @property
     def model(self) -> Model | None:
@@ -132,3 +242,21 @@ class Parts:
         if not np.isfinite(matrix).all() or not np.any(matrix, axis=1).all():
             raise Unavailable("the embedder returned a vector that is zero or not finite")
         return np.asarray(matrix, dtype=np.float32)
+
+    async def ask(self, messages: Prompt, schema: Schema) -> Any:
+        """The JSON that the model answers with; whatever it does wrong is Unavailable."""
+        if self.llm is None:
+            raise Unavailable("no LLM is configured")
+        try:
+            async with asyncio.timeout(self.llm_timeout):
+                reply = await self.llm.reply(messages, schema=schema)
+        except Unavailable:
+            raise
+        except TimeoutError:
+            raise Unavailable(f"the LLM did not answer within {self.llm_timeout:g} s") from None
+        except Exception as error:  # the model's code or network, which may raise anything
+            raise Unavailable(f"the LLM failed: {type(error).__name__}") from error
+        try:
+            return parse_json(reply.text)
+        except ValueError:
+            raise Unavailable("the LLM answered with something that is not JSON") from None

@@ -4,7 +4,7 @@ from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -33,6 +33,44 @@ class Settings(BaseSettings):
     embedder: Literal["local", "none"] = Field(
         default="local",
         description="local: the multilingual model that comes with the package; none: words only.",
+    )
+    llm: Literal["auto", "none"] = Field(
+        default="auto",
+        description="auto: an OpenAI-compatible model where a key or address is set; none: rules.",
+    )
+    llm_model: str = Field(default="gpt-4o-mini", min_length=1, description="Name of the model.")
+    llm_api_key: SecretStr | None = Field(
+        default=None,
+        min_length=1,
+        validation_alias=AliasChoices("llm_api_key", "KEMEM_LLM_API_KEY", "OPENAI_API_KEY"),
+        description="Key of the model; also read from OPENAI_API_KEY.",
+    )
+    llm_base_url: str | None = Field(
+        default=None,
+        min_length=1,
+        validation_alias=AliasChoices("llm_base_url", "KEMEM_LLM_BASE_URL", "OPENAI_BASE_URL"),
+        description="Address of the model; also read from OPENAI_BASE_URL.",
+    )
+    llm_timeout_seconds: float = Field(
+        default=60, gt=0, description="An answer that takes longer is asked for again by a job."
+    )
+    neo4j_url: str | None = Field(
+        default=None, description="Neo4j to mirror the graph to, as neo4j://host:7687."
+    )
+    neo4j_user: str = Field(default="neo4j", description="User of the Neo4j database.")
+    neo4j_password: SecretStr | None = Field(default=None, description="Password of that user.")
+    neo4j_database: str | None = Field(default=None, description="Its name, if not the default.")
+    state_tokens: int = Field(
+        default=2000, ge=200, description="Tokens of a session that stay verbatim in its State."
+    )
+    forget_limit: int = Field(
+        default=0, ge=0, description="Notes that a user keeps, the strongest; 0: all."
+    )
+    forget_below: float = Field(
+        default=0, ge=0, le=1, description="Notes weaker than this are forgotten; 0: none."
+    )
+    forget_half_life_days: float = Field(
+        default=90, gt=0, description="Days after which an unused note is half as strong."
     )
     vector_cache_mb: int = Field(
         default=512, ge=1, description="Memory for the vectors and columns of recent users."

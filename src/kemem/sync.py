@@ -1,28 +1,44 @@
 """Memory: the blocking mirror of AsyncMemory, over one event loop in a thread of its own."""
 
 import asyncio
+import functools
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
+from copy import copy
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from kemem.errors import Unavailable
-from kemem.memory import AsyncMemory, Time
-from kemem.ports import Embedder
+from kemem.hooks import Stage
+from kemem.memory import AsyncMemory
+from kemem.ports import Embedder, Reranker
 from kemem.settings import Settings
-from kemem.types import Health, Hit, Ingested, Job, Message, Messages, Micros, Page
+from kemem.types import Micros
 
+P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncMemory, P], Coroutine[Any, Any, T]],
+) -> "Callable[Concatenate[Memory, P], T]":
+    """The same method, waiting for its end."""
+
+    def wait(self: "Memory", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.call(method(self._memory, *args, **kwargs))
+
+    return functools.update_wrapper(wait, method)
 
 
 class Memory:
     """AsyncMemory for code that does not await; it also works inside a running event loop.
 
     memory = Memory()
-    memory.ingest("我不吃辣", user_id="u_1")
-    print(memory.hybrid_search("火锅", user_id="u_1"))
+    memory.add("我不吃辣", user_id="u_1")
+    print(memory.search("火锅", user_id="u_1"))
     """
 
     def __init__(
@@ -31,6 +47,8 @@ class Memory:
         data_dir: str | Path | None = None,
         database_url: str | None = None,
         embedder: Embedder | None = None,
+        llm: object = None,
+        reranker: Reranker | None = None,
         settings: Settings | None = None,
         clock: Callable[[], Micros] | None = None,
     ) -> None:
@@ -38,133 +56,75 @@ class Memory:
             data_dir=data_dir,
             database_url=database_url,
             embedder=embedder,
+            llm=llm,
+            reranker=reranker,
             settings=settings,
             clock=clock,
         )
         self._portal = _Portal()
+        self._is_handle = False
 
     @property
     def settings(self) -> Settings:
         """The settings in force."""
         return self._memory.settings
 
-    def ingest(
+    def for_user(
+        self, user_id: str, *, agent_id: str | None = None, session_id: str | None = None
+    ) -> Self:
+        """A handle that is bound to one user: no argument of any call leads to another's data."""
+        handle = copy(self)
+        handle._memory = self._memory.for_user(user_id, agent_id=agent_id, session_id=session_id)
+        handle._is_handle = True
+        return handle
+
+    def process(
         self,
-        messages: Messages,
-        user_id: str,
+        function: F,
         *,
-        agent_id: str = "default",
-        session_id: str = "default",
-    ) -> Ingested:
-        return self._portal.call(
-            self._memory.ingest(messages, user_id, agent_id=agent_id, session_id=session_id)
-        )
+        name: str | None = None,
+        stage: Stage = "before",
+        timeout: float = 5.0,
+    ) -> F:
+        """Register a function of your own; see AsyncMemory.process."""
+        return self._memory.process(function, name=name, stage=stage, timeout=timeout)
 
-    def messages(
-        self,
-        user_id: str,
-        since: Time | None = None,
-        until: Time | None = None,
-        role: str | None = None,
-        page_size: int = 50,
-        cursor: str | None = None,
-    ) -> Page[Message]:
-        return self._portal.call(
-            self._memory.messages(user_id, since, until, role, page_size, cursor)
-        )
-
-    def lexical_search(
-        self,
-        query_text: str,
-        user_id: str,
-        *,
-        since: Time | None = None,
-        until: Time | None = None,
-        role: str | None = None,
-        page_size: int = 50,
-        cursor: str | None = None,
-    ) -> Page[Hit]:
-        return self._portal.call(
-            self._memory.lexical_search(
-                query_text,
-                user_id,
-                since=since,
-                until=until,
-                role=role,
-                page_size=page_size,
-                cursor=cursor,
-            )
-        )
-
-    def semantic_search(
-        self,
-        query_text: str | None = None,
-        user_id: str | None = None,
-        *,
-        query_embedding: Sequence[float] | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        role: str | None = None,
-        top_k: int = 20,
-        min_score: float | None = None,
-    ) -> list[Hit]:
-        return self._portal.call(
-            self._memory.semantic_search(
-                query_text,
-                user_id,
-                query_embedding=query_embedding,
-                since=since,
-                until=until,
-                role=role,
-                top_k=top_k,
-                min_score=min_score,
-            )
-        )
-
-    def hybrid_search(
-        self,
-        query_text: str,
-        user_id: str,
-        limit: int = 10,
-        since: Time | None = None,
-        until: Time | None = None,
-        role: str | None = None,
-        *,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-    ) -> list[Hit]:
-        return self._portal.call(
-            self._memory.hybrid_search(
-                query_text,
-                user_id,
-                limit,
-                since,
-                until,
-                role,
-                agent_id=agent_id,
-                session_id=session_id,
-            )
-        )
-
-    def neighbors(
-        self, message_id: str, user_id: str, before: int = 20, after: int = 0
-    ) -> list[Message]:
-        return self._portal.call(self._memory.neighbors(message_id, user_id, before, after))
-
-    def run_jobs(self) -> int:
-        return self._portal.call(self._memory.run_jobs())
-
-    def jobs(self, limit: int = 100) -> list[Job]:
-        return self._portal.call(self._memory.jobs(limit))
-
-    def reindex(self) -> int:
-        return self._portal.call(self._memory.reindex())
-
-    def health(self) -> Health:
-        return self._portal.call(self._memory.health())
+    ingest = _blocking(AsyncMemory.ingest)
+    messages = _blocking(AsyncMemory.messages)
+    lexical_search = _blocking(AsyncMemory.lexical_search)
+    semantic_search = _blocking(AsyncMemory.semantic_search)
+    hybrid_search = _blocking(AsyncMemory.hybrid_search)
+    neighbors = _blocking(AsyncMemory.neighbors)
+    add = _blocking(AsyncMemory.add)
+    search = _blocking(AsyncMemory.search)
+    get = _blocking(AsyncMemory.get)
+    get_all = _blocking(AsyncMemory.get_all)
+    update = _blocking(AsyncMemory.update)
+    delete = _blocking(AsyncMemory.delete)
+    delete_all = _blocking(AsyncMemory.delete_all)
+    history = _blocking(AsyncMemory.history)
+    extract = _blocking(AsyncMemory.extract)
+    graph = _blocking(AsyncMemory.graph)
+    summarize = _blocking(AsyncMemory.summarize)
+    context = _blocking(AsyncMemory.context)
+    checkpoint = _blocking(AsyncMemory.checkpoint)
+    restore_checkpoint = _blocking(AsyncMemory.restore_checkpoint)
+    end_session = _blocking(AsyncMemory.end_session)
+    forget = _blocking(AsyncMemory.forget)
+    forgotten = _blocking(AsyncMemory.forgotten)
+    agents = _blocking(AsyncMemory.agents)
+    users = _blocking(AsyncMemory.users)
+    sessions = _blocking(AsyncMemory.sessions)
+    run_jobs = _blocking(AsyncMemory.run_jobs)
+    jobs = _blocking(AsyncMemory.jobs)
+    retry_job = _blocking(AsyncMemory.retry_job)
+    reindex = _blocking(AsyncMemory.reindex)
+    health = _blocking(AsyncMemory.health)
 
     def close(self) -> None:
-        self._portal.close(self._memory.close)
+        """Let go of files and connections; a handle closes nothing."""
+        if not self._is_handle:
+            self._portal.close(self._memory.close)
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
+from kemem.filters import Filter
 
 Micros = int  # a point in time: UTC microseconds since 1970
 Vector = NDArray[np.float32]
@@ -15,6 +16,11 @@ Matrix = NDArray[np.float32]
 T = TypeVar("T")
 
 ROLES = ("user", "assistant", "system", "tool")
+NOTE_KINDS = ("user_info", "knowledge", "experience", "short_term")
+MESSAGES = frozenset({"message"})
+NOTES = frozenset(NOTE_KINDS)
+SHORT_TERM = frozenset({"short_term"})
+CHECKPOINTS_KEPT = 10  # of each session
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class Message:
 
     message_id: str
     agent_id: str
-    user_id: str
+    user_id: str  # empty: said to all users of the agent
     session_id: str
     role: str
     content: str
@@ -48,10 +54,91 @@ class Message:
     sequence_no: int = 0  # place in its session, given by the store
 
     @property
+    def id(self) -> str:
+        return self.message_id
+
+    @property
+    def kind(self) -> str:
+        return "message"
+
+    @property
     def words(self) -> str:
         """The text to index: what was said and, where it is known, by whom."""
         speaker = self.metadata.get("speaker")
         return f"{speaker} {self.content}" if isinstance(speaker, str) else self.content
+
+    def field(self, name: str) -> Any:
+        """What a filter sees under a name; names that are no fields are keys of the metadata."""
+        known = {"role": self.role, "created_at": self.ingest_time, "updated_at": self.ingest_time}
+        return known[name] if name in known else _field(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One remembered thing, drawn from messages or told directly."""
+
+    note_id: str
+    agent_id: str
+    user_id: str  # empty: shared by all users of the agent
+    session_id: str | None
+    kind: str  # one of NOTE_KINDS
+    content: str
+    digest: str  # equal for texts that say the same in the same words
+    ts: Micros  # when it happens or happened; else when it was said
+    created: Micros
+    updated: Micros
+    valid_from: Micros
+    valid_until: Micros | None = None  # set when a newer note made it untrue
+    expires: Micros | None = None
+    memory_type: str = "general"
+    summary: str | None = None
+    keywords: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()  # ids of messages
+    topic: str | None = None  # a newer note of the same topic replaces it
+    supersedes: str | None = None  # id of the note that it replaced
+    importance: float = 0.5
+    sensitive: bool = False
+    uses: int = 0
+    used: Micros | None = None
+
+    @property
+    def id(self) -> str:
+        return self.note_id
+
+    @property
+    def words(self) -> str:
+        """The text to index."""
+        return " ".join((self.content, *self.keywords))
+
+    def ended(self, at: Micros) -> bool:
+        """Whether it was no longer true, or expired, at a time."""
+        return any(end is not None and end <= at for end in (self.valid_until, self.expires))
+
+    def field(self, name: str) -> Any:
+        """What a filter sees under a name; names that are no fields are keys of the metadata."""
+        if name in ("memory_type", "importance", "topic", "sensitive"):
+            return getattr(self, name)
+        if name in ("keywords", "sources"):
+            return list(getattr(self, name))
+        known = {"role": None, "created_at": self.created, "updated_at": self.updated}
+        return known[name] if name in known else _field(self, name)
+
+
+Row = Message | Note
+
+TIME_FIELDS = frozenset({"created_at", "updated_at", "ts", "timestamp"})
+_FIELDS = {
+    **{name: name for name in ("id", "user_id", "agent_id", "session_id", "kind", "ts")},
+    **{"memory_id": "id", "run_id": "session_id", "timestamp": "ts"},
+    **{"content": "content", "memory": "content", "data": "content"},
+}
+
+
+def _field(row: Row, name: str) -> Any:
+    if name in _FIELDS:
+        return getattr(row, _FIELDS[name])
+    return row.metadata.get(name.removeprefix("metadata."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +150,58 @@ class Where:
     until: Micros | None = None  # exclusive
     role: str | None = None
     ids: frozenset[str] | None = None
+    kinds: frozenset[str] = MESSAGES
+    shared: str | None = None  # an agent whose shared notes are seen besides the scope's
+    valid_at: Micros | None = None  # notes that had not ended by then
+    known_by: Micros | None = None  # notes that had begun, messages that were said by then
+    marks: frozenset[str] | None = None  # notes with one of these digests or topics
+    filters: Filter | None = None
 
-    def matches(self, message: Message) -> bool:
-        """Whether a message is visible."""
+    @property
+    def everything(self) -> bool:
+        """Whether all that its scope has is meant: to drop it is to erase the scope."""
+        return self == Where(self.scope, kinds=MESSAGES | NOTES)
+
+    def matches(self, row: Row) -> bool:
+        """Whether a row is visible."""
         return (
-            self.scope.agent_id in (None, message.agent_id)
-            and self.scope.user_id in (None, message.user_id)
-            and self.scope.session_id in (None, message.session_id)
-            and (self.since is None or message.ts >= self.since)
-            and (self.until is None or message.ts < self.until)
-            and self.role in (None, message.role)
-            and (self.ids is None or message.message_id in self.ids)
+            self._reaches(row)
+            and row.kind in self.kinds
+            and (self.since is None or row.ts >= self.since)
+            and (self.until is None or row.ts < self.until)
+            and (self.ids is None or row.id in self.ids)
+            and (self._admits_note(row) if isinstance(row, Note) else self._admits_message(row))
+            and (self.filters is None or self.filters.matches(row))
+        )
+
+    def _reaches(self, row: Row) -> bool:
+        if self.shared is not None and (row.agent_id, row.user_id) == (self.shared, ""):
+            return isinstance(row, Note)
+        return (
+            self.scope.agent_id in (None, row.agent_id)
+            and self.scope.user_id in (None, row.user_id)
+            and self.scope.session_id in (None, row.session_id)
+        )
+
+    def _admits_message(self, message: Message) -> bool:
+        said = self.known_by is None or message.ts <= self.known_by
+        return said and self.role in (None, message.role) and self.marks is None
+
+    def _admits_note(self, note: Note) -> bool:
+        return (
+            self.role is None
+            and (self.valid_at is None or not note.ended(self.valid_at))
+            and (self.known_by is None or note.valid_from <= self.known_by)
+            and (self.marks is None or bool(self.marks & {note.digest, note.topic}))
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the transcript: messages are ordered by time, then by id."""
+    """A place in the order of time: rows are ordered by time, then by id."""
 
     ts: Micros
-    message_id: str
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,38 +213,24 @@ class Rank:
 
     score: float
     ts: Micros
-    message_id: str
+    id: str
     mark: str
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What an index finds: which message, when it was said, and how good it is (0-1)."""
+    """What an index finds: which row, its time, and how good it is (0-1)."""
 
     agent_id: str
     user_id: str
-    message_id: str
+    id: str
     ts: Micros
     score: float
 
     @classmethod
-    def of(cls, message: Message, score: float) -> "Match":
-        """A message with its score."""
-        return cls(message.agent_id, message.user_id, message.message_id, message.ts, score)
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A message that was found, how good it is (0-1) and why."""
-
-    message: Message
-    score: float
-    why: tuple[str, ...] = ()
-    snippets: tuple[str, ...] = ()
-
-    @property
-    def message_id(self) -> str:
-        return self.message.message_id
+    def of(cls, row: Row, score: float) -> "Match":
+        """A row with its score."""
+        return cls(row.agent_id, row.user_id, row.id, row.ts, score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,65 +260,119 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors of some messages, one row of the matrix for each id."""
+    """Vectors of some rows, one row of the matrix for each id."""
 
     scope: Scope
     model: Model
-    message_ids: tuple[str, ...]
+    ids: tuple[str, ...]
     matrix: Matrix
 
 
-JobKind = Literal["embed", "reembed"]
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered, and what it counted."""
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A durable piece of later work, written in the same batch as what asks for it.
+class Link:
+    """One relation of the graph as a note supports it."""
 
-    embed: give `message_ids` their vectors.
-    reembed: give a whole scope new vectors, page by page, from `after` on.
-    """
+    note_id: str
+    source: str
+    relationship: str
+    destination: str
+    source_type: str = "thing"
+    destination_type: str = "thing"
 
-    job_id: str
-    kind: JobKind
-    scope: Scope
-    due: Micros
-    message_ids: tuple[str, ...] = ()
-    after: Position | None = None
-    attempts: int = 0
-    state: Literal["pending", "failed"] = "pending"
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One indivisible write: all of it is stored and indexed, or nothing is."""
-
-    put: tuple[Message, ...] = ()
-    vectors: tuple[Embedded, ...] = ()
-    drop: tuple[Where, ...] = ()
-    jobs: tuple[Job, ...] = ()  # new or changed
-    done: tuple[str, ...] = ()  # ids of finished jobs
+    def to_dict(self) -> dict[str, str]:
+        """The bare triple."""
+        return {
+            "source": self.source,
+            "relationship": self.relationship,
+            "destination": self.destination,
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
-    """What a batch changed."""
+class Relation:
+    """One relation of the graph with the notes that support it; it is true while one of them is."""
 
-    inserted: tuple[Message, ...] = ()  # as stored: with their final time and sequence number
-    ignored: tuple[str, ...] = ()  # ids that were there already with the same content
-    dropped: int = 0
+    agent_id: str
+    user_id: str
+    source: str
+    relationship: str
+    destination: str
+    source_type: str
+    destination_type: str
+    note_ids: tuple[str, ...]
+    valid_from: Micros
+    valid_until: Micros | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
-    """What became of the messages that were handed in."""
+class Change:
+    """One line of a note's history. What was deleted leaves a line without its text."""
 
-    inserted: tuple[str, ...]
-    ignored: tuple[str, ...]
-    failed: tuple[str, ...] = ()
-    truncated: tuple[str, ...] = ()  # cut to the size limit; see the message's metadata
-    pending: bool = False  # True: stored and searchable by words, vectors follow by a job
+    agent_id: str
+    user_id: str
+    note_id: str
+    event: Literal["add", "update", "delete"]
+    at: Micros
+    before: str | None = None
+    after: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A summary of a run of a session's messages; higher levels are coarser."""
+
+    level: int
+    text: str
+    first: int  # sequence numbers
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A session's short-term memory at one moment: its State in layers, and its notes."""
+
+    checkpoint_id: str
+    agent_id: str
+    user_id: str
+    session_id: str
+    created: Micros
+    layers: tuple[Layer, ...] = ()  # oldest first
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def reach(self) -> int:
+        """The sequence number up to which messages are summarised."""
+        return self.layers[-1].last if self.layers else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An agent, a user or a session, as seed 002's tables describe it."""
+
+    level: Literal["agent", "user", "session"]
+    id: str
+    agent_id: str
+    user_id: str | None
+    name: str | None
+    active: bool
+    created: Micros
+    updated: Micros
+    ended: Micros | None = None
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What entries are ordered by."""
+        return (self.id, self.agent_id, self.user_id or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +382,7 @@ class Health:
     backend: str
     schema_version: int
     messages: int
+    notes: int
     vectors: int
     pending_jobs: int
     failed_jobs: int

@@ -6,66 +6,60 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from kemem.batch import Applied, Batch
 from kemem.errors import KeMemError
-from kemem.testing.ram import RamStore, Tables
-from kemem.types import (
-    Applied,
-    Batch,
-    Message,
-    Model,
-    Position,
-    Scope,
-    Where,
-)
+from kemem.testing import RamStore
+from kemem.testing.ram_tables import Tables, key
+from kemem.types import Message, Model, Position, Row, Scope, Where
 
 
 class InclusiveUntil(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
+    def _sees(self, where: Where, row: Row) -> bool:
         until = None if where.until is None else where.until + 1
-        return replace(where, until=until).matches(message)
+        return replace(where, until=until).matches(row)
 
 
 class ExclusiveSince(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
-        return where.matches(message) and message.ts != where.since
+    def _sees(self, where: Where, row: Row) -> bool:
+        return where.matches(row) and row.ts != where.since
 
 
 class UserIgnored(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
-        return where.matches(replace(message, user_id=where.scope.user_id or message.user_id))
+    def _sees(self, where: Where, row: Row) -> bool:
+        return where.matches(replace(row, user_id=where.scope.user_id or row.user_id))
 
 
 class UserAsPattern(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
-        asked = where.scope.user_id or message.user_id
-        alike = message.user_id.startswith(asked)
-        return where.matches(replace(message, user_id=asked) if alike else message)
+    def _sees(self, where: Where, row: Row) -> bool:
+        asked = where.scope.user_id or row.user_id
+        alike = row.user_id.startswith(asked)
+        return where.matches(replace(row, user_id=asked) if alike else row)
 
 
 class AgentIgnored(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
-        return where.matches(replace(message, agent_id=where.scope.agent_id or message.agent_id))
+    def _sees(self, where: Where, row: Row) -> bool:
+        return where.matches(replace(row, agent_id=where.scope.agent_id or row.agent_id))
 
 
 class SessionIgnored(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
-        asked = where.scope.session_id or message.session_id
-        return where.matches(replace(message, session_id=asked))
+    def _sees(self, where: Where, row: Row) -> bool:
+        asked = where.scope.session_id or row.session_id or ""
+        return where.matches(replace(row, session_id=asked))
 
 
 class RoleIgnored(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
-        return replace(where, role=None).matches(message)
+    def _sees(self, where: Where, row: Row) -> bool:
+        return replace(where, role=None).matches(row)
 
 
 class IdsIgnored(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
-        return replace(where, ids=None).matches(message)
+    def _sees(self, where: Where, row: Row) -> bool:
+        return replace(where, ids=None).matches(row)
 
 
 class NoIdsMeansAll(RamStore):
-    def _sees(self, where: Where, message: Message) -> bool:
-        return replace(where, ids=where.ids or None).matches(message)
+    def _sees(self, where: Where, row: Row) -> bool:
+        return replace(where, ids=where.ids or None).matches(row)
 
 
 class CursorSkipsTies(RamStore):
@@ -80,7 +74,7 @@ class CursorRepeatsTies(RamStore):
     async def scan(
         self, where: Where, *, after: Position | None = None, **options: Any
     ) -> list[Message]:
-        start = None if after is None else replace(after, message_id="")
+        start = None if after is None else replace(after, id="")
         return await super().scan(where, after=start, **options)
 
 
@@ -96,7 +90,7 @@ class TiesBackwards(RamStore):
         seen = await super().scan(where, limit=10**9, newest_first=not newest_first)
         seen.reverse()
         places = [(one.ts, one.message_id) for one in seen]
-        start = places.index((after.ts, after.message_id)) + 1 if after else 0
+        start = places.index((after.ts, after.id)) + 1 if after else 0
         return seen[start : start + limit]
 
 
@@ -116,9 +110,10 @@ class ChangeOverwrites(RamStore):
         self, draft: Tables, messages: Sequence[Message]
     ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         for message in messages:
-            row = draft.rows.get((message.user_id, message.message_id))
-            if row and not self._same(row.message, message):
-                del draft.rows[message.user_id, message.message_id]
+            stored = draft.rows.get(key(message))
+            known = stored.row if stored else None
+            if isinstance(known, Message) and not self._same(known, message):
+                del draft.rows[key(message)]
         return super()._put(draft, messages)
 
 
@@ -169,9 +164,8 @@ class Changed(RamStore):
 
     def _insert(self, draft: Tables, message: Message) -> Message:
         stored = super()._insert(draft, message)
-        key = (stored.user_id, stored.message_id)
         changed = self._changed(draft, stored, message)
-        draft.rows[key] = replace(draft.rows[key], message=changed)
+        draft.rows[key(stored)] = replace(draft.rows[key(stored)], row=changed)
         return changed
 
     def _changed(self, draft: Tables, stored: Message, told: Message) -> Message:
@@ -191,7 +185,7 @@ class SequenceDoesNotGrow(Changed):
 class SequenceCountsRows(Changed):
     def _changed(self, draft: Tables, stored: Message, told: Message) -> Message:
         session = Where(Scope(stored.agent_id, stored.user_id, stored.session_id))
-        rows = [row for row in draft.rows.values() if session.matches(row.message)]
+        rows = [one for one in draft.rows.values() if session.matches(one.row)]
         return replace(stored, sequence_no=len(rows))
 
 

@@ -2,24 +2,13 @@
 
 from dataclasses import replace
 
+from kemem.batch import Applied, Batch, Job
 from kemem.errors import KeMemError
-from kemem.testing.ram import Direction, Key, RamStore, Row, Tables
+from kemem.testing import RamStore
+from kemem.testing.ram_ranking import Direction, Stored
+from kemem.testing.ram_tables import Key, Tables, key
 from kemem.text.query import Query
-from kemem.types import (
-    Applied,
-    Batch,
-    Embedded,
-    Found,
-    Job,
-    Match,
-    Message,
-    Micros,
-    Model,
-    Rank,
-    Scope,
-    Vector,
-    Where,
-)
+from kemem.types import Embedded, Found, Match, Message, Micros, Model, Rank, Scope, Vector, Where
 
 
 class DropLeavesWords(RamStore):
@@ -27,7 +16,7 @@ class DropLeavesWords(RamStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ghosts: dict[Key, Row] = {}
+        self._ghosts: dict[Key, Stored] = {}
 
     async def apply(self, batch: Batch) -> Applied:
         before = self._open().rows
@@ -36,9 +25,10 @@ class DropLeavesWords(RamStore):
         self._ghosts |= {key: row for key, row in before.items() if key not in after}
         return applied
 
-    def _ranked(self, scope: Scope, mark: int) -> list[Row]:
-        ghosts = [row for row in self._ghosts.values() if Where(scope).matches(row.message)]
-        return [*super()._ranked(scope, mark), *ghosts]
+    def _ranked(self, where: Where, mark: int) -> list[Stored]:
+        seen = Where(where.scope, kinds=where.kinds)
+        ghosts = [one for one in self._ghosts.values() if seen.matches(one.row)]
+        return [*super()._ranked(where, mark), *ghosts]
 
 
 class DropLeavesStatistics(DropLeavesWords):
@@ -48,50 +38,51 @@ class DropLeavesStatistics(DropLeavesWords):
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
     ) -> Found:
         found = await super().search(where, query, limit=10**9, after=after)
-        ghosts = [Match.of(row.message, 0) for row in self._ghosts.values()]
+        ghosts = [Match.of(one.row, 0) for one in self._ghosts.values()]
         hits = tuple(hit for hit in found.matches if replace(hit, score=0) not in ghosts)
         gone = len(found.matches) - len(hits)
         return replace(found, matches=hits[:limit], total=found.total - gone)
 
 
 class DropLeavesVectors(RamStore):
-    def _drop(self, draft: Tables, where: Where) -> int:
+    def _drop(self, draft: Tables, where: Where, batch: Batch) -> int:
         vectors = dict(draft.vectors)
-        dropped = super()._drop(draft, where)
+        dropped = super()._drop(draft, where, batch)
         draft.vectors.update(vectors)
         return dropped
 
 
 class SharedStatistics(RamStore):
-    def _ranked(self, scope: Scope, mark: int) -> list[Row]:
+    def _ranked(self, where: Where, mark: int) -> list[Stored]:
         return [row for row in self._open().rows.values() if row.arrival <= mark]
 
 
 class FilteredStatistics(RamStore):
     """Statistics of the session that was asked for instead of the whole pair."""
 
-    def _ranked(self, scope: Scope, mark: int) -> list[Row]:
-        return [row for row in super()._ranked(scope, mark) if Where(scope).matches(row.message)]
+    def _ranked(self, where: Where, mark: int) -> list[Stored]:
+        seen = Where(where.scope, kinds=where.kinds)
+        return [one for one in super()._ranked(where, mark) if seen.matches(one.row)]
 
 
 class PagesSeeNewRows(RamStore):
-    def _ranked(self, scope: Scope, mark: int) -> list[Row]:
-        return super()._ranked(scope, 10**9)
+    def _ranked(self, where: Where, mark: int) -> list[Stored]:
+        return super()._ranked(where, 10**9)
 
 
 class SearchIgnoresItsCursor(RamStore):
     async def search(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
     ) -> Found:
-        start = None if after is None else replace(after, score=2, message_id="")
+        start = None if after is None else replace(after, score=2, id="")
         return await super().search(where, query, limit=limit, after=start)
 
 
 class FreedNumbersAreTakenAgain(RamStore):
     """A dropped row's place in the order of arrival goes to the next that comes."""
 
-    def _drop(self, draft: Tables, where: Where) -> int:
-        dropped = super()._drop(draft, where)
+    def _drop(self, draft: Tables, where: Where, batch: Batch) -> int:
+        dropped = super()._drop(draft, where, batch)
         draft.arrivals = max((row.arrival for row in draft.rows.values()), default=0)
         return dropped
 
@@ -114,8 +105,7 @@ class SpeakersNotIndexed(RamStore):
     def _insert(self, draft: Tables, message: Message) -> Message:
         silent = super()._insert(draft, replace(message, metadata={}))
         stored = replace(silent, metadata=message.metadata)
-        key = (stored.user_id, stored.message_id)
-        draft.rows[key] = replace(draft.rows[key], message=stored)
+        draft.rows[key(stored)] = replace(draft.rows[key(stored)], row=stored)
         return stored
 
 
@@ -134,7 +124,7 @@ class FirstVectorStays(RamStore):
 
 class VectorsIgnoreTheirScope(RamStore):
     def _embed(self, draft: Tables, embedded: Embedded) -> None:
-        for scope in {Scope(row.message.agent_id) for row in draft.rows.values()}:
+        for scope in {Scope(one.row.agent_id) for one in draft.rows.values()}:
             super()._embed(draft, replace(embedded, scope=scope))
 
 

@@ -9,16 +9,19 @@ from kemem.ports import Store
 from kemem.testing import RamStore
 from kemem.testing.conformance import StoreConformance
 from kemem.testing.conformance.laws import Laws
-from tests.backends import faults, index_faults
+from kemem.testing.conformance.note_laws import NoteLaws
+from tests.backends import faults, index_faults, note_faults, state_faults
 
 FAULTS = [
     fault
-    for fault in (*vars(faults).values(), *vars(index_faults).values())
+    for module in (faults, index_faults, note_faults, state_faults)
+    for fault in vars(module).values()
     if inspect.isclass(fault) and issubclass(fault, RamStore)
-    if fault not in (RamStore, faults.Changed)
+    if fault not in (RamStore, faults.Changed, state_faults.ErasureLeaves)
 ]
 TESTS = [name for name in dir(StoreConformance) if name.startswith("test_")]
-SLOW_LAST = sorted(TESTS, key=lambda name: name in vars(Laws))
+LAWS = {name for name in TESTS if name in vars(Laws) | vars(NoteLaws)}
+SLOW_LAST = sorted(TESTS, key=lambda name: name in LAWS)
 
 # What a law must find by itself, as a check that the small world is rich enough.
 BY_LAW: dict[str, list[type[RamStore]]] = {
@@ -64,6 +67,58 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
         index_faults.DropLeavesStatistics,
     ],
     "test_any_text_comes_back_and_is_found_by_itself": [faults.NulStripped],
+    "test_rows_are_seen_as_the_definition_says": [
+        note_faults.FiltersIgnored,
+        note_faults.MissingIsNotUnequal,
+        note_faults.EndedNotesSeen,
+        note_faults.EndsAMomentLate,
+        note_faults.KnownAMomentLate,
+        note_faults.ExpiryIgnored,
+        note_faults.KindsIgnored,
+        note_faults.SharedOfEveryAgent,
+        note_faults.SharedMessagesSeen,
+        note_faults.SharedNotesHidden,
+    ],
+    "test_pages_of_notes_lose_and_repeat_nothing": [note_faults.NoteCursorSkipsTies],
+    "test_a_search_of_notes_ranks_as_the_reference_does": [
+        note_faults.FiltersIgnoredInSearch,
+        note_faults.KeywordsNotIndexed,
+        note_faults.StatisticsOfAllKinds,
+    ],
+    "test_notes_are_near_as_in_the_reference": [
+        note_faults.FiltersIgnoredInNearest,
+        note_faults.NotesGetNoVectors,
+    ],
+    "test_a_drop_removes_what_the_definition_sees": [
+        note_faults.FiltersIgnoredInDrops,
+        state_faults.DropIsNotRecorded,
+        state_faults.DropLeavesHistory,
+        state_faults.ErasureIsRecorded,
+    ],
+    "test_relations_are_found_as_in_the_reference": [
+        state_faults.GraphOfEveryone,
+        state_faults.GraphFollowsArrows,
+        state_faults.GraphGoesOneHopFurther,
+        state_faults.EndedNotesSupport,
+        state_faults.OneEndEndsARelation,
+        state_faults.LastNameIsShown,
+    ],
+    "test_any_history_of_notes_leaves_what_the_reference_has": [
+        note_faults.NothingIsMerged,
+        note_faults.EndedNotesRevived,
+        note_faults.MergeLosesSources,
+        note_faults.MergedHistoryWritten,
+        note_faults.ChangedNoteKeepsItsLinks,
+        note_faults.ChangeMixesOldAndNew,
+        state_faults.DropLeavesLinks,
+        state_faults.DropLeavesStates,
+        state_faults.ErasureLeavesSessions,
+        state_faults.ConditionIgnored,
+        state_faults.UseIsAChange,
+        state_faults.EndLeavesStates,
+        state_faults.EndsTheUsersSessions,
+        state_faults.NotesCreateNoSession,
+    ],
 }
 
 
@@ -102,7 +157,7 @@ def test_the_suite_finds_the_fault(
 
 def test_each_law_is_put_to_the_test() -> None:
     """A new law comes with a fault that it finds."""
-    assert BY_LAW.keys() == {name for name in TESTS if name in vars(Laws)}
+    assert BY_LAW.keys() == LAWS
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from sqlalchemy.engine import make_url
 from kemem import AsyncMemory, Memory, Unavailable
 from kemem.backends.sql.postgres import Postgres
 from kemem.backends.sql.store import SqlStore
+from kemem.batch import Batch, Job
 from kemem.settings import load
 from kemem.text.query import parse
-from kemem.types import Batch, Job, Message, Scope, Where
+from kemem.types import Message, Scope, Where
 
 ME = Where(Scope(user_id="小明"))
 NOW = 1_767_225_600_000_000
@@ -41,7 +42,7 @@ async def test_another_process_sees_what_one_dropped(stores: list[SqlStore]) -> 
     await ours.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"乙"})),)))
     assert (await theirs.search(ME, query, limit=9)).total == 0
     await theirs.apply(Batch(put=(message("丙", "火锅店"),)))
-    assert (await ours.search(ME, query, limit=9)).matches[0].message_id == "丙"
+    assert (await ours.search(ME, query, limit=9)).matches[0].id == "丙"
 
 
 async def test_two_processes_can_tell_the_same_message_at_once(stores: list[SqlStore]) -> None:

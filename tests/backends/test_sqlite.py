@@ -11,6 +11,8 @@ from kemem.testing.conformance import StoreConformance
 
 
 class TestSqlite(StoreConformance):
+    examples = 40
+
     @pytest.fixture(autouse=True)
     def directory(self, tmp_path: Path) -> None:
         self.path = tmp_path

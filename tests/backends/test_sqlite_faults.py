@@ -28,9 +28,10 @@ from kemem.backends.sql.migrate import STEPS, bring_up_to_date
 from kemem.backends.sql.spaces import find_spaces
 from kemem.backends.sql.sqlite import FILE, Sqlite
 from kemem.backends.sql.store import SqlStore
+from kemem.batch import Batch, Job
 from kemem.settings import load
 from kemem.text.query import parse
-from kemem.types import Batch, Embedded, Job, Message, Model, Scope, Where
+from kemem.types import Embedded, Message, Model, Scope, Where
 
 ME = Where(Scope(user_id="小明"))
 NOW = 1_767_225_600_000_000
@@ -141,7 +142,7 @@ def test_what_was_acknowledged_survives_kill_9(
         assert set(acknowledged) <= batches
         assert len(ids) == 5 * len(batches)
         listed = memory.lexical_search("火锅 AND hotpot", "小明", page_size=1000)
-        assert {hit.message_id for hit in listed.items} == set(ids[:1000])
+        assert {hit.id for hit in listed.items} == set(ids[:1000])
 
 
 def test_three_processes_can_write_to_one_directory(tmp_path: Path, start_writer: Start) -> None:
@@ -167,7 +168,7 @@ def test_another_process_sees_what_one_dropped(tmp_path: Path) -> None:
         await ours.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"乙"})),)))
         assert (await theirs.search(ME, query, limit=9)).total == 0
         await ours.apply(Batch(put=(message("丙", "火锅店"),)))
-        assert (await theirs.search(ME, query, limit=9)).matches[0].message_id == "丙"
+        assert (await theirs.search(ME, query, limit=9)).matches[0].id == "丙"
         await ours.close()
         await theirs.close()
 
@@ -206,7 +207,7 @@ def test_columns_stay_within_their_budget(tmp_path: Path) -> None:
         for number in (*range(12), 0, 5):
             where = Where(Scope(user_id=f"u{number}"))
             found = await store.search(where, parse("火锅"), limit=9)
-            assert [match.message_id for match in found.matches] == [f"{number}"]
+            assert [match.id for match in found.matches] == [f"{number}"]
         columns = store._columns
         assert columns._used == sum(copy.bytes for copy in columns._copies.values()) <= 20_000
         assert list(columns._copies)[-1] == 6
@@ -297,7 +298,7 @@ def test_rows_are_looked_up_by_their_ids(tmp_path: Path, opened: str) -> None:
         ids = ", ".join("'x'" for _ in range(16))
         return [
             plan(connection, f"SELECT * FROM message WHERE space_no = 1 AND message_id IN ({ids})"),
-            plan(connection, f"SELECT * FROM message_vector WHERE space_no = 1 AND id IN ({ids})"),
+            plan(connection, f"SELECT * FROM row_vector WHERE space_no = 1 AND id IN ({ids})"),
         ]
 
     writing = database.write(plans).result()
@@ -328,7 +329,7 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path, small_files: None) -> 
             for number in range(60):
                 memory.ingest({"role": "user", "content": f"{number} {large}"}, "小明")
         kept = len(stored_ids(memory))
-        assert memory.lexical_search("不吃辣", "小明").items[0].message_id == "first"
+        assert memory.lexical_search("不吃辣", "小明").items[0].id == "first"
         resource.setrlimit(
             resource.RLIMIT_FSIZE,
             (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_FSIZE)[1]),
@@ -441,9 +442,9 @@ def test_a_migration_happens_wholly_or_not_at_all(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         run(add_column, fail)
-    assert version_and_columns() == ("1", False)
+    assert version_and_columns() == ("2", False)
     run(add_column)
-    assert version_and_columns() == ("2", True)
+    assert version_and_columns() == ("3", True)
     database.close()
 
 
@@ -453,7 +454,7 @@ def test_a_new_text_version_indexes_all_words_again(
     """A change of the tokeniser is noticed at opening."""
     path = filled(tmp_path)
     with changing(path) as other:
-        other.execute("INSERT INTO message_words(message_words) VALUES ('delete-all')")
+        other.execute("INSERT INTO row_words(row_words) VALUES ('delete-all')")
         other.execute("UPDATE meta SET value = '0' WHERE key = 'text_version'")
     with memory_at(tmp_path) as memory:
         assert len(memory.lexical_search("火锅", "小明").items) == 50

@@ -1,16 +1,29 @@
-"""From what an index finds to the messages themselves."""
+"""From what an index finds to the rows themselves."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kemem.ports import Parts
-from kemem.types import Match, Message, Scope, Where
+from kemem.types import NOTES, Match, Message, Row, Where
 
 _ALL = 100_000  # an id can belong to several users where a scope covers them
 
 
-async def fetch(matches: Sequence[Match], scope: Scope, parts: Parts) -> list[Message | None]:
-    """The message of each match; None where it has gone since it was found."""
-    ids = frozenset(match.message_id for match in matches)
-    messages = await parts.store.scan(Where(scope, ids=ids), limit=_ALL) if ids else []
-    by_key = {(each.agent_id, each.user_id, each.message_id): each for each in messages}
-    return [by_key.get((each.agent_id, each.user_id, each.message_id)) for each in matches]
+async def fetch(matches: Sequence[Match], where: Where, parts: Parts) -> list[Row | None]:
+    """The row of each match; None where it has gone since it was found."""
+    wanted = replace(where, ids=frozenset(match.id for match in matches))
+    rows: list[Row] = []
+    if matches and "message" in where.kinds:
+        rows += await parts.store.scan(wanted, limit=_ALL)
+    if matches and where.kinds & NOTES:
+        rows += await parts.store.notes(wanted, limit=_ALL)
+    by_key = {(each.agent_id, each.user_id, each.id): each for each in rows}
+    return [by_key.get((each.agent_id, each.user_id, each.id)) for each in matches]
+
+
+async def fetch_messages(
+    matches: Sequence[Match], where: Where, parts: Parts
+) -> list[Message | None]:
+    """The same where only messages can be found."""
+    rows = await fetch(matches, where, parts)
+    return [row if isinstance(row, Message) else None for row in rows]

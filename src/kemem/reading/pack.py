@@ -1,21 +1,36 @@
-"""Last stage of search: the messages themselves, with what matched marked."""
+"""Last stage of search: the rows themselves, with what matched marked."""
 
 from collections.abc import Sequence
 
+from kemem.answers import Hit
 from kemem.ports import Parts
 from kemem.reading.fetch import fetch
 from kemem.reading.question import Asked, Ranked
 from kemem.text.snippets import matches
-from kemem.types import Hit, Scope
+from kemem.types import Note, Where
 
 
-async def pack(ranked: Sequence[Ranked], asked: Asked, scope: Scope, parts: Parts) -> list[Hit]:
+async def pack(ranked: Sequence[Ranked], asked: Asked, where: Where, parts: Parts) -> list[Hit]:
     """Hits for the ranking's head; what has gone meanwhile is left out."""
-    messages = await fetch([each.match for each in ranked], scope, parts)
+    rows = await fetch([each.match for each in ranked], where, parts)
     hits = []
-    for each, message in zip(ranked, messages, strict=True):
-        if message:
-            found = matches(message.content, asked.query)
+    for each, row in zip(ranked, rows, strict=True):
+        if row:
+            found = matches(row.content, asked.query)
             terms = (f"terms: {', '.join(found.terms)}",) if found.terms else ()
-            hits.append(Hit(message, each.match.score, (*each.why, *terms), found.snippets))
-    return hits
+            hits.append(Hit(row, each.match.score, (*each.why, *terms), found.snippets))
+    return _without_repeats(hits)
+
+
+def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
+    """Hits without the messages that a note among them says nearly whole."""
+    said: dict[str, int] = {}
+    for hit in hits:
+        if isinstance(hit.row, Note):
+            for source in hit.row.sources:
+                said[source] = max(said.get(source, 0), len(hit.row.content))
+    return [
+        hit
+        for hit in hits
+        if isinstance(hit.row, Note) or 2 * said.get(hit.id, 0) < len(hit.row.content)
+    ]

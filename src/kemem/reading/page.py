@@ -5,6 +5,7 @@ import binascii
 import hashlib
 import hmac
 import json
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from kemem.errors import InvalidArgument
@@ -16,25 +17,36 @@ _MOST = 4096  # characters
 
 
 def seal_position(position: Position, query: object, secret: bytes) -> str:
-    """A cursor that goes on after a place in the transcript."""
-    return _seal([position.ts, position.message_id], query, secret)
+    """A cursor that goes on after a place in the order of time."""
+    return _seal([position.ts, position.id], query, secret)
 
 
 def open_position(cursor: str, query: object, secret: bytes) -> Position:
     """The place a cursor names; anything but a cursor of this very query is refused."""
-    ts, message_id = _open(cursor, query, secret)
-    return Position(ts, message_id)
+    ts, name = _open(cursor, query, secret)
+    return Position(ts, name)
 
 
 def seal_rank(rank: Rank, query: object, secret: bytes) -> str:
     """A cursor that goes on after a place in a ranking."""
-    return _seal([rank.score, rank.ts, rank.message_id, rank.mark], query, secret)
+    return _seal([rank.score, rank.ts, rank.id, rank.mark], query, secret)
 
 
 def open_rank(cursor: str, query: object, secret: bytes) -> Rank:
     """The place in a ranking a cursor names."""
-    score, ts, message_id, mark = _open(cursor, query, secret)
-    return Rank(score, ts, message_id, mark)
+    score, ts, name, mark = _open(cursor, query, secret)
+    return Rank(score, ts, name, mark)
+
+
+def seal_place(place: tuple[str, str, str], query: object, secret: bytes) -> str:
+    """A cursor that goes on after a place in the directory."""
+    return _seal(list(place), query, secret)
+
+
+def open_place(cursor: str, query: object, secret: bytes) -> tuple[str, str, str]:
+    """The place in the directory a cursor names."""
+    name, agent_id, user_id = _open(cursor, query, secret)
+    return (name, agent_id, user_id)
 
 
 def _seal(place: list[object], query: object, secret: bytes) -> str:
@@ -64,5 +76,14 @@ def _open(cursor: str, query: object, secret: bytes) -> list[Any]:
 
 
 def _tag(body: bytes, query: object, secret: bytes) -> bytes:
-    bound = repr(query).encode("utf-8", "backslashreplace")
+    bound = repr(_stable(query)).encode("utf-8", "backslashreplace")
     return hmac.digest(secret, hashlib.sha256(bound).digest() + body, "sha256")[:_SEAL]
+
+
+def _stable(value: object) -> object:
+    """A value that is written alike in every process; sets have no order of their own."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if is_dataclass(value):
+        return [type(value).__name__, *(_stable(getattr(value, it.name)) for it in fields(value))]
+    return [_stable(each) for each in value] if isinstance(value, tuple) else value

@@ -1,6 +1,7 @@
 """What the stages of search hand to each other."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kemem.text.query import Query
 from kemem.text.when import TimePhrase
@@ -9,11 +10,12 @@ from kemem.types import Match
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question with its words and the times it speaks of."""
+    """A question with its words, the times it speaks of and the names it may mention."""
 
     text: str
     query: Query
     times: tuple[TimePhrase, ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,9 @@ class Gathered:
     """What each signal found, best first, and which signals could not answer."""
 
     words: tuple[Match, ...]
-    meaning: tuple[Match, ...]
+    meaning: tuple[Match, ...] = ()
+    graph: tuple[Match, ...] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)  # note -> the relation that led to it
     missing: tuple[str, ...] = ()
 
 

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kemem.answers import Hit
 from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Parts
-from kemem.reading.fetch import fetch
+from kemem.reading.fetch import fetch_messages
 from kemem.reading.page import open_position, open_rank, seal_position, seal_rank
 from kemem.text.query import parse
 from kemem.text.snippets import matches
-from kemem.types import Hit, Message, Page, Position, Rank, Scope, Vector, Where
+from kemem.types import Message, Page, Position, Rank, Scope, Vector, Where
 
 MAX_PAGE = 1000
 MAX_NEIGHBORS = 1000
@@ -41,7 +42,7 @@ async def by_words(
     after = open_rank(cursor, bound, secret) if cursor is not None else None
     found = await parts.store.search(where, query, limit=size + 1, after=after)
     page = found.matches[:size]
-    messages = await fetch(page, where.scope, parts)
+    messages = await fetch_messages(page, where, parts)
     items = tuple(
         Hit(message, match.score, snippets=matches(message.content, query).snippets)
         for match, message in zip(page, messages, strict=True)
@@ -50,7 +51,7 @@ async def by_words(
     if len(found.matches) <= size:
         return Page(items)
     last = page[-1]
-    place = Rank(last.score, last.ts, last.message_id, found.mark)
+    place = Rank(last.score, last.ts, last.id, found.mark)
     return Page(items, seal_rank(place, bound, secret))
 
 
@@ -63,7 +64,7 @@ async def by_meaning(
 ) -> list[Hit]:
     """The messages nearest to a text or to a vector of the same model, most similar first."""
     limit = page_limit(top_k, "top_k")
-    least = _score(min_score)
+    least = least_score(min_score, "min_score")
     if parts.model is None:
         raise InvalidArgument(
             "semantic search needs an embedder; this memory was opened with embedder 'none'",
@@ -77,7 +78,7 @@ async def by_meaning(
         vector = _given_vector(asked, parts.model.width)
     found = await parts.store.nearest(where, vector, parts.model, limit)
     near = [match for match in found if match.score >= least]
-    messages = await fetch(near, where.scope, parts)
+    messages = await fetch_messages(near, where, parts)
     pairs = zip(near, messages, strict=True)
     return [Hit(message, match.score) for match, message in pairs if message]
 
@@ -110,11 +111,12 @@ def page_limit(size: int, field: str) -> int:
     return min(size, MAX_PAGE)
 
 
-def _score(score: float | None) -> float:
+def least_score(score: float | None, field: str) -> float:
+    """A threshold from 0 to 1; without one everything passes."""
     if score is None:
         return 0.0
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise InvalidArgument(f"min_score must be 0-1, not {score!r:.80}", field="min_score")
+        raise InvalidArgument(f"{field} must be 0-1, not {score!r:.80}", field=field)
     return float(score)
 
 

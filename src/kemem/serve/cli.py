@@ -3,12 +3,13 @@
 import json
 import os
 import re
+import signal
 import sys
 import time
 import traceback
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -21,16 +22,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from kemem.answers import Hit, Ingested
 from kemem.errors import KeMemError, Unavailable
 from kemem.serve.doctor import examine, show_settings, shown_url
 from kemem.serve.jsonl import Line, Target, batches, locate, read_lines
 from kemem.serve.logs import configure_logs
+from kemem.serve.session_shapes import JobItem, job_item
 from kemem.serve.shapes import chat_message
 from kemem.settings import Settings, load
 from kemem.sync import Memory
 from kemem.text.snippets import CLOSE, OPEN
 from kemem.text.times import to_rfc3339
-from kemem.types import Hit, Ingested
 
 LONGEST_EXTRACT = 200  # characters
 SERVER_PACKAGES = frozenset(["fastapi", "jwt", "prometheus_client", "starlette", "uvicorn"])
@@ -171,7 +173,7 @@ def search(
 
 @app.command()
 def reindex(data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
-    """Derive the words and vectors of all messages again."""
+    """Derive the words and vectors of all messages and notes again."""
     started = time.monotonic()
     with (
         Memory(settings=_settings(data_dir, database_url)) as memory,
@@ -180,10 +182,60 @@ def reindex(data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
         memory.reindex()
         health = memory.health()
     seconds = time.monotonic() - started
-    counts = f"messages: {health.messages}, vectors: {health.vectors}"
+    counts = f"messages: {health.messages}, notes: {health.notes}, vectors: {health.vectors}"
     output.print(f"{counts}, seconds: {seconds:.1f}")
-    if health.oldest_error and health.vectors < health.messages:
+    if health.oldest_error and health.vectors < health.messages + health.notes:
         raise Unavailable(f"some vectors could not be derived: {health.oldest_error}")
+
+
+@app.command()
+def jobs(
+    limit: Annotated[int, typer.Option(help="Most jobs to show.", min=1, max=1000)] = 100,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Show the work that waits or has failed."""
+    with Memory(settings=_settings(data_dir, database_url)) as memory:
+        items = [job_item(job) for job in memory.jobs(limit)]
+    if as_json:
+        _print_json({"items": items})
+        return
+    if not items:
+        output.print("No work waits.")
+    for item in items:
+        output.print(_job_text(item))
+
+
+@app.command()
+def work(
+    once: Annotated[bool, typer.Option("--once", help="Do what is due now and stop.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 5.0,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Do the work that waits, beside a server or without one, until interrupted."""
+    settings = _settings(data_dir, database_url)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), Memory(settings=settings) as memory:
+        _print_done(memory.run_jobs())
+        while not once:
+            time.sleep(interval)
+            try:
+                _print_done(memory.run_jobs())
+            except Unavailable as error:  # the store may be away for a while
+                log.warning("jobs failed", reason=error.message)
+
+
+@app.command()
+def retry(
+    job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="As kemem jobs shows it.")],
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Let a job that was given up be tried again."""
+    with Memory(settings=_settings(data_dir, database_url)) as memory:
+        output.print(_job_text(job_item(memory.retry_job(job_id))))
 
 
 @app.command()
@@ -295,14 +347,31 @@ def _hit_text(hit: Hit) -> Text:
     return text.append(f"      {' · '.join(hit.why)}\n", "dim") if hit.why else text
 
 
+def _print_done(count: int) -> None:
+    if count:
+        output.print(f"{count} done")
+        sys.stdout.flush()
+
+
+def _job_text(job: JobItem) -> Text:
+    """A job to be read: id, kind, state, how often it was tried, when it is due; its error."""
+    tried = f"{job['attempts']} tried"
+    line = f"{job['id']}  {job['kind']:<7}  {job['state']:<7}  {tried}  due {job['due']}"
+    return Text(f"{line}\n      {_plain(job['error'])}" if job["error"] else line)
+
+
+def _plain(text: str) -> str:
+    """A text without control characters, which might steer the terminal."""
+    return "".join(" " if unicodedata.category(it) == "Cc" else it for it in text)
+
+
 def _beginning(content: str) -> str:
     return content if len(content) <= LONGEST_EXTRACT else f"{content[:LONGEST_EXTRACT]}…"
 
 
 def _marked(extract: str) -> Text:
-    """An extract with its matches in colour and without control characters."""
-    safe = "".join(" " if unicodedata.category(it) == "Cc" else it for it in extract)
-    pieces = enumerate(_MARK.split(safe))
+    """An extract with its matches in colour."""
+    pieces = enumerate(_MARK.split(_plain(extract)))
     return Text.assemble(*((piece, "bold yellow" if at % 2 else "") for at, piece in pieces))
 
 

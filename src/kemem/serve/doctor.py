@@ -141,7 +141,7 @@ def _store(settings: Settings) -> list[Check]:
         return [Check("store", error.message, advice)]
     found = (
         f"{health.backend}, schema {health.schema_version}, messages: {health.messages}, "
-        f"vectors: {health.vectors}"
+        f"notes: {health.notes}, vectors: {health.vectors}"
     )
     return [Check("store", found), _jobs(health)]
 

@@ -33,39 +33,67 @@ class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         takes_body = self.body_field is not None
+        takes_query = bool(self.dependant.query_params)
 
         async def guarded(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
             sent = await strict.json() if takes_body else {}
-            caller: Caller = strict.state.caller
-            caller.check_reach(strict.path_params.get("user_id"), sent.get("user_id"))
+            asked = strict.query_params.getlist("user_id") if takes_query else []
+            self.admit(
+                strict.state.caller, strict.path_params.get("user_id"), *asked, sent.get("user_id")
+            )
+            if takes_body and not takes_query:
+                _refuse_parameters(strict)
             return await handle(strict)
 
         return guarded
 
+    def admit(self, caller: Caller, *named: object) -> None:
+        """Let a caller through, or say why not."""
+        caller.check_reach(*named)
+
+
+class OperatorRoute(GuardedRoute):
+    """A route that shows or does more than concerns one user: closed to bound callers."""
+
+    def admit(self, caller: Caller, *named: object) -> None:
+        """Let an operator through."""
+        caller.check_reach()
+
 
 def memory_of(request: Request) -> AsyncMemory:
-    """The memory that this server was built around."""
+    """The memory of this server; for a bound caller a handle that reaches their own user only."""
     memory: AsyncMemory = request.app.state.memory
-    return memory
+    caller: Caller = request.state.caller
+    return memory if caller.user_id is None else memory.for_user(caller.user_id)
 
 
 Memory = Annotated[AsyncMemory, Depends(memory_of)]
 
 
-def parse_object(raw: bytes) -> dict[str, Any]:
-    """The JSON object in a body."""
+def parse_object(raw: bytes, name: str = "the body", **details: object) -> dict[str, Any]:
+    """The JSON object in a body, or in what has another name."""
     try:
         found = json.loads(raw.decode(), parse_constant=_refuse_constant)
         if b"\\u" in raw:  # an escape can smuggle in half a character, which is no text
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
-        raise InvalidArgument("the body is nested too deeply") from None
+        raise InvalidArgument(f"{name} is nested too deeply", **details) from None
     except ValueError as error:
-        raise InvalidArgument(f"the body must be JSON in UTF-8: {_reason(error)}") from None
+        reason = f"{name} must be JSON in UTF-8: {_reason(error)}"
+        raise InvalidArgument(reason, **details) from None
     if not isinstance(found, dict):
-        raise InvalidArgument(f"the body must be a JSON object, not {shortened(found)}")
+        reason = f"{name} must be a JSON object, not {shortened(found)}"
+        raise InvalidArgument(reason, **details)
     return found
+
+
+def _refuse_parameters(request: Request) -> None:
+    """What belongs into the body is not silently left out because it stands in the URL."""
+    unknown = next(iter(request.query_params), None)
+    if unknown is not None:
+        field = unknown[:80]
+        raise InvalidArgument(f"{field} is not a parameter of this request", field=field)
 
 
 def _check_content_type(header: str) -> None:

@@ -11,7 +11,14 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from kemem.memory import AsyncMemory
-from kemem.serve import health_routes, message_routes, operator_routes
+from kemem.serve import (
+    directory_routes,
+    health_routes,
+    memory_routes,
+    message_routes,
+    operator_routes,
+    session_routes,
+)
 from kemem.serve.auth import Guard, Trust
 from kemem.serve.edge import Edge
 from kemem.serve.failures import DOCUMENTED, handle_failures
@@ -27,7 +34,7 @@ log = structlog.get_logger("kemem")
 
 
 def create_app(memory: AsyncMemory) -> FastAPI:
-    """The Query API over a memory, which it closes when it stops."""
+    """The HTTP API over a memory, which it closes when it stops."""
     trust = Trust(memory.settings)
     app = FastAPI(
         title="KeMem",
@@ -42,7 +49,8 @@ def create_app(memory: AsyncMemory) -> FastAPI:
     app.state.metrics = Metrics()
     # Only described here: the guard asks for the credential, whatever the route.
     locks = [Depends(HTTPBearer(auto_error=False))] if trust.asks_for_credentials else []
-    app.include_router(message_routes.router, dependencies=locks)
+    for routes in (message_routes, memory_routes, session_routes, directory_routes):
+        app.include_router(routes.router, dependencies=locks)
     app.include_router(operator_routes.router, dependencies=locks)
     app.include_router(health_routes.router)
     handle_failures(app)

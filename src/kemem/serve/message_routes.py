@@ -87,8 +87,8 @@ async def lexical_search(asked: LexicalSearch, memory: Memory) -> LexicalAnswer:
     hits = page.items
     answer = LexicalAnswer(
         items=[selected(hit, asked.return_fields) for hit in hits],
-        highlights=[Highlight(message_id=h.message_id, snippets=list(h.snippets)) for h in hits],
-        scores=[Score(message_id=hit.message_id, score=hit.score) for hit in hits],
+        highlights=[Highlight(message_id=h.id, snippets=list(h.snippets)) for h in hits],
+        scores=[Score(message_id=hit.id, score=hit.score) for hit in hits],
     )
     if page.next_cursor:
         answer["next_cursor"] = page.next_cursor

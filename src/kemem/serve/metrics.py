@@ -46,7 +46,8 @@ class Metrics:
         )
         self._store_up = Gauge("kemem_store_up", "1 if the store answers.", registry=registry)
         self._messages = Gauge("kemem_messages", "Messages stored.", registry=registry)
-        self._vectors = Gauge("kemem_vectors", "Messages with a vector.", registry=registry)
+        self._notes = Gauge("kemem_notes", "Notes stored.", registry=registry)
+        self._vectors = Gauge("kemem_vectors", "Rows with a vector.", registry=registry)
         self._jobs = Gauge("kemem_jobs", "Later work by state.", ["state"], registry=registry)
 
     def count(self, path: str, operation: str, method: str, status: int, seconds: float) -> None:
@@ -67,6 +68,7 @@ class Metrics:
         else:
             self._store_up.set(1)
             self._messages.set(health.messages)
+            self._notes.set(health.notes)
             self._vectors.set(health.vectors)
             self._jobs.labels("pending").set(health.pending_jobs)
             self._jobs.labels("failed").set(health.failed_jobs)

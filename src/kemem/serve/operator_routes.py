@@ -5,12 +5,12 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from kemem.serve.guarded import GuardedRoute, Memory
+from kemem.serve.guarded import Memory, OperatorRoute
 from kemem.serve.overview import overview
 
 _NOTHING_LOADED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
-router = APIRouter(route_class=GuardedRoute, tags=["operators"])
+router = APIRouter(route_class=OperatorRoute, tags=["operators"])
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -45,4 +45,4 @@ def _inputs(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]
     if content:
         body = schemas[content["schema"]["$ref"].rpartition("/")[2]]
         for name in body["properties"]:
-            yield name + ("" if name in body["required"] else "?")
+            yield name + ("" if name in body.get("required", ()) else "?")

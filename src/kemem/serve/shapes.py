@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal, NotRequired, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from kemem.answers import Hit
 from kemem.text.ids import MAX_ID
 from kemem.text.times import to_rfc3339
-from kemem.types import ROLES, Hit, Message
+from kemem.types import ROLES, Message
 
 FieldName = Literal[
     "message_id",
@@ -129,10 +130,14 @@ class NewMessages(Body):
     messages: Annotated[list[NewMessage], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
 
 
-class RangeQuery(BaseModel):
-    """The query string of a range read."""
+class Asked(BaseModel):
+    """A query string: nothing unknown is let through."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class RangeQuery(Asked):
+    """The query string of a range read."""
 
     since: Time | None = None
     until: Time | None = None
@@ -141,10 +146,8 @@ class RangeQuery(BaseModel):
     cursor: str | None = None
 
 
-class NeighborsQuery(BaseModel):
+class NeighborsQuery(Asked):
     """The query string of a look around a message."""
-
-    model_config = ConfigDict(extra="forbid")
 
     before: Count = 20
     after: Count = 0

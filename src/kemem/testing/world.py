@@ -3,14 +3,15 @@
 The constants are as useful as the strategies: tests of your own may draw from both.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from kemem.batch import Batch, Job, JobKind
 from kemem.text.query import Query, parse
-from kemem.types import ROLES, Batch, Embedded, Job, JobKind, Message, Model, Scope, Vector, Where
+from kemem.types import ROLES, Embedded, Message, Model, Scope, Vector, Where
 
 T = TypeVar("T")
 
@@ -66,13 +67,28 @@ MODELS = (Model("one", 4), Model("two", 4))
 DIRECTIONS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1000, 0), (0, 0, 0, 0.001), (-1, 0, 0, 0))
 NO_DIRECTIONS = ((0, 0, 0, 0), (1, 0, float("nan"), 0), (0, float("inf"), 0, 0))
 
-SCOPES = tuple(
-    Scope(agent_id, user_id, session_id)
-    for agent_id in (None, *AGENTS)
-    for user_id in (None, *USERS)
-    for session_id in (None, *SESSIONS)
-    if agent_id or user_id or session_id
+METADATA: tuple[dict[str, Any], ...] = (
+    {},
+    {"speaker": "小明", "tag": "工作", "n": 1},
+    {"speaker": "Ann", "tag": ["work", "工作"], "n": 1.0},
+    {"speaker": "Ann", "tag": "Work", "n": True},
+    {"speaker": "小明", "tag": None, "n": "1"},
+    {"tag": {"深": "deep"}, "n": [1, 2]},
 )
+
+
+def scopes_of(users: tuple[str, ...]) -> tuple[Scope, ...]:
+    """Every way to name a part of what these users have."""
+    return tuple(
+        Scope(agent_id, user_id, session_id)
+        for agent_id in (None, *AGENTS)
+        for user_id in (None, *users)
+        for session_id in (None, *SESSIONS)
+        if (agent_id, user_id, session_id) != (None, None, None)
+    )
+
+
+SCOPES = scopes_of(USERS)
 
 
 def times() -> SearchStrategy[int]:
@@ -94,7 +110,7 @@ def messages(users: tuple[str, ...] = USERS) -> SearchStrategy[Message]:
         ingest_time=st.sampled_from(TIMES),
         content_type=st.sampled_from(("text", "code")),
         parent_message_id=st.none() | st.sampled_from(MESSAGE_IDS),
-        metadata=st.sampled_from(({}, {"speaker": "小明"}, {"speaker": "Ann", "turn": 1})),
+        metadata=st.sampled_from(METADATA),
     )
 
 
@@ -172,7 +188,7 @@ def jobs() -> SearchStrategy[Job]:
         kind=st.sampled_from(kinds),
         scope=st.sampled_from(SCOPES),
         due=st.sampled_from(TIMES),
-        message_ids=st.sampled_from(((), ("a", "消息"))),
+        ids=st.sampled_from(((), ("a", "消息"))),
         attempts=st.integers(0, 2),
         state=st.sampled_from(("pending", "failed")),
         error=st.sampled_from((None, "timed out", "超时")),

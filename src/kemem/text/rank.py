@@ -20,22 +20,27 @@ Scores = NDArray[np.float64]
 
 
 def word_scores(
-    query: Query, rows_with: Mapping[Phrase, Mask], lengths: NDArray[np.int64]
+    query: Query,
+    rows_with: Mapping[Phrase, Mask],
+    lengths: NDArray[np.int64],
+    counted: Mask | None = None,
 ) -> Scores:
     """How well each row of a scope answers the query's words, 0-1 and comparable across queries.
 
     The share of the query's information (idf) that a row contains, weighted by the row's length.
+    Where rows are `counted`, only they make up the statistics, and no other row may be in a mask.
     """
+    total = len(lengths) if counted is None else int(counted.sum())
     held = np.zeros(len(lengths))
     asked = 0.0
     for unit in query.units:
         rows = rows_with[unit]
-        weight = _idf(int(rows.sum()), len(lengths))
+        weight = _idf(int(rows.sum()), total)
         held += weight * rows
         asked += weight
-    if not asked or not len(lengths):
+    if not asked or not total:
         return held
-    usual = max(float(lengths.mean()), 1.0)
+    usual = max(float((lengths if counted is None else lengths[counted]).mean()), 1.0)
     raw = held / asked * (K1 + 1) / (1 + K1 * (1 - B + B * lengths / usual))
     # Rounded so that equal rows stay equal whatever the order of additions was.
     return np.round(1 - np.exp(-_STEEPNESS * raw), 9)

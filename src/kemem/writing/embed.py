@@ -1,12 +1,13 @@
-"""Vectors for stored messages. A model may fail in any way: the messages stay, a job remembers."""
+"""Vectors for stored rows. A model may fail in any way: the rows stay, a job remembers."""
 
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.ports import Parts
-from kemem.types import Batch, Embedded, Job, Message, Micros, Scope
+from kemem.types import Embedded, Micros, Row, Scope
 
 MAX_ATTEMPTS = 8
 _FIRST_PAUSE: Micros = 10_000_000
@@ -15,10 +16,10 @@ _LONGEST_PAUSE: Micros = 3_600_000_000
 log = logging.getLogger("kemem")
 
 
-async def embed(messages: Sequence[Message], job: Job, parts: Parts) -> bool:
-    """Store the vectors of one scope's messages and finish the job, or put the job off."""
+async def embed(rows: Sequence[Row], job: Job, parts: Parts) -> bool:
+    """Store the vectors of one scope's rows and finish the job, or put the job off."""
     try:
-        vectors = await _vectors(messages, parts)
+        vectors = await _vectors(rows, parts)
     except Unavailable as error:
         log.warning("%s; job %s will try again", error.message, job.job_id)
         await parts.store.apply(Batch(jobs=(put_off(job, error, parts.clock()),)))
@@ -27,18 +28,16 @@ async def embed(messages: Sequence[Message], job: Job, parts: Parts) -> bool:
     return True
 
 
-async def _vectors(messages: Sequence[Message], parts: Parts) -> tuple[Embedded, ...]:
-    if not messages or parts.model is None:
+async def _vectors(rows: Sequence[Row], parts: Parts) -> tuple[Embedded, ...]:
+    if not rows or parts.model is None:
         return ()
-    matrix = await parts.embed([message.content for message in messages], purpose="passage")
-    rows: dict[Scope, list[int]] = {}
-    for row, message in enumerate(messages):
-        rows.setdefault(Scope(message.agent_id, message.user_id), []).append(row)
+    matrix = await parts.embed([row.content for row in rows], purpose="passage")
+    places: dict[Scope, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(Scope(row.agent_id, row.user_id), []).append(place)
     return tuple(
-        Embedded(
-            scope, parts.model, tuple(messages[row].message_id for row in chosen), matrix[chosen]
-        )
-        for scope, chosen in rows.items()
+        Embedded(scope, parts.model, tuple(rows[place].id for place in chosen), matrix[chosen])
+        for scope, chosen in places.items()
     )
 
 

@@ -15,6 +15,7 @@ from kemem.types import ROLES, Message, Messages, Micros
 
 MAX_MESSAGES = 5_000
 MAX_METADATA_BYTES = 65_536
+MAX_PROMPT_BYTES = 4_000
 MAX_METADATA_DEPTH = 32
 _LAST: Micros = LATEST - 1_000_000  # the end of time is left free for moving on from ties
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, not behind a backslash
@@ -42,8 +43,19 @@ class Parsed(NamedTuple):
 
 def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
     """What callers mean, in the order given; the first wrong message refuses them all."""
+    given = listed(messages)
+    parsed = [
+        _message(item, f"messages[{index}]", owner, now, max_content_bytes)
+        for index, item in enumerate(given)
+    ]
+    cut = tuple(message.message_id for message, truncated in parsed if truncated)
+    return Parsed([message for message, _ in parsed], cut)
+
+
+def listed(messages: object) -> list[object]:
+    """The messages of a call, one or many, as they were given."""
     if isinstance(messages, str):
-        messages = {"role": "user", "content": messages}
+        return [{"role": "user", "content": messages}]
     given = [messages] if isinstance(messages, Mapping) else messages
     if not isinstance(given, list | tuple) or not given:
         raise InvalidArgument(
@@ -54,12 +66,24 @@ def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_by
         raise Exhausted(
             f"at most {MAX_MESSAGES} messages in one call, not {len(given)}", field="messages"
         )
-    parsed = [
-        _message(item, f"messages[{index}]", owner, now, max_content_bytes)
-        for index, item in enumerate(given)
-    ]
-    cut = tuple(message.message_id for message, truncated in parsed if truncated)
-    return Parsed([message for message, _ in parsed], cut)
+    return list(given)
+
+
+def with_defaults(messages: Messages, metadata: Mapping[str, Any], ts: object) -> list[Any]:
+    """Messages of a call with what the call says of all of them; their own words win."""
+    given = listed(messages)
+    if ts is not None:
+        given = [{"ts": ts, **it} if isinstance(it, Mapping) else it for it in given]
+    if metadata:
+        given = [_with_metadata(it, metadata, at) for at, it in enumerate(given)]
+    return given
+
+
+def _with_metadata(message: object, metadata: Mapping[str, Any], at: int) -> object:
+    if not isinstance(message, Mapping):
+        return message
+    own = check_metadata(message.get("metadata"), f"messages[{at}].metadata")
+    return {**message, "metadata": {**metadata, **own}}
 
 
 def _message(
@@ -71,7 +95,7 @@ def _message(
     if unknown:
         raise InvalidArgument(f"{field} has unknown fields {unknown!r:.200}", field=field)
     content, truncated = _content(given.get("content"), f"{field}.content", max_content_bytes)
-    metadata = _metadata(given.get("metadata"), f"{field}.metadata")
+    metadata = check_metadata(given.get("metadata"), f"{field}.metadata")
 
     def own_id(name: str) -> str | None:
         value = given.get(name)
@@ -132,7 +156,8 @@ def _content(content: object, field: str, most: int) -> tuple[str, bool]:
     return kept, len(raw) > most
 
 
-def _metadata(metadata: object, field: str) -> Mapping[str, Any]:
+def check_metadata(metadata: object, field: str) -> Mapping[str, Any]:
+    """Metadata that can be kept: a JSON object that is neither deep nor large."""
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping):
@@ -186,3 +211,16 @@ def _refuse_nul(found: object, field: str) -> None:
     """Only message content may hold NUL: databases keep no other text with it."""
     if found:
         raise InvalidArgument(f"{field} must not hold NUL", field=field)
+
+
+def check_text(text: object, field: str, most: int) -> str:
+    """A text that must not be cut."""
+    kept, truncated = _content(text, field, most)
+    if truncated:
+        raise Exhausted(f"{field} must be at most {most} bytes", field=field)
+    return kept
+
+
+def check_prompt(prompt: object) -> str | None:
+    """The caller's own words to the model, if any."""
+    return None if prompt is None else check_text(prompt, "prompt", MAX_PROMPT_BYTES)

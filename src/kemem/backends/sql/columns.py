@@ -12,29 +12,46 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, Select, Table, bindparam, select, union_all
 
 from kemem.backends.sql.database import Database, Space
-from kemem.backends.sql.schema import message, message_vector
+from kemem.backends.sql.schema import message, note, row_vector
 from kemem.text.query import Mask
-from kemem.types import ROLES, Matrix, Where
+from kemem.types import MESSAGES, NOTE_KINDS, NOTES, ROLES, Matrix, Where
 
 _COPY_BYTES = 4096  # of an empty copy
 _NAME_BYTES = 96  # of a message id as Python keeps it
 _FEW = 500  # missing vectors that are asked for one by one
 
-_new_rows = (
-    select(
+_SORTS = (*ROLES, *NOTE_KINDS)  # what a row is: a message of some role, or a note of some kind
+_SORT_NUMBER = {name: number for number, name in enumerate(_SORTS)}
+
+
+def _newer(table: Table, *columns: Any) -> Select[*tuple[Any, ...]]:
+    this_space = table.c.space_no == bindparam("space_no")
+    return select(*columns).where(this_space, table.c.id > bindparam("last_id"))
+
+
+_new_rows = union_all(
+    _newer(
+        message,
         message.c.id,
         message.c.create_time,
         message.c.role,
         message.c.session_id,
         message.c.length,
         message.c.message_id,
-    )
-    .where(message.c.space_no == bindparam("space_no"), message.c.id > bindparam("last_id"))
-    .order_by(message.c.id)
-)
+    ),
+    _newer(
+        note,
+        note.c.id,
+        note.c.event_time,
+        note.c.kind,
+        note.c.session_id,
+        note.c.length,
+        note.c.note_id,
+    ),
+).order_by("id")
 
 
 class Growing:
@@ -70,10 +87,10 @@ class View:
 
     space: Space
     ids: NDArray[np.int64]
-    names: list[str]  # message ids; longer than the columns when rows came since
+    names: list[str]  # ids of messages and notes; longer than the columns when rows came since
     times: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    roles: NDArray[np.int8]
+    sorts: NDArray[np.int8]
     sessions: NDArray[np.int32]
     session_no: int  # the number of the session asked for; -1: it has no rows
     vectors: Matrix
@@ -86,25 +103,40 @@ class View:
             ids=self.ids[:end],
             times=self.times[:end],
             lengths=self.lengths[:end],
-            roles=self.roles[:end],
+            sorts=self.sorts[:end],
             sessions=self.sessions[:end],
         )
 
+    def counted(self, kinds: frozenset[str]) -> Mask:
+        """Rows of some kinds: those that make up the statistics of a search."""
+        return _chosen(kinds, None)[self.sorts]
+
     def visible(self, where: Where) -> Mask:
-        """Rows that a Where admits."""
-        mask = np.ones(len(self.ids), dtype=np.bool_)
+        """Rows that a Where admits as far as the columns tell."""
+        kinds = where.kinds
+        shared = (self.space.agent_id, self.space.user_id) == (where.shared, "")
+        mask = _chosen(kinds - MESSAGES if shared else kinds, where.role)[self.sorts]
         if where.since is not None:
             mask &= self.times >= where.since
         if where.until is not None:
             mask &= self.times < where.until
-        if where.role is not None:
-            mask &= self.roles == (ROLES.index(where.role) if where.role in ROLES else -1)
-        if where.scope.session_id is not None:
+        if where.known_by is not None:  # when notes began, only their rows tell
+            mask &= (self.times <= where.known_by) | (self.sorts >= len(ROLES))
+        if where.scope.session_id is not None and not shared:
             mask &= self.sessions == self.session_no
         if where.ids is not None:
             known = self.names[: len(mask)]
             mask &= np.array([name in where.ids for name in known], dtype=np.bool_)
         return mask
+
+
+def _chosen(kinds: frozenset[str], role: str | None) -> Mask:
+    """For each sort whether it is meant; a role means messages only."""
+    roles = {role} & set(ROLES) if role is not None else set(ROLES)
+    wanted = roles if "message" in kinds else set[str]()
+    if role is None:
+        wanted |= kinds & NOTES
+    return np.array([sort in wanted for sort in _SORTS], dtype=np.bool_)
 
 
 @dataclass(slots=True)
@@ -119,9 +151,9 @@ class _Copy:
     names: list[str] = field(default_factory=list)
     times: Growing = field(default_factory=lambda: Growing("i8"))
     lengths: Growing = field(default_factory=lambda: Growing("i8"))
-    roles: Growing = field(default_factory=lambda: Growing("i1"))
+    sorts: Growing = field(default_factory=lambda: Growing("i1"))
     sessions: Growing = field(default_factory=lambda: Growing("i4"))
-    session_numbers: dict[str, int] = field(default_factory=dict)
+    session_numbers: dict[str | None, int] = field(default_factory=dict)
     vectors: Growing = field(default_factory=lambda: Growing("f4", 0))
     embedded: Growing = field(default_factory=lambda: Growing("?"))
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -129,7 +161,7 @@ class _Copy:
 
     @property
     def bytes(self) -> int:
-        columns = (self.ids, self.times, self.lengths, self.roles, self.sessions)
+        columns = (self.ids, self.times, self.lengths, self.sorts, self.sessions)
         arrays = sum(each.bytes for each in (*columns, self.vectors, self.embedded))
         return arrays + _NAME_BYTES * len(self.names) + _COPY_BYTES
 
@@ -165,7 +197,7 @@ class Columns:
                 copy.names,
                 copy.times.rows,
                 copy.lengths.rows,
-                copy.roles.rows,
+                copy.sorts.rows,
                 copy.sessions.rows,
                 -1 if session_id is None else copy.session_numbers.get(session_id, -1),
                 copy.vectors.rows[:count],
@@ -203,11 +235,11 @@ class Columns:
         last = int(copy.ids.rows[-1]) if len(copy.ids.rows) else space.first_id
         rows = connection.execute(_new_rows, {"space_no": space.space_no, "last_id": last}).all()
         if rows:
-            ids, times, roles, sessions, lengths, names = zip(*rows, strict=True)
+            ids, times, sorts, sessions, lengths, names = zip(*rows, strict=True)
             copy.ids.extend(np.array(ids, np.int64))
             copy.times.extend(np.array(times, np.int64))
             copy.lengths.extend(np.array(lengths, np.int64))
-            copy.roles.extend(np.array([ROLES.index(role) for role in roles], np.int8))
+            copy.sorts.extend(np.array([_SORT_NUMBER[sort] for sort in sorts], np.int8))
             copy.names.extend(names)
             numbers = copy.session_numbers
             copy.sessions.extend(
@@ -242,14 +274,14 @@ class Columns:
     ) -> Sequence[Any]:
         if not len(missing):
             return ()
-        columns = (message_vector.c.id, self._database.vector_column(message_vector.c.vector))
+        columns = (row_vector.c.id, self._database.vector_column(row_vector.c.vector))
         statement = select(*columns).where(
-            message_vector.c.space_no == space.space_no, message_vector.c.model_no == model_no
+            row_vector.c.space_no == space.space_no, row_vector.c.model_no == model_no
         )
         if len(missing) > _FEW:
-            statement = statement.where(message_vector.c.id >= int(missing[0]))
+            statement = statement.where(row_vector.c.id >= int(missing[0]))
         else:
-            statement = statement.where(message_vector.c.id.in_(missing.tolist()))
+            statement = statement.where(row_vector.c.id.in_(missing.tolist()))
         return connection.execute(statement).all()
 
 

@@ -72,6 +72,9 @@ class Database(Protocol):
     def create(self, connection: Connection) -> None:
         """The tables, and what the engine's words and vectors need."""
 
+    def note_sizes(self, connection: Connection) -> None:
+        """Tell a planner that does not count rows itself how large tables are."""
+
     @staticmethod
     def insert(table: Table) -> Any:
         """An insert that knows on_conflict_do_nothing and on_conflict_do_update."""

@@ -3,11 +3,12 @@
 import secrets
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, bindparam, inspect, select, update
+from sqlalchemy import Connection, MetaData, Table, bindparam, inspect, select, text, update
+from sqlalchemy.schema import DropTable
 
 from kemem.backends.sql.database import Database
-from kemem.backends.sql.rows import rebuild_words
-from kemem.backends.sql.schema import meta
+from kemem.backends.sql.rebuild import rebuild_words
+from kemem.backends.sql.schema import job, meta, metadata
 from kemem.errors import Unavailable
 from kemem.text.segment import TEXT_VERSION
 
@@ -19,14 +20,27 @@ def _create(connection: Connection, database: Database) -> None:
     connection.execute(
         meta.insert(),
         [
-            {"key": "schema_version", "value": "0"},
             {"key": "text_version", "value": TEXT_VERSION},
             {"key": "secret", "value": secrets.token_hex(32)},
         ],
     )
 
 
-STEPS: tuple[Step, ...] = (_create,)  # step n leads from version n to n + 1
+def _add_notes(connection: Connection, database: Database) -> None:
+    """Version 1 held messages only: its tables of notes and graph were a sketch, always empty."""
+    sketched = "relation_source relation entity note_history note_vector note checkpoint"
+    for name in sketched.split():
+        connection.execute(DropTable(Table(name, MetaData())))
+    for name in ("vector", "words"):
+        connection.execute(text(f"ALTER TABLE message_{name} RENAME TO row_{name}"))
+    metadata.create_all(connection)
+    database.note_sizes(connection)
+    for job_id, payload in connection.execute(select(job.c.job_id, job.c.payload)).all():
+        renamed = {"ids": payload["message_ids"], "after": payload["after"], "details": {}}
+        connection.execute(update(job).where(job.c.job_id == job_id).values(payload=renamed))
+
+
+STEPS: tuple[Step, ...] = (_add_notes,)  # step n leads from version n + 1 to n + 2
 
 _get = select(meta.c.value).where(meta.c.key == bindparam("wanted"))
 _set = update(meta).where(meta.c.key == bindparam("wanted")).values(value=bindparam("new_value"))
@@ -36,16 +50,18 @@ def bring_up_to_date(
     connection: Connection, database: Database, steps: Sequence[Step] = STEPS
 ) -> None:
     """Create or migrate the store inside the caller's transaction."""
-    version = _version(connection)
-    if version > len(steps):
+    version, newest = _version(connection), 1 + len(steps)
+    if version > newest:
         raise Unavailable(
-            f"the store has schema version {version}, this KeMem knows {len(steps)}; "
+            f"the store has schema version {version}, this KeMem knows {newest}; "
             "install a newer KeMem, the store was left as it is"
         )
-    for step in steps[version:]:
+    if version == 0:
+        _create(connection, database)
+    for step in steps[version - 1 :] if version else ():
         step(connection, database)
-    if version < len(steps):
-        write_meta(connection, "schema_version", str(len(steps)))
+    if version < newest:
+        write_meta(connection, "schema_version", str(newest))
     if read_meta(connection, "text_version") != TEXT_VERSION:
         rebuild_words(connection, database)
         write_meta(connection, "text_version", TEXT_VERSION)

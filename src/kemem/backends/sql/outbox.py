@@ -7,7 +7,8 @@ from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
 from kemem.backends.sql.database import Database, upsert
 from kemem.backends.sql.schema import job
-from kemem.types import Job, Micros, Position, Scope
+from kemem.batch import Job
+from kemem.types import Micros, Position, Scope
 
 _next = (
     select(job)
@@ -22,6 +23,7 @@ _hide = (
     .values(due_time=bindparam("until"), attempts=job.c.attempts + 1)
 )
 _open = select(job).order_by(job.c.due_time, job.c.job_id).limit(bindparam("limit"))
+_exists = select(job.c.job_id).where(job.c.job_id == bindparam("of_job")).with_for_update()
 _finish = delete(job).where(job.c.job_id == bindparam("of_job"))
 
 
@@ -51,14 +53,14 @@ def list_jobs(connection: Connection, limit: int) -> list[Job]:
 
 
 def _row(each: Job) -> dict[str, Any]:
-    after = [each.after.ts, each.after.message_id] if each.after else None
+    after = [each.after.ts, each.after.id] if each.after else None
     return {
         "job_id": each.job_id,
         "kind": each.kind,
         "agent_id": each.scope.agent_id,
         "user_id": each.scope.user_id,
         "session_id": each.scope.session_id,
-        "payload": {"message_ids": each.message_ids, "after": after},
+        "payload": {"ids": each.ids, "after": after, "details": dict(each.details)},
         "state": each.state,
         "attempts": each.attempts,
         "due_time": each.due,
@@ -73,9 +75,26 @@ def _job(row: Row[*tuple[Any, ...]], attempts: int) -> Job:
         kind=row.kind,
         scope=Scope(row.agent_id, row.user_id, row.session_id),
         due=row.due_time,
-        message_ids=tuple(row.payload["message_ids"]),
+        ids=tuple(row.payload["ids"]),
         after=Position(*after) if after else None,
         attempts=attempts,
         state=row.state,
         error=row.error,
+        details=row.payload["details"],
     )
+
+
+def has_job(connection: Connection, job_id: str) -> bool:
+    """Whether a job is still open."""
+    return connection.execute(_exists, {"of_job": job_id}).first() is not None
+
+
+def drop_jobs(connection: Connection, scope: Scope) -> None:
+    """Remove the jobs that carry every id of the scope."""
+    given = {
+        "agent_id": scope.agent_id,
+        "user_id": scope.user_id,
+        "session_id": scope.session_id,
+    }
+    conditions = [job.c[name] == value for name, value in given.items() if value is not None]
+    connection.execute(delete(job).where(*conditions))

@@ -52,13 +52,13 @@ T = TypeVar("T")
 
 _own = MetaData()
 _words = Table(
-    "message_words",
+    "row_words",
     _own,
     Column("space_no", BigInteger, primary_key=True, autoincrement=False),
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("part", Integer, primary_key=True, autoincrement=False),
     Column("words", TSVECTOR, nullable=False),
-    Index("idx_message_words", "words", postgresql_using="gin"),
+    Index("idx_row_words", "words", postgresql_using="gin"),
 )
 _add = insert(_words).values(words=cast(bindparam("words", type_=Text), TSVECTOR))
 _remove = delete(_words).where(
@@ -149,8 +149,10 @@ class Postgres:
         metadata.create_all(connection)
         _own.create_all(connection)
         # Short vectors would be moved out of line and cost a second look-up each.
-        for name in ("message_vector", "note_vector"):
-            connection.execute(text(f"ALTER TABLE {name} ALTER vector SET STORAGE PLAIN"))
+        connection.execute(text("ALTER TABLE row_vector ALTER vector SET STORAGE PLAIN"))
+
+    def note_sizes(self, connection: Connection) -> None:
+        pass  # PostgreSQL counts by itself
 
     @staticmethod
     def insert(into: Table) -> Any:

@@ -1,15 +1,15 @@
-"""Messages written to their table, with their words: put, drop, rebuild."""
+"""Messages written to their table, with their words: put, drop."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, delete, insert, select, tuple_
+from sqlalchemy import Connection, delete, insert
 
-from kemem.backends.sql.database import Database, IndexedText, Space, upsert
-from kemem.backends.sql.scan import CHUNK, COLUMNS, Stored, named, scan_rows, to_stored
-from kemem.backends.sql.schema import message, message_vector, session
-from kemem.backends.sql.spaces import find_spaces, lock_user, mark_changed, reserve
+from kemem.backends.sql.database import Database, IndexedText, Space
+from kemem.backends.sql.scan import CHUNK, Stored, message_spaces, named, scan_rows
+from kemem.backends.sql.schema import message, row_vector
+from kemem.backends.sql.spaces import ensure_sessions, lock_user, mark_changed, reserve
 from kemem.backends.sql.timeline import separate
 from kemem.errors import Conflict
 from kemem.text.segment import search_text
@@ -59,7 +59,7 @@ def _fresh(
 ) -> list[Message]:
     """Messages that are not there yet; one that is, with other content, refuses the batch."""
     ids = [item.message_id for item in messages]
-    known = {row.message.message_id: row.message for row in named(connection, spaces, ids)}
+    known = {it.row.message_id: it.row for it in named(connection, spaces, ids)}
     fresh, conflicts = [], []
     for item in messages:
         other = known.get(item.message_id)
@@ -87,7 +87,9 @@ def _insert(
     connection: Connection, database: Database, found: Space, messages: Sequence[Message]
 ) -> list[Message]:
     """New rows of one space with their words."""
-    _ensure_sessions(connection, database, found, messages)
+    now = messages[0].ingest_time
+    sessions = dict.fromkeys((item.session_id for item in messages), (now, now))
+    ensure_sessions(connection, database, found, sessions)
     placed = separate(connection, found.space_no, messages)
     first = reserve(connection, found, len(placed))
     texts = [search_text(item.words) for item in placed]
@@ -121,56 +123,27 @@ def _insert(
     return placed
 
 
-def _ensure_sessions(
-    connection: Connection, database: Database, found: Space, messages: Sequence[Message]
-) -> None:
-    connection.execute(
-        upsert(database.insert, session, "update_time"),
-        [
-            {
-                "space_no": found.space_no,
-                "session_id": session_id,
-                "agent_id": found.agent_id,
-                "user_id": found.user_id,
-                "create_time": messages[0].ingest_time,
-                "update_time": messages[0].ingest_time,
-            }
-            for session_id in dict.fromkeys(item.session_id for item in messages)
-        ],
-    )
-
-
-def drop(connection: Connection, database: Database, where: Where) -> int:
+def drop_messages(
+    connection: Connection, database: Database, where: Where
+) -> list[Stored[Message]]:
     """Remove visible messages with their words and vectors."""
-    spaces = find_spaces(connection, where.scope)
-    dropped = 0
+    spaces = message_spaces(connection, where)
+    gone: list[Stored[Message]] = []
     while rows := scan_rows(connection, where, spaces, None, CHUNK, newest_first=False):
-        database.remove_words(connection, _texts(rows))
-        for table in (message_vector, message):
+        database.remove_words(connection, message_texts(rows))
+        for table in (row_vector, message):
             connection.execute(
                 delete(table).where(
                     table.c.space_no.in_({row.space_no for row in rows}),
                     table.c.id.in_([row.id for row in rows]),
                 )
             )
-        dropped += len(rows)
-    if dropped:
-        for found in spaces:
-            mark_changed(connection, found.space_no, rows=True)
-    return dropped
+        gone += rows
+    for space_no in {row.space_no for row in gone}:
+        mark_changed(connection, space_no, rows=True)
+    return gone
 
 
-def rebuild_words(connection: Connection, database: Database) -> None:
-    """Derive the word index again from the messages."""
-    database.clear_words(connection)
-    key = tuple_(message.c.space_no, message.c.id)
-    page = select(*COLUMNS).order_by(message.c.space_no, message.c.id).limit(CHUNK)
-    rows = to_stored(connection.execute(page))
-    while rows:
-        database.add_words(connection, _texts(rows))
-        last = tuple_(rows[-1].space_no, rows[-1].id)
-        rows = to_stored(connection.execute(page.where(key > last)))
-
-
-def _texts(rows: Sequence[Stored]) -> list[IndexedText]:
-    return [IndexedText(row.space_no, row.id, search_text(row.message.words)) for row in rows]
+def message_texts(rows: Iterable[Stored[Message]]) -> list[IndexedText]:
+    """The search texts of messages as they are indexed."""
+    return [IndexedText(row.space_no, row.id, search_text(row.row.words)) for row in rows]

@@ -1,8 +1,8 @@
 """Messages read from their table: in time order, or by their ids."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import (
     BindParameter,
@@ -17,7 +17,9 @@ from sqlalchemy import (
 from kemem.backends.sql.database import Space, Statement
 from kemem.backends.sql.schema import message
 from kemem.backends.sql.spaces import find_spaces
-from kemem.types import Message, Position, Where
+from kemem.types import Message, Note, Position, Where
+
+R = TypeVar("R", Message, Note)
 
 CHUNK = 512  # ids in one statement
 COLUMNS = (
@@ -38,15 +40,15 @@ COLUMNS = (
 )
 
 
-class Stored(NamedTuple):
-    """A message and where it is stored."""
+class Stored(NamedTuple, Generic[R]):
+    """A message or note and where it is stored."""
 
     space_no: int
     id: int
-    message: Message
+    row: R
 
 
-def to_stored(rows: Iterable[Sequence[Any]]) -> list[Stored]:
+def to_stored(rows: Iterable[Sequence[Any]]) -> list[Stored[Message]]:
     """Messages from the columns above."""
     stored = []
     for space_no, key, *fields in rows:
@@ -65,8 +67,36 @@ def scan(
     connection: Connection, where: Where, after: Position | None, limit: int, newest_first: bool
 ) -> list[Message]:
     """Visible messages in time order, beyond `after`."""
-    spaces = find_spaces(connection, where.scope)
-    return [row.message for row in scan_rows(connection, where, spaces, after, limit, newest_first)]
+    spaces = message_spaces(connection, where)
+    rows = scan_rows(connection, where, spaces, after, limit, newest_first)
+    return [stored.row for stored in rows]
+
+
+def message_spaces(connection: Connection, where: Where) -> list[Space]:
+    """The spaces whose messages may be seen."""
+    if "message" not in where.kinds or where.marks is not None:
+        return []
+    found = find_spaces(connection, where.scope)
+    return [each for each in found if (each.agent_id, each.user_id) != (where.shared, "")]
+
+
+def passing(
+    page: Callable[[Position | None, int], list[Stored[R]]],
+    where: Where,
+    after: Position | None,
+    limit: int,
+) -> list[Stored[R]]:
+    """Rows in order that a Where admits, where the database cannot tell: page by page."""
+    if where.filters is None:
+        return page(after, limit)
+    kept: list[Stored[R]] = []
+    while len(kept) < limit:
+        rows = page(after, CHUNK)
+        kept += [stored for stored in rows if where.matches(stored.row)]
+        if len(rows) < CHUNK:
+            break
+        after = Position(rows[-1].row.ts, rows[-1].row.id)
+    return kept[:limit]
 
 
 def scan_rows(
@@ -76,26 +106,44 @@ def scan_rows(
     after: Position | None,
     limit: int,
     newest_first: bool,
-) -> list[Stored]:
+) -> list[Stored[Message]]:
     """The same, with the places they are stored at."""
-    if where.ids is not None:
-        return _by_ids(connection, where, spaces, after, newest_first)[:limit]
     if not spaces or limit < 1:
         return []
+    if where.ids is not None:
+        found = named(connection, spaces, sorted(where.ids))
+        return in_order(found, where, after, newest_first)[:limit]
+
+    def page(after: Position | None, limit: int) -> list[Stored[Message]]:
+        return _page(connection, where, spaces, after, limit, newest_first)
+
+    return passing(page, where, after, limit)
+
+
+def _page(
+    connection: Connection,
+    where: Where,
+    spaces: Sequence[Space],
+    after: Position | None,
+    limit: int,
+    newest_first: bool,
+) -> list[Stored[Message]]:
+    ends = [where.until, None if where.known_by is None else where.known_by + 1]
+    until = min((end for end in ends if end is not None), default=None)
     statement = _in_time_order(
         newest_first,
         after is not None,
         where.since is not None,
-        where.until is not None,
+        until is not None,
         where.role is not None,
         where.scope.session_id is not None,
     )
     values = {
         "spaces": [found.space_no for found in spaces],
         "after_ts": after.ts if after else None,
-        "after_id": after.message_id if after else None,
+        "after_id": after.id if after else None,
         "since": where.since,
-        "until": where.until,
+        "until": until,
         "role": where.role,
         "session_id": where.scope.session_id,
         "limit": limit,
@@ -136,23 +184,19 @@ def _in_time_order(
     )
 
 
-def _by_ids(
-    connection: Connection,
-    where: Where,
-    spaces: Sequence[Space],
-    after: Position | None,
-    newest_first: bool,
-) -> list[Stored]:
+def in_order(
+    found: Iterable[Stored[R]], where: Where, after: Position | None, newest_first: bool
+) -> list[Stored[R]]:
+    """Those that a Where admits, in time order, beyond `after`."""
     sign = -1 if newest_first else 1
 
-    def place(row: Stored) -> tuple[int, str]:
-        return sign * row.message.ts, row.message.message_id
+    def place(stored: Stored[R]) -> tuple[int, str]:
+        return sign * stored.row.ts, stored.row.id
 
-    found = named(connection, spaces, sorted(where.ids or ()))
-    visible = [row for row in found if where.matches(row.message)]
+    visible = [stored for stored in found if where.matches(stored.row)]
     if after is not None:
-        border = (sign * after.ts, after.message_id)
-        visible = [row for row in visible if place(row) > border]
+        border = (sign * after.ts, after.id)
+        visible = [stored for stored in visible if place(stored) > border]
     return sorted(visible, key=place)
 
 
@@ -167,7 +211,7 @@ def _named(count: int) -> Statement:
 
 def named(
     connection: Connection, spaces: Sequence[Space], message_ids: Sequence[str]
-) -> list[Stored]:
+) -> list[Stored[Message]]:
     """Messages by their ids; those that do not exist are left out."""
     found = []
     for chunk in chunks(message_ids):

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     Dialect,
     Float,
@@ -27,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.types import TypeDecorator, UserDefinedType
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 SEQ_BITS = 32
 
@@ -39,6 +40,10 @@ class Verbatim(TypeDecorator[str]):
 
     impl = Text
     cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        order = "C" if dialect.name == "postgresql" else None  # by code point, as SQLite orders
+        return dialect.type_descriptor(Text(collation=order))
 
     _ESCAPE = "\U000f5c5c"  # private use; doubled where a text contains it
 
@@ -191,17 +196,6 @@ message = _table(
 )
 
 
-def _vector_table(name: str) -> Table:
-    """Vectors live apart: inside a wide row they cost three times as much to read."""
-    return _table(
-        name,
-        Column("space_no", BigInteger, primary_key=True),
-        Column("id", BigInteger, primary_key=True),
-        Column("model_no", Integer, ForeignKey("embedding_model.model_no"), nullable=False),
-        Column("vector", HalfVector, nullable=False),
-    )
-
-
 embedding_model = Table(
     "embedding_model",
     metadata,
@@ -211,7 +205,15 @@ embedding_model = Table(
     UniqueConstraint("name", "width"),
 )
 
-message_vector = _vector_table("message_vector")
+# Vectors live apart: inside a wide row they cost three times as much to read. Messages and notes
+# of a space draw their ids from one sequence, so one table of vectors and one of words serve both.
+row_vector = _table(
+    "row_vector",
+    Column("space_no", BigInteger, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
+    Column("model_no", Integer, ForeignKey("embedding_model.model_no"), nullable=False),
+    Column("vector", HalfVector, nullable=False),
+)
 
 job = _table(
     "job",
@@ -232,80 +234,87 @@ note = _table(
     "note",
     *_space_key(),
     Column("note_id", Id, nullable=False),
+    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("user_id", Id, nullable=False),
     Column("session_id", Id),
     Column("kind", String(32), nullable=False),  # user_info, knowledge, experience, short_term
-    Column("memory_type", String(64)),
     Column("content", Verbatim, nullable=False),
+    Column("digest", String(32), nullable=False),
+    Column("event_time", BigInteger, nullable=False),
+    *_times(),
+    Column("valid_from", BigInteger, nullable=False),
+    Column("valid_until", BigInteger),
+    Column("expire_time", BigInteger),
+    Column("memory_type", String(64), nullable=False),
     Column("summary", Verbatim),
     Column("keywords", Json),
     Column("metadata", Json),
     Column("sources", Json),  # message ids
+    Column("topic", String(255)),
     Column("supersedes", Id),
-    Column("importance", Float),
-    Column("sensitivity", SmallInteger, nullable=False, server_default="0"),
-    Column("event_time", BigInteger),
-    Column("valid_from", BigInteger),
-    Column("valid_until", BigInteger),
-    Column("expire_time", BigInteger),
-    Column("use_count", BigInteger, nullable=False, server_default="0"),
+    Column("importance", Float(53), nullable=False),
+    Column("sensitive", Boolean, nullable=False),
+    Column("use_count", BigInteger, nullable=False),
     Column("use_time", BigInteger),
-    *_times(),
-    Column("length", Integer, nullable=False),
+    Column("length", Integer, nullable=False),  # in search tokens
     UniqueConstraint("space_no", "note_id"),
-    Index("idx_note_kind_create_time", "space_no", "kind", "create_time"),
+    Index("idx_note_id", "note_id"),
+    Index("idx_note_time", "space_no", "event_time", "note_id"),
+    Index("idx_note_digest", "space_no", "digest"),
+    Index("idx_note_topic", "space_no", "topic"),
+    Index("idx_note_valid_until", "space_no", "valid_until"),
+    Index("idx_note_expire_time", "space_no", "expire_time"),
 )
-
-note_vector = _vector_table("note_vector")
 
 note_history = _table(
     "note_history",
     *_space_key(),
     Column("note_id", Id, nullable=False),
     Column("event", String(16), nullable=False),  # add, update, delete
+    Column("create_time", BigInteger, nullable=False),
     Column("before", Verbatim),
     Column("after", Verbatim),
     Column("reason", Text),
-    Column("create_time", BigInteger, nullable=False),
-    Index("idx_note_history_note", "space_no", "note_id", "id"),
+    Index("idx_note_history_note", "space_no", "note_id"),
 )
 
 entity = _table(
     "entity",
     *_space_key(),
     Column("name", Verbatim, nullable=False),
-    Column("name_key", String(255), nullable=False),  # folded; what makes two names one entity
+    Column("name_key", Verbatim, nullable=False),  # folded; what makes two names one entity
     Column("type", String(64), nullable=False),
-    Column("metadata", Json),
-    UniqueConstraint("space_no", "name_key", "type"),
+    Index("idx_entity_name", "space_no", "name_key", unique=True),
 )
 
 relation = _table(
     "relation",
     *_space_key(),
     Column("source_id", BigInteger, nullable=False),
-    Column("relationship", String(64), nullable=False),
+    Column("relationship", Verbatim, nullable=False),
     Column("destination_id", BigInteger, nullable=False),
-    Column("valid_from", BigInteger),
-    Column("valid_until", BigInteger),
-    ForeignKeyConstraint(["space_no", "source_id"], ["entity.space_no", "entity.id"]),
-    ForeignKeyConstraint(["space_no", "destination_id"], ["entity.space_no", "entity.id"]),
-    Index("idx_relation_source", "space_no", "source_id", "relationship"),
-    Index("idx_relation_destination", "space_no", "destination_id", "relationship"),
+    Index(
+        "idx_relation_source",
+        *("space_no", "source_id", "relationship", "destination_id"),
+        unique=True,
+    ),
+    Index("idx_relation_destination", "space_no", "destination_id"),
 )
 
-relation_source = _table(
+relation_source = _table(  # which notes say so; a relation is true while one of them is
     "relation_source",
     Column("space_no", BigInteger, primary_key=True),
     Column("relation_id", BigInteger, primary_key=True),
-    Column("note_id", Id, primary_key=True),
-    ForeignKeyConstraint(["space_no", "relation_id"], ["relation.space_no", "relation.id"]),
+    Column("note_row", BigInteger, primary_key=True),
+    Index("idx_relation_source_note", "space_no", "note_row"),
 )
 
 checkpoint = _table(
     "checkpoint",
     *_space_key(),
+    Column("checkpoint_id", Id, nullable=False),
     Column("session_id", Id, nullable=False),
-    Column("state", Json, nullable=False),
+    Column("state", Verbatim, nullable=False),  # JSON
     Column("create_time", BigInteger, nullable=False),
     ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
     Index("idx_checkpoint_session", "space_no", "session_id", "create_time"),

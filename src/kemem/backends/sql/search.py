@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 
 from kemem.backends.sql.columns import Columns, View, unit_rows
 from kemem.backends.sql.database import Database, Space
-from kemem.backends.sql.spaces import find_spaces
+from kemem.backends.sql.notes import hidden_rows, named_notes, spaces_of
+from kemem.backends.sql.scan import Stored, named
 from kemem.backends.sql.vectors import check_vectors, model_number
 from kemem.text.query import Mask, Phrase, Query
 from kemem.text.rank import Scores, word_scores
@@ -30,18 +31,20 @@ def search(
     after: Rank | None,
 ) -> Found:
     """The best matches by words, ranked by the statistics of these spaces alone."""
-    spaces = find_spaces(connection, where.scope)
+    spaces = spaces_of(connection, where)
     mark = after.mark if after else _mark(spaces)
     views = _frozen(_views(connection, columns, spaces, where, None), mark)
+    counted = _join([view.counted(where.kinds) for view in views], np.bool_)
     masks = [_rows_with(connection, database, view, query.phrases) for view in views]
     together = {
-        phrase: _join([mask[phrase] for mask in masks], np.bool_) for phrase in query.phrases
+        phrase: _join([mask[phrase] for mask in masks], np.bool_) & counted
+        for phrase in query.phrases
     }
     lengths = _join([view.lengths for view in views], np.int64)
-    scores = word_scores(query, together, lengths)
-    everything = np.ones(len(lengths), dtype=np.bool_)
-    matched = query.evaluate(together.__getitem__, everything)
-    matched &= _visible(views, where)
+    scores = word_scores(query, together, lengths, counted)
+    matched = query.evaluate(together.__getitem__, counted)
+    matched &= _visible(connection, views, where)
+    matched = _passing(connection, views, matched, where)
     ranking = _Ranking(views, scores, matched)
     return Found(tuple(ranking.best(limit, after)), int(matched.sum()), mark)
 
@@ -49,20 +52,22 @@ def search(
 def nearest(
     connection: Connection, columns: Columns, where: Where, vector: Vector, model: Model, limit: int
 ) -> list[Match]:
-    """The most similar messages among those embedded by the model."""
+    """The most similar rows among those embedded by the model."""
     check_vectors(np.reshape(vector, (1, -1)), 1, model.width)
     number = connection.execute(
         model_number, {"of_name": model.name, "of_width": model.width}
     ).scalar()
     if number is None:
         return []
-    spaces = find_spaces(connection, where.scope)
+    spaces = spaces_of(connection, where)
     views = _views(connection, columns, spaces, where, (number, model.width))
     asked = unit_rows(np.asarray(vector, np.float32))
     # Not "@": its threads wait for each other in a busy loop, which costs ten times the product
     # itself on a machine that has other work.
     cosines = _join([np.einsum("ij,j->i", view.vectors, asked) for view in views], np.float32)
-    matched = _visible(views, where) & _join([view.embedded for view in views], np.bool_)
+    matched = _visible(connection, views, where)
+    matched &= _join([view.embedded for view in views], np.bool_)
+    matched = _passing(connection, views, matched, where)
     matched &= _near_best(cosines, matched, limit)
     scores = np.zeros(len(cosines))
     scores[matched] = np.round(np.clip(cosines[matched].astype(np.float64), 0, 1), 6)
@@ -114,8 +119,31 @@ def _frozen(views: Sequence[View], mark: str) -> list[View]:
     return frozen
 
 
-def _visible(views: Sequence[View], where: Where) -> Mask:
-    return _join([view.visible(where) for view in views], np.bool_)
+def _visible(connection: Connection, views: Sequence[View], where: Where) -> Mask:
+    masks = []
+    for view in views:
+        mask = view.visible(where)
+        hidden = hidden_rows(connection, where, view.space)
+        if hidden:
+            mask &= ~np.isin(view.ids, hidden)
+        masks.append(mask)
+    return _join(masks, np.bool_)
+
+
+def _passing(connection: Connection, views: Sequence[View], matched: Mask, where: Where) -> Mask:
+    """Of the rows that match, those that conditions on their contents let pass."""
+    if where.filters is None and where.marks is None:
+        return matched
+    start, masks = 0, []
+    for view in views:
+        mask = matched[start : start + len(view.ids)].copy()
+        start += len(view.ids)
+        names = [view.names[at] for at in np.flatnonzero(mask)]
+        rows: list[Stored[Any]] = list(named(connection, [view.space], names))
+        rows += named_notes(connection, view.space, names)
+        passed = [row.id for row in rows if where.matches(row.row)]
+        masks.append(mask & np.isin(view.ids, passed))
+    return _join(masks, np.bool_)
 
 
 def _rows_with(
@@ -167,10 +195,10 @@ class _Ranking:
                 | ((self._scores == after.score) & (self._times <= after.ts))
             )
         found = self._matches(self._head(np.flatnonzero(matched), limit, after))
-        found.sort(key=lambda match: (-match.score, -match.ts, match.message_id))
+        found.sort(key=lambda it: (-it.score, -it.ts, it.id, it.agent_id, it.user_id))
         if after is not None:
-            place = (-after.score, -after.ts, after.message_id)
-            found = [row for row in found if (-row.score, -row.ts, row.message_id) > place]
+            place = (-after.score, -after.ts, after.id)
+            found = [row for row in found if (-row.score, -row.ts, row.id) > place]
         return found[:limit]
 
     def _matches(self, rows: NDArray[np.intp]) -> list[Match]:
@@ -188,10 +216,10 @@ class _Ranking:
         """The place of a row in today's ranking; deletions may have changed its score."""
         for start, view in zip(self._starts, self._views, strict=False):
             with suppress(ValueError):
-                row = int(start) + view.names.index(after.message_id, 0, len(view.ids))
+                row = int(start) + view.names.index(after.id, 0, len(view.ids))
                 if self._matched[row]:
                     place = float(self._scores[row]), int(self._times[row])
-                    return Rank(*place, after.message_id, after.mark)
+                    return Rank(*place, after.id, after.mark)
         return after
 
     def _head(self, rows: NDArray[np.intp], limit: int, after: Rank | None) -> NDArray[np.intp]:

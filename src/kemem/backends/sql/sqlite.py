@@ -21,6 +21,7 @@ from sqlalchemy import (
     bindparam,
     column,
     create_engine,
+    delete,
     event,
     func,
     insert,
@@ -48,7 +49,7 @@ _READERS = 4
 
 T = TypeVar("T")
 
-_words = table("message_words", column("rowid"), column("body"), column("message_words"))
+_words = table("row_words", column("rowid"), column("body"), column("row_words"))
 # Rows of an index, then how many share its first column, its first two, and so on. Without them
 # SQLite takes a space for ten rows and reads all of it instead of looking up ids.
 _statistics = table("sqlite_stat1", column("tbl"), column("idx"), column("stat"))
@@ -61,13 +62,26 @@ _EXPECTED = [
         ("message", "uk_session_sequence", "1000000 10000 100 1"),
         ("message", "idx_message_user_create_time", "1000000 10000 2 1"),
         ("message", "idx_message_create_time", "1000000 2"),
-        ("message_vector", "message_vector", "1000000 10000 1"),
-        ("note_vector", "note_vector", "1000000 10000 1"),
+        ("row_vector", "row_vector", "1000000 10000 1"),
+        ("note", "note", "1000000 10000 1"),
+        ("note", "idx_note_id", "1000000 1"),
+        ("note", "idx_note_time", "1000000 10000 2 1"),
+        ("note", "idx_note_digest", "1000000 10000 1"),
+        ("note", "idx_note_topic", "1000000 10000 10"),
+        ("note", "idx_note_valid_until", "1000000 10000 10"),
+        ("note", "idx_note_expire_time", "1000000 10000 10"),
+        ("entity", "entity", "1000000 10000 1"),
+        ("entity", "idx_entity_name", "1000000 10000 1"),
+        ("relation", "relation", "1000000 10000 1"),
+        ("relation", "idx_relation_source", "1000000 10000 10 2 1"),
+        ("relation", "idx_relation_destination", "1000000 10000 10"),
+        ("relation_source", "relation_source", "1000000 10000 2 1"),
+        ("relation_source", "idx_relation_source_note", "1000000 10000 2"),
     )
 ]
 # Tokens come from kemem.text.segment; "ascii" leaves every non-ASCII character as it is.
 _CREATE_WORDS = text(
-    "CREATE VIRTUAL TABLE message_words USING fts5("
+    "CREATE VIRTUAL TABLE row_words USING fts5("
     "body, content='', columnsize=0, tokenize=\"ascii tokenchars '+#'\")"
 )
 
@@ -215,8 +229,12 @@ class Sqlite:
         metadata.create_all(connection)
         connection.execute(_CREATE_WORDS)
         connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
+        self.note_sizes(connection)
+
+    def note_sizes(self, connection: Connection) -> None:
+        connection.execute(delete(_statistics))
         connection.execute(insert(_statistics), _EXPECTED)
-        connection.exec_driver_sql("ANALYZE sqlite_master")  # and makes this connection read it
+        connection.exec_driver_sql("ANALYZE sqlite_master")  # makes this connection read it
 
     @staticmethod
     def insert(into: Table) -> Any:
@@ -231,15 +249,15 @@ class Sqlite:
     def remove_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
         connection.execute(
             insert(_words).values(
-                message_words=literal("delete"), rowid=bindparam("id"), body=bindparam("text")
+                row_words=literal("delete"), rowid=bindparam("id"), body=bindparam("text")
             ),
             [{"id": row.id, "text": row.text} for row in texts],
         )
         # FTS5 only marks deleted rows; merging all segments makes the words really go.
-        connection.execute(insert(_words).values(message_words=literal("optimize")))
+        connection.execute(insert(_words).values(row_words=literal("optimize")))
 
     def clear_words(self, connection: Connection) -> None:
-        connection.execute(insert(_words).values(message_words=literal("delete-all")))
+        connection.execute(insert(_words).values(row_words=literal("delete-all")))
 
     def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
         values: Values = {
@@ -266,7 +284,7 @@ def _look_up(count: int) -> Executable:
     return union_all(
         *(
             select(literal(number), seqs).where(
-                _words.c.message_words.op("MATCH")(bindparam(f"phrase_{number}")),
+                _words.c.row_words.op("MATCH")(bindparam(f"phrase_{number}")),
                 _words.c.rowid.between(first, first + (1 << SEQ_BITS) - 1),
             )
             for number in range(count)

@@ -1,32 +1,38 @@
 """SqlStore: the store of KeMem on SQLite or PostgreSQL, one implementation for both."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from dataclasses import replace
+from typing import Literal, TypeVar
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
-from kemem.backends.sql import outbox, rows, scan, search, spaces, vectors
+from kemem.backends.sql import graph, notes, outbox, records, scan, search, spaces, vectors
+from kemem.backends.sql.apply import apply
 from kemem.backends.sql.columns import Columns
 from kemem.backends.sql.database import Database
 from kemem.backends.sql.migrate import read_meta
-from kemem.backends.sql.schema import job, message, message_vector
+from kemem.backends.sql.rebuild import rebuild_words
+from kemem.backends.sql.schema import job, message, note, row_vector
+from kemem.batch import Applied, Batch, Job
 from kemem.errors import Unavailable
 from kemem.text.query import Query
 from kemem.types import (
-    Applied,
-    Batch,
+    Change,
+    Checkpoint,
+    Entry,
     Found,
     Health,
-    Job,
     Match,
     Message,
     Micros,
     Model,
+    Note,
     Position,
     Rank,
+    Relation,
     Scope,
     Vector,
     Where,
@@ -49,21 +55,9 @@ class SqlStore:
         self._closed = False
 
     async def apply(self, batch: Batch) -> Applied:
-        # Vectors can be made again from their messages, and a job taken back asks for them.
-        truth = bool(batch.put or batch.drop or batch.jobs)
-        return await self._write(lambda connection: self._apply(connection, batch), durable=truth)
-
-    def _apply(self, connection: Connection, batch: Batch) -> Applied:
-        database = self._database
-        dropped = sum(rows.drop(connection, database, where) for where in batch.drop)
-        inserted, ignored = rows.put(connection, database, batch.put)
-        for embedded in batch.vectors:
-            vectors.put_vectors(connection, database, embedded)
-        if batch.jobs:
-            outbox.put_jobs(connection, database, batch.jobs)
-        if batch.done:
-            outbox.finish_jobs(connection, batch.done)
-        return Applied(tuple(inserted), tuple(ignored), dropped)
+        # Vectors can be made again from their rows, and a job taken back asks for them.
+        truth = replace(batch, vectors=(), used=(), done=(), only_if=None) != Batch()
+        return await self._write(lambda connection: apply(connection, self._database, batch), truth)
 
     async def scan(
         self,
@@ -75,6 +69,56 @@ class SqlStore:
     ) -> list[Message]:
         return await self._read(
             lambda connection: scan.scan(connection, where, after, limit, newest_first)
+        )
+
+    async def notes(
+        self,
+        where: Where,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        newest_first: bool = True,
+    ) -> list[Note]:
+        rows = await self._read(
+            lambda connection: notes.scan_notes(connection, where, after, limit, newest_first)
+        )
+        return [stored.row for stored in rows]
+
+    async def owner(self, note_id: str) -> Scope | None:
+        return await self._read(lambda connection: notes.owner(connection, note_id))
+
+    async def history(
+        self,
+        scope: Scope,
+        *,
+        note_id: str | None = None,
+        event: str | None = None,
+        limit: int = 100,
+    ) -> list[Change]:
+        return await self._read(
+            lambda connection: records.history(connection, scope, note_id, event, limit)
+        )
+
+    async def checkpoints(self, scope: Scope, *, limit: int = 1) -> list[Checkpoint]:
+        return await self._read(lambda connection: records.checkpoints(connection, scope, limit))
+
+    async def directory(
+        self,
+        level: Literal["agent", "user", "session"],
+        scope: Scope | None,
+        *,
+        after: tuple[str, str, str] | None = None,
+        limit: int = 100,
+    ) -> list[Entry]:
+        return await self._read(
+            lambda connection: records.directory(connection, level, scope, after, limit)
+        )
+
+    async def around(
+        self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
+    ) -> list[Relation]:
+        return await self._read(
+            lambda connection: graph.around(connection, where, names, hops, limit)
         )
 
     async def scopes(self) -> list[Scope]:
@@ -112,7 +156,7 @@ class SqlStore:
         return await self._write(lambda connection: vectors.record_model(connection, model))
 
     async def rebuild_words(self) -> None:
-        await self._write(lambda connection: rows.rebuild_words(connection, self._database))
+        await self._write(lambda connection: rebuild_words(connection, self._database))
 
     async def health(self) -> Health:
         return await self._read(self._health)
@@ -127,7 +171,8 @@ class SqlStore:
             backend=self._database.name,
             schema_version=int(read_meta(connection, "schema_version") or 0),
             messages=count(of=message),
-            vectors=count(of=message_vector),
+            notes=count(of=note),
+            vectors=count(of=row_vector),
             pending_jobs=count(job.c.state == "pending", of=job),
             failed_jobs=count(job.c.state == "failed", of=job),
             oldest_error=connection.execute(error).scalar(),

@@ -1,44 +1,42 @@
 """Vectors as rows, each with the model that made it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from kemem.backends.sql.database import Database, insert_new, upsert
 from kemem.backends.sql.migrate import read_meta, write_meta
+from kemem.backends.sql.notes import named_notes
 from kemem.backends.sql.scan import Stored, chunks, named
-from kemem.backends.sql.schema import embedding_model, message_vector
+from kemem.backends.sql.schema import embedding_model, row_vector
 from kemem.backends.sql.spaces import find_spaces, mark_changed
 from kemem.errors import InvalidArgument
-from kemem.types import Embedded, Matrix, Model, Where
+from kemem.types import MESSAGES, NOTES, Embedded, Matrix, Model, Where
 
 model_number = select(embedding_model.c.model_no).where(
     embedding_model.c.name == bindparam("of_name"), embedding_model.c.width == bindparam("of_width")
 )
-_present = select(message_vector.c.id).where(
-    message_vector.c.space_no == bindparam("space_no"),
-    message_vector.c.model_no == bindparam("model_no"),
-    message_vector.c.id.in_(bindparam("keys", expanding=True)),
+_present = select(row_vector.c.id).where(
+    row_vector.c.space_no == bindparam("space_no"),
+    row_vector.c.model_no == bindparam("model_no"),
+    row_vector.c.id.in_(bindparam("keys", expanding=True)),
 )
 
 
 def put_vectors(connection: Connection, database: Database, embedded: Embedded) -> None:
-    """Store the vectors of the messages that exist; older ones are replaced."""
-    check_vectors(embedded.matrix, len(embedded.message_ids), embedded.model.width)
-    row_of = {name: row for row, name in enumerate(embedded.message_ids)}
-    spaces = find_spaces(connection, embedded.scope)
-    where = Where(embedded.scope)
-    found = [
-        row for row in named(connection, spaces, embedded.message_ids) if where.matches(row.message)
-    ]
+    """Store the vectors of the rows that exist; older ones are replaced."""
+    check_vectors(embedded.matrix, len(embedded.ids), embedded.model.width)
+    row_of = {name: row for row, name in enumerate(embedded.ids)}
+    found = _rows(connection, embedded)
     if not found:
         return
     number = _ensure_model(connection, database, embedded.model)
     replaced = _replaced(connection, found, number)
-    matrix = embedded.matrix[[row_of[row.message.message_id] for row in found]]
+    matrix = embedded.matrix[[row_of[row.row.id] for row in found]]
     connection.execute(
-        upsert(database.insert, message_vector, "model_no", "vector"),
+        upsert(database.insert, row_vector, "model_no", "vector"),
         [
             {"space_no": row.space_no, "id": row.id, "model_no": number, "vector": vector}
             for row, vector in zip(found, database.dump_vectors(matrix), strict=True)
@@ -46,6 +44,15 @@ def put_vectors(connection: Connection, database: Database, embedded: Embedded) 
     )
     for space_no in {row.space_no for row in found}:
         mark_changed(connection, space_no, rows=space_no in replaced)
+
+
+def _rows(connection: Connection, embedded: Embedded) -> list[Stored[Any]]:
+    spaces = find_spaces(connection, embedded.scope)
+    where = Where(embedded.scope, kinds=MESSAGES | NOTES)
+    found: list[Stored[Any]] = list(named(connection, spaces, embedded.ids))
+    for space in spaces:
+        found += named_notes(connection, space, embedded.ids)
+    return [row for row in found if where.matches(row.row)]
 
 
 def check_vectors(matrix: Matrix, count: int, width: int) -> None:
@@ -58,7 +65,7 @@ def check_vectors(matrix: Matrix, count: int, width: int) -> None:
         raise InvalidArgument("vectors must be finite and not zero")
 
 
-def _replaced(connection: Connection, found: Sequence[Stored], model_no: int) -> set[int]:
+def _replaced(connection: Connection, found: Sequence[Stored[Any]], model_no: int) -> set[int]:
     """Spaces in which a vector of this model is about to change under the caches."""
     by_space: dict[int, list[int]] = {}
     for row in found:

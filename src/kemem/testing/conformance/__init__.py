@@ -9,20 +9,36 @@ import pytest
 
 pytest.register_assert_rewrite(  # before their import: failures then show the values compared
     *(f"{__name__}.{chapter}" for chapter in ("writing", "reading", "searching", "nearest")),
-    *(f"{__name__}.{chapter}" for chapter in ("keeping", "laws", "comparing")),
+    *(f"{__name__}.{chapter}" for chapter in ("noting", "graphing", "filtering", "states")),
+    *(f"{__name__}.{chapter}" for chapter in ("keeping", "laws", "note_laws", "comparing")),
 )
 
+from kemem.testing.conformance.filtering import FilteringRules  # noqa: E402
+from kemem.testing.conformance.graphing import GraphingRules  # noqa: E402
 from kemem.testing.conformance.keeping import KeepingRules  # noqa: E402
 from kemem.testing.conformance.laws import Laws  # noqa: E402
 from kemem.testing.conformance.nearest import NearestRules  # noqa: E402
+from kemem.testing.conformance.note_laws import NoteLaws  # noqa: E402
+from kemem.testing.conformance.noting import NotingRules  # noqa: E402
 from kemem.testing.conformance.reading import ReadingRules  # noqa: E402
 from kemem.testing.conformance.searching import SearchingRules  # noqa: E402
+from kemem.testing.conformance.states import StateRules  # noqa: E402
 from kemem.testing.conformance.writing import WritingRules  # noqa: E402
 
 __all__ = ["StoreConformance"]
 
 
 class StoreConformance(
-    WritingRules, ReadingRules, SearchingRules, NearestRules, KeepingRules, Laws
+    WritingRules,
+    ReadingRules,
+    SearchingRules,
+    NearestRules,
+    NotingRules,
+    GraphingRules,
+    FilteringRules,
+    StateRules,
+    KeepingRules,
+    Laws,
+    NoteLaws,
 ):
     """Inherit, say how to open an empty store, and pytest runs everything that is promised."""

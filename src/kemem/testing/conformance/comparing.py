@@ -8,26 +8,34 @@ from dataclasses import replace
 
 import pytest
 
+from kemem.batch import Applied, Batch
 from kemem.errors import Conflict, InvalidArgument
 from kemem.ports import Store
 from kemem.testing.conformance.suite import EVERYTHING
-from kemem.testing.world import MODELS, vector
+from kemem.testing.note_world import ALL_KINDS, NOTE_USERS
+from kemem.testing.world import AGENTS, MODELS, vector
 from kemem.text.query import Query
-from kemem.types import Applied, Batch, Match, Message, Model, Where
+from kemem.types import Entry, Match, Message, Model, Note, Scope, Where
 
 QUESTION = vector((0.7, 0.5, 0.4, 0.3))  # another angle to each direction of the small world
 HALF_PRECISION = 2e-3  # what a store may lose by keeping vectors as float16
 WORD_PRECISION = 1e-6
 
 
-def names(message: Message) -> tuple[str, str, str]:
-    """What makes a message unique."""
-    return (message.agent_id, message.user_id, message.message_id)
+def names(row: Message | Note) -> tuple[str, str, str]:
+    """What makes a message or a note unique."""
+    return (row.agent_id, row.user_id, row.id)
 
 
 def unnumbered(messages: Iterable[Message]) -> list[Message]:
     """Messages without their sequence numbers, in an order of ours."""
     return sorted((replace(one, sequence_no=0) for one in messages), key=names)
+
+
+def same_notes(seen: list[Note], wanted: list[Note]) -> None:
+    """Check that two lists have the same notes in the same order."""
+    assert [(one.ts, one.id) for one in seen] == [(one.ts, one.id) for one in wanted]
+    assert sorted(seen, key=names) == sorted(wanted, key=names)
 
 
 def same_messages(seen: list[Message], wanted: list[Message]) -> None:
@@ -68,14 +76,39 @@ async def same_contents(store: Store, reference: Store, queries: list[Query]) ->
     assert await store.scopes() == scopes
     assert await store.jobs() == await reference.jobs()
     got, wanted = await store.health(), await reference.health()
-    assert (got.messages, got.vectors) == (wanted.messages, wanted.vectors)
-    assert (got.pending_jobs, got.failed_jobs) == (wanted.pending_jobs, wanted.failed_jobs)
-    for where in map(Where, scopes):
+    assert replace(got, backend="", schema_version=0, oldest_error=None) == replace(
+        wanted, backend="", schema_version=0, oldest_error=None
+    )
+    for where in (Where(scope, kinds=ALL_KINDS) for scope in scopes):
         same_messages(await store.scan(where), await reference.scan(where))
+        same_notes(await store.notes(where), await reference.notes(where))
+        assert await store.around(where, ()) == await reference.around(where, ())
         for query in queries:
             await same_search(store, reference, where, query)
         for model in MODELS:
             await same_nearest(store, reference, where, model)
+
+
+async def same_records(store: Store, reference: Store) -> None:
+    """Check that two stores agree about sessions, their states, and what became of notes."""
+    for scope in map(Scope, AGENTS):
+        seen = await store.history(scope, limit=EVERYTHING)
+        wanted = await reference.history(scope, limit=EVERYTHING)
+        assert [line.at for line in seen] == [line.at for line in wanted]
+        assert sorted(seen, key=repr) == sorted(wanted, key=repr)
+        for pair in (Scope(scope.agent_id, user_id) for user_id in NOTE_USERS):
+            saved = await store.checkpoints(pair, limit=EVERYTHING)
+            assert saved == await reference.checkpoints(pair, limit=EVERYTHING)
+        sessions = [await each.directory("session", scope) for each in (store, reference)]
+        assert list(map(untimed, sessions[0])) == list(map(untimed, sessions[1]))
+        for level in ("agent", "user"):  # these outlive what was erased
+            kept = {entry.id for entry in await reference.directory(level, scope)}
+            assert kept <= {entry.id for entry in await store.directory(level, scope)}
+
+
+def untimed(entry: Entry) -> Entry:
+    """An entry without the times of a batch, of which a store may take any."""
+    return replace(entry, created=0, updated=0)
 
 
 async def outcome(store: Store, batch: Batch) -> Applied | None:

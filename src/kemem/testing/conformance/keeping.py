@@ -1,4 +1,4 @@
-"""What a store promises besides messages: jobs, its secret, its model, its health, its end."""
+"""What a store promises besides rows: jobs, its secret, its model, its health, its end."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
+from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.ports import Store
-from kemem.testing.conformance.suite import ME, Suite, put, rule, said
+from kemem.testing.conformance.suite import ME, Suite, noted, put, remember, rule, said
 from kemem.testing.world import AGENTS, MODELS, NOW, USERS, vector
 from kemem.text.query import parse
-from kemem.types import Batch, Embedded, Job, Position, Scope, Where
+from kemem.types import Embedded, Position, Scope, Where
 
 LEASE = 60_000_000
 
 
 def job(job_id: str, due: int = NOW, **changed: Any) -> Job:
     """A job that waits, with some fields changed."""
-    return replace(Job(job_id, "embed", ME, due, message_ids=("a", "消息")), **changed)
+    return replace(Job(job_id, "embed", ME, due, ids=("a", "消息")), **changed)
 
 
 def timeless(jobs: Iterable[Job | None]) -> list[Job | None]:
@@ -34,7 +35,7 @@ class KeepingRules(Suite):
     async def test_a_job_comes_back_as_it_was_put(self, store: Store) -> None:
         """Every field; by due time, then by id; put again it is changed."""
         told = (
-            job("z", NOW - 1, kind="reembed", after=Position(NOW, "消息"), message_ids=()),
+            job("z", NOW - 1, kind="reembed", after=Position(NOW, "消息"), ids=()),
             job(
                 "J", scope=Scope(user_id="小明"), state="failed", error="超时 timed out", attempts=5
             ),
@@ -99,11 +100,13 @@ class KeepingRules(Suite):
         assert sorted(names) == [f"任务{number}" for number in range(8)]
 
     @rule
-    async def test_scopes_are_those_with_messages(self, store: Store) -> None:
-        """Sorted by agent, then by user, by code point."""
+    async def test_scopes_are_those_with_messages_or_notes(self, store: Store) -> None:
+        """Sorted by agent, then by user, by code point; an agent's shared part is one."""
         pairs = [(agent_id, user_id) for agent_id in AGENTS for user_id in (*USERS, "U_")]
         for agent_id, user_id in reversed(pairs):
             await put(store, said(f"{agent_id}", agent_id=agent_id, user_id=user_id))
+        await remember(store, noted("n", user_id=""), noted("笔记", user_id="小红"))
+        pairs += [("agent", ""), ("agent", "小红")]
         assert await store.scopes() == [Scope(*pair) for pair in sorted(pairs)]
         await store.apply(Batch(drop=(Where(Scope(user_id="小明")), Where(Scope("agent", "U_")))))
         left = [(a, u) for a, u in pairs if u != "小明" and (a, u) != ("agent", "U_")]
@@ -130,12 +133,14 @@ class KeepingRules(Suite):
 
     @rule
     async def test_health_counts_what_is_there(self, store: Store) -> None:
-        """Messages, vectors and jobs; claimed ones still wait."""
+        """Messages, notes, the vectors of both, and jobs; claimed ones still wait."""
         fresh = await store.health()
-        assert (fresh.messages, fresh.vectors, fresh.pending_jobs, fresh.failed_jobs) == (0,) * 4
+        assert (fresh.messages, fresh.notes, fresh.vectors) == (0, 0, 0)
+        assert (fresh.pending_jobs, fresh.failed_jobs) == (0, 0)
         assert (bool(fresh.backend), fresh.schema_version >= 1) == (True, True)
         assert fresh.oldest_error is None
         await put(store, said("a"), said("消息"), said("a", user_id="小明"))
+        await remember(store, noted("a"), noted("笔记", "Ann likes tea"))
         matrix = vector((1, 0, 0, 0, 1, 0, 0, 0)).reshape(2, 4)
         failed = job("failed", 0, state="failed", error="超时")
         jobs = (job("b"), job("任务"), failed)
@@ -144,7 +149,8 @@ class KeepingRules(Suite):
         )
         await store.claim(NOW, LEASE)
         full = await store.health()
-        assert (full.messages, full.vectors, full.pending_jobs, full.failed_jobs) == (3, 2, 2, 1)
+        assert (full.messages, full.notes) == (3, 2)
+        assert (full.vectors, full.pending_jobs, full.failed_jobs) == (3, 2, 1)
         assert full.oldest_error == "超时"
 
     @rule
@@ -156,7 +162,13 @@ class KeepingRules(Suite):
         for call in (
             lambda: store.apply(Batch(put=(said("b"),))),
             lambda: store.scan(Where(ME)),
+            lambda: store.notes(Where(ME)),
+            lambda: store.owner("a"),
+            lambda: store.history(ME),
+            lambda: store.checkpoints(ME),
+            lambda: store.directory("agent", None),
             lambda: store.scopes(),
+            lambda: store.around(Where(ME), ("小明",)),
             lambda: store.search(Where(ME), parse("辣"), limit=1),
             lambda: store.nearest(Where(ME), vector((1, 0, 0, 0)), MODELS[0], 1),
             lambda: store.claim(NOW, LEASE),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.testing import world
 from kemem.testing.conformance.comparing import (
@@ -20,7 +21,7 @@ from kemem.testing.conformance.searching import beyond
 from kemem.testing.conformance.suite import EVERYTHING, MINE, Suite, law, said
 from kemem.testing.ram import RamStore
 from kemem.text.query import Query, plain
-from kemem.types import Batch, Embedded, Message, Model, Position, Scope, Where
+from kemem.types import Embedded, Message, Model, Position, Scope, Where
 
 Transcript = tuple[Message, ...]
 Change = tuple[Transcript, frozenset[str]]  # messages to put, ids to drop
@@ -36,7 +37,7 @@ vectors = st.tuples(st.sampled_from(world.MODELS), st.sampled_from(world.DIRECTI
 
 def place(message: Message | Position, newest_first: bool) -> tuple[int, str]:
     """Where a message stands in a scan."""
-    return (-message.ts if newest_first else message.ts, message.message_id)
+    return (-message.ts if newest_first else message.ts, message.id)
 
 
 def fresh(messages: Transcript, number: int) -> Transcript:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from kemem.batch import Batch
 from kemem.errors import InvalidArgument
 from kemem.ports import Store
 from kemem.testing.conformance.comparing import HALF_PRECISION
 from kemem.testing.conformance.suite import ME, Suite, put, rule, said
 from kemem.testing.world import MODELS, NOW, vector
-from kemem.types import Batch, Embedded, Match, Model, Scope, Where
+from kemem.types import Embedded, Match, Model, Scope, Where
 
 ONE, TWO = MODELS
 ASKED = vector((0.8, 0.6, 0, 0))
@@ -27,7 +28,7 @@ async def embed(
 
 def scores(hits: list[Match]) -> list[tuple[str, Any]]:
     """Ids and scores, best first, in a form that compares with tolerance."""
-    return [(hit.message_id, pytest.approx(hit.score, abs=HALF_PRECISION)) for hit in hits]
+    return [(hit.id, pytest.approx(hit.score, abs=HALF_PRECISION)) for hit in hits]
 
 
 class NearestRules(Suite):
@@ -48,8 +49,8 @@ class NearestRules(Suite):
         hits = await store.nearest(Where(ME), ASKED * 50, ONE, 9)
         assert scores(hits) == [("c", 0.96), ("火", 0.8), ("b", 0.6), ("d", 0)]
         for hit in hits:
-            assert hit == Match.of(by_id[hit.message_id], round(hit.score, 6))
-        assert [hit.message_id for hit in await store.nearest(Where(ME), ASKED, ONE, 2)] == [
+            assert hit == Match.of(by_id[hit.id], round(hit.score, 6))
+        assert [hit.id for hit in await store.nearest(Where(ME), ASKED, ONE, 2)] == [
             "c",
             "火",
         ]
@@ -61,7 +62,7 @@ class NearestRules(Suite):
         await put(store, *tied, said("new", ts=NOW + 1), said("旧", ts=NOW - 1))
         await embed(store, dict.fromkeys(("旧", "火", "b", "B", "new"), (0, 1, 0, 0)))
         hits = await store.nearest(Where(ME), ASKED, ONE, 9)
-        assert [hit.message_id for hit in hits] == ["new", "B", "b", "火", "旧"]
+        assert [hit.id for hit in hits] == ["new", "B", "b", "火", "旧"]
 
     @rule
     async def test_vectors_of_another_model_are_not_compared(self, store: Store) -> None:
@@ -126,7 +127,7 @@ class NearestRules(Suite):
             (Where(Scope("agent", "u_%")), []),
         ):
             hits = await store.nearest(where, ASKED, ONE, 2)
-            assert [hit.message_id for hit in hits] == wanted
+            assert [hit.id for hit in hits] == wanted
 
     @rule
     async def test_dropped_vectors_are_gone(self, store: Store) -> None:

@@ -1,9 +1,10 @@
 """What `scan` promises: exactly what `Where.matches` sees, in one order, page after page."""
 
+from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.testing.conformance.suite import ME, Suite, ids, put, rule, said
 from kemem.testing.world import AGENTS, NOW, SESSIONS, USERS
-from kemem.types import ROLES, Batch, Position, Scope, Where
+from kemem.types import ROLES, Position, Scope, Where
 
 
 class ReadingRules(Suite):

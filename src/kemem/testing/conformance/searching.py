@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.testing.conformance.suite import EVERYTHING, ME, MINE, Suite, put, rule, said
 from kemem.testing.world import HOSTILE, NOW
 from kemem.text.query import MAX_PHRASE, parse
-from kemem.types import Batch, Found, Match, Rank, Scope, Where
+from kemem.types import Found, Match, Rank, Scope, Where
 
 TABLE_TALK = {
     "chili": "I can't eat spicy food",
@@ -49,13 +50,13 @@ async def find(store: Store, text: str, where: Where = MINE, **options: Any) -> 
 
 def ranks(found: Found) -> list[tuple[str, float]]:
     """Ids and scores, best first."""
-    return [(hit.message_id, hit.score) for hit in found.matches]
+    return [(hit.id, hit.score) for hit in found.matches]
 
 
 def beyond(found: Found) -> Rank:
     """The cursor behind the last hit."""
     last = found.matches[-1]
-    return Rank(last.score, last.ts, last.message_id, found.mark)
+    return Rank(last.score, last.ts, last.id, found.mark)
 
 
 class SearchingRules(Suite):
@@ -68,10 +69,10 @@ class SearchingRules(Suite):
         by_id = {one.message_id: one for one in stored}
         for text, wanted in ASKED.items():
             found = await find(store, text)
-            assert {hit.message_id for hit in found.matches} == wanted, text
+            assert {hit.id for hit in found.matches} == wanted, text
             assert found.total == len(wanted), text
             for hit in found.matches:
-                assert hit == Match.of(by_id[hit.message_id], hit.score)
+                assert hit == Match.of(by_id[hit.id], hit.score)
 
     @rule
     async def test_a_speaker_can_be_searched_for(self, store: Store) -> None:
@@ -117,7 +118,7 @@ class SearchingRules(Suite):
         later = said("later", "火锅 tea", ts=NOW + 1)
         await put(store, both, *tied, later, said("none", "咖啡 coffee"))
         found = await find(store, "火锅 hotpot")
-        assert [hit.message_id for hit in found.matches] == ["both", "later", "B", "b", "火"]
+        assert [hit.id for hit in found.matches] == ["both", "later", "B", "b", "火"]
         scores = [hit.score for hit in found.matches]
         assert 1 >= scores[0] > scores[1] == scores[2] == scores[3] == scores[4] > 0
         assert found.total == 5
@@ -200,11 +201,11 @@ class SearchingRules(Suite):
         """Whatever number the dropped one had, a page begun before does not show the new one."""
         await put(store, *(said(f"火{n}", "火锅 tea", ts=n) for n in range(4)))
         first = await find(store, "火锅 tea", limit=1)
-        assert [hit.message_id for hit in first.matches] == ["火3"]
+        assert [hit.id for hit in first.matches] == ["火3"]
         await store.apply(Batch(drop=(Where(ME, ids=frozenset({"火3"})),)))
         await put(store, said("new", "火锅 tea", ts=-9))
         rest = await find(store, "火锅 tea", after=beyond(first))
-        assert [hit.message_id for hit in rest.matches] == ["火2", "火1", "火0"]
+        assert [hit.id for hit in rest.matches] == ["火2", "火1", "火0"]
         assert rest.total == 3
 
     @rule
@@ -214,9 +215,7 @@ class SearchingRules(Suite):
         first = await find(store, "火锅", limit=2)
         await store.apply(Batch(drop=(Where(ME, ids=frozenset({"火1"})),)))
         rest = await find(store, "火锅", after=beyond(first))
-        assert [hit.message_id for hit in (*first.matches, *rest.matches)] == [
-            f"火{n}" for n in range(5)
-        ]
+        assert [hit.id for hit in (*first.matches, *rest.matches)] == [f"火{n}" for n in range(5)]
         assert rest.total == 4
 
     @rule

@@ -10,12 +10,17 @@ from typing import Any, ClassVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
+from kemem.batch import Batch
 from kemem.ports import Store
+from kemem.testing.note_world import ALL_KINDS
 from kemem.testing.world import NOW
-from kemem.types import Batch, Message, Scope, Where
+from kemem.text.fingerprint import fingerprint
+from kemem.types import NOTES, Message, Note, Scope, Where
 
 ME = Scope("agent", "u_")
 MINE = Where(ME)
+MY_NOTES = Where(ME, kinds=NOTES)
+ALL_MINE = Where(ME, kinds=ALL_KINDS)
 EVERYTHING = 1_000  # a limit that no test reaches
 
 
@@ -31,7 +36,8 @@ class Suite(ABC):
 
     async def reset(self, store: Store) -> None:
         """Empty a store; override it where there is a faster way."""
-        everything = tuple(Where(scope) for scope in await store.scopes())
+        agents = await store.directory("agent", None, limit=EVERYTHING)
+        everything = tuple(Where(Scope(agent.id), kinds=ALL_KINDS) for agent in agents)
         jobs = tuple(job.job_id for job in await store.jobs(EVERYTHING))
         await store.apply(Batch(drop=everything, done=jobs))
 
@@ -106,6 +112,25 @@ def said(message_id: str, content: str = "我不吃辣 no spice", **changed: Any
     """A message of the first user to the first agent, with some fields changed."""
     usual = Message(message_id, "agent", "u_", "s", "user", content, ts=NOW, ingest_time=NOW)
     return replace(usual, **changed)
+
+
+def noted(note_id: str, content: str = "用户不吃辣 no spice", **changed: Any) -> Note:
+    """A note of the first user of the first agent, with some fields changed."""
+    times = {"ts": NOW, "created": NOW, "updated": NOW, "valid_from": NOW}
+    whose = {"agent_id": "agent", "user_id": "u_", "session_id": None, "kind": "user_info"}
+    usual = {**times, **whose, "digest": fingerprint(content), **changed}
+    return Note(note_id=note_id, content=content, **usual)
+
+
+async def remember(store: Store, *notes: Note, **more: Any) -> None:
+    """Store notes, with what belongs to them."""
+    await store.apply(Batch(notes=notes, **more))
+
+
+async def note_ids(store: Store, where: Where = MY_NOTES, **options: Any) -> list[str]:
+    """The ids of the notes that are seen, oldest first unless told otherwise."""
+    found = await store.notes(where, **{"limit": EVERYTHING, "newest_first": False, **options})
+    return [note.note_id for note in found]
 
 
 async def put(store: Store, *messages: Message) -> tuple[Message, ...]:

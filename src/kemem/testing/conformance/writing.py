@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 
+from kemem.batch import Applied, Batch, Job
 from kemem.errors import Conflict, InvalidArgument, KeMemError
 from kemem.ports import Store
 from kemem.testing.conformance.suite import EVERYTHING, ME, Suite, ids, put, rule, said
+from kemem.testing.note_world import ALL_KINDS
 from kemem.testing.world import AGENTS, CONTENTS, EXTREMES, MODELS, NOW, USERS, vector
 from kemem.text.query import parse
-from kemem.types import ROLES, Applied, Batch, Embedded, Job, Scope, Where
+from kemem.types import ROLES, Embedded, Scope, Where
 
 MODEL = MODELS[0]
 OTHERWISE: tuple[dict[str, Any], ...] = (  # each tells the same message id differently
@@ -50,11 +52,19 @@ def conflicting(error: KeMemError) -> set[str]:
 async def contents_of(store: Store) -> tuple[Any, ...]:
     """Everything that can be seen from outside."""
     scopes = await store.scopes()
+    wheres = [Where(scope, kinds=ALL_KINDS) for scope in scopes]
     return (
         scopes,
-        [await store.scan(Where(scope), limit=EVERYTHING) for scope in scopes],
-        [(await store.search(Where(s), parse("辣 OR spice"), limit=9)).matches for s in scopes],
-        [await store.nearest(Where(s), vector((1, 0, 0, 0)), MODEL, 9) for s in scopes],
+        [await store.scan(where, limit=EVERYTHING) for where in wheres],
+        [await store.notes(where, limit=EVERYTHING) for where in wheres],
+        [(await store.search(where, parse("辣 OR spice"), limit=9)).matches for where in wheres],
+        [await store.nearest(where, vector((1, 0, 0, 0)), MODEL, 9) for where in wheres],
+        [await store.around(where, ()) for where in wheres],
+        [await store.history(scope) for scope in scopes],
+        [await store.checkpoints(scope, limit=EVERYTHING) for scope in scopes],
+        await store.directory("agent", None),
+        await store.directory("user", None),
+        await store.directory("session", None),
         await store.jobs(),
         await store.health(),
     )
@@ -206,18 +216,20 @@ class WritingRules(Suite):
     async def test_a_batch_that_fails_changes_nothing(self, store: Store) -> None:
         """Not a row, word, vector or job, whatever part of it is at fault."""
         matrix = vector((1, 0, 0, 0)).reshape(1, 4)
-        waiting = Job("j", "embed", ME, due=NOW, message_ids=("a",))
+        waiting = Job("j", "embed", ME, due=NOW, ids=("a",))
         await put(store, said("a"), said("消息", "吃辣"))
         await store.apply(Batch(vectors=(Embedded(ME, MODEL, ("a",), matrix),), jobs=(waiting,)))
         before = await contents_of(store)
         drop, new = (Where(ME, ids=frozenset({"消息"})),), (said("n", "spice"), said("新", "辣"))
         jobs, done = (Job("k", "embed", ME, due=NOW),), ("j",)
         with pytest.raises(Conflict):
-            await store.apply(Batch((*new, said("a", "other")), drop=drop, jobs=jobs, done=done))
+            await store.apply(
+                Batch(put=(*new, said("a", "other")), drop=drop, jobs=jobs, done=done)
+            )
         assert await contents_of(store) == before
         for wrong in bad_vectors():
             with pytest.raises(InvalidArgument):
-                await store.apply(Batch(new, (wrong,), drop, jobs, done))
+                await store.apply(Batch(put=new, vectors=(wrong,), drop=drop, jobs=jobs, done=done))
             assert await contents_of(store) == before
 
     @rule

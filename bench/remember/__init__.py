@@ -1,0 +1,1 @@
+"""What it costs to remember and to recall: KeMem's add and search beside mem0's."""

@@ -1,0 +1,299 @@
+"""Neo4j 5: the graph carried over into a graph database beside the store.
+
+Every statement is one of the constants below; data is only ever a parameter.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Self
+
+from kemem.backends.sql.graph import MAX_HOPS, MAX_RELATIONS, name_key
+from kemem.errors import InvalidArgument, Unavailable
+from kemem.types import NOTES, Note, Relation, Scope, Where
+
+if TYPE_CHECKING:
+    from neo4j import AsyncDriver
+    from neo4j import AsyncManagedTransaction as Transaction
+
+Owner = tuple[str, str]  # agent and user
+Place = tuple[str, str, str]  # of an entity: its owner and the key of its name
+Edges = dict[tuple[Place, str, Place], Relation]
+
+READ_SECONDS = 10.0
+WRITE_SECONDS = 120.0  # less than the lease of a job
+_PATIENCE: dict[str, Any] = {"connection_timeout": 5.0, "max_transaction_retry_time": 2.0}
+
+SCHEMA = (
+    "CREATE CONSTRAINT kemem_entity IF NOT EXISTS "
+    "FOR (e:Entity) REQUIRE (e.agent_id, e.user_id, e.name_key) IS UNIQUE",
+    # A composite index serves only what asks for all of its properties.
+    "CREATE INDEX kemem_owner IF NOT EXISTS FOR (e:Entity) ON (e.agent_id, e.user_id)",
+    "CREATE INDEX kemem_user IF NOT EXISTS FOR (e:Entity) ON (e.user_id)",
+    "CREATE INDEX kemem_note IF NOT EXISTS FOR ()-[r:RELATION]-() ON (r.note_id)",
+    "CREATE INDEX kemem_session IF NOT EXISTS FOR ()-[r:RELATION]-() ON (r.session_id)",
+)
+OWNERS_OF_AGENT = """
+MATCH (e:Entity) WHERE e.agent_id = $agent_id AND e.user_id IS NOT NULL
+RETURN DISTINCT e.agent_id, e.user_id"""
+OWNERS_OF_USER = """
+MATCH (e:Entity) WHERE e.user_id = $user_id
+RETURN DISTINCT e.agent_id, e.user_id"""
+OWNERS_OF_SESSION = """
+MATCH (e:Entity)-[r:RELATION]->(:Entity) WHERE r.session_id = $session_id
+RETURN DISTINCT e.agent_id, e.user_id"""
+UNLINK_NOTES = """
+MATCH (source:Entity)-[r:RELATION]->(destination:Entity)
+WHERE r.note_id IN $note_ids
+  AND ($agent_id IS NULL OR source.agent_id = $agent_id)
+  AND ($user_id IS NULL OR source.user_id = $user_id)
+  AND ($session_id IS NULL OR r.session_id = $session_id)
+DELETE r
+RETURN DISTINCT source.agent_id, source.user_id, source.name_key, destination.name_key"""
+UNLINK_ALL = """
+UNWIND $owners AS at
+MATCH (source:Entity {agent_id: at[0], user_id: at[1]})-[r:RELATION]->(destination:Entity)
+WHERE $session_id IS NULL OR r.session_id = $session_id
+DELETE r
+RETURN DISTINCT source.agent_id, source.user_id, source.name_key, destination.name_key"""
+PRUNE = """
+UNWIND $places AS at
+MATCH (e:Entity {agent_id: at[0], user_id: at[1], name_key: at[2]}) WHERE NOT (e)--()
+DELETE e"""
+MEET = """
+UNWIND $entities AS met
+MERGE (e:Entity {agent_id: $agent_id, user_id: $user_id, name_key: met.name_key})
+SET e.name = met.name, e.type = met.type"""
+LINK = """
+UNWIND $edges AS edge
+MATCH (source:Entity {agent_id: $agent_id, user_id: $user_id, name_key: edge[0]})
+MATCH (destination:Entity {agent_id: $agent_id, user_id: $user_id, name_key: edge[2]})
+CREATE (source)-[:RELATION {
+  relationship: edge[1], note_id: $note_id, kind: $kind, session_id: $session_id,
+  valid_from: $valid_from, valid_until: $valid_until, expires: $expires}]->(destination)"""
+_VISIBLE = """
+WHERE r.kind IN $kinds AND ($ids IS NULL OR r.note_id IN $ids)
+  AND ($session_id IS NULL OR r.session_id = $session_id
+       OR (source.agent_id = $shared AND source.user_id = ''))
+  AND ($valid_at IS NULL OR r.valid_until IS NULL OR r.valid_until > $valid_at)
+  AND ($valid_at IS NULL OR r.expires IS NULL OR r.expires > $valid_at)
+  AND ($known_by IS NULL OR r.valid_from <= $known_by)
+WITH source, r.relationship AS relationship, destination, collect(r.note_id) AS note_ids,
+     min(r.valid_from) AS begun, max(r.valid_until) AS ended,
+     count(r) - count(r.valid_until) AS endless
+ORDER BY begun DESC, source.name, relationship, destination.name, source.agent_id, source.user_id
+LIMIT $limit
+RETURN source.agent_id, source.user_id, source.name_key, source.name, source.type, relationship,
+       destination.name_key, destination.name, destination.type, note_ids, begun, ended, endless"""
+NEWEST = (
+    """
+UNWIND $places AS at
+MATCH (source:Entity {agent_id: at[0], user_id: at[1]})
+      -[r:RELATION]->(destination:Entity {agent_id: at[0], user_id: at[1]})"""
+    + _VISIBLE
+)
+LEAVING = (
+    """
+UNWIND $places AS at
+MATCH (source:Entity {agent_id: at[0], user_id: at[1], name_key: at[2]})
+      -[r:RELATION]->(destination:Entity {agent_id: at[0], user_id: at[1]})"""
+    + _VISIBLE
+)
+ARRIVING = (
+    """
+UNWIND $places AS at
+MATCH (destination:Entity {agent_id: at[0], user_id: at[1], name_key: at[2]})
+      <-[r:RELATION]-(source:Entity {agent_id: at[0], user_id: at[1]})"""
+    + _VISIBLE
+)
+
+
+class Neo4jGraph:
+    """A mirror of the graph in Neo4j, over an async driver that it takes over.
+
+    graph = Neo4jGraph.connect("neo4j://localhost:7687", "neo4j", password)
+    """
+
+    def __init__(self, driver: "AsyncDriver", database: str | None = None) -> None:
+        self._driver = driver
+        self._database = database
+        self._prepared = False
+
+    @classmethod
+    def connect(cls, url: str, user: str, password: str, database: str | None = None) -> Self:
+        """A mirror by its address; nothing is opened before the first call."""
+        try:
+            from neo4j import AsyncGraphDatabase
+            from neo4j.exceptions import DriverError
+        except ImportError:
+            raise InvalidArgument("for Neo4j install KeMem with the extra 'neo4j'") from None
+        wrong = "neo4j_url must be like neo4j://host:7687 or bolt+s://host"
+        if not url.startswith(("neo4j", "bolt")):
+            raise InvalidArgument(wrong, field="neo4j_url")
+        try:
+            driver = AsyncGraphDatabase.driver(url, auth=(user, password), **_PATIENCE)
+        except (DriverError, ValueError):  # whose message repeats the URL
+            raise InvalidArgument(wrong, field="neo4j_url") from None
+        return cls(driver, database)
+
+    async def prepare(self) -> None:
+        """The key and the indexes that the statements rely on; the first write asks for them."""
+        for statement in SCHEMA:
+            await self._write(_run, statement, {})
+        self._prepared = True
+
+    async def put(self, note: Note, relations: Sequence[Relation]) -> None:
+        """Make these relations what a note supports, in one transaction."""
+        if not self._prepared:
+            await self.prepare()
+        await self._write(_put, note, relations)
+
+    async def remove(self, owner: Scope, note_ids: Sequence[str] | None = None) -> None:
+        """Take back what notes support, or all that a scope has."""
+        if note_ids is None:
+            await self._write(_remove_all, owner)
+        elif note_ids:
+            given = {**asdict(owner), "note_ids": list(note_ids)}
+            await self._write(_unlink, UNLINK_NOTES, given)
+
+    async def around(
+        self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
+    ) -> list[Relation]:
+        """Relations near some entities, breadth first: one query for each hop and direction."""
+        _check(where, hops, limit)
+        if not where.kinds & NOTES or where.role is not None:
+            return []
+        async with _guarded(READ_SECONDS), self._driver.session(database=self._database) as it:
+            return await it.execute_read(_around, where, names, hops, limit)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        async with _guarded(READ_SECONDS):
+            await self._driver.close()
+
+    async def _write(self, work: Callable[..., Awaitable[Any]], *given: Any) -> None:
+        async with _guarded(WRITE_SECONDS), self._driver.session(database=self._database) as it:
+            await it.execute_write(work, *given)
+
+
+@asynccontextmanager
+async def _guarded(seconds: float) -> AsyncIterator[None]:
+    """Whatever goes wrong in the driver, or takes too long, is Unavailable."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except Exception as error:  # the driver's code or network, which may raise anything
+        code = getattr(error, "code", None) or type(error).__name__
+        # Its own message may quote data: the breach of a key shows a name.
+        raise Unavailable(f"Neo4j failed: {code}") from None
+
+
+async def _run(transaction: "Transaction", statement: str, given: Mapping[str, Any]) -> list[Any]:
+    result = await transaction.run(statement, dict(given))
+    return await result.values()
+
+
+async def _put(transaction: "Transaction", note: Note, relations: Sequence[Relation]) -> None:
+    owner = asdict(Scope(note.agent_id, note.user_id))
+    await _unlink(transaction, UNLINK_NOTES, {**owner, "note_ids": [note.note_id]})
+    await _run(transaction, MEET, {**owner, "entities": _entities(relations)})
+    told = ("note_id", "kind", "session_id", "valid_from", "valid_until", "expires")
+    edges = {(name_key(it.source), it.relationship, name_key(it.destination)) for it in relations}
+    given = {**owner, **{name: getattr(note, name) for name in told}, "edges": sorted(edges)}
+    await _run(transaction, LINK, given)
+
+
+async def _remove_all(transaction: "Transaction", scope: Scope) -> None:
+    owners = await _owners(transaction, scope, None)
+    await _unlink(transaction, UNLINK_ALL, {"session_id": scope.session_id, "owners": owners})
+
+
+async def _unlink(transaction: "Transaction", statement: str, given: Mapping[str, Any]) -> None:
+    """Delete edges, then the entities that nothing else speaks of."""
+    rows = await _run(transaction, statement, given)
+    loose = {(agent_id, user_id, key) for agent_id, user_id, *keys in rows for key in keys}
+    await _run(transaction, PRUNE, {"places": sorted(loose)})
+
+
+def _entities(relations: Iterable[Relation]) -> list[dict[str, str]]:
+    """The ends of relations: the first spelling stays, and the first type that says something."""
+    met: dict[str, dict[str, str]] = {}
+    for it in relations:
+        for name, kind in ((it.source, it.source_type), (it.destination, it.destination_type)):
+            key = name_key(name)
+            entity = met.setdefault(key, {"name_key": key, "name": name, "type": kind})
+            entity["type"] = kind if entity["type"] == "thing" else entity["type"]
+    return list(met.values())
+
+
+async def _owners(transaction: "Transaction", scope: Scope, shared: str | None) -> list[Owner]:
+    """The agents and users of a scope, and the shared part of an agent that is seen besides."""
+    match scope:
+        case Scope(agent_id=str() as agent_id, user_id=str() as user_id):
+            rows: list[Any] = [(agent_id, user_id)]
+        case Scope(agent_id=str()):
+            rows = await _run(transaction, OWNERS_OF_AGENT, asdict(scope))
+        case Scope(user_id=str()):
+            rows = await _run(transaction, OWNERS_OF_USER, asdict(scope))
+        case _:
+            rows = await _run(transaction, OWNERS_OF_SESSION, asdict(scope))
+    besides = set() if shared is None else {(shared, "")}
+    return sorted({(agent_id, user_id) for agent_id, user_id in rows} | besides)
+
+
+def _check(where: Where, hops: int, limit: int) -> None:
+    """Refuse what an edge cannot tell, and walks without end."""
+    for name in ("filters", "since", "until", "marks"):
+        if getattr(where, name) is not None:
+            raise InvalidArgument(f"the graph takes no {name}", field=name)
+    if type(hops) is not int or not 1 <= hops <= MAX_HOPS:
+        raise InvalidArgument(f"hops must be 1-{MAX_HOPS}, not {hops!r:.80}", field="hops")
+    if type(limit) is not int or not 1 <= limit <= MAX_RELATIONS:
+        raise InvalidArgument(f"limit must be 1-{MAX_RELATIONS}, not {limit!r:.80}", field="limit")
+
+
+async def _around(
+    transaction: "Transaction", where: Where, names: Sequence[str], hops: int, limit: int
+) -> list[Relation]:
+    owners = await _owners(transaction, where.scope, where.shared)
+    given = {name: getattr(where, name) for name in ("shared", "valid_at", "known_by")}
+    given |= {"session_id": where.scope.session_id, "kinds": sorted(where.kinds), "limit": limit}
+    given |= {"ids": None if where.ids is None else sorted(where.ids)}
+
+    async def edges(statement: str, places: Iterable[Owner | Place]) -> Edges:
+        asked = {**given, "places": sorted(places)}
+        return dict(map(_edge, await _run(transaction, statement, asked)))
+
+    if not names:
+        return sorted((await edges(NEWEST, owners)).values(), key=_order)
+    found: list[Relation] = []
+    frontier: set[Place] = {(*owner, name_key(name)) for owner in owners for name in names}
+    passed: Edges = {}  # no more than found: what comes again leaves room for the rest
+    reached = set(frontier)
+    for _ in range(hops):
+        if not frontier or len(found) >= limit:
+            break
+        near = await edges(LEAVING, frontier) | await edges(ARRIVING, frontier)
+        fresh = {key: relation for key, relation in near.items() if key not in passed}
+        found += sorted(fresh.values(), key=_order)[: limit - len(found)]
+        passed |= fresh
+        frontier = {end for source, _, destination in fresh for end in (source, destination)}
+        frontier -= reached
+        reached |= frontier
+    return found
+
+
+def _edge(row: Sequence[Any]) -> tuple[tuple[Place, str, Place], Relation]:
+    """What a row of `_VISIBLE` says, under the key of the relation."""
+    agent, user, source_key, source, source_type, relationship, *rest = row
+    destination_key, destination, destination_type, note_ids, begun, ended, endless = rest
+    named = (source, relationship, destination, source_type, destination_type)
+    until = None if endless else ended
+    relation = Relation(agent, user, *named, tuple(sorted(note_ids)), begun, until)
+    return ((agent, user, source_key), relationship, (agent, user, destination_key)), relation
+
+
+def _order(found: Relation) -> tuple[Any, ...]:
+    names = (found.source, found.relationship, found.destination, found.agent_id, found.user_id)
+    return (-found.valid_from, *names)

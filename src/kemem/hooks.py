@@ -1,0 +1,177 @@
+"""Functions of the user's own before and after storing; none of them can harm what is stored."""
+
+import asyncio
+import copy
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from reprlib import repr as shown
+from typing import Any, Literal, TypeVar
+
+from kemem.answers import Added
+from kemem.errors import InvalidArgument, NotFound
+
+F = TypeVar("F", bound=Callable[..., Any])
+Stage = Literal["before", "after"]
+Told = list[dict[str, Any]]
+Outcome = tuple[Any, BaseException | None]  # what was returned, or raised
+
+log = logging.getLogger("kemem")
+
+
+class Failed(Exception):
+    """A hook did not do its work; says why without any text of the messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A named function and the time that it may take."""
+
+    name: str
+    function: Callable[..., Any]
+    stage: Stage
+    timeout: float
+    stuck: list[threading.Thread] = field(default_factory=list)  # given up, still running
+
+
+class Hooks:
+    """Named functions that see messages before they are stored, and what became of them after.
+
+        hooks.add(lambda told: [m for m in told if "password" not in m["content"]], name="secrets")
+
+    A plain function runs in a thread of its own, an `async` one in the event loop, which it must
+    not block. One that raises, takes too long or returns rubbish is reported and without effect.
+    """
+
+    def __init__(self) -> None:
+        self._hooks: dict[str, Hook] = {}
+
+    def add(
+        self, function: F, *, name: str | None = None, stage: Stage = "before", timeout: float = 5.0
+    ) -> F:
+        """Register a function; one of the same name is replaced."""
+        if not callable(function):
+            raise InvalidArgument(
+                f"a hook must be a function, not {shown(function)}", field="function"
+            )
+        named = getattr(function, "__name__", None) if name is None else name
+        if (
+            not isinstance(named, str)
+            or not named.strip()
+            or named == "<lambda>"
+            or len(named) > 64
+        ):
+            raise InvalidArgument(
+                f"name must be a text of 1-64 characters, not {shown(named)}", field="name"
+            )
+        if stage not in ("before", "after"):
+            raise InvalidArgument(
+                f"stage must be before or after, not {shown(stage)}", field="stage"
+            )
+        if (
+            isinstance(timeout, bool)
+            or not isinstance(timeout, int | float)
+            or not 0 < timeout <= 600
+        ):
+            raise InvalidArgument(
+                f"timeout must be seconds, at most 600, not {shown(timeout)}", field="timeout"
+            )
+        self._hooks[named] = Hook(named, function, stage, float(timeout))
+        return function
+
+    def remove(self, name: str) -> None:
+        """Take a function out again."""
+        if name not in self._hooks:
+            raise NotFound(f"there is no hook {shown(name)}")
+        del self._hooks[name]
+
+    async def before(self, messages: Told) -> tuple[Told, list[str]]:
+        """The messages as the hooks want them stored ([]: not at all), and what went wrong."""
+        problems: list[str] = []
+        for hook in self._of("before"):
+            try:
+                returned = await _call(hook, copy.deepcopy(messages))
+                messages = messages if returned is None else _checked(returned)
+            except Exception as error:  # the user's code, which may raise anything
+                problems.append(_problem(hook, error))
+        return messages, problems
+
+    async def after(self, added: Added) -> list[str]:
+        """Tell the hooks what became of the messages; what went wrong."""
+        problems: list[str] = []
+        for hook in self._of("after"):
+            try:
+                await _call(hook, added)
+            except Exception as error:  # the user's code, which may raise anything
+                problems.append(_problem(hook, error))
+        return problems
+
+    def _of(self, stage: Stage) -> list[Hook]:
+        return [hook for hook in self._hooks.values() if hook.stage == stage]
+
+
+def _checked(returned: object) -> Told:
+    if not isinstance(returned, list) or not all(isinstance(item, dict) for item in returned):
+        raise Failed("it did not return a list of messages")
+    return copy.deepcopy(returned)  # whatever the hook still does with its own
+
+
+def _problem(hook: Hook, error: Exception) -> str:
+    why = str(error) if isinstance(error, Failed) else type(error).__name__
+    log.warning("hook %r failed: %s", hook.name, why)
+    return f"hook {hook.name!r} failed: {why}"
+
+
+async def _call(hook: Hook, argument: object) -> Any:
+    """What a hook returns, within its time."""
+    task = asyncio.ensure_future(_outcome(hook, argument))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=hook.timeout)
+    finally:
+        task.cancel()  # not awaited: a hook may swallow it
+    if not done:
+        raise Failed(f"it took longer than {hook.timeout:g} s")
+    value, error = task.result()
+    if error is not None:
+        raise error if isinstance(error, Exception) else Failed(type(error).__name__)
+    return value
+
+
+async def _outcome(hook: Hook, argument: object) -> Outcome:
+    """What a hook returned or raised; even its SystemExit ends nothing but the hook."""
+    try:
+        if inspect.iscoroutinefunction(hook.function):
+            return await hook.function(argument), None
+        value, error = await _in_thread(hook, argument)
+        return (await value if inspect.isawaitable(value) else value), error
+    except BaseException as error:
+        return None, error
+
+
+def _in_thread(hook: Hook, argument: object) -> "asyncio.Future[Outcome]":
+    """Run a plain function beside the event loop, in a thread that cannot delay shutdown."""
+    hook.stuck[:] = [thread for thread in hook.stuck if thread.is_alive()]
+    if hook.stuck:
+        raise Failed("it still runs from an earlier call")
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Outcome] = loop.create_future()
+
+    def settle(outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    def work() -> None:
+        try:
+            outcome: Outcome = hook.function(argument), None
+        except BaseException as error:
+            outcome = None, error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
+            loop.call_soon_threadsafe(settle, outcome)
+
+    thread = threading.Thread(target=work, name=f"kemem hook {hook.name}", daemon=True)
+    future.add_done_callback(lambda done: hook.stuck.append(thread) if done.cancelled() else None)
+    thread.start()
+    return future

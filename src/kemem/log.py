@@ -1,0 +1,154 @@
+"""AsyncLog: the message log of a memory, read by time, by words, by meaning."""
+
+from collections.abc import Sequence
+
+from kemem.answers import Hit, Ingested
+from kemem.errors import InvalidArgument, PermissionDenied
+from kemem.opening import Opening
+from kemem.ports import Parts
+from kemem.reach import Reach, Time, to_time
+from kemem.reading import transcript
+from kemem.reading.search import search
+from kemem.settings import Settings
+from kemem.text.ids import check_id
+from kemem.types import ROLES, Message, Messages, Page, Where
+from kemem.writing.ingest import ingest
+
+
+class AsyncLog:
+    """What was said: the part of AsyncMemory that knows messages only."""
+
+    def __init__(self, opening: Opening, reach: Reach) -> None:
+        self._opening = opening
+        self._reach = reach
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._opening.settings
+
+    async def ingest(
+        self,
+        messages: Messages,
+        user_id: str | None = None,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> Ingested:
+        """Store messages verbatim: one atomic batch, durable on return, idempotent by message_id.
+
+        A message is a text or {role, content, message_id?, ts?, session_id?, agent_id?,
+        content_type?, parent_message_id?, metadata?}.
+        """
+        if self._reach.user_id is None:
+            check_id(user_id, "user_id")
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        parts = await self._opening.prepared()
+        return await ingest(messages, reach.to_owner(), self.settings.max_content_bytes, parts)
+
+    async def messages(
+        self,
+        user_id: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        role: str | None = None,
+        page_size: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Message]:
+        """The transcript, newest first; `since` is inclusive, `until` is not."""
+        where = self._where(user_id, since, until, role)
+        return await transcript.read(where, page_size, cursor, await self._opening.parts())
+
+    async def lexical_search(
+        self,
+        query_text: str,
+        user_id: str | None = None,
+        *,
+        since: Time | None = None,
+        until: Time | None = None,
+        role: str | None = None,
+        page_size: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
+        where = self._where(user_id, since, until, role)
+        parts = await self._opening.parts()
+        return await transcript.by_words(where, query_text, page_size, cursor, parts)
+
+    async def semantic_search(
+        self,
+        query_text: str | None = None,
+        user_id: str | None = None,
+        *,
+        query_embedding: Sequence[float] | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        role: str | None = None,
+        top_k: int = 20,
+        min_score: float | None = None,
+    ) -> list[Hit]:
+        """Messages by their meaning, most similar first, for a text or for a vector."""
+        where = self._where(user_id, since, until, role)
+        asked = query_text if query_embedding is None else query_embedding
+        both = query_text is not None and query_embedding is not None
+        if asked is None or both or not isinstance(query_text, str | None):
+            raise InvalidArgument(
+                "give query_text, a text, or query_embedding: one of the two", field="query_text"
+            )
+        parts = await self._opening.parts()
+        return await transcript.by_meaning(where, asked, top_k, min_score, parts)
+
+    async def hybrid_search(
+        self,
+        query_text: str,
+        user_id: str | None = None,
+        limit: int = 10,
+        since: Time | None = None,
+        until: Time | None = None,
+        role: str | None = None,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> list[Hit]:
+        """Messages by words and meaning together, with the reasons for each."""
+        where = self._where(user_id, since, until, role, agent_id, session_id)
+        return list(await search(query_text, where, limit, await self._opening.parts()))
+
+    async def neighbors(
+        self, message_id: str, user_id: str | None = None, before: int = 20, after: int = 0
+    ) -> list[Message]:
+        """A message in its context, in the order things were said."""
+        scope = self._where(user_id, None, None, None).scope
+        found = check_id(message_id, "message_id")
+        return await transcript.neighbors(scope, found, before, after, await self._opening.parts())
+
+    async def _operate(self) -> Parts:
+        """The parts for an operator's work, which no handle of one user may do."""
+        self._check_unbound()
+        return await self._opening.parts()
+
+    def _check_unbound(self) -> None:
+        if self._reach.is_bound:
+            raise PermissionDenied("a handle that is bound to someone's data cannot do this")
+
+    def _where(
+        self,
+        user_id: str | None,
+        since: Time | None,
+        until: Time | None,
+        role: str | None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> Where:
+        """What a call may see, from its arguments."""
+        if role is not None and role not in ROLES:
+            raise InvalidArgument(
+                f"role must be one of {', '.join(ROLES)}, not {role!r:.80}", field="role"
+            )
+        if self._reach.user_id is None:
+            check_id(user_id, "user_id")
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        first, last = to_time(since, "since"), to_time(until, "until")
+        if first is not None and last is not None and first > last:
+            raise InvalidArgument("since must not be later than until", field="since")
+        return Where(reach.scope, first, last, role)

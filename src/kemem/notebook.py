@@ -1,0 +1,266 @@
+"""AsyncNotebook: notes, which is what is remembered of messages."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kemem.answers import Added, Hit, Item, Memories
+from kemem.errors import InvalidArgument, NotFound
+from kemem.hooks import Hooks
+from kemem.log import AsyncLog
+from kemem.opening import Opening
+from kemem.ports import Parts
+from kemem.reach import Reach, Time, kinds_of, to_time
+from kemem.reading.listing import find, listing
+from kemem.reading.search import search
+from kemem.reading.transcript import least_score, page_limit
+from kemem.text.ids import check_id
+from kemem.types import MESSAGES, NOTES, Change, Messages, Note, Scope, Where
+from kemem.writing.add import add
+from kemem.writing.edit import erase, erase_all, rewrite
+from kemem.writing.parse import (
+    check_metadata,
+    check_prompt,
+    check_text,
+    parse_messages,
+    with_defaults,
+)
+from kemem.writing.task import Task
+
+ALL = MESSAGES | NOTES
+
+
+class AsyncNotebook(AsyncLog):
+    """What is remembered: the part of AsyncMemory that adds, finds, changes and erases."""
+
+    def __init__(self, opening: Opening, reach: Reach) -> None:
+        super().__init__(opening, reach)
+        self._hooks = Hooks()
+
+    async def add(
+        self,
+        messages: Messages,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        infer: bool = True,
+        memory_type: str | None = None,
+        prompt: str | None = None,
+        *,
+        run_id: str | None = None,
+        timestamp: Time | None = None,
+        expires_at: Time | None = None,
+        sensitive: bool = False,
+    ) -> Added:
+        """Store messages, durable on return, and remember what they say.
+
+        With `infer` facts and relations are drawn from them, by the LLM or by rules, and compared
+        with what is known; without, each message becomes a note word by word. An agent_id without
+        a user_id means knowledge that all users of the agent share.
+        """
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
+        owner, shared = reach.to_owner(), check_metadata(metadata, "metadata")
+        task = Task(
+            kind=_kind(memory_type, owner.user_id),
+            infer=infer,
+            prompt=check_prompt(prompt),
+            metadata=shared,
+            expires=to_time(expires_at, "expires_at"),
+            sensitive=sensitive,
+        )
+        parts = await self._opening.prepared()
+        to_time(timestamp, "timestamp")
+        given = with_defaults(messages, shared, timestamp)
+        most = self.settings.max_content_bytes
+        parsed = parse_messages(given, owner, parts.clock(), most)
+        wanted, problems = await self._hooks.before(given)
+        if not wanted:
+            return Added(problems=tuple(problems))
+        if wanted is not given:
+            try:
+                parsed = parse_messages(wanted, owner, parts.clock(), most)
+            except InvalidArgument as error:
+                problems.append(f"a hook's messages cannot be stored: {error.message}")
+        added = await add(parsed, task, self.settings.state_tokens, parts)
+        problems += await self._hooks.after(added)
+        return replace(added, problems=(*added.problems, *problems))
+
+    async def search(
+        self,
+        query: str,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        limit: int = 100,
+        filters: Mapping[str, Any] | None = None,
+        threshold: float | None = None,
+        rerank: bool = True,
+        *,
+        session_id: str | None = None,
+        top_k: int | None = None,
+        kinds: Iterable[str] | None = None,
+        as_of: Time | None = None,
+        explain: bool = False,
+    ) -> Memories[Hit]:
+        """Notes and messages that answer a question, best first; `as_of` a time, as known then."""
+        reach, rest = self._reach.narrowed(user_id, agent_id, session_id, run_id, filters)
+        parts = await self._opening.parts()
+        when = to_time(as_of, "as_of")
+        where = Where(
+            reach.scope,
+            kinds=kinds_of(kinds, ALL),
+            shared=None if reach.session_id else reach.agent_id or "default",
+            valid_at=parts.clock() if when is None else when,
+            known_by=when,
+            filters=rest,
+        )
+        found = await search(
+            query,
+            where,
+            limit if top_k is None else top_k,
+            parts,
+            threshold=least_score(threshold, "threshold"),
+            reranked=rerank,
+            explain=explain,
+            field="query",
+        )
+        await self._opening.uses.count(found, parts)
+        return found
+
+    async def get(
+        self,
+        memory_id: str,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> Item:
+        """One memory. Its id alone finds a note; what is another's is NotFound."""
+        where, parts = await self._one(memory_id, user_id, agent_id, session_id)
+        return Item(await find(memory_id, where, parts))
+
+    async def get_all(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        filters: Mapping[str, Any] | None = None,
+        limit: int = 100,
+        *,
+        run_id: str | None = None,
+        top_k: int | None = None,
+        kinds: Iterable[str] | None = None,
+        as_of: Time | None = None,
+        cursor: str | None = None,
+    ) -> Memories[Item]:
+        """Notes, newest first; with kinds=["message"] the messages."""
+        reach, rest = self._reach.narrowed(user_id, agent_id, session_id, run_id, filters)
+        parts = await self._opening.parts()
+        when = to_time(as_of, "as_of")
+        where = Where(
+            reach.scope,
+            kinds=kinds_of(kinds, NOTES),
+            known_by=when,
+            filters=rest,
+        )
+        size = page_limit(limit if top_k is None else top_k, "limit")
+        now = parts.clock() if when is None else when
+        return await listing(where, size, cursor, parts, valid_at=now)
+
+    async def update(
+        self,
+        memory_id: str,
+        content: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> Item:
+        """A note with other words or metadata; messages are what was said and never change."""
+        where, parts = await self._one(memory_id, user_id, agent_id, session_id)
+        row = await find(memory_id, where, parts)
+        if not isinstance(row, Note):
+            raise InvalidArgument(f"{memory_id} is a message, which never changes")
+        most = self.settings.max_content_bytes
+        text = row.content if content is None else check_text(content, "content", most)
+        kept = row.metadata if metadata is None else check_metadata(metadata, "metadata")
+        return Item(await rewrite(row, text, kept, parts))
+
+    async def delete(
+        self,
+        memory_id: str,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        """Erase one memory; of a message also the notes that were drawn from it alone."""
+        where, parts = await self._one(memory_id, user_id, agent_id, session_id)
+        await erase(await find(memory_id, where, parts), parts)
+
+    async def delete_all(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        kinds: Iterable[str] | None = None,
+    ) -> int:
+        """Erase all that carries the ids: messages, notes, graph, histories, states, jobs.
+
+        With filters only notes are meant, with `kinds` those kinds. Returns how many rows went.
+        """
+        reach, rest = self._reach.narrowed(user_id, agent_id, session_id, run_id, filters)
+        chosen = kinds_of(kinds, ALL if rest is None else NOTES)
+        parts = await self._opening.parts()
+        return await erase_all(Where(reach.scope, kinds=chosen, filters=rest), parts)
+
+    async def history(
+        self,
+        memory_id: str,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        limit: int = 100,
+    ) -> list[Change]:
+        """What became of a note, newest first; one that was deleted leaves a line without text."""
+        reach, _ = self._reach.narrowed(user_id, agent_id)
+        parts = await self._opening.parts()
+        size = page_limit(limit, "limit")
+        scope = Scope(reach.agent_id, reach.user_id) if reach.is_bound else None
+        scope = scope or await parts.store.owner(check_id(memory_id, "memory_id"))
+        lines = scope and await parts.store.history(scope, note_id=memory_id, limit=size)
+        if not lines:
+            raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
+        return lines
+
+    async def _one(
+        self,
+        memory_id: str,
+        user_id: str | None,
+        agent_id: str | None,
+        session_id: str | None,
+    ) -> tuple[Where, Parts]:
+        """What a call about one memory may see; the id of a note names its owner."""
+        check_id(memory_id, "memory_id")
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        parts = await self._opening.parts()
+        scope = reach.scope if reach.is_bound else await parts.store.owner(memory_id)
+        if scope is None:
+            raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
+        return Where(scope, kinds=ALL), parts
+
+
+def _kind(memory_type: str | None, user_id: str) -> str:
+    """The kind of note that a memory type means."""
+    if memory_type not in (None, "long", "short"):
+        raise InvalidArgument(
+            f"memory_type must be short or long, not {memory_type!r:.80}", field="memory_type"
+        )
+    if memory_type == "short":
+        return "short_term"
+    return "user_info" if user_id else "knowledge"

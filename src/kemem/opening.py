@@ -1,0 +1,75 @@
+"""The parts of a memory, opened with the first call and shared by its handles."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from kemem.assemble import assemble
+from kemem.errors import Unavailable
+from kemem.jobs import prepare
+from kemem.ports import Embedder, Parts, Reranker
+from kemem.settings import Settings
+from kemem.types import Micros
+from kemem.uses import Uses
+
+_DAY = 86_400.0  # seconds
+
+
+class Opening:
+    """Opens once, closes once."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        embedder: Embedder | None,
+        llm: object,
+        reranker: Reranker | None,
+        clock: Callable[[], Micros] | None,
+    ) -> None:
+        self.settings = settings
+        self._given = (embedder, llm, reranker, clock)
+        self._lock = asyncio.Lock()
+        self._parts: Parts | None = None
+        self._closed = False
+        self._model_noted = False
+        self._forgot: float | None = None
+        self.uses = Uses()
+
+    async def parts(self) -> Parts:
+        """The parts; the store is opened by whoever asks first."""
+        if self._parts and not self._closed:
+            return self._parts
+        async with self._lock:
+            if self._closed:
+                raise Unavailable("this memory is closed")
+            if self._parts is None:
+                self._parts = await asyncio.to_thread(assemble, self.settings, *self._given)
+        return self._parts
+
+    async def prepared(self) -> Parts:
+        """The parts for work that makes vectors; reading with another model changes nothing."""
+        parts = await self.parts()
+        if not self._model_noted:
+            await prepare(parts)
+            self._model_noted = True
+        return parts
+
+    def forgetting_is_due(self) -> bool:
+        """Whether a day has passed since this was last asked and true."""
+        now = time.monotonic()
+        due = self._forgot is None or now - self._forgot >= _DAY
+        self._forgot = now if due else self._forgot
+        return due
+
+    async def close(self) -> None:
+        """Let go of files and connections; what is closed stays closed."""
+        async with self._lock:
+            was_closed, self._closed = self._closed, True
+            if self._parts and not was_closed:
+                with suppress(Unavailable):  # a count is not worth a failure
+                    await self.uses.flush(self._parts)
+                if self._parts.graph:
+                    await self._parts.graph.close()
+                await self._parts.store.close()

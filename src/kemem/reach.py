@@ -1,0 +1,97 @@
+"""Whose data a call means: from its arguments, its filters, and what a handle is bound to."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from reprlib import repr as shown
+
+from kemem.errors import InvalidArgument, NotFound
+from kemem.filters import Filter
+from kemem.text.filters import split_filters
+from kemem.text.ids import check_id
+from kemem.text.times import to_micros
+from kemem.types import MESSAGES, NOTES, Micros, Scope
+from kemem.writing.parse import Owner
+
+Time = str | datetime  # RFC 3339, or a datetime with a time zone
+_NAMES = ("user_id", "agent_id", "session_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The ids of a call, each checked; what a handle is bound to is always among them."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """What may be seen; without any id, nothing."""
+        if self == Reach():
+            raise InvalidArgument(
+                "give user_id, agent_id or session_id: no read goes without one", field="user_id"
+            )
+        return Scope(self.agent_id, self.user_id, self.session_id)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether this is the reach of a handle that someone's data was chosen for."""
+        return self != Reach()
+
+    def to_owner(self) -> Owner:
+        """Who owns what is added: without any user an agent's users share it.
+
+        Without a user and an agent both are "default": the one user of a program for one.
+        """
+        shared = self.user_id is None and self.agent_id is not None
+        user_id = "" if shared else self.user_id or "default"
+        return Owner(user_id, self.agent_id or "default", self.session_id or "default")
+
+    def narrowed(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        filters: object = None,
+    ) -> tuple["Reach", Filter | None]:
+        """This reach with the ids of a call, and the filters that are left; never a wider one."""
+        named, rest = split_filters(filters)
+        given = (
+            {"user_id": user_id, "agent_id": agent_id, "session_id": session_id},
+            {"session_id": run_id},
+            named,
+        )
+        chosen: dict[str, str] = {}
+        for ids in given:
+            for name, value in ids.items():
+                if value is None:
+                    continue
+                if chosen.setdefault(name, check_id(value, name)) != value:
+                    raise InvalidArgument(
+                        f"{name} is given as {chosen[name]!r} and as {value!r}", field=name
+                    )
+        for name in _NAMES:
+            own = getattr(self, name)
+            if own is not None and chosen.setdefault(name, own) != own:
+                raise NotFound("nothing is here")
+        return Reach(**chosen), rest
+
+
+def kinds_of(given: Iterable[str] | None, default: frozenset[str]) -> frozenset[str]:
+    """The kinds of rows that are asked for."""
+    if given is None:
+        return default
+    known = MESSAGES | NOTES
+    kinds = frozenset([given] if isinstance(given, str) else given)
+    if not kinds or not kinds <= known:
+        raise InvalidArgument(
+            f"kinds must be some of {', '.join(sorted(known))}, not {shown(given)}", field="kinds"
+        )
+    return kinds
+
+
+def to_time(value: Time | None, field: str) -> Micros | None:
+    """A time that may be left out."""
+    return None if value is None else to_micros(value, field)

@@ -1,0 +1,224 @@
+"""The short-term memory of one session: what to put into a prompt, and checkpoints of it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from reprlib import repr as shown
+
+from kemem.answers import Context
+from kemem.batch import Batch, Job
+from kemem.errors import InvalidArgument, NotFound
+from kemem.ports import Parts
+from kemem.text.ids import new_id
+from kemem.text.language import count_tokens
+from kemem.text.summary import cut, said, said_before, speaker, speaks_chinese, summarise
+from kemem.types import (
+    CHECKPOINTS_KEPT,
+    SHORT_TERM,
+    Change,
+    Checkpoint,
+    Layer,
+    Message,
+    Note,
+    Scope,
+    Where,
+)
+from kemem.writing.condense import (
+    newest_checkpoint,
+    next_checkpoint,
+    session_messages,
+    short_term,
+)
+
+LEAST_TOKENS = 50
+_NEWEST = 50  # messages by which the language is told
+_WORTH_WRITING = 12  # tokens below which no summary says anything
+_HEADINGS = {
+    True: ("# 本次会话的要点", "# 此前对话摘要", "# 最近的对话"),
+    False: ("# Notes of this session", "# Earlier in this conversation", "# Recent messages"),
+}
+
+
+async def context(scope: Scope, max_tokens: int, parts: Parts) -> Context:
+    """What to put into a prompt: notes, summaries of what is older, the newest messages verbatim.
+
+    All that was said is there, verbatim or in a summary, as well as it fits into `max_tokens`.
+    """
+    if not isinstance(max_tokens, int) or max_tokens < LEAST_TOKENS:
+        raise InvalidArgument(
+            f"max_tokens must be a number from {LEAST_TOKENS} on, not {shown(max_tokens)}",
+            field="max_tokens",
+        )
+    live = await newest_checkpoint(scope, parts.store)
+    messages = await session_messages(scope, parts.store)
+    now = parts.clock()
+    notes = [note for note in await short_term(scope, parts.store) if not note.ended(now)]
+    layers = live.layers if live else ()
+    return await asyncio.to_thread(compose, messages, layers, notes, max_tokens)
+
+
+def compose(
+    messages: Sequence[Message], layers: Sequence[Layer], notes: Sequence[Note], max_tokens: int
+) -> Context:
+    """The context of a session; messages in the order of arrival, layers and notes oldest first."""
+    texts = [message.content for message in messages[-_NEWEST:]] + [note.content for note in notes]
+    chinese = speaks_chinese(texts)
+    of_notes, of_summaries, of_messages = _HEADINGS[chinese]
+    lines = [_line(message, chinese) for message in messages]
+    room = max_tokens - _cost(of_summaries, of_messages) - 1
+    shown_notes = _last_fitting([_bullet(note) for note in notes], room // 4 - _cost(of_notes))
+    kept = notes[len(notes) - shown_notes :]
+    if kept:
+        room -= _cost(of_notes, *map(_bullet, kept))
+    talk = _Talk(messages, lines, layers, chinese, room)
+    recent, written = talk.recent()
+    summaries = talk.summaries(len(messages) - len(recent), room - _cost(*written))
+    in_time = sorted(zip(recent, written, strict=True), key=lambda one: (one[0].ts, one[0].id))
+    sections = [
+        (of_notes, [_bullet(note) for note in kept]),
+        (of_summaries, summaries),
+        (of_messages, [line for _, line in in_time]),
+    ]
+    text = "\n".join("\n".join((heading, *body)) for heading, body in sections if body)
+    return Context(
+        summaries=tuple(summaries),
+        messages=tuple(message for message, _ in in_time),
+        notes=tuple(kept),
+        tokens=count_tokens(text),
+        full_tokens=count_tokens("\n".join(lines)),
+        text=text,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """A session's messages with their lines, its layers, and the tokens for both."""
+
+    messages: Sequence[Message]
+    lines: Sequence[str]
+    layers: Sequence[Layer]
+    chinese: bool
+    room: int
+
+    def recent(self) -> tuple[Sequence[Message], list[str]]:
+        """The newest messages that fit beside the summaries; of a giant one, the beginning."""
+        room = self.room - self._reserved()
+        count = _last_fitting(self.lines, room)
+        if count or not self.messages:
+            start = len(self.messages) - count
+            return self.messages[start:], list(self.lines[start:])
+        return self.messages[-1:], [cut(self.lines[-1], room - 1)]
+
+    def summaries(self, count: int, room: int) -> list[str]:
+        """What stands for the first `count` messages, oldest first: the newer, the more of it."""
+        older = self.messages[:count]
+        if not older:
+            return []
+        reach = self.layers[-1].last if self.layers else 0
+        gap = [message for message in older if message.sequence_no > reach]
+        layers = [layer.text for layer in self.layers if layer.first <= older[-1].sequence_no]
+        newest: list[str] = []
+        if gap:
+            found = said(gap, self.chinese)
+            third = sum(count_tokens(message.content) for message in gap) // 3
+            share = min(room // 2, third) if layers else room - 1
+            newest = _written(summarise(found, share) if share >= _WORTH_WRITING else "")
+            room -= _cost(*newest)
+        whole = _last_fitting(layers, room if _cost(*layers) <= room else room // 2)
+        rest, fitting = layers[: len(layers) - whole], layers[len(layers) - whole :]
+        room -= _cost(*fitting)
+        shortened: list[str] = []
+        if rest and room >= _WORTH_WRITING:
+            found = [one for text in rest for one in said_before(text)]
+            shortened = _written(summarise(found, room - 1))
+        return [*shortened, *fitting, *newest]
+
+    def _reserved(self) -> int:
+        """Tokens that are kept for summaries: none if all fits verbatim, at most half."""
+        if _cost(*self.lines) <= self.room:
+            return 0
+        needed = _cost(*(layer.text for layer in self.layers))
+        reach = self.layers[-1].last if self.layers else 0
+        pairs = zip(self.messages, self.lines, strict=True)
+        waiting = _cost(*(line for message, line in pairs if message.sequence_no > reach))
+        over = waiting + needed - self.room  # becomes a summary of about a third, see above
+        return min(needed + (max(over // 3, _WORTH_WRITING * 2) if over > 0 else 0), self.room // 2)
+
+
+def _cost(*lines: str) -> int:
+    """Tokens of lines with their ends; never less than those of the joined text."""
+    return sum(count_tokens(line + "\n") for line in lines)
+
+
+def _last_fitting(lines: Sequence[str], room: int) -> int:
+    """How many of the last lines fit."""
+    for count, line in enumerate(reversed(lines)):
+        room -= _cost(line)
+        if room < 0:
+            return count
+    return len(lines)
+
+
+def _written(summary: str) -> list[str]:
+    return [summary] if summary else []
+
+
+def _line(message: Message, chinese: bool) -> str:
+    """A message as a line; further lines are indented, so that none can pose as a speaker's."""
+    return f"{speaker(message, chinese)}: " + "\n  ".join(message.content.splitlines())
+
+
+def _bullet(note: Note) -> str:
+    return "- " + " ".join(note.content.split())
+
+
+async def save_checkpoint(scope: Scope, parts: Parts) -> Checkpoint:
+    """Keep the short-term memory of a session as it is now: its layers and its notes."""
+    notes = await short_term(scope, parts.store)
+    if not notes and not await parts.store.scan(Where(scope), limit=1):
+        raise NotFound(f"session {scope.session_id!r} has no messages and no notes")
+    live = await newest_checkpoint(scope, parts.store)
+    saved = next_checkpoint(scope, live, live.layers if live else (), notes, parts)
+    await parts.store.apply(Batch(checkpoints=(saved,)))
+    return saved
+
+
+async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, parts: Parts) -> Checkpoint:
+    """Bring back the layers and notes of a checkpoint, the newest or a named one; messages stay."""
+    saved = await parts.store.checkpoints(scope, limit=CHECKPOINTS_KEPT)
+    wanted = next((one for one in saved if checkpoint_id in (None, one.checkpoint_id)), None)
+    if wanted is None:
+        named = "" if checkpoint_id is None else f" {shown(checkpoint_id)}"
+        raise NotFound(f"session {scope.session_id!r} has no checkpoint{named}")
+    now = {note.id: note for note in await short_term(scope, parts.store)}
+    gone = frozenset(now) - {note.id for note in wanted.notes}
+    back = [note for note in wanted.notes if now.get(note.id) != note]
+    back.sort(key=lambda note: note.id not in now)  # a new one must not merge into an outdated one
+    fresh = next_checkpoint(scope, saved[0], wanted.layers, wanted.notes, parts)
+    reason = f"restored {wanted.checkpoint_id}"
+    await parts.store.apply(
+        Batch(
+            drop=(Where(scope, ids=gone, kinds=SHORT_TERM),) if gone else (),
+            notes=tuple(back),
+            changes=tuple(_change(now.get(note.id), note, fresh.created, reason) for note in back),
+            # To drop a row of a session drops its checkpoints: these are written again.
+            checkpoints=(*(reversed(saved) if gone else ()), fresh),
+            at=fresh.created,
+            reason=reason,
+            jobs=_embedding(scope, back, parts),
+        )
+    )
+    return fresh
+
+
+def _change(before: Note | None, after: Note, at: int, reason: str) -> Change:
+    line = Change(after.agent_id, after.user_id, after.id, "add", at, None, after.content, reason)
+    return replace(line, event="update", before=before.content) if before else line
+
+
+def _embedding(scope: Scope, notes: Sequence[Note], parts: Parts) -> tuple[Job, ...]:
+    """The work that gives notes which are back their vectors again."""
+    if parts.embedder is None or not notes:
+        return ()
+    now, ids = parts.clock(), tuple(note.id for note in notes)
+    return (Job(new_id("j", now), "embed", Scope(scope.agent_id, scope.user_id), now, ids),)

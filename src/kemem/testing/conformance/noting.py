@@ -1,0 +1,345 @@
+"""What `apply` promises about notes: kept once, changed wholly, merged where they say the same."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kemem.batch import Applied, Batch, Job, Use
+from kemem.errors import InvalidArgument
+from kemem.ports import Store
+from kemem.testing.conformance.nearest import ASKED, ONE, embed, scores
+from kemem.testing.conformance.searching import beyond, find, ranks
+from kemem.testing.conformance.suite import (
+    ALL_MINE,
+    ME,
+    MY_NOTES,
+    Suite,
+    note_ids,
+    noted,
+    put,
+    remember,
+    rule,
+    said,
+)
+from kemem.testing.conformance.writing import METADATA, contents_of
+from kemem.testing.world import AGENTS, CONTENTS, EXTREMES, NOW
+from kemem.types import NOTE_KINDS, Change, Checkpoint, Link, Note, Position, Scope, Where
+
+SPICE = "用户不吃辣 no spice"
+SAME = ("- 用户不吃辣 No Spice。", "用户不吃辣, no spice (2026-01-26)")
+STUDIES = Link("n", "小明", "就读于", "Beijing University", "person", "place")
+FULL = noted(
+    "笔记",
+    session_id="会话",
+    kind="knowledge",
+    valid_until=NOW + 3,
+    expires=NOW + 4,
+    memory_type="饮食",
+    summary="no spice 不辣",
+    keywords=("火锅", "hot pot"),
+    metadata=METADATA[0],
+    sources=("消息", "a"),
+    topic="口味 taste",
+    supersedes="n0",
+    importance=0.125,
+    sensitive=True,
+    uses=3,
+    used=NOW + 1,
+)
+
+
+def added(note_id: str = "n", at: int = NOW, **changed: Any) -> Change:
+    """A line of history of the first user's note."""
+    return replace(Change("agent", "u_", note_id, "add", at, after="辣 spice"), **changed)
+
+
+async def only(store: Store, where: Where = MY_NOTES) -> Note:
+    """The one note that is there."""
+    (note,) = await store.notes(where)
+    return note
+
+
+class NotingRules(Suite):
+    """Notes, by example."""
+
+    @rule
+    async def test_a_note_comes_back_as_it_was_told(self, store: Store) -> None:
+        """Every field, every kind, and any text; messages are no notes."""
+        told = [FULL, *(noted(kind, kind=kind) for kind in NOTE_KINDS)]
+        told += [noted(f"t{n}", text, digest=f"text {n}") for n, text in enumerate(CONTENTS)]
+        told += [noted(f"{ts}", ts=ts, valid_from=ts, digest=f"at {ts}") for ts in EXTREMES]
+        told += [noted("m", metadata=METADATA[1], digest="m")]
+        await put(store, said("a"), said("消息"))
+        await remember(store, *told)
+        seen = await store.notes(MY_NOTES, limit=1_000)
+        assert {one.note_id: one for one in seen} == {one.note_id: one for one in told}
+        assert await store.notes(Where(ME)) == []
+        assert await store.scan(MY_NOTES) == []
+        assert len(await store.scan(ALL_MINE)) == 2
+
+    @rule
+    async def test_notes_are_listed_like_messages(self, store: Store) -> None:
+        """By time, then by id, in both directions, strictly beyond a cursor."""
+        names = ("b", "B", "笔", "A")
+        await remember(store, *(noted(name, name, digest=name) for name in names))
+        await remember(store, noted("new", "新", ts=NOW + 1), noted("旧", "old", ts=NOW - 1))
+        assert await note_ids(store) == ["旧", "A", "B", "b", "笔", "new"]
+        assert await note_ids(store, newest_first=True) == ["new", "A", "B", "b", "笔", "旧"]
+        here = Position(NOW, "B")
+        assert await note_ids(store, after=here, limit=2) == ["b", "笔"]
+        assert await note_ids(store, after=here, newest_first=True) == ["b", "笔", "旧"]
+
+    @rule
+    async def test_a_known_note_is_replaced_wholly(self, store: Store) -> None:
+        """Not mixed with what it was; the same id in another pair is another note."""
+        others = [noted("笔记", user_id="小明"), noted("笔记", agent_id=AGENTS[1])]
+        await remember(store, FULL, *others[:1])
+        await remember(store, *others[1:])
+        changed = noted("笔记", "Ann likes tea 茶", kind="experience", updated=NOW + 9)
+        await remember(store, changed)
+        assert await only(store) == changed
+        for scope, other in zip((Scope("agent", "小明"), Scope("助手", "u_")), others, strict=True):
+            assert await only(store, replace(MY_NOTES, scope=scope)) == other
+
+    @rule
+    async def test_other_words_cost_a_note_its_links_and_vector(self, store: Store) -> None:
+        """They were drawn from its text; content and keywords are that."""
+        for changed in (noted("n", "茶 tea"), noted("n", "茶 tea", keywords=("水 hot", "杯"))):
+            await remember(store, noted("n"), links=(STUDIES,))
+            await embed(store, {"n": (1, 0, 0, 0)})
+            assert len(await store.around(MY_NOTES, ())) == 1
+            await remember(store, changed)
+            assert await store.around(MY_NOTES, ()) == []
+            assert await store.nearest(MY_NOTES, ASKED, ONE, 9) == []
+            assert (await find(store, "辣 OR spice", MY_NOTES)).total == 0
+        assert (await find(store, "杯", MY_NOTES)).total == 1
+        await remember(store, noted("n", "茶 tea", keywords=("水", "hot 杯")), links=(STUDIES,))
+        assert len(await store.around(MY_NOTES, ())) == 1
+
+    @rule
+    async def test_the_same_words_keep_links_vector_and_place(self, store: Store) -> None:
+        """Whatever else changes, also the end of its validity."""
+        for user_id, text in (("u_", "火锅 a"), ("小明", "hotpot a")):
+            where = Where(Scope("agent", user_id), kinds=MY_NOTES.kinds)
+            told = [noted(f"n{n}", f"{text}{n}", user_id=user_id, ts=-n) for n in range(3)]
+            await remember(store, *told, links=(replace(STUDIES, note_id="n1"),))
+            await embed(store, {"n1": (1, 0, 0, 0)}, scope=where.scope)
+            first = await find(store, text, where, limit=1)
+            ended = replace(told[1], valid_until=NOW, metadata={"标": "tag"}, uses=4)
+            await remember(store, ended)
+            rest = await find(store, text, where, after=beyond(first))
+            assert [name for name, _ in ranks(rest)] == ["n1", "n2"]
+            assert scores(await store.nearest(where, ASKED, ONE, 9)) == [("n1", 0.8)]
+            (relation,) = await store.around(where, ())
+            assert (relation.note_ids, relation.valid_until) == (("n1",), NOW)
+            assert (await store.notes(where))[1] == ended
+
+    @rule
+    async def test_a_changed_note_arrives_anew(self, store: Store) -> None:
+        """A page begun before does not show it; a search begun now does."""
+        await remember(store, *(noted(f"n{n}", f"火锅 tea {n}", ts=-n) for n in range(4)))
+        first = await find(store, "火锅 tea", MY_NOTES, limit=1)
+        await remember(store, noted("n2", "火锅 tea again", ts=-2))
+        rest = await find(store, "火锅 tea", MY_NOTES, after=beyond(first))
+        assert [name for name, _ in ranks(rest)] == ["n1", "n3"]
+        assert rest.total == 3
+        assert (await find(store, "火锅 tea", MY_NOTES)).total == 4
+
+    @rule
+    async def test_a_note_that_says_the_same_is_merged(self, store: Store) -> None:
+        """The first one stays and gains sources, importance and the later time."""
+        first = noted("n", sources=("b", "消息"), importance=0.5, updated=NOW + 5)
+        await remember(store, first)
+        again = [
+            noted("m", SAME[0], sources=("a", "b"), importance=0.75, updated=NOW),
+            noted("笔", SAME[1], sources=("c", "消息"), importance=0.25, updated=NOW + 9),
+        ]
+        applied = await store.apply(Batch(notes=tuple(again)))
+        assert applied == Applied(merged={"m": "n", "笔": "n"})
+        sources = ("b", "消息", "a", "c")
+        grown = replace(first, sources=sources, importance=0.75, updated=NOW + 9)
+        assert await only(store) == grown
+        assert (await store.apply(Batch(notes=tuple(again)))).merged == {"m": "n", "笔": "n"}
+        assert await only(store) == grown
+
+    @rule
+    async def test_equal_notes_of_one_batch_are_merged(self, store: Store) -> None:
+        """Into the first of them."""
+        told = (noted("m", sources=("a",)), noted("笔", "tea 茶"), noted("n", SAME[0]))
+        applied = await store.apply(Batch(notes=told))
+        assert applied.merged == {"n": "m"}
+        assert sorted(await note_ids(store)) == ["m", "笔"]
+
+    @rule
+    async def test_only_open_notes_of_one_place_are_merged(self, store: Store) -> None:
+        """Another agent, user, kind or session, or one that has ended, is another place."""
+        places = (
+            *({"agent_id": "助手"}, {"user_id": "小明"}, {"user_id": ""}, {"kind": "knowledge"}),
+            *({"session_id": "s"}, {"session_id": "会话"}, {"digest": "other"}),
+        )
+        told = [noted(f"n{n}", **place) for n, place in enumerate(places)]
+        await remember(store, noted("ended", valid_until=NOW + 1), *told)
+        assert (await store.apply(Batch(notes=(noted("open"),)))).merged == {}
+        assert (await store.health()).notes == len(places) + 2
+        expired = noted("expired", "茶 tea", expires=NOW)
+        applied = await store.apply(Batch(notes=(expired, noted("late", "茶 tea"))))
+        assert applied.merged == {"late": "expired"}
+
+    @rule
+    async def test_what_belongs_to_a_merged_note_finds_the_first(self, store: Store) -> None:
+        """Its links go there; its history and vector are those of the first already."""
+        await remember(store, noted("n"), changes=(added(),))
+        merged = noted("笔", SAME[0])
+        await remember(
+            store,
+            *(merged, noted("m", "tea")),
+            links=(replace(STUDIES, note_id="笔"),),
+            changes=(added("笔"), added("m")),
+        )
+        await embed(store, {"笔": (1, 0, 0, 0)})
+        (relation,) = await store.around(MY_NOTES, ())
+        assert relation.note_ids == ("n",)
+        assert await store.history(ME) == [added("m"), added()]
+        assert await store.nearest(MY_NOTES, ASKED, ONE, 9) == []
+        assert await store.owner("笔") is None
+
+    @rule
+    async def test_uses_are_counted_and_nothing_else_changes(self, store: Store) -> None:
+        """Also not the time of the last change; what is unknown is ignored."""
+        other = noted("笔记", user_id="小明")
+        await remember(store, FULL)
+        await remember(store, other)
+        uses = (Use("agent", "u_", "笔记", 2, NOW + 5), Use("agent", "u_", "没有", 1, NOW))
+        await store.apply(Batch(used=uses))
+        assert await only(store) == replace(FULL, uses=5, used=NOW + 5)
+        await store.apply(Batch(used=(*uses[:1], Use("agent", "u_", "笔记", 1, NOW + 7))))
+        assert await only(store) == replace(FULL, uses=8, used=NOW + 7)
+        assert await only(store, Where(Scope("agent", "小明"), kinds=MY_NOTES.kinds)) == other
+
+    @rule
+    async def test_a_note_knows_its_owner(self, store: Store) -> None:
+        """Shared ones belong to the agent; messages and what is gone have none."""
+        await put(store, said("a"))
+        await remember(store, noted("n"), noted("笔", user_id="", agent_id="助手"))
+        assert await store.owner("n") == ME
+        assert await store.owner("笔") == Scope("助手", "")
+        assert await store.owner("a") is await store.owner("没有") is None
+        await store.apply(Batch(drop=(MY_NOTES,)))
+        assert await store.owner("n") is None
+
+    @rule
+    async def test_history_is_told_newest_first(self, store: Store) -> None:
+        """Of a scope or of one note, as it was given; equal times go by writing."""
+        lines = (
+            added(at=NOW + 1),
+            added("笔", event="update", before="辣", after="不辣", reason="更正 corrected"),
+            added(at=NOW, event="update", before="spice", after="no spice"),
+        )
+        await remember(store, noted("n"), noted("笔", "tea"), changes=lines)
+        later = added("笔", at=NOW + 1, event="update", after="late 晚")
+        await store.apply(Batch(changes=(later,)))
+        other = noted("n", user_id="小明")
+        await remember(store, other, changes=(replace(lines[0], user_id="小明"),))
+        assert await store.history(ME) == [later, lines[0], lines[2], lines[1]]
+        assert await store.history(ME, limit=2) == [later, lines[0]]
+        assert await store.history(ME, note_id="笔") == [later, lines[1]]
+        assert await store.history(ME, event="add") == [lines[0]]
+        assert await store.history(ME, event="update", limit=2) == [later, lines[2]]
+        assert await store.history(ME, note_id="笔", event="delete") == []
+        assert len(await store.history(Scope("agent"))) == 5
+        assert await store.history(Scope(user_id="小明"), note_id="笔") == []
+        with pytest.raises(InvalidArgument):
+            await store.history(Scope("agent", "u_", "s"))
+
+    @rule
+    async def test_a_dropped_note_leaves_one_line_without_text(self, store: Store) -> None:
+        """Words, vector, links and what was known of its text go with it."""
+        links = tuple(replace(STUDIES, note_id=each) for each in ("n", "笔"))
+        told = (noted("n", "辣 spice"), noted("笔", "辣 tea"), noted("k", "辣", kind="knowledge"))
+        lines = tuple(added(each) for each in ("n", "笔", "k"))
+        await remember(store, *told, links=links, changes=lines)
+        await put(store, said("n", "辣 said"))
+        await embed(store, dict.fromkeys(("n", "笔", "k"), (1.0, 0.0, 0.0, 0.0)))
+        gone = Where(ME, kinds=frozenset({"user_info"}))
+        applied = await store.apply(Batch(drop=(gone,), at=NOW + 7, reason="忘记 forgotten"))
+        assert applied == Applied(dropped=2)
+        assert await note_ids(store) == ["k"]
+        assert await store.around(MY_NOTES, ()) == []
+        assert sorted(hit.id for hit in await store.nearest(ALL_MINE, ASKED, ONE, 9)) == ["k", "n"]
+        assert (await find(store, "tea OR spice", ALL_MINE)).total == 0
+        deleted = Change("agent", "u_", "n", "delete", NOW + 7, reason="忘记 forgotten")
+        assert await store.history(ME, note_id="n") == [deleted]
+        assert await store.history(ME, note_id="笔") == [replace(deleted, note_id="笔")]
+        assert await store.history(ME, note_id="k") == [added("k")]
+        await remember(store, noted("n", "茶"), changes=(added(after="茶"),))
+        await store.apply(Batch(drop=(MY_NOTES,), at=NOW + 9))
+        assert await store.history(ME, note_id="n") == [
+            Change("agent", "u_", "n", "delete", NOW + 9)
+        ]
+
+    @rule
+    async def test_a_drop_takes_the_kinds_it_names(self, store: Store) -> None:
+        """Messages, notes or both, and counts them together."""
+        for user_id, text in (("u_", "火锅"), ("小明", "hotpot")):
+            scope = Scope("agent", user_id)
+            await put(store, said("a", text, user_id=user_id), said("b", text, user_id=user_id))
+            await remember(store, noted("a", text, user_id=user_id))
+            where = Where(scope, ids=frozenset({"a"}), kinds=ALL_MINE.kinds)
+            drop = (replace(where, kinds=frozenset({"knowledge"})),)
+            assert (await store.apply(Batch(drop=drop))).dropped == 0
+            drop = (replace(where, kinds=Where(ME).kinds),)
+            assert (await store.apply(Batch(drop=drop))).dropped == 1
+            assert await note_ids(store, Where(scope, kinds=ALL_MINE.kinds)) == ["a"]
+            await put(store, said("a", text, user_id=user_id))
+            assert (await store.apply(Batch(drop=(where,)))).dropped == 2
+            assert await store.notes(Where(scope, kinds=ALL_MINE.kinds)) == []
+            assert len(await store.scan(Where(scope))) == 1
+
+    @rule
+    async def test_rebuilt_words_of_notes_answer_the_same(self, store: Store) -> None:
+        """Content and keywords, in both languages."""
+        await remember(store, noted("n", keywords=("火锅", "hotpot")), noted("笔", "tea 茶"))
+        asked = ("火锅", "hotpots", "茶", "spice", "辣 tea")
+        before = [ranks(await find(store, text, MY_NOTES)) for text in asked]
+        assert all(before)
+        await store.rebuild_words()
+        assert [ranks(await find(store, text, MY_NOTES)) for text in asked] == before
+
+    @rule
+    async def test_a_batch_whose_job_is_gone_writes_nothing(self, store: Store) -> None:
+        """Not even in part; with the job there it is written as any other."""
+        await remember(store, noted("n"), links=(STUDIES,), jobs=(Job("任务", "extract", ME, NOW),))
+        batch = Batch(
+            put=(said("a"),),
+            notes=(noted("笔", "tea"),),
+            checkpoints=(Checkpoint("c", "agent", "u_", "s", NOW),),
+            drop=(MY_NOTES,),
+            done=("任务",),
+        )
+        before = await contents_of(store)
+        assert await store.apply(replace(batch, only_if="没有 gone")) == Applied(refused=True)
+        assert await contents_of(store) == before
+        applied = await store.apply(replace(batch, only_if="任务"))
+        assert (len(applied.inserted), applied.dropped, applied.refused) == (1, 1, False)
+        assert await note_ids(store) == ["笔"]
+        assert (await store.apply(replace(batch, only_if="任务"))).refused
+
+    @rule
+    async def test_a_batch_of_notes_that_fails_changes_nothing(self, store: Store) -> None:
+        """A link to a note that is not told with it is such a fault."""
+        await remember(store, noted("n"), links=(STUDIES,), changes=(added(),))
+        before = await contents_of(store)
+        for wrong in (STUDIES, replace(STUDIES, note_id="没有")):
+            batch = Batch(
+                put=(said("新"),),
+                notes=(noted("笔", SAME[0], importance=1.0), noted("m", "tea")),
+                links=(replace(STUDIES, note_id="m"), wrong),
+                changes=(added("m"),),
+                checkpoints=(Checkpoint("c", "agent", "u_", "s", NOW),),
+                used=(Use("agent", "u_", "n", 1, NOW),),
+                drop=(Where(ME, kinds=frozenset({"knowledge"})),),
+            )
+            with pytest.raises(InvalidArgument):
+                await store.apply(batch)
+            assert await contents_of(store) == before

@@ -1,0 +1,251 @@
+"""The small world's notes: few ids, texts that say the same, every kind of filter.
+
+Most values are drawn from products of a few, in one draw: to generate must not cost more than to
+test.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from random import Random
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from kemem.batch import Batch, Ending, Use
+from kemem.filters import COMPARISONS, Filter
+from kemem.testing.world import (
+    AGENTS,
+    EXTREMES,
+    JOB_IDS,
+    MESSAGE_IDS,
+    METADATA,
+    NOW,
+    SESSIONS,
+    TIMES,
+    embeddings,
+    jobs,
+    scopes_of,
+    times,
+    transcripts,
+)
+from kemem.text.fingerprint import fingerprint
+from kemem.types import (
+    MESSAGES,
+    NOTES,
+    ROLES,
+    Change,
+    Checkpoint,
+    Layer,
+    Link,
+    Note,
+    Scope,
+    Where,
+)
+
+T = TypeVar("T")
+
+NOTE_USERS = ("u_", "u_%", "")  # the last is what the users of an agent share
+NOTE_IDS = MESSAGE_IDS[:5]  # a message and a note may have one id
+NOTE_TEXTS = (  # each says in other characters what its neighbour says
+    *("用户不吃辣", "- 用户不吃辣。 (2026-01-26)"),
+    *("Ann likes hotpot", "* ann likes Hotpot!"),
+    *("小明在北京大学读书", "We moved to Berlin 柏林"),
+)
+ENTITIES = ("小明", "Beijing University", "beijing  UNIVERSITY", "北京", "Ann", "ＡＮＮ", "Berlin")
+DETAILS: tuple[dict[str, Any], ...] = (
+    {},
+    {"importance": 1.0, "sources": ("a",), "topic": "饮食"},
+    {"memory_type": "饮食", "keywords": ("火锅", "hotpot"), "topic": "home"},
+    {"keywords": ("辣",), "sensitive": True, "sources": ("b",)},
+    {"importance": 0.25, "sources": ("消息", "a"), "memory_type": "work"},
+)
+FILTERED: dict[str, tuple[Any, ...]] = {  # fields, and what they are compared with
+    "tag": ("工作", "work", "WORK", "wor", None, True),
+    "metadata.tag": ("工作", "Work"),
+    "n": (1, 1.0, True, "1", 2, None),
+    "missing": (None, "没有"),
+    "role": ("user", "tool", None),
+    "kind": ("message", "knowledge"),
+    "content": ("辣", "hotpot", "用户不吃辣", ""),
+    "keywords": ("火锅", "HOTPOT", "hot"),
+    "memory_type": ("general", "饮食"),
+    "importance": (0.5, 1, True, "1"),
+    "topic": ("饮食", None),
+    "sensitive": (True, 1),
+    "user_id": ("u_", "u_%"),
+    "session_id": ("s", None),
+    "id": ("a", "消息"),
+    "created_at": (NOW, NOW + 1),
+    "updated_at": (NOW, NOW + 1),
+    "timestamp": (NOW + 1, NOW + 3),
+}
+ALL_KINDS = MESSAGES | NOTES
+KINDS = (
+    *((ALL_KINDS,) * 3 + (NOTES,) * 3),
+    *(MESSAGES, frozenset[str](), frozenset({"knowledge"}), frozenset({"message", "user_info"})),
+)
+
+
+NOTE_SCOPES = scopes_of(NOTE_USERS)
+WIDE_SCOPES = (*NOTE_SCOPES, *(3 * [scope for scope in NOTE_SCOPES if scope.session_id is None]))
+ERASURES = tuple(Where(scope, kinds=ALL_KINDS) for scope in WIDE_SCOPES)
+BORDERS = TIMES[:3]  # so that one begins where another ends
+
+
+@cache
+def filter_pool() -> tuple[Filter, ...]:
+    """Conditions on fields and metadata: each alone, then some of them nested."""
+    choose = Random(0)
+    single = tuple(operator for operator in COMPARISONS if operator not in ("in", "nin"))
+    leaves = [
+        Filter(operator, key, value)
+        for key, values in FILTERED.items()
+        for operator, value in product(single, values)
+    ]
+    leaves += [
+        Filter(operator, key, values[start:])
+        for key, values in FILTERED.items()
+        for operator, start in product(("in", "nin"), (0, 1, len(values)))
+    ]
+
+    def groups(members: list[Filter]) -> list[Filter]:
+        operators = choose.choices(("AND", "OR", "NOT"), k=300)
+        return [Filter(each, parts=tuple(choose.sample(members, 2))) for each in operators]
+
+    flat = groups(leaves)
+    return (*leaves, *flat, *groups([*flat, *leaves]))
+
+
+def filters() -> SearchStrategy[Filter]:
+    """Any of these."""
+    return st.sampled_from(filter_pool())
+
+
+def among(*columns: Iterable[Any]) -> SearchStrategy[tuple[Any, ...]]:
+    """A value of each column."""
+    return st.sampled_from(tuple(product(*columns)))
+
+
+def notes(
+    users: tuple[str, ...] = NOTE_USERS, ids: tuple[str, ...] = NOTE_IDS
+) -> SearchStrategy[Note]:
+    """Notes of which many say the same, and many change one that is known."""
+
+    def build(
+        whose: tuple[Any, ...], what: tuple[Any, ...], times: tuple[Any, ...], ts: int
+    ) -> Note:
+        note_id, agent_id, user_id = whose
+        session_id, kind, content, details, metadata = what
+        updated, valid_from, valid_until, expires = times
+        return Note(
+            *(note_id, agent_id, user_id, session_id, kind, content, fingerprint(content)),
+            *(ts, NOW, updated, valid_from, valid_until, expires),
+            **{**details, "metadata": metadata},
+        )
+
+    kinds = ("user_info", "user_info", "knowledge")
+    return st.builds(
+        build,
+        among(ids, (AGENTS[0], *AGENTS), users),
+        among((None, None, "s"), kinds, NOTE_TEXTS, DETAILS, METADATA),
+        among(BORDERS, BORDERS, (None, None, *BORDERS), (None, None, *BORDERS)),
+        times(),
+    )
+
+
+def notebooks(
+    *,
+    min_size: int = 0,
+    users: tuple[str, ...] = NOTE_USERS,
+    ids: tuple[str, ...] = NOTE_IDS,
+) -> SearchStrategy[tuple[Note, ...]]:
+    """Notes for one batch: links name a note by its id alone, so no id comes twice."""
+    one = notes(users, ids)
+    told = st.lists(one, min_size=min_size, max_size=len(ids), unique_by=lambda note: note.id)
+    return told.map(tuple)
+
+
+def row_wheres(
+    scopes: tuple[Scope, ...] = WIDE_SCOPES, *, at_most: int = 3
+) -> SearchStrategy[Where]:
+    """A few of all the conditions that there are on messages and notes."""
+    marks = (*sorted(map(fingerprint, NOTE_TEXTS)), "饮食", "home")
+    conditions = (
+        among(("since", "until"), (*TIMES, *EXTREMES))
+        | among(("valid_at",), BORDERS)
+        | among(("known_by",), BORDERS)
+        | among(("role",), ROLES)
+        | among(("shared",), AGENTS)
+        | st.tuples(st.just("ids"), st.frozensets(st.sampled_from(MESSAGE_IDS), max_size=6))
+        | st.tuples(st.just("marks"), st.frozensets(st.sampled_from(marks), max_size=4))
+        | st.tuples(st.just("filters"), filters())
+    )
+    return st.builds(
+        lambda seen, chosen: Where(seen[0], kinds=seen[1], **dict(chosen)),
+        among(scopes, KINDS),
+        st.lists(conditions, max_size=at_most),
+    )
+
+
+def links(places: int) -> SearchStrategy[tuple[tuple[Any, ...], ...]]:
+    """Who is who to whom, according to one of some notes."""
+    types = ("thing", "person", "place")
+    words = ("就读于", "就读于", "lives in")
+    ends = among(range(places), ENTITIES, words, ENTITIES, types, types)
+    return st.lists(ends, min_size=places, max_size=3 * places).map(tuple)
+
+
+def linked(told: tuple[Note, ...], ends: tuple[tuple[Any, ...], ...]) -> tuple[Link, ...]:
+    """Links as notes of a batch support them."""
+    return tuple(Link(told[at % len(told)].note_id, *rest) for at, *rest in ends if told)
+
+
+QUOTED = Note(
+    *("q", "agent", "u_", "s", "short_term", "要去吃火锅 off to hotpot", "digest"),
+    *(NOW, NOW, NOW, NOW, NOW + 1),
+    keywords=("火锅",),
+    metadata=METADATA[2],
+)
+LAYERS = ((), (Layer(1, "他们谈了火锅 hotpot", 1, 4), Layer(0, "And then 咖啡", 5, 6)))
+
+
+def note_batches() -> SearchStrategy[Batch]:
+    """Writes of every kind, most of them about notes."""
+
+    def build(told: tuple[Note, ...], ends: tuple[tuple[Any, ...], ...], **more: Any) -> Batch:
+        changes = tuple(
+            Change(
+                note.agent_id, note.user_id, note.note_id, "add", note.updated, after=note.content
+            )
+            for note in told
+        )
+        return Batch(notes=told, links=linked(told, ends), changes=changes, **more)
+
+    def some(
+        kind: Callable[..., T], *columns: Iterable[Any], at_most: int = 1
+    ) -> SearchStrategy[tuple[T, ...]]:
+        one = among(*columns).map(lambda values: kind(*values))
+        return st.lists(one, max_size=at_most).map(tuple)
+
+    whose = (AGENTS, ("u_", "u_", ""))
+    sessions = tuple(Scope(*names) for names in product(*whose, SESSIONS))
+    own_jobs = st.builds(replace, jobs(), scope=st.sampled_from(sessions))
+    saved = (("c", "存档"), *whose, SESSIONS, BORDERS, LAYERS, ((), (QUOTED,)))
+    return st.builds(
+        build,
+        notebooks(min_size=3, users=whose[1]),
+        links(4),
+        put=transcripts(max_size=2, users=("u_",)),
+        vectors=embeddings(WIDE_SCOPES).map(lambda one: (one,)),
+        checkpoints=some(Checkpoint, *saved, at_most=3),
+        used=some(Use, *whose, NOTE_IDS, (1, 2), BORDERS),
+        drop=st.lists(st.sampled_from(ERASURES) | row_wheres(), max_size=1).map(tuple),
+        at=st.sampled_from(TIMES),
+        reason=st.sampled_from((None, "忘记 forget")),
+        ended=some(Ending, sessions, BORDERS),
+        jobs=st.lists(own_jobs, max_size=2, unique_by=lambda job: job.job_id).map(tuple),
+        only_if=st.sampled_from((None,) * 9 + JOB_IDS),
+    )

@@ -1,0 +1,239 @@
+"""How the reference store writes: one batch after the other, on a draft of its tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from kemem.batch import Applied, Batch, Use
+from kemem.errors import Conflict, InvalidArgument, Unavailable
+from kemem.testing.ram_ranking import Stored, directions
+from kemem.testing.ram_tables import Key, Tables, covers, key, note_key, pair
+from kemem.text.segment import search_text
+from kemem.types import (
+    CHECKPOINTS_KEPT,
+    MESSAGES,
+    NOTES,
+    Change,
+    Checkpoint,
+    Embedded,
+    Message,
+    Micros,
+    Note,
+    Row,
+    Scope,
+    Where,
+)
+
+
+class RamWriter:
+    """Tables in memory and the one way to change them."""
+
+    def __init__(self) -> None:
+        self._tables: Tables | None = Tables()
+
+    async def apply(self, batch: Batch) -> Applied:
+        """Write a batch wholly or not at all."""
+        draft = self._draft()
+        if batch.only_if is not None and batch.only_if not in draft.jobs:
+            return Applied(refused=True)
+        dropped = sum(self._drop(draft, where, batch) for where in batch.drop)
+        inserted, ignored = self._put(draft, batch.put)
+        merged = self._put_notes(draft, batch.notes)
+        self._link(draft, batch, merged)
+        draft.history += [one for one in batch.changes if note_key(one) not in merged]
+        for checkpoint in batch.checkpoints:
+            self._save(draft, checkpoint)
+        for use in batch.used:
+            self._count(draft, use)
+        for embedded in batch.vectors:
+            self._embed(draft, embedded)
+        for ending in batch.ended:
+            self._end(draft, ending.scope, ending.at)
+        draft.jobs.update({job.job_id: job for job in batch.jobs})
+        for job_id in batch.done:
+            draft.jobs.pop(job_id, None)
+        self._tables = draft
+        return Applied(inserted, ignored, dropped, {at[-1]: into for at, into in merged.items()})
+
+    def _open(self) -> Tables:
+        if self._tables is None:
+            raise Unavailable("the store is closed")
+        return self._tables
+
+    def _draft(self) -> Tables:
+        return self._open().copy()
+
+    def _sees(self, where: Where, row: Row) -> bool:
+        return where.matches(row)
+
+    def _drop(self, draft: Tables, where: Where, batch: Batch) -> int:
+        gone = [stored.row for stored in draft.rows.values() if self._sees(where, stored.row)]
+        for row in gone:
+            self._remove(draft, row)
+        sessions = {(*pair(row), row.session_id) for row in gone}
+        draft.checkpoints = [
+            one for one in draft.checkpoints if (*pair(one), one.session_id) not in sessions
+        ]
+        if where.everything:
+            self._erase(draft, where.scope)
+        else:
+            draft.history += [
+                Change(*pair(row), row.id, "delete", batch.at, reason=batch.reason)
+                for row in gone
+                if isinstance(row, Note)
+            ]
+        return len(gone)
+
+    def _remove(self, draft: Tables, row: Row) -> None:
+        """A row with all that is derived from it."""
+        del draft.rows[key(row)]
+        draft.vectors.pop(key(row), None)
+        if isinstance(row, Note):
+            draft.graph.unlink(pair(row), row.note_id)
+            draft.history = [one for one in draft.history if note_key(one) != key(row)]
+
+    def _erase(self, draft: Tables, scope: Scope) -> None:
+        """What a scope has besides rows."""
+        draft.history = [one for one in draft.history if not covers(scope, *pair(one), None)]
+        draft.checkpoints = [
+            one for one in draft.checkpoints if not covers(scope, *pair(one), one.session_id)
+        ]
+        draft.directory.forget_sessions(scope)
+        for job in list(draft.jobs.values()):
+            if covers(scope, job.scope.agent_id, job.scope.user_id, job.scope.session_id):
+                del draft.jobs[job.job_id]
+
+    def _put(
+        self, draft: Tables, messages: Sequence[Message]
+    ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+        """What was inserted, and the ids of what was known already."""
+        inserted, ignored, differing = [], [], []
+        for message in messages:
+            known = draft.rows.get(key(message))
+            if known is None:
+                inserted.append(self._insert(draft, message))
+            elif isinstance(known.row, Message) and self._same(known.row, message):
+                ignored.append(message.message_id)
+            else:
+                differing.append(message.message_id)
+        if differing:
+            ids = tuple(dict.fromkeys(differing))
+            raise Conflict(f"messages {ids!r} exist with other content", message_ids=ids)
+        return tuple(inserted), tuple(dict.fromkeys(ignored))
+
+    def _same(self, known: Message, told: Message) -> bool:
+        """Whether a message is a retry; its clock may read differently."""
+        retry = replace(told, ts=known.ts, ingest_time=known.ingest_time)
+        return replace(retry, sequence_no=known.sequence_no) == known
+
+    def _insert(self, draft: Tables, message: Message) -> Message:
+        place = (*pair(message), message.session_id)
+        messages = [one.row for one in draft.rows.values() if isinstance(one.row, Message)]
+        others = [one for one in messages if (*pair(one), one.session_id) == place]
+        taken = {other.ts for other in others}
+        stored = replace(
+            message,
+            ts=next(ts for ts in count(message.ts) if ts not in taken),
+            sequence_no=max((other.sequence_no for other in others), default=0) + 1,
+        )
+        self._arrive(draft, stored)
+        at = stored.ingest_time
+        draft.directory.saw(pair(stored), stored.session_id, at, at)
+        return stored
+
+    def _arrive(self, draft: Tables, row: Row) -> None:
+        draft.arrivals += 1
+        draft.rows[key(row)] = Stored(row, search_text(row.words), draft.arrivals)
+
+    def _put_notes(self, draft: Tables, notes: Sequence[Note]) -> dict[Key, str]:
+        """Notes one after the other; which of them were merged, and into which."""
+        merged = {}
+        for note in notes:
+            draft.directory.saw(pair(note), note.session_id, note.created, note.updated)
+            if key(note) in draft.rows:
+                self._change(draft, note)
+            elif twin := self._twin(draft, note):
+                self._merge(draft, twin, note)
+                merged[key(note)] = twin.note_id
+            else:
+                self._arrive(draft, note)
+        return merged
+
+    def _twin(self, draft: Tables, note: Note) -> Note | None:
+        """The open note of the same place that says the same, the first by id."""
+        twins = [
+            row
+            for row in (stored.row for stored in draft.rows.values())
+            if isinstance(row, Note) and row.valid_until is None and _marks(row) == _marks(note)
+        ]
+        return min(twins, key=lambda twin: twin.note_id, default=None)
+
+    def _merge(self, draft: Tables, twin: Note, note: Note) -> None:
+        merged = replace(
+            twin,
+            sources=tuple(dict.fromkeys((*twin.sources, *note.sources))),
+            importance=max(twin.importance, note.importance),
+            updated=max(twin.updated, note.updated),
+        )
+        draft.rows[key(twin)] = replace(draft.rows[key(twin)], row=merged)
+
+    def _change(self, draft: Tables, note: Note) -> None:
+        """Another version of a known note; with other words it is as good as new."""
+        known = draft.rows[key(note)]
+        if isinstance(known.row, Note) and _texts(known.row) == _texts(note):
+            draft.rows[key(note)] = replace(known, row=note)
+            return
+        draft.vectors.pop(key(note), None)
+        draft.graph.unlink(pair(note), note.note_id)
+        self._arrive(draft, note)
+
+    def _link(self, draft: Tables, batch: Batch, merged: Mapping[Key, str]) -> None:
+        told = {note.note_id: note for note in batch.notes}
+        for link in batch.links:
+            if link.note_id not in told:
+                raise InvalidArgument(f"a link of {link.note_id!r}, no note of this batch")
+            note = told[link.note_id]
+            draft.graph.link(pair(note), link, merged.get(key(note), note.note_id))
+
+    def _save(self, draft: Tables, checkpoint: Checkpoint) -> None:
+        """A checkpoint; the oldest of its session go when there are too many."""
+        session = (*pair(checkpoint), checkpoint.session_id)
+        at = checkpoint.created
+        draft.directory.saw(pair(checkpoint), checkpoint.session_id, at, at)
+        draft.checkpoints.append(checkpoint)
+        own = [one for one in draft.checkpoints if (*pair(one), one.session_id) == session]
+        own.sort(key=lambda one: one.created)
+        for one in own[:-CHECKPOINTS_KEPT]:
+            draft.checkpoints.remove(one)
+
+    def _count(self, draft: Tables, use: Use) -> None:
+        stored = draft.rows.get(("note", use.agent_id, use.user_id, use.note_id))
+        if stored and isinstance(stored.row, Note):
+            note = replace(stored.row, uses=stored.row.uses + use.count, used=use.at)
+            draft.rows[key(note)] = replace(stored, row=note)
+
+    def _embed(self, draft: Tables, embedded: Embedded) -> None:
+        rows = directions(embedded.matrix, embedded.model)
+        if len(rows) != len(embedded.ids):
+            raise InvalidArgument(f"{len(rows)} vectors for {len(embedded.ids)} rows")
+        for id_, direction in zip(embedded.ids, rows, strict=True):
+            where = Where(embedded.scope, ids=frozenset({id_}), kinds=MESSAGES | NOTES)
+            for at, stored in draft.rows.items():
+                if self._sees(where, stored.row):
+                    draft.vectors[at] = (embedded.model, direction)
+
+    def _end(self, draft: Tables, scope: Scope, at: Micros) -> None:
+        draft.directory.end(scope, at)
+        draft.checkpoints = [
+            one for one in draft.checkpoints if not covers(scope, *pair(one), one.session_id)
+        ]
+
+
+def _marks(note: Note) -> tuple[str, str, str, str | None, str]:
+    """What two notes share that say the same in the same place."""
+    return (*pair(note), note.kind, note.session_id, note.digest)
+
+
+def _texts(note: Note) -> tuple[str, tuple[str, ...]]:
+    """What is searched for."""
+    return (note.content, note.keywords)

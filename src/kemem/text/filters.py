@@ -1,0 +1,110 @@
+"""Filters as callers write them, checked and turned into conditions."""
+
+import math
+from collections.abc import Iterator, Mapping
+from reprlib import repr as shown
+from typing import Any
+
+from kemem.errors import InvalidArgument
+from kemem.filters import COMPARISONS, Filter
+from kemem.text.times import to_micros
+from kemem.types import TIME_FIELDS
+
+MAX_DEPTH = 8
+MAX_CONDITIONS = 200
+MAX_VALUES = 1_000
+_ID_FIELDS = {
+    "user_id": "user_id",
+    "agent_id": "agent_id",
+    "session_id": "session_id",
+    "run_id": "session_id",
+}
+_LISTS = ("in", "nin")
+
+
+def split_filters(given: object) -> tuple[dict[str, str], Filter | None]:
+    """The ids that a filter demands, and the condition that is left.
+
+    {"user_id": "u_1", "tag": "x"} -> {"user_id": "u_1"}, tag == "x"
+    """
+    if given is None:
+        return {}, None
+    ids: dict[str, str] = {}
+    conditions = list(_conditions(given, 0))
+    if len(list(_flat(conditions))) > MAX_CONDITIONS:
+        raise _wrong(f"more than {MAX_CONDITIONS} conditions")
+    rest = []
+    for condition in _unfolded(conditions):
+        name = _ID_FIELDS.get(condition.key)
+        if name is None or condition.operator != "eq":
+            rest.append(condition)
+        elif ids.setdefault(name, condition.value) != condition.value:
+            raise _wrong(f"{condition.key} is demanded to be two things at once")
+    return ids, Filter("AND", parts=tuple(rest)) if rest else None
+
+
+def _unfolded(conditions: list[Filter]) -> Iterator[Filter]:
+    """Conditions that must all hold, without the ANDs around them."""
+    for condition in conditions:
+        if condition.operator == "AND":
+            yield from _unfolded(list(condition.parts))
+        else:
+            yield condition
+
+
+def _flat(conditions: list[Filter]) -> Iterator[Filter]:
+    for condition in conditions:
+        yield condition
+        yield from _flat(list(condition.parts))
+
+
+def _conditions(given: object, depth: int) -> Iterator[Filter]:
+    if not isinstance(given, Mapping):
+        raise _wrong(f"must be an object such as {{'tag': 'work'}}, not {shown(given)}")
+    if depth > MAX_DEPTH:
+        raise _wrong(f"nested deeper than {MAX_DEPTH}")
+    for key, value in given.items():
+        if not isinstance(key, str) or not 1 <= len(key) <= 256:
+            raise _wrong(f"a key must be a text of 1-256 characters, not {shown(key)}")
+        if key in ("AND", "OR", "NOT"):
+            yield _group(key, value, depth)
+        elif isinstance(value, Mapping):
+            if not value:
+                raise _wrong(f"{key!r:.80} has no operator")
+            yield from (_compared(key, name, operand) for name, operand in value.items())
+        else:
+            yield _compared(key, "in" if isinstance(value, list | tuple) else "eq", value)
+
+
+def _group(operator: str, value: object, depth: int) -> Filter:
+    members = [value] if isinstance(value, Mapping) and operator == "NOT" else value
+    if not isinstance(members, list | tuple) or not members:
+        raise _wrong(f"{operator} takes a list of filters, not {shown(value)}")
+    parts = tuple(Filter("AND", parts=tuple(_conditions(member, depth + 1))) for member in members)
+    return Filter(operator, parts=parts)
+
+
+def _compared(key: str, operator: object, value: object) -> Filter:
+    if not isinstance(operator, str) or operator not in COMPARISONS:
+        known = ", ".join(COMPARISONS)
+        raise _wrong(f"{key!r:.80} has the operator {shown(operator)}; there are {known}")
+    if operator not in _LISTS:
+        return Filter(operator, key, _value(key, value))
+    if not isinstance(value, list | tuple) or len(value) > MAX_VALUES:
+        raise _wrong(f"{operator} takes a list of at most {MAX_VALUES} values, not {shown(value)}")
+    return Filter(operator, key, tuple(_value(key, each) for each in value))
+
+
+def _value(key: str, value: object) -> Any:
+    if key in _ID_FIELDS and not isinstance(value, str):
+        raise _wrong(f"{key} must be a text, not {shown(value)}")
+    if key in TIME_FIELDS:
+        return to_micros(value, key)  # type: ignore[arg-type]  # it refuses what is no time
+    plain = value is None or isinstance(value, str | bool | int)
+    if not plain and not (isinstance(value, float) and math.isfinite(value)):
+        raise _wrong(f"{key!r:.80} is compared with {shown(value)}, which is no plain value")
+    return value
+
+
+def _wrong(problem: str) -> InvalidArgument:
+    return InvalidArgument(f"filters: {problem}", field="filters")

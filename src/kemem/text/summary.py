@@ -1,0 +1,221 @@
+"""Summaries without a model: the sentences of a talk that say most, in its own words and order."""
+
+import heapq
+import math
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from kemem.text.language import count_tokens, is_chinese
+from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, search_text
+from kemem.text.times import to_rfc3339
+from kemem.types import Message
+
+_LONGEST = 240  # characters of a sentence; a longer one is a paste, and cut
+_SAMPLE = 4_000  # characters by which the language is told
+_DULL = 0.2  # a sentence that scores less is left out even where there is room
+
+_NAMES = {
+    True: {"user": "用户", "assistant": "助手", "system": "系统", "tool": "工具"},
+    False: {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"},
+}
+_SECOND_RANK = {name for names in _NAMES.values() for role, name in names.items() if role != "user"}
+
+_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_BORDER = re.compile(
+    r"(?<=[。！？；])(?![”」』）])|(?<=[!?;…])\s+|\n+"
+    r"|(?<!\b[A-Z]\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bMrs\.)(?<!\bSt\.)(?<=\.)\s+"
+)
+_LINE = re.compile(r"(?:\[(\d{4}-\d\d-\d\d)\] )?(?:([^:：\s][^:：]{0,29}): )?(.*)")
+_CODE = re.compile(r"[{}();=<>\[\]|\\$_/]")
+
+_CUES = (  # what a pattern adds to the score of a sentence that has it, once
+    (0.35, r"我|咱|\b(?:I|my|we|our|us)\b"),
+    (0.45, r"\d|[一二三四五六七八九十两百千][个点号月日年岁天周块元万]"),
+    (
+        0.2,
+        r"周[一二三四五六日末]|星期|今天|明天|昨天|后天|[上下]个?[周月]|"
+        r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b|"
+        r"\b(?:today|tomorrow|yesterday|tonight|(?:next|last) (?:week|month|year))\b",
+    ),
+    (0.35, r"(?<=[a-z,] )[A-Z][a-z]+|\b[A-Z][A-Z0-9]+\b|《|[\u4e00-\u9fff][A-Za-z]{2,}"),
+    (
+        0.25,
+        r"叫|名字|住在|来自|工作|公司|大学|电话|地址|生日|密码|编号|预算|价格|"
+        r"\b(?:name|called|live|lives|work|works|phone|address|birthday|number|budget|costs?)\b",
+    ),
+    (
+        0.45,
+        r"决定|改成|改为|改到|换成|确定|定在|选了|最后|结论|解决|成功|失败|记住|记得|不要|别再|必须|"
+        r"截止|过敏|喜欢|讨厌|不吃|习惯|打算|计划|需要|目标|"
+        r"\b(?:decid\w+|chose|agreed|switch\w*|chang\w+|instead|settled|confirmed|fixed|solved|"
+        r"fail\w*|remember|never|always|must|deadline|due|allergic|prefers?|likes?|loves?|hates?|"
+        r"plans?|planning|going to|need to|goal)\b",
+    ),
+    (-0.4, r"[?？]\s*$|[吗呢][。.]?\s*$"),
+    (
+        -0.5,
+        r"^(?:好的?|谢谢|多谢|哈哈|嗯|哦|没问题|明白|收到|不客气|你好|您好|当然|行|可以)[，,。！!～~呀啊哈的]|"
+        r"^(?:ok|okay|thanks?|thank you|sure|great|hi|hello|hey|haha|got it|no problem|"
+        r"you.re welcome|of course|sounds good|cool|nice|yes|no|yeah|right)\b[ ,.!]",
+    ),
+    (
+        -0.4,
+        r"随时|希望.{0,8}帮|还有什么|如果你(?:需要|愿意|想)|"
+        r"\b(?:let me know|feel free|happy to help|hope this|anything else)\b|"
+        r"\bif you (?:need|want|like)\b",
+    ),
+)
+_WEIGHTS = [
+    (weight, re.compile(pattern, re.IGNORECASE if weight < 0 else 0)) for weight, pattern in _CUES
+]
+
+
+class Said(NamedTuple):
+    """One sentence: on which day, by whom, what."""
+
+    day: str
+    speaker: str
+    text: str
+
+
+def speaks_chinese(texts: Iterable[str]) -> bool:
+    """Whether a talk is mostly in Chinese, told by its beginning."""
+    sample = ""
+    for text in texts:
+        sample += text[: _SAMPLE // 4]
+        if len(sample) >= _SAMPLE:
+            break
+    return is_chinese(sample)
+
+
+def speaker(message: Message, chinese: bool) -> str:
+    """Who said it: the name where it is known, else the role.  "用户" """
+    named = message.metadata.get("speaker")
+    name = " ".join(re.split(r"[\s:：]+", named)) if isinstance(named, str) else ""
+    return name.strip()[:30] or _NAMES[chinese].get(message.role, message.role)
+
+
+def said(messages: Iterable[Message], chinese: bool) -> list[Said]:
+    """The sentences of messages, code left out."""
+    return [
+        Said(to_rfc3339(message.ts)[:10], speaker(message, chinese), sentence)
+        for message in messages
+        for sentence in sentences(_FENCED.sub("\n", message.content))
+    ]
+
+
+def said_before(summary: str) -> list[Said]:
+    """The sentences of a summary that was written as `summarise` writes."""
+    found, day = [], ""
+    for line in summary.splitlines():
+        match = _LINE.fullmatch(line)
+        new_day, name, text = match.groups(default="") if match else ("", "", line)
+        day = new_day or day
+        found += [Said(day, name, sentence) for sentence in sentences(text)]
+    return found
+
+
+def sentences(text: str) -> Iterator[str]:
+    """A text cut where sentences end.  "你好！I met Dr. Li." -> 你好！ / I met Dr. Li."""
+    for part in _BORDER.split(text):
+        bare = " ".join(part.split())
+        if len(bare) > 1:
+            yield bare if len(bare) <= _LONGEST else bare[: _LONGEST - 1] + "…"
+
+
+def rarity(talk: Iterable[Said]) -> dict[str, float]:
+    """How much each term of a talk tells: the more, the fewer sentences have it."""
+    return _rarity([frozenset(_terms(one.text)) for one in talk])
+
+
+def _rarity(terms: Sequence[Collection[str]]) -> dict[str, float]:
+    frequency = Counter(term for some in terms for term in some)
+    return {term: math.log(1 + len(terms) / (1 + count)) for term, count in frequency.items()}
+
+
+def summarise(
+    found: Sequence[Said], max_tokens: int, worth: Mapping[str, float] | None = None
+) -> str:
+    """The most telling sentences within `max_tokens`; `worth` is the rarity in a longer talk."""
+    terms = [frozenset(_terms(one.text)) for one in found]
+    values = _rarity(terms) if worth is None else worth
+    chosen: list[int] = []
+    room = max_tokens
+    for at in _by_worth(found, terms, values):
+        cost = count_tokens(found[at].text) + 2
+        if cost <= room:
+            chosen.append(at)
+            room -= cost
+    while chosen and count_tokens(_written(found, chosen)) > max_tokens:
+        chosen.pop()
+    if not chosen and found:
+        best = max(range(len(found)), key=lambda at: _score(found[at]) + len(terms[at]) / 100)
+        return cut(_written(found, [best]), max_tokens)
+    return _written(found, chosen)
+
+
+def cut(text: str, max_tokens: int) -> str:
+    """The beginning of a text, with an ellipsis where it was cut."""
+    if count_tokens(text) <= max_tokens:
+        return text
+    ends = range(len(text))
+    most = bisect_left(ends, True, key=lambda end: count_tokens(text[:end] + "…") > max_tokens)
+    return text[: most - 1].rstrip() + "…" if most > 1 else ""
+
+
+def _by_worth(
+    found: Sequence[Said], terms: Sequence[Collection[str]], values: Mapping[str, float]
+) -> Iterator[int]:
+    """Places of sentences, most worth for their length first, given those that came before."""
+    told: set[str] = set()
+
+    def worth(at: int) -> float:
+        whole = sum(values.get(term, 1.0) for term in terms[at])
+        news = sum(values.get(term, 1.0) for term in terms[at] if term not in told)
+        score = cues[at] * (news / whole if cues[at] > 0 else 1) + news / (news + 12)
+        return score / math.sqrt(8 + count_tokens(found[at].text)) if score > _DULL else 0.0
+
+    cues = [_score(one) for one in found]
+    heap = [(-worth(at), at) for at in range(len(found)) if terms[at]]
+    heapq.heapify(heap)
+    while heap:
+        _, at = heapq.heappop(heap)
+        now = -worth(at)  # worth only falls as more is told, so a stale top is put back
+        if heap and now > heap[0][0]:
+            heapq.heappush(heap, (now, at))
+        elif now < 0:
+            told.update(terms[at])
+            yield at
+
+
+def _score(one: Said) -> float:
+    """How telling a sentence looks by itself."""
+    score = sum(weight for weight, cue in _WEIGHTS if cue.search(one.text))
+    if one.speaker in _SECOND_RANK:
+        score -= 0.3
+    return score - 1 if len(_CODE.findall(one.text)) * 8 > len(one.text) else score
+
+
+def _terms(text: str) -> Iterator[str]:
+    """Content words: English stems and pairs of Chinese characters."""
+    found = search_text(text).split()
+    yield from (word for word in found if not is_cjk(word) and word not in STOP_WORDS)
+    for one, two in pairwise(found):
+        if is_cjk(one) and is_cjk(two) and not {one, two} <= STOP_CHARACTERS:
+            yield one + two
+
+
+def _written(found: Sequence[Said], chosen: Iterable[int]) -> str:
+    """Sentences in order, one line for each turn, the day where it changes."""
+    lines, day = [], ""
+    for (on, name), turn in groupby([found[at] for at in sorted(chosen)], lambda one: one[:2]):
+        texts = [one.text for one in turn]
+        text = ("" if is_chinese(texts[0]) else " ").join(texts)
+        head = (f"[{on}] " if on and on != day else "") + (f"{name}: " if name else "")
+        lines.append(head + text)
+        day = on or day
+    return "\n".join(lines)

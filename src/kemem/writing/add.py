@@ -1,0 +1,89 @@
+"""The recipe of add: keep the messages, embed them, draw notes from them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kemem.answers import Added
+from kemem.batch import Batch, Job
+from kemem.errors import Unavailable
+from kemem.ports import Parts
+from kemem.text.ids import new_id
+from kemem.types import Message, Position, Scope, Where
+from kemem.writing.condense import condense
+from kemem.writing.draw import draw
+from kemem.writing.embed import embed, put_off
+from kemem.writing.end import end
+from kemem.writing.keep import GRACE, embed_job, extract_jobs, keep
+from kemem.writing.parse import Parsed
+from kemem.writing.task import Task
+
+_PAGE = 20  # stored messages that are drawn from at once
+_EVERY = 8  # messages of a session between two looks at its State
+
+
+async def add(parsed: Parsed, task: Task, state_tokens: int, parts: Parts) -> Added:
+    """Store messages, then remember what they say; a model that fails is asked again later."""
+    now = parts.clock()
+    vectors = embed_job(parsed.messages, now, parts)
+    jobs = extract_jobs(parsed.messages, task, now)
+    applied = await keep(parsed.messages, (*vectors, *jobs), parts)
+    done = Added(
+        message_ids=tuple(message.message_id for message in applied.inserted),
+        ignored=applied.ignored,
+        truncated=parsed.truncated,
+    )
+    if not applied.inserted:
+        return done
+    for job in vectors:
+        done = replace(done, pending=not await embed(applied.inserted, job, parts))
+    for job in jobs:
+        done = await _remember(done, job, parts)
+    for scope in _grown(applied.inserted):
+        await condense(scope, parts, budget=state_tokens)
+    return done
+
+
+def _grown(messages: Sequence[Message]) -> set[Scope]:
+    """Sessions whose State is worth a look: it need not be one at every message."""
+    return {
+        Scope(message.agent_id, message.user_id, message.session_id)
+        for message in messages
+        if message.sequence_no % _EVERY == 0
+    }
+
+
+async def _remember(done: Added, job: Job, parts: Parts) -> Added:
+    """One job carried out now, or left to be tried again."""
+    try:
+        made = await (end(job, parts) if job.kind == "end" else draw(job, parts))
+    except Unavailable as error:
+        await parts.store.apply(Batch(jobs=(put_off(job, error, parts.clock()),)))
+        return replace(done, pending=True, problems=(*done.problems, error.message))
+    return replace(
+        done,
+        results=(*done.results, *made.outcomes),
+        relations=(*done.relations, *made.links),
+        pending=done.pending or made.pending,
+    )
+
+
+async def draw_again(where: Where, task: Task, parts: Parts) -> Added:
+    """Draw notes anew from stored messages, oldest first, each page promised before it is done."""
+    done = Added()
+    after: Position | None = None
+    while page := await parts.store.scan(where, after=after, limit=_PAGE, newest_first=False):
+        jobs = extract_jobs(page, task, parts.clock())
+        await parts.store.apply(Batch(jobs=jobs))
+        for job in jobs:
+            done = await _remember(done, job, parts)
+        after = Position(page[-1].ts, page[-1].id)
+    return done
+
+
+async def end_now(scope: Scope, parts: Parts) -> Added:
+    """End a session; its job is durable first, so that a crash cannot leave it half ended."""
+    now = parts.clock()
+    task = Task(kind="experience").to_details()
+    job = Job(new_id("j", now), "end", scope, now + GRACE, details=task)
+    await parts.store.apply(Batch(jobs=(job,)))
+    return await _remember(Added(), job, parts)

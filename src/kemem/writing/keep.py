@@ -1,0 +1,68 @@
+"""Messages made durable, with the later work they ask for, before any model is asked."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kemem.batch import Applied, Batch, Job
+from kemem.ports import Parts
+from kemem.text.ids import new_id
+from kemem.types import Message, Micros, Scope
+from kemem.writing.task import Place, Task
+
+READ_AT_ONCE = 16_000  # characters
+GRACE: Micros = 60_000_000  # in which only the writer itself works on its jobs
+
+
+def embed_job(messages: Sequence[Message], now: Micros, parts: Parts) -> tuple[Job, ...]:
+    """The promise of vectors, where there is a model for them."""
+    if parts.embedder is None:
+        return ()
+    ids = tuple(message.message_id for message in messages)
+    scope = Scope(user_id=messages[0].user_id)
+    return (Job(new_id("j", now), "embed", scope, now + GRACE, ids),)
+
+
+def extract_jobs(
+    messages: Sequence[Message], task: Task, now: Micros, wait: Micros = GRACE
+) -> tuple[Job, ...]:
+    """The promise of notes: a job for each session, several where a model could not read it all."""
+    return tuple(
+        Job(
+            job_id=new_id("j", now),
+            kind="extract",
+            scope=Scope(place.agent_id, place.user_id, place.session_id),
+            due=now + wait,
+            ids=tuple(ids),
+            details=_of_owner(task, place.user_id).to_details(),
+        )
+        for place, ids in _portions(messages)
+    )
+
+
+def _portions(messages: Sequence[Message]) -> list[tuple[Place, list[str]]]:
+    """Messages of one session side by side, as many as a model reads at once."""
+    portions: list[tuple[Place, list[str]]] = []
+    room: dict[Place, int] = {}
+    current: dict[Place, list[str]] = {}
+    for message in messages:
+        place = Place(message.agent_id, message.user_id, message.session_id)
+        room[place] = room.get(place, 0) - len(message.content)
+        if room[place] < 0 or place not in current:
+            current[place] = []
+            portions.append((place, current[place]))
+            room[place] = READ_AT_ONCE - len(message.content)
+        current[place].append(message.message_id)
+    return portions
+
+
+def _of_owner(task: Task, user_id: str) -> Task:
+    """What nobody owns is knowledge."""
+    return replace(task, kind="knowledge") if not user_id and task.kind == "user_info" else task
+
+
+async def keep(messages: Sequence[Message], jobs: tuple[Job, ...], parts: Parts) -> Applied:
+    """Messages and jobs in one batch; where all messages were known, the jobs are not needed."""
+    applied = await parts.store.apply(Batch(put=tuple(messages), jobs=jobs))
+    if not applied.inserted and jobs:
+        await parts.store.apply(Batch(done=tuple(job.job_id for job in jobs)))
+    return applied

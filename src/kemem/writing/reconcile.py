@@ -1,0 +1,88 @@
+"""Facts compared with what is known: each is new, known already, or makes a note untrue."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kemem.text.fingerprint import fingerprint
+from kemem.types import Micros, Note
+from kemem.writing.extraction import Fact
+from kemem.writing.task import Decision, Place, Task, new_note
+
+
+def marks(facts: Sequence[Fact]) -> frozenset[str]:
+    """What to look known notes up by: statements that are the same, and topics."""
+    digests = {fingerprint(fact.text) for fact in facts}
+    return frozenset(digests | {fact.topic for fact in facts if fact.topic is not None})
+
+
+def reconcile(
+    facts: Sequence[Fact],
+    known: Sequence[Note],
+    said: Mapping[str, Micros],
+    task: Task,
+    place: Place,
+    now: Micros,
+) -> list[Decision]:
+    """Decide fact by fact; one decision is known to the next. `said` gives each message's time."""
+    notes = {note.note_id: note for note in known}
+    decisions = []
+    for fact in facts:
+        decision = _decide(fact, list(notes.values()), said, task, place, now)
+        decisions.append(decision)
+        changed = [*decision.ended, *([decision.note] if decision.note else [])]
+        notes |= {note.note_id: note for note in changed}
+    return decisions
+
+
+def _decide(
+    fact: Fact,
+    known: Sequence[Note],
+    said: Mapping[str, Micros],
+    task: Task,
+    place: Place,
+    now: Micros,
+) -> Decision:
+    since = max((said[name] for name in fact.sources), default=now)
+    if not fact.text:
+        return Decision(fact, None, ended=_ended(_replaced(fact, known), since, now))
+    fresh = new_note(fact, task, place, since, now)
+    same = [it for it in known if it.digest == fresh.digest and it.valid_until is None]
+    if same:
+        return Decision(fact, _cite(same[0], fact, now), known=True)
+    rivals = _replaced(fact, known)
+    drawn = [it for it in rivals if it.created < now and set(fact.sources) <= set(it.sources)]
+    if drawn:  # from the same messages before, and perhaps corrected by its owner since
+        return Decision(fact, drawn[0], known=True)
+    later = [note.valid_from for note in rivals if note.valid_from > since]
+    if later:  # told afterwards: it was true only until what is known began
+        return Decision(fact, replace(fresh, valid_until=min(later)))
+    replaced = [note for note in rivals if note.valid_until is None]
+    if replaced:
+        fresh = replace(fresh, supersedes=replaced[0].note_id)
+    return Decision(fact, fresh, ended=_ended(replaced, since, now))
+
+
+def _replaced(fact: Fact, known: Sequence[Note]) -> list[Note]:
+    """Notes that a fact speaks of anew: named by the model, or of the same topic."""
+    return [
+        note
+        for note in known
+        if note.note_id in fact.replaces or (fact.topic is not None and note.topic == fact.topic)
+    ]
+
+
+def _ended(notes: Sequence[Note], at: Micros, now: Micros) -> list[Note]:
+    return [
+        replace(note, valid_until=max(at, note.valid_from), updated=now)
+        for note in notes
+        if note.valid_until is None
+    ]
+
+
+def _cite(note: Note, fact: Fact, now: Micros) -> Note:
+    """A known note with one more source."""
+    more = tuple(name for name in fact.sources if name not in note.sources)
+    importance = max(note.importance, fact.importance)
+    if not more and importance == note.importance:
+        return note
+    return replace(note, sources=note.sources + more, importance=importance, updated=now)

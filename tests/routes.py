@@ -1,0 +1,133 @@
+"""Every route of the server, and a right request to each, by an operator or in a user's name."""
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import jwt
+from fastapi.routing import iter_route_contexts
+
+from kemem.memory import AsyncMemory
+from kemem.serve.auth import OPEN_PATHS
+from kemem.serve.http import create_app
+from tests.server import Server, said
+
+KEY = "钥匙-key-0123456789"
+SECRET = "the application signs with these 32 bytes"
+APP = create_app(AsyncMemory(data_dir="unused"))
+
+
+def all_routes() -> list[tuple[str, str]]:
+    """Every method and path the app has, hidden ones too, so that none can be forgotten."""
+    return sorted(
+        (method, route.path or "")
+        for route in iter_route_contexts(APP.routes)
+        for method in route.methods or ["GET"]
+    )
+
+
+def fields(method: str, path: str) -> tuple[set[str], set[str]]:
+    """The names of a route's parameters and of its body's fields."""
+    described = APP.openapi()
+    operation = described["paths"][path][method.lower()]
+    parameters = {it["name"] for it in operation.get("parameters", [])}
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if not content:
+        return parameters, set()
+    schema = content["schema"]["$ref"].rpartition("/")[2]
+    return parameters, set(described["components"]["schemas"][schema]["properties"])
+
+
+ROUTES = all_routes()
+GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN_PATHS]
+OF_A_USER = [it for it in GUARDED if "user_id" in set.union(*fields(*it))]
+OF_OPERATORS = [it for it in GUARDED if it not in OF_A_USER]
+UNNAMED = [(method, path) for method, path in OF_A_USER if "{user_id}" not in path]
+
+notes_of: dict[str, str] = {}  # the newest note of each user that has something of each kind
+
+
+def token(user_id: str = "alice", secret: str = SECRET, **claims: Any) -> str:
+    """A token that binds its bearer to a user."""
+    return jwt.encode({"sub": user_id, **claims}, secret, algorithm="HS256")
+
+
+def keyed(server: Server) -> httpx.Client:
+    """A client with the key, whose bytes are those of its UTF-8."""
+    client = server.client()
+    client.headers = httpx.Headers([(b"authorization", b"Bearer " + KEY.encode())])
+    return client
+
+
+def message_of(user_id: str | None) -> Any:
+    """What a user said."""
+    text = f"我不吃辣 no spicy food, {user_id}'s secret"
+    return said(text, f"m_{user_id}", session_id=f"s_{user_id}")
+
+
+def furnish(server: Server) -> None:
+    """Let alice and bob have a message, a note and a session with a checkpoint."""
+    with keyed(server) as client:
+        for user in {"alice", "bob"} - notes_of.keys():
+            body = {"messages": [message_of(user)]}
+            assert client.post(f"/v1/users/{user}/messages", json=body).is_success
+            ids = {"user_id": user, "session_id": f"s_{user}"}
+            told = {**ids, "messages": message_of(user)["content"], "infer": False}
+            added = client.post("/v1/memories", json=told).json()
+            saved = client.post(f"/v1/sessions/s_{user}/checkpoint", json={"user_id": user})
+            assert saved.is_success
+            notes_of[user] = added["results"][0]["id"]
+
+
+def call(
+    client: httpx.Client,
+    method: str,
+    path: str,
+    user_id: str | None = "alice",
+    *,
+    of: str | None = None,
+    params: dict[str, Any] | None = None,
+    body: dict[str, Any] | None = None,
+    **more: Any,
+) -> httpx.Response:
+    """A request that is right in everything, in the name of a user, about what they have.
+
+    `of` another it asks for what that one has, `params` and `body` are sent besides.
+    """
+    owner = of or user_id or "alice"
+    ids = {"user_id": user_id or "", "message_id": f"m_{owner}", "session_id": f"s_{owner}"}
+    ids |= {"memory_id": notes_of.get(owner, "n_unknown"), "job_id": "j_unknown"}
+    url = re.sub(r"\{(\w+)\}", lambda name: quote(ids[name[1]], safe=""), path)
+    right: dict[str, Any] = {
+        "query_text": "辣 spicy",
+        "query": "辣 spicy",
+        "content": "变了 changed",
+    }
+    right |= {"messages": [message_of(user_id)]}
+    named = {} if user_id is None else {"user_id": user_id}
+    asked, taken = fields(method, path)
+    query = named if "user_id" in asked and "{user_id}" not in path else {}
+    sent = {name: it for name, it in (right | named).items() if name in taken}
+    answer = client.request(
+        method,
+        url,
+        params={**query, **(params or {})},
+        json={**sent, **(body or {})} if taken else None,
+        **more,
+    )
+    if answer.is_success and (method in ("DELETE", "PATCH") or path.endswith("/end")):
+        notes_of.pop(owner, None)
+    return answer
+
+
+def expected(path: str) -> int:
+    """The status of an answer to a right request, by a server without embedder and jobs."""
+    return 400 if "semantic" in path else 404 if "{job_id}" in path else 200
+
+
+def belongings(client: httpx.Client, user: str) -> Any:
+    """All messages and notes that a user has."""
+    kinds = ["message", "user_info", "short_term", "experience"]
+    asked: dict[str, Any] = {"user_id": user, "kinds": kinds, "limit": 1000}
+    return client.get("/v1/memories", params=asked).json()

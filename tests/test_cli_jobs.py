@@ -1,0 +1,137 @@
+"""Later work on the command line: shown, done and tried again, in a process of its own."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kemem import Memory
+from kemem.settings import load
+from kemem.testing.openai_server import Answer, running_openai_server, status
+from tests.command import COMMAND, SECONDS, environment, kemem
+
+SAID = [("我真的一点辣都吃不了", "用户不吃辣"), ("No chilli for me, ever", "User eats no chilli")]
+BOTH = pytest.mark.parametrize(("said", "note"), SAID)
+
+
+class Model:
+    """A language model that is away until it is told to be there."""
+
+    there = False
+
+    def __call__(self, request: dict[str, Any]) -> Answer:
+        if not self.there:
+            return status(500)
+        facts = [note for said, note in SAID if said in str(request["messages"])]
+        return {"facts": [{"text": it, "type": "user_preference"} for it in facts], "entities": []}
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
+    """The model that commands and memories of a test ask."""
+    model = Model()
+    with running_openai_server(model) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "any")
+        yield model
+
+
+def opened(home: Path) -> Memory:
+    return Memory(settings=load(data_dir=home / "data", embedder="none"))
+
+
+def remember(home: Path, said: str) -> None:
+    """Say something that the model, being away, cannot draw a note from yet."""
+    with opened(home) as memory:
+        assert memory.add(said, user_id="u").pending
+
+
+def notes(home: Path) -> list[str]:
+    with opened(home) as memory:
+        return [item.memory for item in memory.get_all(user_id="u")]
+
+
+def jobs(home: Path) -> list[dict[str, Any]]:
+    ran = kemem(home, "jobs", "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    items: list[dict[str, Any]] = json.loads(ran.stdout)["items"]
+    return items
+
+
+@BOTH
+def test_work_that_failed_is_shown_tried_again_and_done(
+    tmp_path: Path, model: Model, said: str, note: str
+) -> None:
+    """It waits with its error; let through again, one look does it."""
+    remember(tmp_path, said)
+    (job,) = jobs(tmp_path)
+    assert (job["kind"], job["state"], job["attempts"]) == ("extract", "pending", 1)
+    assert "the LLM failed" in job["error"] and said not in str(job)
+    shown = kemem(tmp_path, "jobs").stdout
+    assert all(it in shown for it in (job["id"], "extract", "1 tried", job["due"], job["error"]))
+    model.there = True
+    early = kemem(tmp_path, "work", "--once")
+    assert (early.returncode, early.stdout) == (0, ""), early.stderr
+    again = kemem(tmp_path, "retry", job["id"])
+    assert again.returncode == 0 and "0 tried" in again.stdout
+    done = kemem(tmp_path, "work", "--once")
+    assert (done.returncode, done.stdout) == (0, "1 done\n"), done.stderr
+    assert kemem(tmp_path, "jobs").stdout == "No work waits.\n"
+    assert notes(tmp_path) == [note]
+
+
+@pytest.mark.parametrize(
+    ("ending", "said", "note"),
+    [(signal.SIGTERM, *SAID[0]), (signal.SIGINT, *SAID[1])],
+)
+def test_a_worker_works_until_it_is_told_to_stop(
+    tmp_path: Path, model: Model, ending: signal.Signals, said: str, note: str
+) -> None:
+    """It finds work that comes later, and ends as if it had finished."""
+    with subprocess.Popen(
+        [*COMMAND, "work", "--interval", "0.2"],
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        assert worker.stdout
+        remember(tmp_path, said)
+        (job,) = jobs(tmp_path)
+        model.there = True
+        assert kemem(tmp_path, "retry", job["id"]).returncode == 0
+        assert worker.stdout.readline() == "1 done\n"
+        worker.send_signal(ending)
+        rest, errors = worker.communicate(timeout=SECONDS)
+    assert (worker.returncode, rest) == (0, "")
+    assert "Traceback" not in errors
+    assert notes(tmp_path) == [note]
+
+
+def test_a_job_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """One line on standard error, as for every command."""
+    ran = kemem(tmp_path, "retry", "j_没有")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "error: no job 'j_没有'\n")
+
+
+def test_a_worker_without_its_store_says_so(tmp_path: Path) -> None:
+    """At the start it does not wait for a store that cannot be opened."""
+    (tmp_path / "data").write_text("a file, where a directory is needed")
+    for arguments in (["work"], ["work", "--once"], ["jobs"]):
+        ran = kemem(tmp_path, *arguments)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr.startswith("error: ") and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("work", "--interval", "0"), ("retry",), ("jobs", "--limit", "0")]
+)
+def test_a_wrong_call_is_a_usage_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Exit code 2 and nothing on standard output."""
+    ran = kemem(tmp_path, *arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")

@@ -1,0 +1,157 @@
+"""What is forgotten, and what never is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kemem.batch import Batch, Use
+from kemem.errors import InvalidArgument
+from kemem.ports import Parts
+from kemem.session import save_checkpoint
+from kemem.types import NOTES, Scope, Where
+from kemem.writing.forget import Policy, forget, strength
+from tests.talk import CHINESE, DAY, NOW, SCOPE, note, parts_with, told
+
+USER = Scope("a", "u")
+POLICIES = st.builds(Policy, below=st.floats(0, 1), half_life_days=st.floats(0.1, 1_000))
+
+
+def fact(note_id: str, **changed: Any) -> Any:
+    """A long-term note."""
+    values = {"kind": "user_info", "session_id": None, **changed}
+    return note(note_id, f"用户 fact {note_id}", **values)
+
+
+async def left(parts: Parts, scope: Scope = USER) -> set[str]:
+    return {one.id for one in await parts.store.notes(Where(scope, kinds=NOTES), limit=1_000)}
+
+
+@given(
+    policy=POLICIES,
+    importance=st.floats(0, 1),
+    uses=st.integers(0, 1_000),
+    days=st.floats(0, 5_000),
+    more=st.floats(0, 5_000),
+)
+def test_strength_lies_between_0_and_1_and_only_falls_with_time(
+    policy: Policy, importance: float, uses: int, days: float, more: float
+) -> None:
+    """More important or more often used is never weaker; a clock that is behind adds nothing."""
+    one = fact("n", importance=importance, uses=uses)
+    now = NOW + round(days * DAY)
+    held = strength(one, now, policy)
+    assert 0 <= strength(one, now + round(more * DAY), policy) <= held <= 1
+    assert held <= strength(replace(one, uses=uses + 1), now, policy)
+    assert held <= strength(replace(one, importance=1.0), now, policy)
+    assert held <= strength(replace(one, used=now), now, policy)
+    assert strength(one, NOW - DAY, policy) == strength(one, NOW, policy)
+
+
+def test_after_a_half_life_half_is_left() -> None:
+    """The unit of the policy is what it says."""
+    assert strength(fact("n"), NOW + 90 * DAY, Policy()) == pytest.approx(0.25)
+    assert strength(fact("n"), NOW + 30 * DAY, Policy(half_life_days=30)) == pytest.approx(0.25)
+
+
+async def test_what_expired_goes_whatever_its_kind() -> None:
+    """At its time, not before; the history says why."""
+    parts = parts_with()
+    kinds = ("user_info", "experience", "knowledge", "short_term")
+    gone = tuple(fact(f"gone_{kind}", kind=kind, expires=NOW) for kind in kinds)
+    kept = tuple(fact(f"kept_{kind}", kind=kind, expires=NOW + 1) for kind in kinds)
+    await parts.store.apply(Batch(notes=gone + kept))
+    assert await forget(USER, Policy(), parts) == {one.id: "expired" for one in gone}
+    assert await left(parts) == {one.id for one in kept}
+    lines = await parts.store.history(USER)
+    assert {(one.event, one.reason, one.at) for one in lines} == {("delete", "expired", NOW)}
+
+
+async def test_what_faded_goes_unless_it_is_knowledge_or_the_past() -> None:
+    """Short-term notes have their session's end, superseded ones tell what was."""
+    parts = parts_with()
+    old = {"updated": NOW - 900 * DAY}
+    await parts.store.apply(
+        Batch(
+            notes=(
+                fact("faded", **old),
+                fact("lesson", kind="experience", **old),
+                fact("known", kind="knowledge", **old),
+                fact("session", kind="short_term", **old),
+                fact("past", valid_until=NOW - DAY, **old),
+                fact("fresh"),
+                fact("in_use", **old),
+            ),
+            used=(Use("a", "u", "in_use", 3, NOW),),
+        )
+    )
+    gone = await forget(USER, Policy(below=0.05), parts)
+    assert gone == {"faded": "decayed", "lesson": "decayed"}
+    assert await left(parts) == {"known", "session", "past", "fresh", "in_use"}
+    assert await forget(USER, Policy(below=0.05), parts) == {}
+
+
+async def test_the_default_forgets_only_what_expired() -> None:
+    """Nobody loses anything without having asked for it."""
+    parts = parts_with()
+    await parts.store.apply(Batch(notes=(fact("old", updated=0, importance=0.0),)))
+    assert await forget(USER, Policy(), parts) == {}
+
+
+@pytest.mark.parametrize("limit", [1, 3, 250])
+async def test_the_weakest_beyond_the_limit_go(limit: int) -> None:
+    """Over all pages of a large memory; knowledge is not counted."""
+    parts = parts_with()
+    size = 450
+    notes = [
+        fact(f"n{at:03}", importance=(at * 7 % size) / size, ts=NOW + at) for at in range(size)
+    ]
+    await parts.store.apply(Batch(notes=(*notes, fact("known", kind="knowledge"))))
+    gone = await forget(USER, Policy(limit=limit), parts)
+    best = sorted(notes, key=lambda one: one.importance)[-limit:]
+    assert await left(parts) == {"known", *(one.id for one in best)}
+    assert len(gone) == size - limit and set(gone.values()) == {"limit"}
+
+
+async def test_each_user_of_an_agent_has_a_limit_of_their_own() -> None:
+    """And nobody outside the scope is touched."""
+    parts = parts_with()
+    await parts.store.apply(
+        Batch(
+            notes=tuple(
+                replace(fact(f"{user}{at}"), user_id=user, agent_id=agent)
+                for agent, user in (("a", "u"), ("a", "v"), ("b", "w"))
+                for at in range(3)
+            )
+        )
+    )
+    gone = await forget(Scope("a"), Policy(limit=2), parts)
+    assert sorted(gone) == ["u0", "v0"]
+    assert await left(parts, Scope("b")) == {"w0", "w1", "w2"}
+
+
+async def test_messages_and_the_state_of_sessions_stay() -> None:
+    """A checkpoint loses only the note that is forgotten."""
+    parts = parts_with()
+    stored = await told(parts, CHINESE)
+    await parts.store.apply(Batch(notes=(note("n1"), note("n2", "到期", expires=NOW))))
+    saved = await save_checkpoint(SCOPE, parts)
+    assert await forget(USER, Policy(limit=1, below=1.0), parts) == {"n2": "expired"}
+    assert tuple(await parts.store.scan(Where(SCOPE), newest_first=False)) == stored
+    (kept,) = await parts.store.checkpoints(SCOPE, limit=10)
+    assert kept == replace(saved, notes=(note("n1"),))
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        *(("limit", -1), ("limit", 1.5), ("below", -0.1), ("below", 1.1), ("below", float("nan"))),
+        *(("half_life_days", 0), ("half_life_days", float("inf"))),
+    ],
+)
+def test_a_wrong_policy_is_refused_by_value(field: str, wrong: Any) -> None:
+    """Before anything is deleted by it."""
+    with pytest.raises(InvalidArgument, match=field):
+        Policy(**{field: wrong})

@@ -1,0 +1,510 @@
+"""Facts by rules: what is stated becomes a fact, what is not does not, in both languages."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kemem.types import Message
+from kemem.writing.extraction import Extraction, Fact
+from kemem.writing.rules import MOST_FACTS, extract_by_rules
+
+NOON = 1_768_910_400_000_000  # Tuesday, 20 January 2026, 12:00 UTC
+
+
+def message(content: str, at: int = 0, role: str = "user", speaker: object = None) -> Message:
+    metadata = {} if speaker is None else {"speaker": speaker}
+    return Message(f"m{at}", "a", "u", "s", role, content, NOON, NOON, metadata=metadata)
+
+
+def extract(*said: str) -> Extraction:
+    return extract_by_rules([message(content, at) for at, content in enumerate(said)])
+
+
+def facts(*said: str) -> tuple[Fact, ...]:
+    return extract(*said).facts
+
+
+def texts(*said: str) -> list[str]:
+    return [fact.text for fact in facts(*said)]
+
+
+def only(*said: str) -> Fact:
+    (fact,) = facts(*said)
+    return fact
+
+
+def triples(extraction: Extraction) -> list[tuple[str, str, str]]:
+    return [
+        (triple.source, triple.relationship, triple.destination)
+        for fact in extraction.facts
+        for triple in fact.relations
+    ]
+
+
+def micros(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1_000_000
+
+
+@pytest.mark.parametrize("famous", ["有名", "权威", "厉害", "资深"])
+def test_the_example_of_the_seed_in_chinese(famous: str) -> None:
+    """The four relations and the types of the five entities, exactly."""
+    found = extract(
+        f"我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常{famous}。"
+    )
+    assert triples(found) == [
+        ("李明", "studies_at", "北京大学"),
+        ("李明", "studies", "计算机科学"),
+        ("李明", "advised_by", "张教授"),
+        ("张教授", "expert_in", "人工智能"),
+    ]
+    assert found.entities == {
+        "李明": "person",
+        "北京大学": "organization",
+        "计算机科学": "field",
+        "张教授": "person",
+        "人工智能": "field",
+    }
+    assert [fact.text for fact in found.facts] == [
+        "用户叫李明",
+        "用户在北京大学学习计算机科学",
+        "用户的导师是张教授",
+        f"张教授在人工智能领域非常{famous}",
+    ]
+
+
+def test_the_example_of_the_seed_in_english() -> None:
+    """The same four relations, said in English."""
+    found = extract(
+        "I'm Li Ming, I study computer science at Peking University. "
+        "My advisor is Professor Zhang, who is an expert in artificial intelligence."
+    )
+    assert triples(found) == [
+        ("Li Ming", "studies_at", "Peking University"),
+        ("Li Ming", "studies", "computer science"),
+        ("Li Ming", "advised_by", "Professor Zhang"),
+        ("Professor Zhang", "expert_in", "artificial intelligence"),
+    ]
+    assert found.entities["Professor Zhang"] == "person"
+    assert found.entities["artificial intelligence"] == "field"
+    assert [fact.text for fact in found.facts] == [
+        "User is Li Ming",
+        "User studies computer science at Peking University",
+        "User's advisor is Professor Zhang",
+        "Professor Zhang is an expert in artificial intelligence",
+    ]
+
+
+# Each row: what is said in Chinese and in English, and the type and topic of the one fact.
+KINDS = [
+    ("我叫王小明", "My name is David Chen", "identity", "user/name"),
+    ("我今年28岁", "I'm 28 years old", "identity", "user/age"),
+    ("我的生日是5月3日", "My birthday is May 3rd", "identity", "user/birthday"),
+    ("我是女生", "I'm a woman", "identity", "user/gender"),
+    ("我养了一只橘猫", "I have two cats", "identity", None),
+    ("我住在上海", "I live in Berlin", "residence", "user/lives_in"),
+    ("我来自湖南", "I'm originally from Toronto", "residence", "user/from"),
+    ("我在腾讯工作", "I work for Spotify", "work", "user/works_at"),
+    ("我是一名高中老师", "I'm a nurse", "work", "user/job"),
+    ("我在复旦大学读博士", "I'm studying physics at MIT", "education", "user/studies_at"),
+    ("我最喜欢的颜色是蓝色", "My favourite colour is blue", "user_preference", None),
+    ("我每天早上六点起床", "I usually wake up at 6am", "user_preference", None),
+    ("我是素食主义者", "I'm vegetarian", "user_preference", "user/diet"),
+    ("我老婆叫李娜", "My wife's name is Sarah", "relationship", "user/partner"),
+    ("我有一个妹妹", "I have a sister", "relationship", None),
+    ("我打算考驾照", "I'm planning to learn Rust", "plan", None),
+    ("我去过冰岛", "I've been to Iceland", "event", None),
+    ("我会弹钢琴", "I can play the piano", "skill", None),
+    ("我有一辆特斯拉", "I drive a Toyota", "possession", None),
+    ("我有高血压", "I have asthma", "health", None),
+    ("我的邮箱是li@example.com", "My email is li@example.com", "contact", "user/email"),
+    ("我们每周五部署", "We deploy on Fridays", "setting", None),
+    ("我是左撇子啊朋友们", "I wear glasses", "general", None),
+]
+
+
+@pytest.mark.parametrize(("chinese", "english", "kind", "topic"), KINDS)
+def test_a_statement_becomes_a_fact_of_its_kind(
+    chinese: str, english: str, kind: str, topic: str | None
+) -> None:
+    """One fact, of the same type in both languages, and where a topic is named, of this topic."""
+    for fact in (only(chinese), only(english)):
+        assert fact.memory_type == kind
+        assert topic is None or fact.topic == topic
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("你好！", "谢谢，太有用了！", "嗯嗯", "好的，我明白了。", "今天天气真好啊！"),
+        *("帮我写一首诗", "请把这段话翻译成英文：我住在巴黎。", "给我推荐一本书"),
+        *("如果我住在北京", "要是我会飞就好了", "假设我有一百万"),
+        *("他说：“我住在纽约，喜欢爵士乐。”", "```\n我叫张三\n```", "> 我住在巴黎"),
+        *("我住在哪里？", "我住在北京吗", "我是不是喜欢猫", "我喜欢猫，还是狗？"),
+        *("我觉得这个方案不错", "我想知道怎么做红烧肉", "我有个问题", "我喜欢你"),
+        *("Hello! How are you?", "Thanks, that's really helpful!", "lol", "Ok, got it. I see."),
+        *("Write me a poem", "Please translate this: I live in Paris.", "Make it shorter."),
+        *("If I lived in Rome I'd be happy", "I wish I could fly.", "Suppose I had a million."),
+        *('She said "I love Paris and I work at Google".', "```\nI live in Rome\n```", "> I ski"),
+        *("Where do I live?", "Do I like cats?", "I like cats, right?", "What's my name"),
+        *("I think it's fine.", "I'm wondering about it.", "I have a question.", "I love you"),
+        *("", " \n\t", "🐱🐱🐱", "……", "123", "こんにちは、私は田中です。"),
+    ],
+)
+def test_what_is_no_statement_is_no_fact(said: str) -> None:
+    """Greetings, orders, suppositions, questions, quotations, code and filler."""
+    assert texts(said) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("我对花生过敏，能吃这个吗？", ["用户对花生过敏"]),
+        ("帮我推荐一家餐厅，我不吃辣。", ["用户不吃辣"]),
+        ("你好！我叫李明。今天天气怎么样？我住在北京。", ["用户叫李明", "用户住在北京"]),
+        ("请记住，我对海鲜过敏", ["用户对海鲜过敏"]),
+        ("I'm allergic to nuts, can I eat this?", ["User is allergic to nuts"]),
+        ("Hi! I'm Emma. How are you? I live in Rome.", ["User is Emma", "User lives in Rome"]),
+        ("Please remember that I don't eat pork.", ["User doesn't eat pork"]),
+    ],
+)
+def test_facts_are_found_among_other_talk(said: str, told: list[str]) -> None:
+    """A message may hold statements beside questions and orders."""
+    assert texts(said) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("我妈妈是护士，在市医院工作", ["用户的妈妈是护士", "用户的妈妈在市医院工作"]),
+        ("我不喝咖啡，只喝茶", ["用户不喝咖啡", "用户只喝茶"]),
+        ("我喜欢打篮球和游泳", ["用户喜欢打篮球", "用户喜欢游泳"]),
+        ("我爱吃火锅、烧烤", ["用户爱吃火锅", "用户爱吃烧烤"]),
+        ("I live in Rome and work at Fiat", ["User lives in Rome", "User works at Fiat"]),
+        ("I love pizza but hate olives", ["User loves pizza", "User hates olives"]),
+        ("I like tea, cake and jazz", ["User likes tea", "User likes cake", "User likes jazz"]),
+    ],
+)
+def test_one_fact_says_one_thing(said: str, told: list[str]) -> None:
+    """Clauses and lists are split, and each part gets the subject that it left out."""
+    assert texts(said) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("I'm tall and I've lost my keys", "User has lost user's keys"),
+        ("I don't like my job", "User doesn't like user's job"),
+        ("I study law", "User studies law"),
+        ("I watch birds every day", "User watches birds every day"),
+        ("I went to Rome", "User went to Rome"),
+        ("i live in the US", "User lives in the US"),
+        ("I’m from Peru", "User is from Peru"),
+        ("My dog is called Rex", "User's dog is called Rex"),
+        ("我的猫叫咪咪", "用户的猫叫咪咪"),
+        ("我和我老公都在上海", "用户和用户老公都在上海"),
+    ],
+)
+def test_the_first_person_becomes_the_third(said: str, told: str) -> None:
+    """The verb agrees, and every "my" has its owner."""
+    assert told in texts(said)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("张伟在谷歌工作。他喜欢爬山。", "张伟喜欢爬山"),
+        ("我给我妈妈打电话了。她在医院工作。", "用户的妈妈在医院工作"),
+        ("Bob works at Meta. He speaks French.", "Bob speaks French"),
+        ("I called my mom. She is a doctor.", "User's mom is a doctor"),
+    ],
+)
+def test_a_pronoun_means_whom_was_spoken_of_last(said: str, told: str) -> None:
+    """So that the fact can be understood by itself."""
+    assert told in texts(said)
+
+
+@pytest.mark.parametrize("said", ["他在谷歌工作", "她喜欢猫", "He works at Meta", "She is a nurse"])
+def test_a_pronoun_without_a_person_is_no_fact(said: str) -> None:
+    """Nobody could tell of whom it speaks."""
+    assert texts(said) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "when"),
+    [
+        ("我下周三去上海出差", "用户下周三去上海出差（2026-01-28）", "2026-01-28"),
+        ("我周五有个面试", "用户周五有个面试（2026-01-23）", "2026-01-23"),
+        ("我下个月搬到成都", "用户下个月搬到成都（2026-02）", "2026-02-01"),
+        ("我昨天和李雷看了电影", "用户昨天和李雷看了电影（2026-01-19）", "2026-01-19"),
+        (
+            "I have an exam next Tuesday",
+            "User has an exam next Tuesday (2026-01-27)",
+            "2026-01-27",
+        ),
+        (
+            "I'm flying to Oslo on Friday",
+            "User is flying to Oslo on Friday (2026-01-23)",
+            "2026-01-23",
+        ),
+        ("I ran a marathon in 2019", "User ran a marathon in 2019", "2019-01-01"),
+        ("I saw Dune yesterday", "User saw Dune yesterday (2026-01-19)", "2026-01-19"),
+    ],
+)
+def test_a_relative_date_is_written_out(said: str, told: str, when: str) -> None:
+    """Against the time of the message; a plan lies ahead, an event behind."""
+    fact = only(said)
+    assert (fact.text, fact.when) == (told, micros(when))
+    assert fact.memory_type == ("plan" if micros(when) > NOON else "event")
+
+
+@pytest.mark.parametrize(
+    ("said", "relations"),
+    [
+        ("我妈妈叫王芳", [("王芳", "parent_of", "用户")]),
+        ("王总是我的上级", [("王总", "manager_of", "用户")]),
+        ("李雷是韩梅梅的哥哥", [("李雷", "sibling_of", "韩梅梅")]),
+        ("我和张伟是大学同学", [("用户", "classmate_of", "张伟")]),
+        ("我朋友陈静住在纽约", [("用户", "friend_of", "陈静"), ("陈静", "lives_in", "纽约")]),
+        ("我养了一只猫，叫咪咪", [("用户", "has_pet", "咪咪")]),
+        ("我会说英语和日语", [("用户", "speaks", "英语"), ("用户", "speaks", "日语")]),
+        ("My mom is called Mary", [("Mary", "parent_of", "User")]),
+        ("Alice is my manager", [("Alice", "manager_of", "User")]),
+        ("John is Mary's brother", [("John", "sibling_of", "Mary")]),
+        ("Tom is married to Julia", [("Tom", "married_to", "Julia")]),
+        (
+            "My friend Amy lives in Rome",
+            [("User", "friend_of", "Amy"), ("Amy", "lives_in", "Rome")],
+        ),
+        ("I have a dog named Max", [("User", "has_pet", "Max")]),
+        ("I speak Thai and Lao", [("User", "speaks", "Thai"), ("User", "speaks", "Lao")]),
+    ],
+)
+def test_relations_between_people_and_things(
+    said: str, relations: list[tuple[str, str, str]]
+) -> None:
+    """With the right ends at the right sides, and a type for every end."""
+    found = extract(said)
+    assert triples(found) == relations
+    assert {end for triple in relations for end in triple[::2]} <= found.entities.keys()
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ("我喜欢喝茶", "我不喜欢喝茶"),
+        ("我住在北京", "我搬到上海了"),
+        ("我在腾讯工作", "我入职阿里巴巴了"),
+        ("我会游泳", "我不会游泳"),
+        ("I like tea", "I don't drink tea anymore"),
+        ("I live in Rome", "I moved to Oslo"),
+        ("I work at Fiat", "I joined Volvo"),
+        ("I live in Rome", "I no longer live in Rome"),
+    ],
+)
+def test_a_changed_mind_or_state_has_the_same_topic(first: str, later: str) -> None:
+    """So that the later fact replaces the first."""
+    before, after = facts(first, later)
+    assert before.topic == after.topic is not None
+    assert before.text != after.text
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("我朋友叫王强", "我朋友叫陈静"),
+        ("我去过日本", "我去过冰岛"),
+        ("I went to Japan", "I went to Peru"),
+        ("I have a cat", "I have a dog"),
+    ],
+)
+def test_facts_that_may_stand_side_by_side_have_no_topic(first: str, second: str) -> None:
+    """Friends, pets and journeys add up."""
+    assert [fact.topic for fact in facts(first, second)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("named", "said", "source"),
+    [("我叫李明", "我住在北京", "李明"), ("I'm Emma", "I live in Rome", "Emma")],
+)
+def test_the_name_stands_for_the_user_in_relations(named: str, said: str, source: str) -> None:
+    """Wherever it is told: before, after or in another message."""
+    for talk in ([named, said], [said, named]):
+        ((subject, _, _),) = triples(extract(*talk))
+        assert subject == source
+    assert triples(extract(said))[0][0] in ("用户", "User")
+
+
+@pytest.mark.parametrize(
+    ("said", "speaker", "text", "topic"),
+    [
+        ("我住在苏州", "小红", "小红住在苏州", "小红/lives_in"),
+        ("I don't like my job", "Nina", "Nina doesn't like Nina's job", "Nina/like/job"),
+    ],
+)
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_in_a_group_the_speaker_is_the_subject(
+    said: str, speaker: str, text: str, topic: str, role: str
+) -> None:
+    """By the name in the metadata, whichever role the message has."""
+    (fact,) = extract_by_rules([message(said, role=role, speaker=speaker)]).facts
+    assert (fact.text, fact.topic) == (text, topic)
+    assert fact.relations[0].source == speaker
+
+
+@pytest.mark.parametrize("said", ["我住在云端，喜欢帮助大家", "I live in Rome and love helping"])
+@pytest.mark.parametrize("role", ["assistant", "system", "tool"])
+def test_only_the_user_is_listened_to(said: str, role: str) -> None:
+    """What an assistant says of itself is nothing to remember."""
+    assert extract_by_rules([message(said, role=role)]) == Extraction()
+
+
+@pytest.mark.parametrize("speaker", [7, "", "  ", ["x"]])
+def test_a_speaker_that_is_no_name_is_the_user(speaker: object) -> None:
+    """Metadata is the caller's own: it may hold anything."""
+    chinese, english = extract_by_rules(
+        [message("我住在苏州", 0, speaker=speaker), message("I live in Rome", 1, speaker=speaker)]
+    ).facts
+    assert (chinese.text, english.text) == ("用户住在苏州", "User lives in Rome")
+
+
+def test_a_setting_goes_on_in_the_next_clause() -> None:
+    """The port is the database's, and each has its own topic."""
+    database, port = facts("我的数据库用的是 PostgreSQL 15，端口 5433")
+    assert (database.topic, port.topic) == ("user/setting/数据库", "user/setting/数据库/端口")
+    assert port.text == "用户的数据库端口 5433"
+    staging = only("Our staging DB runs on port 5433.")
+    assert (staging.text, staging.topic) == (
+        "User's staging DB runs on port 5433",
+        "user/setting/staging db",
+    )
+
+
+def test_each_sentence_is_read_in_its_own_language() -> None:
+    """A message may mix them, and so may a sentence."""
+    said = "我住在北京。I work at Google. 我用 Neovim 写代码。I love 火锅."
+    assert texts(said) == [
+        "用户住在北京",
+        "User works at Google",
+        "用户用 Neovim 写代码",
+        "User loves 火锅",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "keyword"),
+    [("我对花生过敏", "花生"), ("I have asthma", "asthma"), ("I wear glasses", "glasses")],
+)
+def test_keywords_are_the_words_that_carry_meaning(said: str, keyword: str) -> None:
+    """And neither the user nor a stop word."""
+    keywords = only(said).keywords
+    assert keyword in keywords
+    assert not {"用户", "User", "user", "a", "是"} & {*keywords}
+
+
+@pytest.mark.parametrize(
+    ("vital", "minor"),
+    [("我对花生过敏", "我是左撇子啊朋友们"), ("I'm allergic to nuts", "I wear glasses")],
+)
+def test_an_allergy_weighs_more_than_small_talk(vital: str, minor: str) -> None:
+    """From 0.3 for what fits no kind to 0.9 for health and identity."""
+    assert (only(vital).importance, only(minor).importance) == (0.9, 0.3)
+
+
+def test_a_message_yields_a_bounded_number_of_facts() -> None:
+    """And a sentence of more than 300 characters yields none."""
+    many = "".join(f"我对药品{number}过敏。" for number in range(200))
+    assert len(facts(many)) == MOST_FACTS
+    assert len(facts(many, many)) == 2 * MOST_FACTS
+    assert texts("我喜欢" + "很" * 300 + "好的茶") == []
+    assert texts("I like " + "very " * 80 + "good tea") == []
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "我，",
+        "从自开始",
+        "我和",
+        "I and ",
+        "really ",
+        "My mom's ",
+        "a.",
+        '"',
+        "`",
+        "我喜欢茶。",
+        "1",
+    ],
+)
+def test_long_messages_take_little_time(piece: str) -> None:
+    """100 KB of anything, in sentences or in one, is read in seconds."""
+    extract("我住在北京。I live in Rome.")  # compiles the rules
+    started = time.process_time()
+    extract(piece * (100_000 // len(piece)))
+    extract((piece * (290 // len(piece)) + "。") * (100_000 // 290))
+    assert time.process_time() - started < 10
+
+
+VOCABULARY = """
+我 我们 你 他 她 妈妈 的 在 是 叫 有 喜欢 不 住 北京 张伟 教授 大学 去 了 昨天 下周三 和 、 ， 。
+？ ： “ ” I I'm my mom he she is am live in like don't work at and , . ? : ' " Rome Anna who next
+week ` ``` \ue000 \ufffc 🐱 { } % \\ 5433 a@b.co 3 ( [ * + 如果 if please 请 帮
+"""
+WORDS = st.sampled_from([*VOCABULARY.split(), "\n", "\t", "\x00", " "])
+TALK = st.lists(WORDS, max_size=30).map("".join) | st.lists(WORDS, max_size=30).map(" ".join)
+MESSAGES = st.lists(
+    st.builds(
+        message,
+        TALK | st.text(max_size=80),
+        st.integers(0, 99),
+        st.sampled_from(["user", "assistant", "system"]),
+        st.none() | st.sampled_from(["Anna", "小红", "a{b}", "(", "I"]) | st.text(max_size=5),
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(MESSAGES)
+def test_any_talk_can_be_read(messages: Sequence[Message]) -> None:
+    """No error; facts cite one given message each, say something, and are the same every time."""
+    found = extract_by_rules(messages)
+    given_ids = {each.message_id for each in messages}
+    for fact in found.facts:
+        assert len(fact.sources) == 1 and fact.sources[0] in given_ids
+        assert fact.text.strip() and 0.3 <= fact.importance <= 0.9 and len(fact.keywords) <= 6
+        assert "\n" not in fact.text
+        for triple in fact.relations:
+            assert {triple.source, triple.destination} <= found.entities.keys()
+    assert extract_by_rules(messages) == found
+
+
+STATED = st.sampled_from(
+    [
+        "我住在北京",
+        "我喜欢猫",
+        "我叫李明",
+        "张伟在谷歌工作",
+        "我对花生过敏",
+        "我下周去上海",
+        "我是左撇子",
+    ]
+)
+ASKED = st.sampled_from(
+    [
+        *("Do I live in Rome", "Is Bob my manager", "What is my name", "Where does Anna work"),
+        *("Am I allergic to nuts", "Have I been to Oslo", "Who likes tea", "Can I play chess"),
+    ]
+)
+
+
+@given(
+    STATED.flatmap(lambda it: st.sampled_from([f"{it}吗", f"{it}吗？", f"{it}？", f"{it}，对吧？"]))
+    | st.tuples(ASKED, st.sampled_from(["?", "？", "??", " ?"])).map("".join)
+)
+def test_a_question_never_becomes_a_fact(asked: str) -> None:
+    """Whatever it asks about."""
+    assert texts(asked) == []
