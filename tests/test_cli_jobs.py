@@ -1,20 +1,26 @@
 """Later work on the command line: shown, done and tried again, in a process of its own."""
 
+import asyncio
 import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kemem import Memory
+from kemem.assemble import open_store
+from kemem.batch import Batch, Job
 from kemem.settings import load
 from kemem.testing.openai_server import Answer, running_openai_server, status
+from kemem.types import Scope
 from tests.command import COMMAND, SECONDS, environment, kemem
 
 SAID = [("我真的一点辣都吃不了", "用户不吃辣"), ("No chilli for me, ever", "User eats no chilli")]
+LATER = 4_000_000_000_000_000
 BOTH = pytest.mark.parametrize(("said", "note"), SAID)
 
 
@@ -62,12 +68,25 @@ def jobs(home: Path) -> list[dict[str, Any]]:
     return items
 
 
+def change(home: Path, *more: Job, **changed: Any) -> None:
+    """Change every job, and add some more."""
+
+    async def put() -> None:
+        store = open_store(load(data_dir=home / "data"))
+        known = [replace(job, **changed) for job in await store.jobs()]
+        await store.apply(Batch(jobs=(*known, *more)))
+        await store.close()
+
+    asyncio.run(put())
+
+
 @BOTH
 def test_work_that_failed_is_shown_tried_again_and_done(
     tmp_path: Path, model: Model, said: str, note: str
 ) -> None:
     """It waits with its error; let through again, one look does it."""
     remember(tmp_path, said)
+    change(tmp_path, due=LATER)  # on a slow machine it might be due before the test is over
     (job,) = jobs(tmp_path)
     assert (job["kind"], job["state"], job["attempts"]) == ("extract", "pending", 1)
     assert "the LLM failed" in job["error"] and said not in str(job)
@@ -82,6 +101,25 @@ def test_work_that_failed_is_shown_tried_again_and_done(
     assert (done.returncode, done.stdout) == (0, "1 done\n"), done.stderr
     assert kemem(tmp_path, "jobs").stdout == "No work waits.\n"
     assert notes(tmp_path) == [note]
+
+
+def test_all_work_that_was_given_up_is_tried_again(tmp_path: Path, model: Model) -> None:
+    """In Chinese and English, more than a page of it; what only waits goes on waiting."""
+    for said, _ in SAID:
+        remember(tmp_path, said)
+    waits = Job("j_waits", "forget", Scope("default", "u"), LATER, attempts=3)
+    many = [replace(waits, job_id=f"j_{n}", state="failed", due=9) for n in range(1001)]
+    change(tmp_path, waits, *many, state="failed", attempts=8)
+    model.there = True
+    assert kemem(tmp_path, "work", "--once").stdout == ""
+    again = kemem(tmp_path, "retry", "--all")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "1003 to be tried again\n", "")
+    assert kemem(tmp_path, "retry", "--all").stdout == "0 to be tried again\n"
+    done = kemem(tmp_path, "work", "--once")
+    assert (done.returncode, done.stdout) == (0, "1003 done\n"), done.stderr
+    (left,) = jobs(tmp_path)
+    assert (left["id"], left["state"], left["attempts"]) == ("j_waits", "pending", 3)
+    assert sorted(notes(tmp_path)) == sorted(note for _, note in SAID)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +167,13 @@ def test_a_worker_without_its_store_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("work", "--interval", "0"), ("retry",), ("jobs", "--limit", "0")]
+    "arguments",
+    [
+        ("work", "--interval", "0"),
+        ("retry",),
+        ("retry", "j_任务", "--all"),
+        ("jobs", "--limit", "0"),
+    ],
 )
 def test_a_wrong_call_is_a_usage_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Exit code 2 and nothing on standard output."""

@@ -119,7 +119,7 @@ async def test_a_job_is_given_up_visibly(open_memory: Open, clock: FakeClock) ->
         await memory.run_jobs()
     (job,) = await memory.jobs()
     assert (job.state, job.attempts) == ("failed", MAX_ATTEMPTS)
-    assert "the model is away" in str(job.error)
+    assert "ConnectionError" in str(job.error)
     assert (await memory.health()).failed_jobs == 1
     embedder.spoil = None
     clock.advance(seconds=2 * HOUR)

@@ -159,7 +159,7 @@ def test_the_description_names_what_a_context_holds() -> None:
     ("user", "words", "source", "relation", "destination"),
     [
         ("graph_zh", "李明在北京大学读书", "李明", "studies_at", "北京大学"),
-        ("graph_en", "I live in Berlin", "User", "lives_in", "Berlin"),
+        ("graph_en", "I live in Berlin", "user", "lives_in", "Berlin"),
     ],
 )
 def test_relations_are_found_near_an_entity(

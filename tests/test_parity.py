@@ -59,6 +59,10 @@ def test_both_are_what_the_package_shows() -> None:
     assert {"Memory", "AsyncMemory"} <= set(kemem.__all__)
 
 
+SAID: list[dict[str, Any]] = [
+    {"message_id": f"m_{at}", "content": text, "ts": f"2025-12-31T00:0{at}:00Z"}
+    for at, text in enumerate(["我不吃辣", "I can't eat spicy food", "明天吃火锅", "hotpot it is"])
+]
 NOTE = {"user_id": "u", "agent_id": "助手"}
 ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "ingest": lambda word: ((SAID, "u"), {"agent_id": "助手", "session_id": "s"}),
@@ -93,10 +97,6 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
     "reindex": lambda word: ((), {}),
     "health": lambda word: ((), {}),
 }
-SAID = [
-    {"message_id": f"m_{at}", "content": text, "ts": f"2025-12-31T00:0{at}:00Z"}
-    for at, text in enumerate(["我不吃辣", "I can't eat spicy food", "明天吃火锅", "hotpot it is"])
-]
 
 
 @pytest.mark.parametrize("word", ["火锅", "hotpot"])

@@ -1,5 +1,6 @@
 """What callers get back: typed, printable as part of a prompt, and as plain dicts on request."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
@@ -9,6 +10,14 @@ from kemem.text.times import to_rfc3339
 from kemem.types import Link, Message, Note, Row
 
 It = TypeVar("It", bound="Item", covariant=True)
+
+
+_DATED = re.compile(r"[(（]\d{4}-\d{2}[^()（）]{0,20}[)）]$")  # the text gives a date itself
+
+
+def _line(text: str) -> str:
+    """One line, so that a text cannot pose as another."""
+    return " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,12 @@ class Item:
         return self.row
 
     def __str__(self) -> str:
-        day = to_rfc3339(self.row.ts)[:10]
-        text = " ".join(self.memory.split())  # one line, so that a text cannot pose as another
+        day, text = to_rfc3339(self.row.ts)[:10], _line(self.memory)
         if isinstance(self.row, Message):
-            return f"- [{day}] {self.row.metadata.get('speaker', self.row.role)}: {text}"
+            speaker = _line(str(self.row.metadata.get("speaker") or self.row.role))[:64]
+            return f"- [{day}] {speaker}: {text}"
+        if _DATED.search(text):
+            return f"- {text}"
         return f"- {text}（{day}）" if is_chinese(text) else f"- {text} ({day})"
 
     def to_dict(self) -> dict[str, Any]:

@@ -46,7 +46,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A session that ends: its State goes, its messages stay."""
+    """A session that ends: its State goes, its messages stay.
+
+    It is open again as soon as a later batch has a message, note or checkpoint of it.
+    """
 
     scope: Scope
     at: Micros
@@ -87,6 +90,7 @@ class Batch:
     jobs: tuple[Job, ...] = ()  # new or changed
     done: tuple[str, ...] = ()  # ids of finished jobs
     only_if: str | None = None  # a job that must be open still, else nothing is written
+    present: tuple[Note, ...] = ()  # notes that must be there still, else nothing is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,4 +101,4 @@ class Applied:
     ignored: tuple[str, ...] = ()  # ids that were there already with the same content
     dropped: int = 0
     merged: Mapping[str, str] = field(default_factory=dict)  # new note -> the one it merged into
-    refused: bool = False  # the job of `only_if` was gone: nothing was written
+    refused: bool = False  # what had to be there was gone: nothing was written

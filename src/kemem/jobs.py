@@ -9,10 +9,11 @@ from kemem.ports import Parts
 from kemem.text.ids import new_id
 from kemem.types import MESSAGES, NOTES, Micros, Position, Row, Scope, Where
 from kemem.writing.draw import draw
-from kemem.writing.embed import embed, put_off
+from kemem.writing.embed import embed, later
 from kemem.writing.end import end
 from kemem.writing.forget import Policy, forget
 from kemem.writing.mirror import mirror
+from kemem.writing.task import mirror_jobs
 
 LEASE: Micros = 300_000_000
 DAY: Micros = 86_400_000_000
@@ -48,6 +49,13 @@ async def ask_to_forget(parts: Parts) -> None:
     await parts.store.apply(Batch(jobs=tuple(job for job in jobs if job.scope not in open_jobs)))
 
 
+async def mirror_all(parts: Parts) -> None:
+    """Carry the whole graph over to the database beside the store, if there is one."""
+    now = parts.clock()
+    jobs = [mirror_jobs(scope, (), now, parts) for scope in await parts.store.scopes()]
+    await parts.store.apply(Batch(jobs=tuple(job for each in jobs for job in each)))
+
+
 async def retry(job_id: str, parts: Parts) -> Job:
     """Try a job again now, from the first attempt on."""
     found = [job for job in await parts.store.jobs(_ALL) if job.job_id == job_id]
@@ -64,11 +72,16 @@ async def run_due(parts: Parts, policy: Policy) -> int:
     while job := await parts.store.claim(parts.clock(), LEASE):
         try:
             await _run(job, policy, parts)
-        except Unavailable as error:
-            log.warning("%s; job %s will try again", error.message, job.job_id)
-            await parts.store.apply(Batch(jobs=(put_off(job, error, parts.clock()),)))
+        except Exception as error:  # one job's fault must not keep the others waiting
+            reason = error if isinstance(error, Unavailable) else _fault(error)
+            log.warning("%s; job %s will try again", reason.message, job.job_id)
+            await parts.store.apply(later(job, reason, parts.clock()))
         done += 1
     return done
+
+
+def _fault(error: Exception) -> Unavailable:
+    return Unavailable(f"the job failed: {type(error).__name__}")
 
 
 async def _run(job: Job, policy: Policy, parts: Parts) -> None:

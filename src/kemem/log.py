@@ -44,7 +44,8 @@ class AsyncLog:
             check_id(user_id, "user_id")
         reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
         parts = await self._opening.prepared()
-        return await ingest(messages, reach.to_owner(), self.settings.max_content_bytes, parts)
+        owner = reach.to_owner(self._reach)
+        return await ingest(messages, owner, self.settings.max_content_bytes, parts)
 
     async def messages(
         self,

@@ -11,7 +11,7 @@ from kemem.answers import Added, Context
 from kemem.batch import Job
 from kemem.errors import InvalidArgument, NotFound
 from kemem.hooks import Stage
-from kemem.jobs import ask_to_forget, prepare, retry, run_due
+from kemem.jobs import ask_to_forget, mirror_all, prepare, retry, run_due
 from kemem.notebook import AsyncNotebook
 from kemem.opening import Opening
 from kemem.ports import Embedder, Parts, Reranker
@@ -270,11 +270,12 @@ class AsyncMemory(AsyncNotebook):
         return await retry(check_id(job_id, "job_id"), await self._operate())
 
     async def reindex(self) -> int:
-        """Derive words and vectors of all rows again; returns how many steps were done."""
+        """Derive words, vectors and a mirrored graph of all rows again; returns the steps done."""
         self._check_unbound()
         parts = await self._opening.prepared()
         await parts.store.rebuild_words()
         await prepare(parts, again=True)
+        await mirror_all(parts)
         return await run_due(parts, self._policy)
 
     async def health(self) -> Health:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kemem.answers import Added, Hit, Item, Memories
-from kemem.errors import InvalidArgument, NotFound
+from kemem.errors import InvalidArgument, KeMemError, NotFound
 from kemem.hooks import Hooks
 from kemem.log import AsyncLog
 from kemem.opening import Opening
@@ -60,7 +60,7 @@ class AsyncNotebook(AsyncLog):
         a user_id means knowledge that all users of the agent share.
         """
         reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
-        owner, shared = reach.to_owner(), check_metadata(metadata, "metadata")
+        owner, shared = reach.to_owner(self._reach), check_metadata(metadata, "metadata")
         task = Task(
             kind=_kind(memory_type, owner.user_id),
             infer=infer,
@@ -80,7 +80,7 @@ class AsyncNotebook(AsyncLog):
         if wanted is not given:
             try:
                 parsed = parse_messages(wanted, owner, parts.clock(), most)
-            except InvalidArgument as error:
+            except KeMemError as error:
                 problems.append(f"a hook's messages cannot be stored: {error.message}")
         added = await add(parsed, task, self.settings.state_tokens, parts)
         problems += await self._hooks.after(added)
@@ -227,12 +227,18 @@ class AsyncNotebook(AsyncLog):
         agent_id: str | None = None,
         limit: int = 100,
     ) -> list[Change]:
-        """What became of a note, newest first; one that was deleted leaves a line without text."""
+        """What became of a note, newest first.
+
+        A note that was deleted leaves a line without text, for who names its user or agent.
+        """
+        check_id(memory_id, "memory_id")
         reach, _ = self._reach.narrowed(user_id, agent_id)
         parts = await self._opening.parts()
         size = page_limit(limit, "limit")
-        scope = Scope(reach.agent_id, reach.user_id) if reach.is_bound else None
-        scope = scope or await parts.store.owner(check_id(memory_id, "memory_id"))
+        if reach.session_id is not None:
+            await find(memory_id, Where(reach.scope, kinds=NOTES), parts)
+        owner = Scope(reach.agent_id, reach.user_id) if reach.agent_id or reach.user_id else None
+        scope = owner or await parts.store.owner(memory_id)
         lines = scope and await parts.store.history(scope, note_id=memory_id, limit=size)
         if not lines:
             raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)

@@ -235,7 +235,7 @@ class Parts:
         try:
             matrix = await self.embedder.embed(beginnings, purpose=purpose)
         except Exception as error:  # the model's code or network, which may raise anything
-            raise Unavailable(f"the embedder failed: {type(error).__name__}: {error}") from error
+            raise Unavailable(f"the embedder failed: {type(error).__name__}") from error
         shape = (len(texts), self.embedder.width)
         if np.shape(matrix) != shape:
             raise Unavailable(f"the embedder returned shape {np.shape(matrix)}, not {shape}")

@@ -39,14 +39,16 @@ class Reach:
         """Whether this is the reach of a handle that someone's data was chosen for."""
         return self != Reach()
 
-    def to_owner(self) -> Owner:
+    def to_owner(self, bound: "Reach") -> Owner:
         """Who owns what is added: without any user an agent's users share it.
 
-        Without a user and an agent both are "default": the one user of a program for one.
+        Without a user and an agent both are "default": the one user of a program for one. What a
+        handle is bound to holds for every message.
         """
+        fixed = frozenset(name for name in _NAMES if getattr(bound, name) is not None)
         shared = self.user_id is None and self.agent_id is not None
         user_id = "" if shared else self.user_id or "default"
-        return Owner(user_id, self.agent_id or "default", self.session_id or "default")
+        return Owner(user_id, self.agent_id or "default", self.session_id or "default", fixed)
 
     def narrowed(
         self,

@@ -29,6 +29,7 @@ from kemem.writing.condense import (
     session_messages,
     short_term,
 )
+from kemem.writing.task import mirror_jobs
 
 LEAST_TOKENS = 50
 _NEWEST = 50  # messages by which the language is told
@@ -205,7 +206,7 @@ async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, parts: Par
             checkpoints=(*(reversed(saved) if gone else ()), fresh),
             at=fresh.created,
             reason=reason,
-            jobs=_embedding(scope, back, parts),
+            jobs=(*_embedding(scope, back, parts), *mirror_jobs(scope, (), fresh.created, parts)),
         )
     )
     return fresh

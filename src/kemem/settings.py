@@ -20,7 +20,9 @@ CONFIG_FILE = "kemem.toml"
 class Settings(BaseSettings):
     """What can be configured; `load` reads it."""
 
-    model_config = SettingsConfigDict(env_prefix="KEMEM_", toml_file=CONFIG_FILE, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="KEMEM_", toml_file=CONFIG_FILE, extra="forbid", populate_by_name=True
+    )
 
     data_dir: Path = Field(
         default_factory=lambda: Path.home() / ".kemem",
@@ -42,13 +44,13 @@ class Settings(BaseSettings):
     llm_api_key: SecretStr | None = Field(
         default=None,
         min_length=1,
-        validation_alias=AliasChoices("llm_api_key", "KEMEM_LLM_API_KEY", "OPENAI_API_KEY"),
+        validation_alias=AliasChoices("KEMEM_LLM_API_KEY", "OPENAI_API_KEY"),
         description="Key of the model; also read from OPENAI_API_KEY.",
     )
     llm_base_url: str | None = Field(
         default=None,
         min_length=1,
-        validation_alias=AliasChoices("llm_base_url", "KEMEM_LLM_BASE_URL", "OPENAI_BASE_URL"),
+        validation_alias=AliasChoices("KEMEM_LLM_BASE_URL", "OPENAI_BASE_URL"),
         description="Address of the model; also read from OPENAI_BASE_URL.",
     )
     llm_timeout_seconds: float = Field(

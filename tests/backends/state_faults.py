@@ -10,6 +10,7 @@ from kemem.testing.ram_tables import Key, Tables, key, pair
 from kemem.types import (
     Change,
     Checkpoint,
+    Entry,
     Link,
     Message,
     Micros,
@@ -184,13 +185,72 @@ class EndLeavesStates(RamStore):
         draft.directory.end(scope, at)
 
 
-class MessagesReviveASession(RamStore):
+def ended_sessions(tables: Tables) -> dict[Key, Entry]:
+    return {at: entry for at, entry in tables.directory.entries.items() if not entry.active}
+
+
+class MessagesOpenNoSession(RamStore):
     def _insert(self, draft: Tables, message: Message) -> Message:
+        ended = ended_sessions(draft)
+        stored = super()._insert(draft, message)
+        draft.directory.entries |= ended
+        return stored
+
+
+class NotesOpenNoSession(RamStore):
+    def _put_notes(self, draft: Tables, notes: Sequence[Note]) -> dict[Key, str]:
+        ended = ended_sessions(draft)
+        merged = super()._put_notes(draft, notes)
+        draft.directory.entries |= ended
+        return merged
+
+
+class StatesOpenNoSession(RamStore):
+    def _save(self, draft: Tables, checkpoint: Checkpoint) -> None:
+        ended = ended_sessions(draft)
+        super()._save(draft, checkpoint)
+        draft.directory.entries |= ended
+
+
+class OpenSessionKeepsItsEnd(RamStore):
+    def _insert(self, draft: Tables, message: Message) -> Message:
+        ended = ended_sessions(draft)
         stored = super()._insert(draft, message)
         at = ("session", *pair(stored), stored.session_id)
-        entry = draft.directory.entries[at]
-        draft.directory.entries[at] = replace(entry, active=True, ended=None)
+        if at in ended:
+            entry = draft.directory.entries[at]
+            draft.directory.entries[at] = replace(entry, ended=ended[at].ended)
         return stored
+
+
+class MessagesOpenEverySession(RamStore):
+    def _insert(self, draft: Tables, message: Message) -> Message:
+        for at, entry in ended_sessions(draft).items():
+            draft.directory.entries[at] = replace(entry, active=True, ended=None)
+        return super()._insert(draft, message)
+
+
+class RetriesOpenASession(RamStore):
+    def _put(
+        self, draft: Tables, messages: Sequence[Message]
+    ) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+        applied = super()._put(draft, messages)
+        for message in messages:
+            at = ("session", *pair(message), message.session_id)
+            entry = draft.directory.entries[at]
+            draft.directory.entries[at] = replace(entry, active=True, ended=None)
+        return applied
+
+
+class EndGivesWayToItsBatch(RamStore):
+    async def apply(self, batch: Batch) -> Applied:
+        applied = await super().apply(batch)
+        entries = self._open().directory.entries
+        for note in batch.notes if batch.ended else ():
+            at = ("session", *pair(note), note.session_id or "")
+            if at in entries:
+                entries[at] = replace(entries[at], active=True, ended=None)
+        return applied
 
 
 class EndsTheUsersSessions(RamStore):

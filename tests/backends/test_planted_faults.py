@@ -100,7 +100,6 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
         state_faults.GraphFollowsArrows,
         state_faults.GraphGoesOneHopFurther,
         state_faults.EndedNotesSupport,
-        state_faults.OneEndEndsARelation,
         state_faults.LastNameIsShown,
     ],
     "test_any_history_of_notes_leaves_what_the_reference_has": [

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -12,6 +13,9 @@ import numpy as np
 from kemem.types import Matrix
 
 _CHUNK = 32  # texts at once: larger chunks cost memory and gain nothing
+_KEPT = 256
+# What was embedded last: a message is often asked about, or kept as a note, in the same words.
+_RECENT: OrderedDict[str, Matrix] = OrderedDict()  # only the worker's thread touches it
 
 
 class LocalEmbedder:
@@ -28,13 +32,17 @@ class LocalEmbedder:
 
 def _embed(texts: tuple[str, ...]) -> Matrix:
     model = _model()
+    known = {text: _RECENT[text] for text in texts if text in _RECENT}
     # Texts of one length side by side: a chunk is as slow as its longest text.
-    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-    matrix = np.empty((len(texts), LocalEmbedder.width), dtype=np.float32)
-    for start in range(0, len(order), _CHUNK):
-        chosen = order[start : start + _CHUNK]
-        matrix[chosen] = model.encode([texts[index] for index in chosen])
-    return matrix
+    missing = sorted({*texts} - known.keys(), key=lambda text: (len(text), text))
+    for start in range(0, len(missing), _CHUNK):
+        chosen = missing[start : start + _CHUNK]
+        known |= zip(chosen, model.encode(chosen), strict=True)
+    for text in missing[-_KEPT:]:
+        _RECENT[text] = known[text]
+    while len(_RECENT) > _KEPT:
+        _RECENT.popitem(last=False)
+    return np.array([known[text] for text in texts], dtype=np.float32)
 
 
 @cache

@@ -5,13 +5,14 @@ from dataclasses import replace
 from kemem.answers import Hit, Memories
 from kemem.errors import InvalidArgument
 from kemem.ports import Parts
+from kemem.reading.fetch import fetch
 from kemem.reading.fuse import fuse
 from kemem.reading.gather import gather
 from kemem.reading.pack import pack
 from kemem.reading.rerank import rerank
 from kemem.reading.understand import understand
 from kemem.text.language import is_chinese
-from kemem.types import Where
+from kemem.types import Note, Where
 
 MAX_HITS = 1000
 _DEPTH = 5  # candidates of each signal for every hit asked for
@@ -49,3 +50,12 @@ async def search(
         missing=found.missing,
         language="zh" if is_chinese(text) else "en",
     )
+
+
+async def nearest_notes(text: str, where: Where, limit: int, parts: Parts) -> list[Note]:
+    """Notes that are about what a text says, without reasons: what a model is shown of them."""
+    asked = understand(text, parts.clock())
+    found = await gather(replace(asked, names=()), where, limit, parts)
+    ranked = fuse(found, asked)[:limit]
+    rows = await fetch([each.match for each in ranked], where, parts)
+    return [row for row in rows if isinstance(row, Note)]

@@ -1,5 +1,6 @@
 """The command line: the memory for people and scripts."""
 
+import asyncio
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from rich.text import Text
 
 from kemem.answers import Hit, Ingested
 from kemem.errors import KeMemError, Unavailable
-from kemem.serve.doctor import examine, show_settings, shown_url
+from kemem.serve.doctor import examine, retry_failed, show_settings, shown_url
 from kemem.serve.jsonl import Line, Target, batches, locate, read_lines
 from kemem.serve.logs import configure_logs
 from kemem.serve.session_shapes import JobItem, job_item
@@ -229,12 +230,21 @@ def work(
 
 @app.command()
 def retry(
-    job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="As kemem jobs shows it.")],
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="JOB_ID", help="As kemem jobs shows it.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every job that was given up.")] = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Let a job that was given up be tried again."""
-    with Memory(settings=_settings(data_dir, database_url)) as memory:
+    """Let a job that was given up be tried again, or all of them."""
+    if (job_id is None) != every:
+        raise typer.BadParameter("name one, or give --all instead", param_hint="JOB_ID")
+    settings = _settings(data_dir, database_url)
+    if job_id is None:
+        output.print(f"{asyncio.run(retry_failed(settings))} to be tried again")
+        return
+    with Memory(settings=settings) as memory:
         output.print(_job_text(job_item(memory.retry_job(job_id))))
 
 

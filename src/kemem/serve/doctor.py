@@ -4,23 +4,31 @@ import asyncio
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
-from pydantic import SecretStr
+from pydantic import AliasChoices, SecretStr
 from rich.text import Text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kemem.assemble import open_embedder, open_store
+from kemem.assemble import open_embedder, open_llm, open_store, system_clock
+from kemem.batch import Batch, Job
 from kemem.errors import KeMemError
+from kemem.ports import Store
 from kemem.settings import CONFIG_FILE, Settings
 from kemem.types import Health
 
 SENTENCES = ("我不吃辣", "I can't eat spicy food")
 LEAST_DISK = 256 << 20  # bytes
+OPENAI = "https://api.openai.com/v1"  # where its library turns to without an address
 _PREFIX = "KEMEM_"
+_WIDTH = max(map(len, Settings.model_fields))
+_ALL = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,7 @@ class Setting:
 
     def __rich__(self) -> Text:
         value = "-" if self.value is None else self.value
-        return Text.assemble(f"{self.name:<18} {value}  ", (self.source, "dim"))
+        return Text.assemble(f"{self.name:<{_WIDTH}} {value}  ", (self.source, "dim"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +78,19 @@ def examine(settings: Settings) -> list[Check]:
         *(_directory(settings.data_dir) if embedded else ()),
         *_store(settings),
         _embedder(settings),
+        _llm(settings),
+        _neo4j(settings),
     ]
+
+
+async def retry_failed(settings: Settings) -> int:
+    """Let every job that was given up be tried again now; returns how many."""
+    async with _opened(settings) as store:
+        now = system_clock()
+        failed = await _failed(store)
+        again = (replace(job, state="pending", due=now, attempts=0) for job in failed)
+        await store.apply(Batch(jobs=tuple(again)))
+    return len(failed)
 
 
 def shown_url(url: str) -> str:
@@ -86,7 +106,22 @@ def _shown(value: object, name: str) -> str | int | None:
         return value
     if isinstance(value, SecretStr):
         return "***"
-    return shown_url(str(value)) if name == "database_url" else str(value)
+    match name:
+        case "database_url":
+            return shown_url(str(value))
+        case "llm_base_url" | "neo4j_url":
+            return _address(str(value))
+        case _:
+            return str(value)
+
+
+def _address(url: str) -> str:
+    """Where a URL leads, without its secrets.  "http://key@host/v1?k=1" -> "http://host/v1" """
+    try:
+        scheme, place, path, *_ = urlsplit(url)
+    except ValueError:
+        return "***"
+    return urlunsplit((scheme, place.rpartition("@")[2], path, "", "")) if place else "***"
 
 
 def _source(name: str, settings: Settings, flags: frozenset[str]) -> str:
@@ -94,7 +129,18 @@ def _source(name: str, settings: Settings, flags: frozenset[str]) -> str:
         return "flag"
     if name not in settings.model_fields_set or getattr(settings, name) is None:
         return "default"
-    return "environment" if name in _environment() else CONFIG_FILE
+    variable = _variable(name)
+    if variable is None:
+        return CONFIG_FILE
+    return "environment" if variable.startswith(_PREFIX) else f"environment ({variable})"
+
+
+def _variable(name: str) -> str | None:
+    """The variable that a setting is read from; it may be that of another program."""
+    alias = Settings.model_fields[name].validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else (f"{_PREFIX}{name}",)
+    given = {variable.upper() for variable in os.environ}
+    return next((it for it in (str(one).upper() for one in choices) if it in given), None)
 
 
 def _environment() -> set[str]:
@@ -135,7 +181,7 @@ def _store(settings: Settings) -> list[Check]:
     if settings.database_url is None and not settings.data_dir.exists():
         return [Check("store", "nothing is stored yet")]
     try:
-        health = asyncio.run(_health(settings))
+        health, failed = asyncio.run(_look(settings))
     except KeMemError as error:
         advice = "follow the message, or choose another store: --data-dir, --database-url"
         return [Check("store", error.message, advice)]
@@ -143,24 +189,38 @@ def _store(settings: Settings) -> list[Check]:
         f"{health.backend}, schema {health.schema_version}, messages: {health.messages}, "
         f"notes: {health.notes}, vectors: {health.vectors}"
     )
-    return [Check("store", found), _jobs(health)]
+    return [Check("store", found), _jobs(health, failed)]
 
 
-async def _health(settings: Settings) -> Health:
+async def _look(settings: Settings) -> tuple[Health, list[Job]]:
+    async with _opened(settings) as store:
+        health = await store.health()
+        return health, await _failed(store) if health.failed_jobs else []
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Store]:
     store = await asyncio.to_thread(open_store, settings)
     try:
-        return await store.health()
+        yield store
     finally:
         await store.close()
 
 
-def _jobs(health: Health) -> Check:
+async def _failed(store: Store) -> list[Job]:
+    return [job for job in await store.jobs(_ALL) if job.state == "failed"]
+
+
+def _jobs(health: Health, failed: list[Job]) -> Check:
     found = f"{health.pending_jobs} pending, {health.failed_jobs} failed"
     if health.oldest_error:
         found += f"; {health.oldest_error}"
-    if health.failed_jobs:
+    if not failed:
+        return Check("jobs", found)
+    if all(job.kind in ("embed", "reembed") for job in failed):
         return Check("jobs", found, "mend the cause, then run: kemem reindex")
-    return Check("jobs", found)
+    advice = "see them with: kemem jobs; mend the cause, then run: kemem retry --all"
+    return Check("jobs", found, advice)
 
 
 def _embedder(settings: Settings) -> Check:
@@ -181,3 +241,22 @@ def _embedder(settings: Settings) -> Check:
         f"{embedder.name}, {len(first)} dimensions, ready in {seconds:.1f} s, "
         f"“{SENTENCES[0]}” ~ “{SENTENCES[1]}”: {similarity:.2f}",
     )
+
+
+def _llm(settings: Settings) -> Check:
+    """Which model would be asked; it is not called, as that may cost money."""
+    model = open_llm(settings, None)
+    if model is None:
+        return Check("llm", "none: notes are drawn by rules")
+    address = _address(settings.llm_base_url or OPENAI)
+    key = "with a key" if settings.llm_api_key else "without a key"
+    return Check("llm", f"{model.name} at {address}, {key}; it was not called")
+
+
+def _neo4j(settings: Settings) -> Check:
+    """Which graph database would be written to; it is not called."""
+    if settings.neo4j_url is None:
+        return Check("neo4j", "none: the graph is in the store only")
+    address, name = _address(settings.neo4j_url), settings.neo4j_database
+    database = f"database {name}" if name else "its default database"
+    return Check("neo4j", f"{address}, {database}, as {settings.neo4j_user}; it was not called")

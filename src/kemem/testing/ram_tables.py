@@ -156,7 +156,7 @@ class Directory:
         return Directory(dict(self.entries), set(self.pairs))
 
     def saw(self, owner: Pair, session_id: str | None, created: Micros, updated: Micros) -> None:
-        """Enter who is new; the shared part of an agent is no user."""
+        """Enter who is new, open a session that had ended; an agent's shared part is no user."""
         agent_id, user_id = owner
         times = (True, created, updated)
         self.pairs.add(owner)
@@ -202,7 +202,8 @@ class Directory:
 
     def _enter(self, at: Key, entry: Entry) -> None:
         known = self.entries.setdefault(at, entry)
-        self.entries[at] = replace(known, updated=max(known.updated, entry.updated))
+        updated = max(known.updated, entry.updated)
+        self.entries[at] = replace(known, updated=updated, active=True, ended=None)
 
 
 @dataclass(slots=True)

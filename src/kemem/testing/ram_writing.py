@@ -36,6 +36,8 @@ class RamWriter:
         draft = self._draft()
         if batch.only_if is not None and batch.only_if not in draft.jobs:
             return Applied(refused=True)
+        if not all(key(note) in draft.rows for note in batch.present):
+            return Applied(refused=True)
         dropped = sum(self._drop(draft, where, batch) for where in batch.drop)
         inserted, ignored = self._put(draft, batch.put)
         merged = self._put_notes(draft, batch.notes)
@@ -148,8 +150,10 @@ class RamWriter:
     def _put_notes(self, draft: Tables, notes: Sequence[Note]) -> dict[Key, str]:
         """Notes one after the other; which of them were merged, and into which."""
         merged = {}
+        known = set(draft.rows)
         for note in notes:
-            draft.directory.saw(pair(note), note.session_id, note.created, note.updated)
+            session_id = None if key(note) in known else note.session_id
+            draft.directory.saw(pair(note), session_id, note.created, note.updated)
             if key(note) in draft.rows:
                 self._change(draft, note)
             elif twin := self._twin(draft, note):
@@ -164,7 +168,7 @@ class RamWriter:
         twins = [
             row
             for row in (stored.row for stored in draft.rows.values())
-            if isinstance(row, Note) and row.valid_until is None and _marks(row) == _marks(note)
+            if isinstance(row, Note) and _is_open(row, note.updated) and _marks(row) == _marks(note)
         ]
         return min(twins, key=lambda twin: twin.note_id, default=None)
 
@@ -174,6 +178,7 @@ class RamWriter:
             sources=tuple(dict.fromkeys((*twin.sources, *note.sources))),
             importance=max(twin.importance, note.importance),
             updated=max(twin.updated, note.updated),
+            expires=_later(twin.expires, note.expires),
         )
         draft.rows[key(twin)] = replace(draft.rows[key(twin)], row=merged)
 
@@ -237,3 +242,12 @@ def _marks(note: Note) -> tuple[str, str, str, str | None, str]:
 def _texts(note: Note) -> tuple[str, tuple[str, ...]]:
     """What is searched for."""
     return (note.content, note.keywords)
+
+
+def _is_open(note: Note, at: Micros) -> bool:
+    return note.valid_until is None and not note.ended(at)
+
+
+def _later(one: Micros | None, other: Micros | None) -> Micros | None:
+    """The later end; none is later than any."""
+    return None if one is None or other is None else max(one, other)

@@ -1,25 +1,45 @@
-"""What makes two texts the same statement: words and values; not punctuation, bullets, fillers."""
+"""What makes two texts the same statement: words, values and signs; not punctuation or fillers."""
 
 import re
+from collections.abc import Iterator
 from hashlib import blake2b
 
 from kemem.text.segment import normalise
 
-_BULLET = re.compile(r"^\s*(?:[-*•·]\s|\d{1,3}[.)、]\s*)")
-_DATE = re.compile(r"\s*[(（]\d{4}-\d{2}-\d{2}[^()（）]{0,40}[)）]\s*$")
-# Signs that separate words; those inside values do not: -5, 3.5, 8:30, don't.
-_SEPARATORS = re.compile(r"(?:(?!(?<!\w)-(?=\d)|(?<=\d)[.:/-](?=\d)|(?<=\w)['’](?=\w))[^\w+#%])+")
+_BULLET = re.compile(r"^\s*(?:[-*•·]|\d{1,3}[.)])\s+")
+_PRINTED_DATE = re.compile(r"\s*[(（](\d{4}-\d{2}-\d{2})[)）]\s*$")
+# Marks that only separate words; inside values they do not: 3.5, .5, 8:30, 1,000.
+_MARKS = re.compile(r"(?<![0-9])[.,:](?![0-9])|(?<=[0-9])[.,:](?![0-9])|[;!?\"“”、。…()\[\]{}]+")
 # What may come and go without changing what is said.
-_FILLERS = frozenset({"a", "an", "the", "really", "very", "also", "quite", "just", "so", "too"})
-_PARTICLES = re.compile("[的了呢啊吧呀嘛很也都挺]")
+_FILLERS = re.compile(r"\b(?:the|really|very|also|quite|just)\b|\btoo(?=\s*$)")
+_CHINESE_FILLERS = re.compile(
+    r"(?:很|非常|特别|十分|真的)(?=喜欢|爱|讨厌|想)|也(?=不|没|很|喜欢|爱|讨厌|想|是|在|有|会|要)"
+    r"|[了呢啊吧呀嘛]+(?=\s*$)"
+)
 
 
 def fingerprint(text: str) -> str:
-    """Equal for texts that make the same statement.  "- 很喜欢猫。 (2026-01-26)" ~ "喜欢猫"
+    """Equal for texts that make the same statement.  "很喜欢猫。" ~ "喜欢猫"
 
-    A number, a date, a negation, any word more or less makes another one: no update is eaten.
+    A number, a sign, a date, a negation, any word more or less makes another one: nothing that is
+    told anew is taken for known.
     """
-    bare = _SEPARATORS.sub(" ", normalise(_DATE.sub("", _BULLET.sub("", text))))
-    words = [word for word in _PARTICLES.sub("", bare).split() if word not in _FILLERS]
-    statement = " ".join(words) or text
+    bare = _MARKS.sub(" ", normalise(text).replace("’", "'"))
+    said = _CHINESE_FILLERS.sub("", _FILLERS.sub(" ", bare))
+    statement = " ".join(said.split()) or text
     return blake2b(statement.encode(errors="replace"), digest_size=16).hexdigest()
+
+
+def dated(text: str, day: str | None) -> str:
+    """The fingerprint of what happens on a day: the same plan on another day is another one."""
+    return fingerprint(text if day is None or day in text else f"{text} {day}")
+
+
+def as_printed(line: str) -> Iterator[str]:
+    """Fingerprints that a line may have as a memory, which is printed with a bullet and a date."""
+    bare = _BULLET.sub("", line)
+    yield fingerprint(bare)
+    if match := _PRINTED_DATE.search(bare):
+        text = bare[: match.start()]
+        yield fingerprint(text)
+        yield dated(text, match[1])

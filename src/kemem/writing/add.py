@@ -11,7 +11,7 @@ from kemem.text.ids import new_id
 from kemem.types import Message, Position, Scope, Where
 from kemem.writing.condense import condense
 from kemem.writing.draw import draw
-from kemem.writing.embed import embed, put_off
+from kemem.writing.embed import embed, later
 from kemem.writing.end import end
 from kemem.writing.keep import GRACE, embed_job, extract_jobs, keep
 from kemem.writing.parse import Parsed
@@ -24,22 +24,24 @@ _EVERY = 8  # messages of a session between two looks at its State
 async def add(parsed: Parsed, task: Task, state_tokens: int, parts: Parts) -> Added:
     """Store messages, then remember what they say; a model that fails is asked again later."""
     now = parts.clock()
-    vectors = embed_job(parsed.messages, now, parts)
-    jobs = extract_jobs(parsed.messages, task, now)
-    applied = await keep(parsed.messages, (*vectors, *jobs), parts)
+    messages = parsed.messages
+    promised = (*embed_job(messages, now, parts), *extract_jobs(messages, task, now))
+    applied, jobs = await keep(messages, promised, parts)
     done = Added(
         message_ids=tuple(message.message_id for message in applied.inserted),
         ignored=applied.ignored,
         truncated=parsed.truncated,
     )
-    if not applied.inserted:
-        return done
-    for job in vectors:
-        done = replace(done, pending=not await embed(applied.inserted, job, parts))
     for job in jobs:
-        done = await _remember(done, job, parts)
+        if job.kind == "embed":
+            done = replace(done, pending=not await embed(applied.inserted, job, parts))
+        else:
+            done = await _remember(done, job, parts)
     for scope in _grown(applied.inserted):
-        await condense(scope, parts, budget=state_tokens)
+        # Who asks for no inference asks for no model either: rules summarise then.
+        await condense(
+            scope, parts if task.infer else replace(parts, llm=None), budget=state_tokens
+        )
     return done
 
 
@@ -57,7 +59,7 @@ async def _remember(done: Added, job: Job, parts: Parts) -> Added:
     try:
         made = await (end(job, parts) if job.kind == "end" else draw(job, parts))
     except Unavailable as error:
-        await parts.store.apply(Batch(jobs=(put_off(job, error, parts.clock()),)))
+        await parts.store.apply(later(job, error, parts.clock()))
         return replace(done, pending=True, problems=(*done.problems, error.message))
     return replace(
         done,

@@ -12,6 +12,8 @@ from kemem.text.ids import new_id
 from kemem.types import SHORT_TERM, Change, Embedded, Link, Micros, Note, Scope, Where
 from kemem.writing.task import Decision, mirror_jobs
 
+_ALL = 1_000_000
+
 log = logging.getLogger("kemem")
 
 
@@ -30,13 +32,15 @@ async def commit(
     job: Job,
     parts: Parts,
     ending: Ending | None = None,
-) -> Committed:
-    """Write decisions and finish their job; if the job is gone, so is its user: nothing is.
+) -> Committed | None:
+    """Write decisions and finish their job; None: a note that they change has gone meanwhile.
 
-    With an ending the session goes in the same batch, and its short-term notes with it.
+    If the job is gone, so is its user, and nothing is written. With an ending the session goes
+    in the same batch, and its short-term notes with it.
     """
     now = parts.clock()
     fresh = [each.note for each in decisions if each.note and not each.known]
+    new = {note.note_id for note in fresh}
     vectors, later = await _vectors(fresh, now, parts)
     notes = _notes(decisions)
     links = tuple(link for each in decisions for link in _links(each, entities))
@@ -53,16 +57,21 @@ async def commit(
             ended=(ending,) if ending else (),
             done=(job.job_id,),
             only_if=job.job_id,
+            present=tuple(note for note in notes if note.note_id not in new),
         )
     )
     if applied.refused:
-        return Committed()
+        return None if await _is_open(job, parts) else Committed()
     if applied.merged:
         owner = Scope(notes[0].agent_id, notes[0].user_id)
         again = mirror_jobs(owner, list(applied.merged.values()), now, parts)
         await parts.store.apply(Batch(jobs=again))
     outcomes = tuple(outcome for each in decisions for outcome in _outcomes(each, applied.merged))
     return Committed(outcomes, links, bool(later))
+
+
+async def _is_open(job: Job, parts: Parts) -> bool:
+    return job.job_id in {each.job_id for each in await parts.store.jobs(_ALL)}
 
 
 def _notes(decisions: Sequence[Decision]) -> tuple[Note, ...]:
@@ -129,8 +138,7 @@ def _history(decision: Decision, now: Micros) -> list[Change]:
     lines = [
         Change(
             *(old.agent_id, old.user_id, old.note_id, "update", now),
-            before=old.content,
-            after=note.content if note else None,
+            before=old.content,  # and not what came after: that is another note's text
             reason=f"replaced by {note.note_id}" if note else "told to be over",
         )
         for old in decision.ended

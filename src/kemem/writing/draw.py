@@ -5,17 +5,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kemem.batch import Ending, Job
+from kemem.errors import Unavailable
 from kemem.ports import Parts
-from kemem.reading.search import search
-from kemem.text.fingerprint import fingerprint
+from kemem.reading.search import nearest_notes
+from kemem.text.fingerprint import as_printed
 from kemem.types import NOTES, Message, Note, Scope, Where
 from kemem.writing.commit import Committed, commit
-from kemem.writing.extract import extract
-from kemem.writing.extraction import Extraction
+from kemem.writing.extract import USER_NAMES, extract
+from kemem.writing.extraction import Extraction, Fact
 from kemem.writing.reconcile import marks, reconcile
 from kemem.writing.task import Place, Task
-from kemem.writing.verbatim import verbatim
+from kemem.writing.verbatim import told, verbatim
 
+_TRIES = 3
 SHOWN = 10  # known notes that a model is shown
 _ASKED = 1_000  # characters of a conversation that known notes are looked up by
 _SPOKEN = ("user", "assistant")  # what systems and tools say is not worth a memory
@@ -29,10 +31,14 @@ async def draw(job: Job, parts: Parts) -> Committed:
     said = Where(job.scope, ids=frozenset(job.ids))
     messages = await parts.store.scan(said, limit=len(job.ids), newest_first=False)
     if not task.infer:
-        return await commit(verbatim(messages, task, parts.clock()), {}, job, parts)
+        decisions = verbatim(messages, task, parts.clock())
+        return await commit(decisions, {}, job, parts) or Committed()
     messages = await _without_recalled(messages, job.scope, parts)
-    known = await _shown(messages, task, job.scope, parts)
-    found = await extract(messages, known, task.prompt, parts) if messages else Extraction()
+    known = await _shown(messages, task, job.scope, parts) if messages else []
+    if task.kind == "knowledge" and parts.llm is None:
+        found = Extraction(tuple(told(message) for message in messages))
+    else:
+        found = await extract(messages, known, task.prompt, parts) if messages else Extraction()
     return await settle(found, messages, known, job, parts)
 
 
@@ -48,18 +54,31 @@ async def settle(
     task, scope = Task.from_details(job.details), job.scope
     owner = Scope(scope.agent_id, scope.user_id)
     place = Place(scope.agent_id or "", scope.user_id or "", scope.session_id)
+    # What is short-term belongs to its session; all else is known of a user once.
+    where = Where(scope if task.kind == "short_term" else owner, kinds=frozenset({task.kind}))
+    times = {message.message_id: message.ts for message in messages}
+    named = frozenset(note.note_id for note in known)
     async with parts.turns.of(owner):
-        # What is short-term belongs to its session; all else is known of a user once.
-        seen = scope if task.kind == "short_term" else owner
-        where = Where(seen, kinds=frozenset({task.kind}))
-        named = frozenset(note.note_id for note in known)
-        rivals = [
-            *await parts.store.notes(replace(where, marks=marks(found.facts)), limit=1000),
-            *await parts.store.notes(replace(where, ids=named), limit=len(named)),
-        ]
-        times = {message.message_id: message.ts for message in messages}
-        decisions = reconcile(found.facts, rivals, times, task, place, parts.clock())
-        return await commit(decisions, found.entities, job, parts, ending)
+        for _ in range(_TRIES):
+            facts = await _still_said(found.facts, scope, parts)
+            rivals = [
+                *await parts.store.notes(replace(where, marks=marks(facts)), limit=1000),
+                *await parts.store.notes(replace(where, ids=named), limit=len(named)),
+            ]
+            decisions = reconcile(facts, rivals, times, task, place, parts.clock())
+            done = await commit(decisions, found.entities, job, parts, ending)
+            if done is not None:
+                return done
+    raise Unavailable("the notes of this user change too fast")
+
+
+async def _still_said(facts: Sequence[Fact], scope: Scope, parts: Parts) -> list[Fact]:
+    """Facts whose messages have not been deleted while a model thought about them."""
+    sources = frozenset(name for fact in facts for name in fact.sources)
+    owner = Scope(scope.agent_id, scope.user_id)
+    present = await parts.store.scan(Where(owner, ids=sources), limit=len(sources))
+    ids = {message.message_id for message in present}
+    return [fact for fact in facts if set(fact.sources) <= ids]
 
 
 async def _without_recalled(
@@ -67,29 +86,38 @@ async def _without_recalled(
 ) -> list[Message]:
     """What was really said: lines that only quote a memory are left out, empty messages too."""
     lines = {
-        message.message_id: [
-            line for line in message.content.splitlines() if not _RECALLED.match(line)
-        ]
+        message.message_id: {
+            line: frozenset(as_printed(line))
+            for line in message.content.splitlines()
+            if line.strip() and not _RECALLED.match(line)
+        }
         for message in messages
         if message.role in _SPOKEN
     }
-    digests = frozenset(fingerprint(line) for said in lines.values() for line in said)
+    marks = frozenset(mark for said in lines.values() for each in said.values() for mark in each)
     owner = Scope(scope.agent_id, scope.user_id)
-    quoted = await parts.store.notes(Where(owner, kinds=NOTES, marks=digests), limit=1000)
-    known = {note.digest for note in quoted}
+    where = Where(owner, kinds=NOTES, marks=marks, valid_at=parts.clock())
+    quoted = await parts.store.notes(where, limit=1000) if marks else []
+    known = {mark for note in quoted for mark in (note.digest, note.topic)}
     kept = []
     for message in messages:
-        own = [it for it in lines.get(message.message_id, ()) if fingerprint(it) not in known]
-        if any(line.strip() for line in own):
+        said = lines.get(message.message_id, {})
+        own = [line for line, marked in said.items() if not marked & known]
+        if own:
             kept.append(replace(message, content="\n".join(own)))
     return kept
 
 
 async def _shown(messages: Sequence[Message], task: Task, scope: Scope, parts: Parts) -> list[Note]:
-    """Known notes that a model should see: those nearest to what was said."""
-    if parts.llm is None or not messages:
-        return []
-    text = "\n".join(message.content for message in messages)[:_ASKED]
+    """Known notes that an extractor should see: for a model those nearest to what was said, then
+    the newest; rules need no more than the user's name.
+    """
     owner = Scope(scope.agent_id, scope.user_id)
     where = Where(owner, kinds=frozenset({task.kind}), valid_at=parts.clock())
-    return [hit.note for hit in await search(text, where, SHOWN, parts)]
+    if parts.llm is None:
+        return await parts.store.notes(replace(where, marks=frozenset(USER_NAMES)), limit=2)
+    text = "\n".join(message.content for message in messages)[:_ASKED]
+    near = await nearest_notes(text, where, SHOWN, parts)
+    newest = await parts.store.notes(where, limit=SHOWN)
+    found = {note.note_id: note for note in (*near, *newest)}
+    return list(found.values())[:SHOWN]

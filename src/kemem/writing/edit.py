@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kemem.batch import Batch, Job
-from kemem.errors import Unavailable
+from kemem.errors import NotFound, Unavailable
 from kemem.filters import Filter
 from kemem.ports import Parts
 from kemem.text.fingerprint import fingerprint
@@ -13,14 +13,15 @@ from kemem.text.ids import new_id
 from kemem.types import NOTES, Change, Embedded, Message, Note, Row, Scope, Where
 from kemem.writing.task import mirror_jobs
 
+_ALL = 1_000_000
+
 
 async def rewrite(note: Note, content: str, metadata: Mapping[str, Any], parts: Parts) -> Note:
     """A note with other words or metadata; its history keeps what it said."""
     now = parts.clock()
     changed = replace(note, metadata=metadata, updated=now)
     if content == note.content:
-        await parts.store.apply(Batch(notes=(changed,)))
-        return changed
+        return await _store(Batch(notes=(changed,), present=(note,)), changed, parts)
     changed = replace(changed, content=content, digest=fingerprint(content), keywords=())
     line = Change(note.agent_id, note.user_id, note.note_id, "update", now, note.content, content)
     scope, ids = Scope(note.agent_id, note.user_id), (note.note_id,)
@@ -32,31 +33,58 @@ async def rewrite(note: Note, content: str, metadata: Mapping[str, Any], parts: 
             vectors = (Embedded(scope, parts.model, ids, matrix),)
         except Unavailable as error:
             jobs += (Job(new_id("j", now), "embed", scope, now, ids, error=error.message[:500]),)
-    await parts.store.apply(Batch(notes=(changed,), changes=(line,), vectors=vectors, jobs=jobs))
+    batch = Batch(notes=(changed,), changes=(line,), vectors=vectors, jobs=jobs, present=(note,))
+    return await _store(batch, changed, parts)
+
+
+async def _store(batch: Batch, changed: Note, parts: Parts) -> Note:
+    if (await parts.store.apply(batch)).refused:
+        raise NotFound(f"no memory {changed.note_id!r:.80}", memory_id=changed.note_id)
     return changed
 
 
 async def erase(row: Row, parts: Parts) -> None:
-    """One memory, and of a message also what was drawn from it alone."""
+    """One memory; of a message also what quotes it: notes, experiences, jobs that name it."""
     scope = Scope(row.agent_id, row.user_id)
     now = parts.clock()
     drop = [Where(scope, kinds=frozenset({row.kind}), ids=frozenset([row.id]))]
-    citing: list[Note] = []
+    kept: list[Note] = []
+    trimmed: list[Job] = []
     if isinstance(row, Message):
         cites = Filter("contains", "sources", row.id)
         citing = await parts.store.notes(Where(scope, kinds=NOTES, filters=cites), limit=10_000)
-        alone = frozenset(note.note_id for note in citing if note.sources == (row.id,))
-        drop.append(Where(scope, kinds=NOTES, ids=alone))
-    gone = drop[-1].ids or frozenset()
-    kept = tuple(
-        replace(note, sources=tuple(name for name in note.sources if name != row.id))
-        for note in citing
-        if note.note_id not in gone
-    )
-    jobs = mirror_jobs(scope, sorted(gone), now, parts) if gone else ()
+        kept = [_without_source(it, row.id) for it in citing if not _quotes(it, row.id)]
+        gone = frozenset(it.note_id for it in citing) - {it.note_id for it in kept}
+        drop.append(Where(scope, kinds=NOTES, ids=gone))
+        named = [job for job in await parts.store.jobs(_ALL) if row.id in job.ids]
+        trimmed = [
+            replace(job, ids=tuple(it for it in job.ids if it != row.id))
+            for job in named
+            if job.scope.user_id == row.user_id
+        ]
+    erased = sorted(drop[-1].ids or ())
     await parts.store.apply(
-        Batch(notes=kept, drop=tuple(drop), at=now, reason="deleted", jobs=jobs)
+        Batch(
+            notes=tuple(kept),
+            drop=tuple(drop),
+            at=now,
+            reason="deleted",
+            jobs=(
+                *(mirror_jobs(scope, erased, now, parts) if erased else ()),
+                *(job for job in trimmed if job.ids),
+            ),
+            done=tuple(job.job_id for job in trimmed if not job.ids),
+        )
     )
+
+
+def _quotes(note: Note, message_id: str) -> bool:
+    """Whether a note must go with a message: it has no other source, or retells all of them."""
+    return note.sources == (message_id,) or note.kind == "experience"
+
+
+def _without_source(note: Note, message_id: str) -> Note:
+    return replace(note, sources=tuple(name for name in note.sources if name != message_id))
 
 
 async def erase_all(where: Where, parts: Parts) -> int:

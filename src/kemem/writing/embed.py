@@ -9,7 +9,7 @@ from kemem.errors import Unavailable
 from kemem.ports import Parts
 from kemem.types import Embedded, Micros, Row, Scope
 
-MAX_ATTEMPTS = 8
+MAX_ATTEMPTS = 24  # over about 15 hours
 _FIRST_PAUSE: Micros = 10_000_000
 _LONGEST_PAUSE: Micros = 3_600_000_000
 
@@ -22,7 +22,7 @@ async def embed(rows: Sequence[Row], job: Job, parts: Parts) -> bool:
         vectors = await _vectors(rows, parts)
     except Unavailable as error:
         log.warning("%s; job %s will try again", error.message, job.job_id)
-        await parts.store.apply(Batch(jobs=(put_off(job, error, parts.clock()),)))
+        await parts.store.apply(later(job, error, parts.clock()))
         return False
     await parts.store.apply(Batch(vectors=vectors, done=(job.job_id,)))
     return True
@@ -39,6 +39,11 @@ async def _vectors(rows: Sequence[Row], parts: Parts) -> tuple[Embedded, ...]:
         Embedded(scope, parts.model, tuple(rows[place].id for place in chosen), matrix[chosen])
         for scope, chosen in places.items()
     )
+
+
+def later(job: Job, error: Unavailable, now: Micros) -> Batch:
+    """The job put off, unless its scope was erased and the job with it."""
+    return Batch(jobs=(put_off(job, error, now),), only_if=job.job_id)
 
 
 def put_off(job: Job, error: Unavailable, now: Micros) -> Job:

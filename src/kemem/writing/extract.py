@@ -27,6 +27,8 @@ MAX_RELATIONS = 20  # of one fact
 MAX_NAME_CHARACTERS = 200
 MAX_LABEL_CHARACTERS = 64  # of a type or a relationship
 
+USER_NAMES = ("user/name", "user/nickname")  # topics of the notes that tell it
+
 # What the model is shown.
 MAX_SHOWN_CHARACTERS = 24_000
 MAX_SHOWN_OF_MESSAGE = 4_000
@@ -79,10 +81,12 @@ async def extract(
 ) -> Extraction:
     """The facts of some messages; Unavailable where the model gives no usable answer.
 
-    `known` are notes that the model may declare untrue, `prompt` is advice of the caller's.
+    `known` are notes that the model may declare untrue, and that tell rules the user's name;
+    `prompt` is advice of the caller's.
     """
     if parts.llm is None:
-        return extract_by_rules(messages)
+        names = {it.topic: it.keywords[0] for it in known if it.keywords}
+        return extract_by_rules(messages, next(filter(None, map(names.get, USER_NAMES)), None))
     shown = known[:MAX_SHOWN_NOTES]
     answer = await parts.ask(_question(messages, shown, prompt), SCHEMA)
     return _Reader(messages, shown, _entities(answer)).read(answer)

@@ -14,10 +14,9 @@ async def ingest(
     """Store messages as one batch and make them searchable."""
     now = parts.clock()
     parsed, truncated = parse_messages(messages, owner, now, max_content_bytes)
-    jobs = embed_job(parsed, now, parts)
-    applied = await keep(parsed, jobs, parts)
+    applied, jobs = await keep(parsed, embed_job(parsed, now, parts), parts)
     pending = False
-    for job in jobs if applied.inserted else ():
+    for job in jobs:
         pending = not await embed(applied.inserted, job, parts)
     return Ingested(
         inserted=tuple(message.message_id for message in applied.inserted),

@@ -60,9 +60,16 @@ def _of_owner(task: Task, user_id: str) -> Task:
     return replace(task, kind="knowledge") if not user_id and task.kind == "user_info" else task
 
 
-async def keep(messages: Sequence[Message], jobs: tuple[Job, ...], parts: Parts) -> Applied:
-    """Messages and jobs in one batch; where all messages were known, the jobs are not needed."""
+async def keep(
+    messages: Sequence[Message], jobs: tuple[Job, ...], parts: Parts
+) -> tuple[Applied, tuple[Job, ...]]:
+    """Messages and jobs in one batch; jobs that are left are those for messages that are new."""
     applied = await parts.store.apply(Batch(put=tuple(messages), jobs=jobs))
-    if not applied.inserted and jobs:
-        await parts.store.apply(Batch(done=tuple(job.job_id for job in jobs)))
-    return applied
+    if not applied.ignored:
+        return applied, jobs
+    new = {message.message_id for message in applied.inserted}
+    left = [replace(job, ids=tuple(name for name in job.ids if name in new)) for job in jobs]
+    needed = tuple(job for job in left if job.ids)
+    done = tuple(job.job_id for job in left if not job.ids)
+    await parts.store.apply(Batch(jobs=needed, done=done))
+    return applied, needed

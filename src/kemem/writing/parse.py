@@ -8,7 +8,7 @@ from itertools import islice
 from reprlib import repr as shown
 from typing import Any, NamedTuple
 
-from kemem.errors import Exhausted, InvalidArgument
+from kemem.errors import Exhausted, InvalidArgument, PermissionDenied
 from kemem.text.ids import check_id, new_id
 from kemem.text.times import LATEST, to_micros
 from kemem.types import ROLES, Message, Messages, Micros
@@ -32,6 +32,7 @@ class Owner:
     user_id: str
     agent_id: str = "default"
     session_id: str = "default"
+    fixed: frozenset[str] = frozenset()  # ids that no message may name otherwise
 
 
 class Parsed(NamedTuple):
@@ -99,6 +100,8 @@ def _message(
 
     def own_id(name: str) -> str | None:
         value = given.get(name)
+        if value is not None and name in owner.fixed and value != getattr(owner, name):
+            raise PermissionDenied(f"{field}.{name} is not the one that this handle is bound to")
         return None if value is None else check_id(value, f"{field}.{name}")
 
     message = Message(

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kemem.text.fingerprint import fingerprint
 from kemem.types import Micros, Note
 from kemem.writing.extraction import Fact
-from kemem.writing.task import Decision, Place, Task, new_note
+from kemem.writing.task import Decision, Place, Task, digest, new_note
 
 
 def marks(facts: Sequence[Fact]) -> frozenset[str]:
     """What to look known notes up by: statements that are the same, and topics."""
-    digests = {fingerprint(fact.text) for fact in facts}
+    digests = {digest(fact) for fact in facts if fact.text}
     return frozenset(digests | {fact.topic for fact in facts if fact.topic is not None})
 
 
@@ -42,24 +41,24 @@ def _decide(
     place: Place,
     now: Micros,
 ) -> Decision:
-    since = max((said[name] for name in fact.sources), default=now)
-    if not fact.text:
-        return Decision(fact, None, ended=_ended(_replaced(fact, known), since, now))
-    fresh = new_note(fact, task, place, since, now)
-    same = [it for it in known if it.digest == fresh.digest and it.valid_until is None]
-    if same:
-        return Decision(fact, _cite(same[0], fact, now), known=True)
+    since = max((said[name] for name in fact.sources if name in said), default=now)
     rivals = _replaced(fact, known)
+    if not fact.text:
+        return Decision(fact, None, ended=_ended(rivals, since, now))
+    fresh = new_note(fact, task, place, since, now)
+    same = [it for it in known if it.digest == fresh.digest and not it.ended(now)]
+    if same:
+        return Decision(fact, _cite(same[0], fresh), known=True)
     drawn = [it for it in rivals if it.created < now and set(fact.sources) <= set(it.sources)]
     if drawn:  # from the same messages before, and perhaps corrected by its owner since
         return Decision(fact, drawn[0], known=True)
     later = [note.valid_from for note in rivals if note.valid_from > since]
+    ended = _ended(rivals, since, now)
     if later:  # told afterwards: it was true only until what is known began
-        return Decision(fact, replace(fresh, valid_until=min(later)))
-    replaced = [note for note in rivals if note.valid_until is None]
-    if replaced:
-        fresh = replace(fresh, supersedes=replaced[0].note_id)
-    return Decision(fact, fresh, ended=_ended(replaced, since, now))
+        return Decision(fact, replace(fresh, valid_until=min(later)), ended=ended)
+    if ended:
+        fresh = replace(fresh, supersedes=ended[0].note_id)
+    return Decision(fact, fresh, ended=ended)
 
 
 def _replaced(fact: Fact, known: Sequence[Note]) -> list[Note]:
@@ -72,17 +71,22 @@ def _replaced(fact: Fact, known: Sequence[Note]) -> list[Note]:
 
 
 def _ended(notes: Sequence[Note], at: Micros, now: Micros) -> list[Note]:
+    """Notes that were true at a time, ending then."""
     return [
-        replace(note, valid_until=max(at, note.valid_from), updated=now)
+        replace(note, valid_until=at, updated=now)
         for note in notes
-        if note.valid_until is None
+        if note.valid_from <= at and not note.ended(at)
     ]
 
 
-def _cite(note: Note, fact: Fact, now: Micros) -> Note:
-    """A known note with one more source."""
-    more = tuple(name for name in fact.sources if name not in note.sources)
-    importance = max(note.importance, fact.importance)
-    if not more and importance == note.importance:
-        return note
-    return replace(note, sources=note.sources + more, importance=importance, updated=now)
+def _cite(note: Note, told: Note) -> Note:
+    """A known note that is told once more: its sources grow, and it lasts as long as either."""
+    more = tuple(name for name in told.sources if name not in note.sources)
+    lasting = None in (note.expires, told.expires)
+    again = replace(
+        note,
+        sources=note.sources + more,
+        importance=max(note.importance, told.importance),
+        expires=None if lasting else max(note.expires or 0, told.expires or 0),
+    )
+    return note if again == note else replace(again, updated=told.updated)

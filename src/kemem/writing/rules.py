@@ -21,6 +21,7 @@ MOST_FACTS = 50  # of one message
 _MOST_KEYWORDS = 6
 _READERS = {"zh": chinese_statements, "en": english_statements}
 _USER = {"zh": "用户", "en": "User"}
+_NAMELESS = "user"  # in relations: one person is one entity, whatever the language
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
 _IMPORTANCE = {
     **{"identity": 0.9, "health": 0.9, "residence": 0.8, "work": 0.8, "contact": 0.8},
@@ -59,9 +60,12 @@ class _Told:
     speaker: _Speaker
 
 
-def extract_by_rules(messages: Sequence[Message]) -> Extraction:
-    """The facts that the messages state, in order, with their relations and entities."""
-    speakers: dict[str | None, _Speaker] = {}
+def extract_by_rules(messages: Sequence[Message], me: str | None = None) -> Extraction:
+    """The facts that the messages state, in order, with their relations and entities.
+
+    `me` is the user's name as known from before; a name that the messages tell is newer.
+    """
+    speakers: dict[str | None, _Speaker] = {None: _Speaker(None, name=me)}
     told: list[_Told] = []
     for message in messages:
         label = _label(message)
@@ -86,7 +90,8 @@ def _told(message: Message, speaker: _Speaker) -> Iterator[_Told]:
     for sentence in sentences(message.content):
         talk = speaker.talk(sentence.language)
         for statement in _READERS[sentence.language](sentence, talk):
-            speaker.name = statement.name or speaker.name
+            if statement.name and not (speaker.name and statement.topic == "user/nickname"):
+                speaker.name = statement.name
             if statement.text not in seen:
                 seen.add(statement.text)
                 yield _Told(statement, message, sentence.language, speaker)
@@ -95,7 +100,7 @@ def _told(message: Message, speaker: _Speaker) -> Iterator[_Told]:
 def _fact(told: _Told, entities: dict[str, str]) -> Fact:
     """A statement as a fact; the entities of its relations are noted."""
     statement, when = _in_time(told.statement, told.message.ts, told.language)
-    me = told.speaker.name or _USER[told.language]
+    me = told.speaker.name or _NAMELESS
     if statement.name:
         entities.setdefault(me, "person")
     triples = []
@@ -142,5 +147,6 @@ def _keywords(statement: Statement, language: str) -> tuple[str, ...]:
     text = statement.text.replace(_USER[language], " ")
     words = [word for word in _WORD.findall(text) if word.lower() not in STOP_WORDS]
     pieces = [piece for piece in _FUNCTION.split(text) if 2 <= len(piece) <= 6]
-    found = statement.values or (*words, *(pieces if language == "zh" else ()))
+    values = [value for value in statement.values if ME not in value]
+    found = values or (*words, *(pieces if language == "zh" else ()))
     return tuple(dict.fromkeys(found))[:_MOST_KEYWORDS]

@@ -6,8 +6,9 @@ from typing import Any
 
 from kemem.batch import Job
 from kemem.ports import Parts
-from kemem.text.fingerprint import fingerprint
+from kemem.text.fingerprint import dated
 from kemem.text.ids import new_id
+from kemem.text.times import to_rfc3339
 from kemem.types import Micros, Note, Scope
 from kemem.writing.extraction import Fact
 
@@ -52,6 +53,11 @@ class Decision:
     ended: list[Note] = field(default_factory=list)  # as they are from now on
 
 
+def digest(fact: Fact) -> str:
+    """Equal for facts that say the same of the same day."""
+    return dated(fact.text, None if fact.when is None else to_rfc3339(fact.when)[:10])
+
+
 def new_note(fact: Fact, task: Task, place: Place, said: Micros, now: Micros) -> Note:
     """A fact as a note that has been true since it was said."""
     return Note(
@@ -61,7 +67,7 @@ def new_note(fact: Fact, task: Task, place: Place, said: Micros, now: Micros) ->
         session_id=place.session_id,
         kind=task.kind,
         content=fact.text,
-        digest=fingerprint(fact.text),
+        digest=digest(fact),
         ts=said if fact.when is None else fact.when,
         created=now,
         updated=now,

@@ -9,14 +9,21 @@ from kemem.writing.extraction import Fact
 from kemem.writing.task import Decision, Place, Task, new_note
 
 
+def told(message: Message) -> Fact:
+    """A message as a fact of its own."""
+    return Fact(message.content, (message.message_id,), memory_type="verbatim")
+
+
 def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decision]:
     """Each message a note of its own; two that are equal stay two."""
     decisions = []
     for message in messages:
-        fact = Fact(message.content, (message.message_id,), memory_type="verbatim")
+        fact = told(message)
         place = Place(message.agent_id, message.user_id, message.session_id)
         note = new_note(fact, task, place, message.ts, now)
         metadata = {**message.metadata, **note.metadata, "role": message.role}
-        digest = fingerprint(f"{message.message_id} {message.content}")
-        decisions.append(Decision(fact, replace(note, metadata=metadata, digest=digest)))
+        # Its statement is the topic, by which a quotation of it is known again.
+        own = fingerprint(f"{message.message_id} {message.content}")
+        note = replace(note, metadata=metadata, digest=own, topic=note.digest)
+        decisions.append(Decision(fact, note))
     return decisions

@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from kemem.backends.sql import graph, outbox, records, vectors
 from kemem.backends.sql.database import Database, Space
-from kemem.backends.sql.noting import Placed, count_uses, drop_notes, put_notes
+from kemem.backends.sql.noting import Placed, all_present, count_uses, drop_notes, put_notes
 from kemem.backends.sql.rows import drop_messages, put
 from kemem.backends.sql.scan import Stored
 from kemem.batch import Applied, Batch
@@ -17,6 +17,8 @@ from kemem.types import Link, Where
 def apply(connection: Connection, database: Database, batch: Batch) -> Applied:
     """Write a batch; whatever fails, the transaction takes all of it back."""
     if batch.only_if is not None and not outbox.has_job(connection, batch.only_if):
+        return Applied(refused=True)
+    if not all_present(connection, batch.present):
         return Applied(refused=True)
     dropped = sum(_drop(connection, database, where, batch) for where in batch.drop)
     inserted, ignored = put(connection, database, batch.put)

@@ -12,10 +12,16 @@ from kemem.backends.sql.graph import unlink
 from kemem.backends.sql.notes import named_notes, note_spaces, open_notes, scan_notes
 from kemem.backends.sql.scan import CHUNK, Stored
 from kemem.backends.sql.schema import note, note_history, row_vector
-from kemem.backends.sql.spaces import ensure_sessions, lock_user, mark_changed, reserve
+from kemem.backends.sql.spaces import (
+    ensure_sessions,
+    find_spaces,
+    lock_user,
+    mark_changed,
+    reserve,
+)
 from kemem.batch import Use
 from kemem.text.segment import search_text
-from kemem.types import Micros, Note, Where
+from kemem.types import Micros, Note, Scope, Where
 
 _KEYS = ("space_no", "id", "note_id", "agent_id", "user_id")
 _CHANGEABLE = [column.name for column in note.c if column.name not in _KEYS]
@@ -55,6 +61,19 @@ def owned(note: Note) -> Owned:
     return (note.agent_id, note.user_id, note.note_id)
 
 
+def all_present(connection: Connection, notes: Sequence[Note]) -> bool:
+    """Whether notes are stored still, under whatever words."""
+    wanted: dict[Scope, set[str]] = defaultdict(set)
+    for item in notes:
+        wanted[Scope(item.agent_id, item.user_id)].add(item.note_id)
+    for owner, names in wanted.items():
+        spaces = find_spaces(connection, owner)
+        found = [row for space in spaces for row in named_notes(connection, space, names)]
+        if len(found) < len(names):
+            return False
+    return True
+
+
 def put_notes(connection: Connection, database: Database, notes: Sequence[Note]) -> Placed:
     """Store notes, each new, changed or merged into one that says the same."""
     placed = Placed()
@@ -75,12 +94,6 @@ def put_notes(connection: Connection, database: Database, notes: Sequence[Note])
 def _put_space(
     connection: Connection, database: Database, space: Space, notes: list[Note], placed: Placed
 ) -> None:
-    sessions = {
-        item.session_id: (item.created, item.updated)
-        for item in notes
-        if item.session_id is not None
-    }
-    ensure_sessions(connection, database, space, sessions)
     stored = {
         row.row.note_id: row
         for row in (
@@ -88,6 +101,12 @@ def _put_space(
             *open_notes(connection, space, [item.digest for item in notes]),
         )
     }
+    sessions = {
+        item.session_id: (item.created, item.updated)
+        for item in notes
+        if item.session_id is not None and item.note_id not in stored
+    }
+    ensure_sessions(connection, database, space, sessions)
     final = _settle(notes, {name: row.row for name, row in stored.items()}, placed.merged)
     kept = {name: row.id for name, row in stored.items()}
     fresh, replaced = [], []
@@ -114,7 +133,8 @@ def _settle(
     final: dict[str, Note] = {}
     for item in notes:
         if item.note_id not in current:
-            twin = next((it for it in current.values() if _same_place(it, item)), None)
+            twins = [it for it in current.values() if _same_place(it, item)]
+            twin = min(twins, key=lambda it: it.note_id, default=None)
             if twin is not None:
                 merged[owned(item)] = twin.note_id
                 item = _merge(twin, item)
@@ -123,7 +143,8 @@ def _settle(
 
 
 def _same_place(one: Note, other: Note) -> bool:
-    return one.valid_until is None and (one.digest, one.kind, one.session_id) == (
+    open_still = one.valid_until is None and not one.ended(other.updated)
+    return open_still and (one.digest, one.kind, one.session_id) == (
         other.digest,
         other.kind,
         other.session_id,
@@ -137,6 +158,9 @@ def _merge(kept: Note, told: Note) -> Note:
         sources=kept.sources + more,
         importance=max(kept.importance, told.importance),
         updated=max(kept.updated, told.updated),
+        expires=None
+        if kept.expires is None or told.expires is None
+        else max(kept.expires, told.expires),
     )
 
 

@@ -257,7 +257,7 @@ note = _table(
     Column("use_count", BigInteger, nullable=False),
     Column("use_time", BigInteger),
     Column("length", Integer, nullable=False),  # in search tokens
-    UniqueConstraint("space_no", "note_id"),
+    Index("uk_note_id", "space_no", "note_id", unique=True),
     Index("idx_note_id", "note_id"),
     Index("idx_note_time", "space_no", "event_time", "note_id"),
     Index("idx_note_digest", "space_no", "digest"),

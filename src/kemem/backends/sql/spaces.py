@@ -169,7 +169,10 @@ def ensure_sessions(
     found: Space,
     sessions: Mapping[str, tuple[Micros, Micros]],
 ) -> None:
-    """Sessions come into being on first use; the times say when they began and were used."""
+    """Sessions come into being on first use, and open again after their end.
+
+    The times say when they began and were used.
+    """
     rows = [
         {
             "space_no": found.space_no,
@@ -178,8 +181,11 @@ def ensure_sessions(
             "user_id": found.user_id,
             "create_time": born,
             "update_time": now,
+            "status": 1,
+            "end_time": None,
         }
         for session_id, (born, now) in sessions.items()
     ]
     if rows:
-        connection.execute(upsert(database.insert, session, "update_time"), rows)
+        changed = ("update_time", "status", "end_time")
+        connection.execute(upsert(database.insert, session, *changed), rows)

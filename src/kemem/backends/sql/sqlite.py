@@ -64,6 +64,7 @@ _EXPECTED = [
         ("message", "idx_message_create_time", "1000000 2"),
         ("row_vector", "row_vector", "1000000 10000 1"),
         ("note", "note", "1000000 10000 1"),
+        ("note", "uk_note_id", "1000000 10000 1"),
         ("note", "idx_note_id", "1000000 1"),
         ("note", "idx_note_time", "1000000 10000 2 1"),
         ("note", "idx_note_digest", "1000000 10000 1"),

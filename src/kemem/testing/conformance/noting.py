@@ -27,7 +27,7 @@ from kemem.testing.world import AGENTS, CONTENTS, EXTREMES, NOW
 from kemem.types import NOTE_KINDS, Change, Checkpoint, Link, Note, Position, Scope, Where
 
 SPICE = "用户不吃辣 no spice"
-SAME = ("- 用户不吃辣 No Spice。", "用户不吃辣, no spice (2026-01-26)")
+SAME = ("用户不吃辣 No Spice。", "用户不吃辣, no spice!")
 STUDIES = Link("n", "小明", "就读于", "Beijing University", "person", "place")
 FULL = noted(
     "笔记",
@@ -184,7 +184,27 @@ class NotingRules(Suite):
         assert (await store.health()).notes == len(places) + 2
         expired = noted("expired", "茶 tea", expires=NOW)
         applied = await store.apply(Batch(notes=(expired, noted("late", "茶 tea"))))
-        assert applied.merged == {"late": "expired"}
+        assert applied.merged == {}
+
+    @rule
+    async def test_a_note_that_is_told_again_lasts_as_long_as_either(self, store: Store) -> None:
+        await remember(store, noted("n", expires=NOW + 5))
+        await remember(store, noted("m", SAME[0], expires=NOW + 9))
+        assert (await only(store)).expires == NOW + 9
+        await remember(store, noted("笔", SAME[1]))
+        assert (await only(store)).expires is None
+
+    @rule
+    async def test_nothing_is_written_where_a_note_has_gone(self, store: Store) -> None:
+        """A change that was decided on what is no longer there."""
+        await remember(store, noted("n"))
+        before = await contents_of(store)
+        for gone in (noted("没有"), noted("n", user_id="小明"), noted("n", agent_id="助手")):
+            batch = Batch(put=(said("新"),), notes=(noted("m", "tea"),), present=(noted("n"), gone))
+            assert (await store.apply(batch)) == Applied(refused=True)
+            assert await contents_of(store) == before
+        there = Batch(notes=(noted("m", "tea"),), present=(noted("n"),))
+        assert not (await store.apply(there)).refused
 
     @rule
     async def test_what_belongs_to_a_merged_note_finds_the_first(self, store: Store) -> None:

@@ -101,21 +101,41 @@ class StateRules(Suite):
 
     @rule
     async def test_an_ended_session_keeps_its_messages(self, store: Store) -> None:
-        """Its states go; what comes later leaves it ended; an unknown one is no error."""
+        """Its states go, those of its last batch too; an unknown one is no error."""
         await put(store, said("a"), said("b", session_id="会话"))
         await save(store, saved("c"), saved("会", session_id="会话"))
         unknown = Scope("agent", "u_", "没有")
         ended = (Ending(HERE, NOW + 5), Ending(unknown, NOW))
-        applied = await store.apply(Batch(checkpoints=(saved("d"),), ended=ended))
-        assert applied == Applied()
-        await put(store, said("后", ts=NOW + 6))
-        await remember(store, noted("n", session_id="s"))
+        last = Batch(notes=(noted("n", session_id="s"),), checkpoints=(saved("d"),), ended=ended)
+        assert await store.apply(last) == Applied()
         known = await sessions(store)
         assert (known["s"].active, known["s"].ended) == (False, NOW + 5)
         assert (known["会话"].active, known["会话"].ended) == (True, None)
         assert known.keys() == {"s", "会话"}
         assert await states(store) == ["会"]
-        assert len(await store.scan(MINE)) == 3
+        assert len(await store.scan(MINE)) == 2
+
+    @rule
+    async def test_a_session_that_goes_on_is_open_again(self, store: Store) -> None:
+        """A message, a note or a state that comes after the end opens it, and no other session."""
+        await put(store, said("a"), said("b", session_id="会话"))
+        ended = (Ending(HERE, NOW + 5), Ending(replace(HERE, session_id="会话"), NOW + 5))
+        later = (
+            Batch(put=(said("后", "I am back 我回来了", ts=NOW + 6, ingest_time=NOW + 6),)),
+            Batch(notes=(noted("n", session_id="s", created=NOW + 7, updated=NOW + 7),)),
+            Batch(notes=(noted("同", session_id="s", created=NOW + 8, updated=NOW + 8),)),
+            Batch(checkpoints=(saved("c", NOW + 9),)),
+        )
+        for number, batch in enumerate(later):
+            await store.apply(Batch(ended=ended))
+            await put(store, said("a"))
+            known = await sessions(store)
+            assert (known["s"].active, known["s"].ended) == (False, NOW + 5), "by a retry"
+            await store.apply(batch)
+            known = await sessions(store)
+            assert (known["s"].active, known["s"].ended) == (True, None)
+            assert (known["s"].created, known["s"].updated) == (NOW, NOW + 6 + number)
+            assert (known["会话"].active, known["会话"].ended) == (False, NOW + 5)
 
     @rule
     async def test_who_is_seen_enters_the_directory(self, store: Store) -> None:

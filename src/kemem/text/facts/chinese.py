@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kemem.text.facts.chinese_rules import chinese
+from kemem.text.facts.chinese_rules import NAME, PLACE, SELF, chinese
 from kemem.text.facts.dates import without_times
 from kemem.text.facts.grammar import Clause, Statement, Subject, Talk, in_roles, named, read
 from kemem.text.facts.patterns import any_word
@@ -12,6 +12,12 @@ from kemem.text.facts.sentences import Sentence
 
 _BORDER = re.compile(r"[，；：]|,(?!\d)|[;:](?!\d|//)")
 _TOGETHER = re.compile("(?:它|他|她)?的?(?:名字)?(?:叫|名叫|名为)")  # goes with the clause before
+# A name, and what follows it without a sign.  我叫小明住在北京 -> 我叫小明，住在北京
+_NAMED = re.compile(
+    rf"((?:我|本人)(?:(?:的?(?:全名|名字))?(?:叫做?|名叫|是叫)(?:{NAME}|[\u4e00-\u9fff]{{2,4}}?)"
+    rf"|是{SELF}))"
+    "(?=(?:[现正]?在|住|来自|是|今年|目前|喜欢|毕业|就读|从事|有)[^，])"
+)
 _SUPPOSED = re.compile("如果|假如|假设|要是|倘若|万一|若是|的话$|就好了|但愿|假装|想象")
 _ASKS = re.compile(
     "[吗么]$|呢$|什么|怎么|怎样|为何|谁|哪[里儿个些家种]|多少|是否|几[点岁号]|是不是|有没有|能不能"
@@ -27,7 +33,7 @@ _STANDING = re.compile(
 _OPENER = re.compile(
     r"(?:对了|哦|噢|嗯+|啊|呃|那个|其实|另外|还有|顺便说一下|顺便说|顺便|补充一下|请?你?记住|请?记一下"
     r"|请?记得|别忘了|话说|说实话|老实说|你好|您好|大家好|嗨|哈喽|而且|并且|但是|但|不过|然后|所以|同时|此外"
-    r"|虽然|告诉你|跟你说|是的|好的|没错|不是|没有|不客气|谢谢|哈哈+)[ ，,]*"
+    r"|[你您]可以(?=叫|称呼)|虽然|告诉你|跟你说|是的|好的|没错|不是|没有|不客气|谢谢|哈哈+)[ ，,]*"
 )
 _FILLER = re.compile("[呵哈嘿嗯哦噢啊呀]*|好[的吧啊]*|真的|[对是]吧|拜托|行|可以")
 _ATTACHED = re.compile("因为|由于|比如|例如|尤其|特别是|包括|主要")
@@ -39,6 +45,15 @@ _TRIVIAL = re.compile(
 )
 _MENTAL = re.compile("[还也就我]*(?:记得|听说|觉得|认为|知道|以为|看到|发现|猜|希望|相信|说|问)")
 _VAGUE = re.compile("[这那它此他她]|你|您|一下|试试|看看|吧$")
+_CONCRETE = re.compile(
+    rf"[\d《]|[A-Za-z]{{2}}|{PLACE}|"
+    "(?<!第)[一二两三四五六七八九十百千万]+[个只条台辆套家门岁年名位本场](?!人)"
+)
+_TELLING = re.compile(  # of things done, and of what somebody is
+    "(?:在|正|一直|主要|开始|经常|也|还|已经|自己)*(?:是(?![^，]*[的么样]$|[很真太最不为因第说想])"
+    "|做|写|学|研究|开发|负责|管理|卖|种|养|戴|穿|练|收集|画|设计|经营|参加|备考|装修|租|投资)"
+    "[^，]{2}"
+)
 _LATELY = re.compile("最近|近来|近期|刚才|刚刚")
 _PART = re.compile("端口|版本|IP|域名|地址|密码")  # of a thing that was named before
 _ME = re.compile("[我咱俺]们|我(?!国)|本人|咱|俺")
@@ -76,7 +91,7 @@ def chinese_statements(sentence: Sentence, talk: Talk) -> list[Statement]:
 def _clauses(sentence: Sentence) -> list[str]:
     """The clauses that tell something; a question that ends the sentence does not."""
     clauses: list[str] = []
-    for part in _BORDER.split(sentence.text):
+    for part in _BORDER.split(_NAMED.sub(r"\1，", sentence.text)):
         said = part.strip()
         if clauses and _TOGETHER.match(said):
             clauses[-1] += f"，{said}"
@@ -179,7 +194,8 @@ def _general(said: str, bare: str, talk: Talk, last: Subject | None) -> list[Sta
         named = clause.subject.entity == clause.subject.topic
         sure = not named or clause.subject.entity in {*talk.known, talk.me.entity}
         long = len(rest) >= (2 if timed else 4)
-        if sure and long and not _TRIVIAL.match(rest) and not _VAGUE.search(rest):
+        telling = timed or _CONCRETE.search(rest) or _TELLING.match(rest)
+        if sure and long and telling and not _TRIVIAL.match(rest) and not _VAGUE.search(rest):
             text, subject = _text(said, clause, talk), clause.subject
             return [Statement(text, "general", relations=subject.relations, about=subject)]
     return []

@@ -13,9 +13,10 @@ _SURNAMES = (
     "侯龙史陶贺顾毛郝龚邵钱严覃武戴莫孔"
 )
 _NO_NAMES = (  # words that open like a name
-    "高[中兴血考]|周[末一二三四五六日]|马[上来]|方[便法面案]|何[时必]|曾经|程[序度]|"
-    "江[苏西]|苏州|沈阳|石[家头油]|任[何务]|许多|严重|雷[电雨]|龙猫|黄[金油]|夏天|"
-    "谢谢|余额|钱[包不都]|武[汉术]|史[上前]|顾[客虑]|田[园径]|林业|毛[衣病]|孔子|范围|"
+    "高[中兴血考手个管知三二一级度薪冷]|周[末一二三四五六日]|马[上来大虎]|方[便法面案向]|何[时必]|"
+    "曾经|程[序度]|江[苏西南湖]|苏州|沈阳|石[家头油]|任[何务性]|许[多久]|严[重肃格]|雷[电雨打]|"
+    "龙[猫年]|黄[金油皮]|夏[天季]|王[者子牌]|胡说|曹操|陶瓷|陈[述旧]|贺岁|莫名|叶公|"
+    "谢谢|余额|钱[包不都多]|武[汉术侠]|史[上前]|顾[客虑家]|田[园径]|林[业肯]|毛[衣病遂]|孔[子雀]|范围|Team|Senior|Product|"
     "段[时落]|钟[头表]|叶[子酸]|唐[人朝]|老[家板婆公妈爸师了是想实人年虎鼠样]|"
     "小[时学说心区组吃猫狗孩朋]|阿[里姨姆]"
 )
@@ -24,6 +25,10 @@ NAME = (
     rf"(?!{_NO_NAMES})(?:(?:欧阳|司马|上官|诸葛|[{_SURNAMES}])"
     rf"(?:{_TITLES}|[\u4e00-\u9fff]{{1,2}}?)|[小老阿][\u4e00-\u9fff]{{1,2}}?"
     r"|[A-Z][a-z]+(?: [A-Z][a-z]+)*)"
+)
+SELF = (  # how one may call oneself: neither 小仙女 nor 老外 nor 曹操迷
+    rf"(?!小[白号妹弟姐丑偷胖]|老[^{_SURNAMES}]|[^，]{{2}}[迷粉工派控族人员师者手徒户座](?![^，]))"
+    + NAME.replace("[小老阿][\\u4e00-\\u9fff]{1,2}?", "[小老阿][\\u4e00-\\u9fff]")
 )
 _PLACES = """
 北京 上海 广州 深圳 杭州 南京 苏州 成都 重庆 武汉 西安 天津 长沙 郑州 青岛 厦门 福州 济南 合肥 宁波
@@ -34,6 +39,7 @@ _PLACES = """
 慕尼黑 意大利 罗马 西班牙 荷兰 瑞士 冰岛 芬兰 俄罗斯 莫斯科 澳大利亚 澳洲 悉尼 墨尔本 新西兰 巴西
 欧洲 国外 海外
 """
+PLACE = any_word(_PLACES)
 _JOBS = """
 工程师 医生 护士 律师 会计 程序员 经理 司机 记者 编辑 作家 画家 演员 歌手 警察 军人 公务员 销售 顾问
 科学家 专家 翻译 老板 店长 创业者 自由职业者 主管 总监 教授 教练 农民 工人 导游 主播 牙医 产品 运营
@@ -48,6 +54,7 @@ _PETS = """
 哈士奇
 """
 _SCHOOLS = "大学 学院 中学 高中 小学 学校 附中 幼儿园 研究院 北大 清华 复旦 [交浙南武科人]大"
+_FIRMS = "公司 集团 科技 银行 腾讯 阿里巴巴 阿里 百度 字节 华为 美团 京东 网易 谷歌"
 _DEGREES = (
     "博士 硕士 研究生 本科 [大高初研][一二三四] [一二三四五六]年级 小学 初中 高中 大学 博 研 书"
 )
@@ -76,17 +83,19 @@ _SLOTS = {
         r"[^\s，的了过]{2,12}?"
     ),
     "home": r"(?![^，]*(?:酒店|宾馆|民宿|旅馆|医院)|[着了过])[^\s，的了过]{2,12}?",
-    "city": rf"{any_word(_PLACES)}(?:[^\s，的了过]{{0,6}}[市省区县州镇])?",
+    "city": rf"{PLACE}(?:[^\s，的了过]{{0,6}}[市省区县州镇])?",
     "organization": "(?!一[家个所间])[^，的了我你他她这那]{2,20}?",
     "school": rf"(?![读上念])[\w·]{{0,12}}?{any_word(_SCHOOLS)}|[A-Z]{{2,6}}",
     "occupation": f"[^，的了是]{{0,10}}?{any_word(_JOBS)}",
     "field": "[^，的了]{2,16}?",
     "person": (
-        rf"(?!{any_of(CHINESE)})(?:(?![了他她你的在去来过着不吃做])[\u4e00-\u9fff·]){{1,6}}?"
+        rf"(?!{any_of(CHINESE)}|外卖|滴滴|快递|代驾|[^，]{{0,2}}车|一[声下句起]|起床|回家|加班|[别帮])(?:(?![了他她你的在去来过着不吃做])[\u4e00-\u9fff·]){{1,6}}?"
         "|[A-Za-z][A-Za-z .'-]{0,30}?"
     ),
     "titled": f"[{_SURNAMES}](?:{_TITLES})",
     "strict": NAME,
+    "self": SELF,
+    "firm": f"[A-Z][A-Za-z ]+|[^，的了]{{0,8}}{any_word(_FIRMS)}",
     "role": any_of(CHINESE),
     "thing": "(?![这那它什死啊呀的])[^，]{1,30}?",
     "animal": rf"[^\s，的了]{{0,6}}?{any_word(_PETS)}",
@@ -98,7 +107,7 @@ _SLOTS = {
     "value": "[^，]{1,60}?",
     "words": "(?!的?就)[^，是]{1,10}?",
     "age": r"\d{1,3}|[一二三四五六七八九十百]{1,4}",
-    "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "email": r"[A-Za-z0-9_.+-]+@[\w-]+(?:\.[\w-]+)+",
     "phone": r"\+?\d[\d -]{5,18}\d",
     "handle": "[A-Za-z0-9_@.-]{3,40}",
 }
@@ -117,14 +126,14 @@ identity {s}/name - by:naming
 contact {s}/email -
   的?(?:电子)?(?:邮箱|邮件|[Ee]-?mail)(?:地址)?<IS><email>
 contact {s}/phone -
-  的?(?:手机|电话|联系)(?:号码?|方式)?<IS><phone>
+  的?(?:手机|电话|联系){1,2}(?:号码?|方式)?<IS><phone>
 contact {s}/wechat -
   的?微信(?:号|ID|id)?<IS><handle>
 contact {s}/qq -
   的?QQ(?:号码?)?<IS><handle>
 contact {s}/github -
   的?[Gg]it[Hh]ub(?:账号|用户名|ID)?<IS><handle>
-identity {s}/nickname -
+identity {s}/nickname - by:naming
   @(?:大家|朋友们?|同事们?|家人|别人)?(?:都|一般|可以|就)*(?:叫|喊|称呼)我<person>(?:就[行好])?
 identity {s}/age -
   (?:的?年龄是)?(?:刚?满|快)?<age>周?岁半?
@@ -144,6 +153,7 @@ identity {s}/nationality -
   (?:的国籍)?是(?P<nation>(?:[中美英法德韩泰外]国|日本|俄罗斯|加拿大|澳大利亚|印度|意大利|西班牙
     |新加坡|马来西亚|越南|巴西|荷兰|瑞士)人)
 relationship {s}/partner -
+  [和跟与][^，]{1,8}分手
   [是仍]?单身[狗汉]?
   (?:结婚|已婚|离婚|订婚|离异|未婚)[^，]{0,6}
 relationship {s}/partner married_to:person
@@ -151,6 +161,13 @@ relationship {s}/partner married_to:person
 relationship - - by:has_role
   有了?<A>(?:亲|双胞胎|大|小)?<role>(?:<CALLED><person>)?
   [和跟与]<strict as person>是<role>
+work {s}/works_at teaches_at:organization,teaches:field
+  在<school as organization>(?:任教|教书|执教|(?:做|当)[^，]{0,4}(?:老师|教授|讲师))
+  在<school as organization>教(?:授|的是)?<field>
+  (?:任教|执教)于<organization>
+  是<school as organization>的[^，的]{0,6}(?:老师|教授|讲师)
+work {s}/teaches teaches:field
+  教(?:授|的是)?(?![我你他她它会训育给过书]|用户|孩子|儿子|女儿|大家|学生)<field>
 relationship - - by:role_of
   是(?P<owner>我)的?<A><role>
   是<strict as owner>的?<role>
@@ -169,7 +186,9 @@ health - -
 health {s}/blood_type -
   (?:的?血型)?是?(?P<value>(?:AB|[ABO])型血?)
 residence {s}/lives_in -
-  不再?住在?(?P<left>[^，了]{2,12})
+  (?:搬离|搬出)了?(?P<left>[^，了]{2,12})
+residence - -
+  不住在?(?P<left>[^，了]{2,12})
 residence {s}/lives_in lives_in:place
   (?:住在?|居住[在于]|定居在?|生活在|搬[到去来回]了?|搬家到了?|移居到?了?)<home as place>
     (?:住|生活|定居|工作)?
@@ -198,11 +217,16 @@ education {s}/studies_at studies_at:organization,studies:field
 education {s}/studies_at studies_in:place
   在<city as place>(?:留学|读书|上学|念书|读<DEGREE>)
 education {s}/studies_at -
+  (?:从(?P<left>[^，了]{2,12}?))?(?:退学|辍学)
   在?[读上念是]<DEGREE>+(?:学生|生)?
 education {s}/studies studies:field
   的?(?:专业|研究方向|研究领域|主修|辅修)[是为]?<field>
   (?:主修|攻读|学的是|读的是|研究的是)<field>(?:专业)?
   [学读念]<field>专业
+work {s}/works_at -
+  (?:[从在](?P<left>[^，了]{2,16}?))?(?:离职|辞职|裸辞|被裁员?|被辞退|被开除)[^，]{0,4}
+  被(?P<left>[^，了]{2,12}?)(?:裁|辞退|开除)[员掉]?
+  离开了?<firm as left>
 work - worked_at:organization
   在<organization>(?:工作|上班|实习|待|干|做)过[^，]{0,8}
   (?:以前|之前|曾经?|过去|原来)[也就是]*在<organization>(?:工作|上班|实习|待|干|做)[^，]{0,8}
@@ -211,7 +235,7 @@ work {s}/works_in works_in:place
   在<city as place>(?:工作|上班|打工|实习|创业)[^，]{0,6}
 work {s}/works_at works_at:organization,works_as:occupation
   在<organization>[上里]?(?:做|当|担任|任)(?:的是)?<A>(?P<occupation>[^，了过]{2,12}?)(?:的工作)?
-  的?(?:工作)?单位(?:名称)?(?:是|叫做?)<organization>
+  的?(?:(?:工作)?单位|(?:工作|上班)的(?:地方|公司|单位))(?:名[称字])?(?:是|叫做?)<organization>
   在<organization>里?(?:工作|上班|任职|就职|打工|供职|实习)[^，过]{0,6}
   (?:就职于|任职于|供职于|入职了?|加入了?|跳槽[到去]了?)<organization>
   是<organization>的<occupation>
@@ -228,7 +252,7 @@ work - -
   (?:以前|之前|曾经?|过去|原来)是?[做干当](?P<field>[^，的了]{2,10})的?
 work {s}/job -
   是?做(?P<field>[^，的了]{2,8})的
-  (?:退休|失业|待业|离职|辞职|创业|裸辞|被裁)[^，]{0,4}
+  (?:退休|失业|待业|创业)[^，]{0,4}
 user_preference {s}/favorite/{words} likes:thing
   最(?:喜欢|爱|喜爱)的?<words>[是叫]<thing>
 user_preference {s}/diet -
@@ -290,7 +314,7 @@ user_preference - -
 identity {s}/name - by:naming
   (?:的?全?名字?)?(?:是叫|叫做|叫|名叫)<person>
   的?(?:全名|名字|本名)是<person>
-  是<strict as person>
+  是<self as person>(?!的)
   姓<person>
 """
 
@@ -313,4 +337,6 @@ def chinese() -> Language:
         [re.compile(NAME), re.compile(NAME.replace("{1,2}?", "{2}"))],
         re.compile(rf"的?(?P<role>{any_of(CHINESE)})(?:他|她)?"),
         re.compile(rf"我的?(?P<role>{any_of(CHINESE)})"),
+        re.compile("(?:已经?|早就|现在|目前|也|就|都)*(?:不再|(?:不|没(?=在))(?=.*了))(?P<be>)"),
+        re.compile("了+[吧啊呢]?$"),
     )

@@ -16,7 +16,7 @@ _HOUR = re.compile(
 )
 _HINT = re.compile(  # without one of these there is no time phrase to look for
     r"[\d零一二三四五六七八九十天日月年周星拜早晚夜近刚季阵段]|day|week|month|year|noon|morning|evening|night|ago"
-    r"|now|recent|lately|spring|summer|autumn|fall|winter|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct"
+    r"|tomorrow|now|recent|lately|spring|summer|autumn|fall|winter|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct"
     r"|nov|dec)",
     re.IGNORECASE,
 )

@@ -6,16 +6,8 @@ from dataclasses import replace
 
 from kemem.text.facts.dates import without_times
 from kemem.text.facts.english_person import third_person
-from kemem.text.facts.english_rules import FIRST_NAMES, NAME, english
-from kemem.text.facts.grammar import (
-    Clause,
-    Statement,
-    Subject,
-    Talk,
-    in_roles,
-    named,
-    read,
-)
+from kemem.text.facts.english_rules import FIRST_NAMES, MOODS, NAME, english
+from kemem.text.facts.grammar import Clause, Statement, Subject, Talk, in_roles, named, read
 from kemem.text.facts.patterns import any_word, words
 from kemem.text.facts.sentences import Sentence
 
@@ -25,10 +17,20 @@ play plays have has own owns drive drives use uses am is was grew moved don't do
 enjoys dislike dislikes switched started joined became graduated
 """)
 _BORDER = re.compile(
-    r";|,?\s+(?:and|but|so|while|although|yet)\s+(?:also\s+|now\s+)?"
-    rf"(?=(?:I|i|we|he|she|they|my|our|it|the \w+ (?:is|was|has)|{_VERBS})\b)"
+    r"(;|,?\s+(?:and|but|so|while|although|yet)\s+(?:also\s+|now\s+)?"
+    rf"(?=(?:I|i|we|he|she|they|my|our|it|the \w+ (?:is|was|has)|{_VERBS}"
+    r"|everyone|everybody|people|(?:please|you can|just) call|call me)\b)"
     r"|,\s*(?=(?:I|i|we|my|he|she|who|which|can|could|what|how|is|do)\b)"
-    r"|,\s*(?=the \w+ (?:is|are|was|were)\b)"
+    r"|,\s*(?=the \w+ (?:is|are|was|were)\b))"
+)
+# What follows a name without "I am".  "I'm Ann, a nurse" -> "I'm Ann, I'm a nurse"
+_NAMED = re.compile(
+    rf"((?:I'm|I am|[Mm]y name(?: is|'s)|[Cc]all me) {NAME}),? "
+    r"(?=(?:an?|the|from|living|working|studying|\d+)\b)"
+)
+_THIS = re.compile(  # one who speaks, not one who is shown
+    r"((?:[Hh]i|[Hh]ello|[Hh]ey)\b[\w ]{0,16},? )?[Tt]his is "
+    rf"(?={NAME}(?(1)|(?:,| and) I(?:'m| am| work| live| study)\b))"
 )
 _SUPPOSED = re.compile(
     r"\b(?:if|unless|suppose|imagine|pretend|assuming|wish|let's say|would be|would have)\b", re.I
@@ -61,11 +63,6 @@ for_the_record because besides
 _OPENER = re.compile(
     rf"(?:{_HELLO}|{_REMEMBER})(?:[,:!—-]+\s*|\s+(?=I\b|my\b|we\b))|{_REMEMBER} that\s+", re.I
 )
-_MOODS = any_word("""
-sure wondering asking glad happy sad sorry tired bored hungry fine good ok okay done ready back here
-confused stuck curious excited afraid aware right wrong concerned leaning waiting thinking
-struggling following worried grateful thankful proud nervous determined gonna
-""")
 _IDLE = any_word("""
 would could should can may might thinks? guess(?:es)? knows? sees? agrees? understands? wonders?
 means? hopes? believes? feels? needs? wants? tr(?:y|ies|ied) said says told asks? asked doesn't
@@ -75,11 +72,25 @@ has_(?:a|an|another|some)_(?:question|problem|issue|request|idea)s?
 """)
 _MINE = "question|problem|point|guess|bad|mistake|goodness"
 _TRIVIAL = re.compile(
-    rf"(?:(?:is|are|was|were|has been) (?:not )?{_MOODS}|{_IDLE}|'s (?:{_MINE}))\b"
+    rf"(?:(?:is|are|was|were|has been) (?:not )?{any_word(MOODS)}|{_IDLE}|'s (?:{_MINE}))\b"
 )
 _PASSING = re.compile(r"(?:is|are) (?:trying|looking|getting|having|seeing|using|making)\b|will ")
 _VAGUE = re.compile(
     r"\b(?:this|that|these|those|it|here|there|you|your|something|anything|him|them|they)\b", re.I
+)
+_CONCRETE = re.compile(
+    r"\d|\b(?!I\b|I'|User\b)[A-Z][\w-]|\b(?:two|three|four|five|six|ten|dozen|hundred|million)\b"
+)
+_DEEDS = any_word("""
+wear wore tak took build built writ wrote grow grew sell sold run ran lead led draw drew sing sang
+sleep slept snor commut volunteer train coach rais collect manag paint cook bak garden hik camp fish
+knit sew design develop research renovat rent own adopt stud practi[cs] rehears perform record
+publish blog donat invest sav walk cycl bik swim jog smok pay paid earn sponsor host organi[sz]
+redecorat plant repair restor tutor mentor danc handl appl sign roast
+""")
+_TELLING = re.compile(  # of things done, and of what somebody is
+    r"(?:'s [\w ]+? )?(?:(?:is|are|was|were|has|have|been) )*"
+    rf"(?:{_DEEDS}\w* \w|(?:a|an) \w|\w+-\w+$|[a-z]+ed in )"
 )
 _YOU = re.compile(r"\b(?:you|your|yours)\b", re.I)
 _PRONOUN = re.compile(r"(?:He|She|They|he|she|they)\b")
@@ -101,7 +112,7 @@ _ADVERB = re.compile(rf"^((?: \w+)? )(?:{_ADVERBS} )+")
 # What only people do: here the first word of a sentence may be trusted to be a name.
 _PERSONAL = {"work", "residence", "education", "relationship", "identity", "health", "contact"}
 _VERB = re.compile(r"'s |and |is |are |was |has |had |have |will |can |[a-z]+(?:ed|s|t|w|e|n|d)\b")
-_MY = re.compile(rf"[Mm]y [\w ]{{2,20}}|{NAME}")
+_MY = re.compile(rf"[Mm]y(?: (?!{_VERBS}\b)\w+){{1,3}}|{NAME}")
 _DROPPED = re.compile(rf"{_VERBS}\b")  # opens a clause that goes on about the same subject
 _SUBJECT = re.compile(rf"(?:I|i|[Ww]e|[Hh]e|[Ss]he|[Tt]hey|[Mm]y \w+|{NAME})(?=\b)")
 
@@ -127,7 +138,7 @@ def english_statements(sentence: Sentence, talk: Talk) -> list[Statement]:
 
 def _clauses(sentence: Sentence, talk: Talk) -> Iterator[str]:
     """The clauses that tell something, each with its subject; a question does not."""
-    parts = _parts(sentence.text)
+    parts = _parts(_NAMED.sub(r"\1, I'm ", _THIS.sub(r"\1I'm ", sentence.text)))
     if sentence.asks and not _QUESTION.match(parts.pop()):
         return
     subject = ""
@@ -144,10 +155,13 @@ def _clauses(sentence: Sentence, talk: Talk) -> Iterator[str]:
 
 def _parts(text: str) -> list[str]:
     """A sentence at its borders; "my wife and I" has none inside."""
-    parts: list[str] = []
-    for part in _BORDER.split(text):
-        if parts and part[:2] in ("I ", "i ") and _MY.fullmatch(parts[-1]):
+    first, *rest = _BORDER.split(text)
+    parts = [_open(first.strip(" ,."))]
+    for border, part in zip(rest[::2], rest[1::2], strict=True):
+        if "and" in border and part[:2] in ("I ", "i ") and _MY.fullmatch(parts[-1]):
             parts[-1] += f" and {part}"
+        elif parts[-1] and not without_times(parts[-1]):  # Last Friday, I went
+            parts[-1] = f"{part} {parts[-1][0].lower()}{parts[-1][1:]}"
         else:
             parts.append(_open(part.strip(" ,.")))
     return parts
@@ -230,7 +244,9 @@ def _general(told: str, bare: str, talk: Talk) -> list[Statement]:
         timed, subject = bare != told, clause.subject
         long = len(rest.split()) >= (1 if timed else 2) and _VERB.match(rest)
         idle = _TRIVIAL.match(rest) or _VAGUE.search(rest) or (not timed and _PASSING.match(rest))
-        if long and not idle and _sure(subject, talk):
+        own = rest.replace(talk.me.label, "")
+        telling = timed or _CONCRETE.search(own) or _TELLING.match(rest)
+        if long and telling and not idle and _sure(subject, talk):
             text = _text(told, clause)
             return [Statement(text, "general", relations=subject.relations, about=subject)]
     return []

@@ -7,13 +7,11 @@ from kemem.text.facts.grammar import Language, rules
 from kemem.text.facts.patterns import any_word, words
 from kemem.text.facts.roles import ENGLISH, any_of
 
-NAME = (
-    r"(?:(?:Professor|Prof\.?|Dr\.?|Mr\.?|Mrs\.?|Ms\.?) )?(?:O')?[A-Z][\w-]*[a-z]"
-    r"(?: [A-Z][\w-]*[a-z])?"
-)
+_TITLE = r"(?:Professor|Prof\.?|Dr\.?|Mr\.?|Mrs\.?|Ms\.?) "
+NAME = rf"(?:{_TITLE})?(?:O')?[A-Z][\w-]*[a-z](?: [A-Z][\w-]*[a-z])?"
 FIRST_NAMES = words(
     """
-    Aaron Abby Adam Ahmed Aisha Alan Alex Alice Amanda Amir Amy Andrea Andrew Angela Anna Anne
+    Aaron Abby Adam Ahmed Aisha Alan Alex Alice Amanda Amir Amy Andrea Andrew Angela Ann Anna Anne
     Anthony Arjun Ben Beth Bill Bob Brian Carl Carlos Carol Caroline Charles Charlie Chen Chloe
     Chris Christina Claire Clara Daniel Dave David Deborah Diana Diego Donna Dylan Ed Elena
     Elizabeth Emily Emma Eric Erik Ethan Eva Evan Fatima Fiona Frank Gary George Gina Grace Greg
@@ -46,6 +44,24 @@ Thai Indonesian Malaysian Filipino Indian Pakistani Bangladeshi Nepali Iranian I
 Lebanese Egyptian Moroccan Nigerian Kenyan Ethiopian Ghanaian Canadian Mexican Brazilian Argentinian
 Chilean Colombian Peruvian Cuban Australian Singaporean
 """
+MOODS = """
+sure wondering asking glad happy sad sorry tired bored hungry fine good ok okay done ready back here
+confused stuck curious excited afraid aware right wrong concerned leaning waiting thinking
+struggling following worried grateful thankful proud nervous determined gonna
+"""
+_NO_NAMES = """
+african african-american asian european latin[oax]? hispanic arab texan californian londoner yorker
+muslim christian catholic protestant jewish buddhist hindu atheist agnostic mormon sikh aussie kiwi
+brit aries taurus gemini virgo libra scorpio sagittarius capricorn aquarius pisces republican
+democrat gen team senior junior lead head product project sales pro student graduate mom mum dad man
+woman guy girl boy vegan vegetarian pescatarian single married divorced engaged pregnant retired
+home great there busy sick late early new free alone broke drunk awake asleep lost old young tall
+short sober lucky serious just kidding not so very too quite still also always never in on at from
+with about to the a an all off out up down later tomorrow tonight today now maybe crazy when if
+important urgent awesome perfect nice cool weird (?:mon|tues|wednes|thurs|fri|satur|sun)day
+[\\w-]*(?:ish|ese|ous|ful|less|able|ible|\\w{3}ing|-\\w+ed|sick|ally)
+"""
+_NO_NAMES += MOODS + _JOBS + _NATIONS
 _PETS = """
 dog puppy cat kitten rabbit bunny hamster parrot turtle tortoise goldfish bird horse pony snake
 lizard ferret retriever labrador lab poodle corgi husky shepherd beagle bulldog terrier tabby
@@ -91,10 +107,12 @@ _SLOTS = {
     "school": "[^,]*?(?:[Uu]niversity|[Cc]ollege|[Ss]chool|Institute)[^,]{0,20}?|[A-Z]{2,6}",
     "occupation": rf"(?:[\w/-]+ ){{0,4}}?{any_word(_JOBS)}",
     "field": "(?!for )[^,]{2,40}?",
+    "subject": r"(?!(?:user|him|her|them|you|people|how|at|in|my|our)\b)[^,]{2,40}?",
     "person": NAME,
+    "self": rf"(?={_TITLE}[A-Z]|(?!(?:\S+ )?(?i:{any_word(_NO_NAMES)})\b)){NAME}",
     "owner": f"user|{NAME}",
     "role": any_of(ENGLISH),
-    "thing": r"(?!(?:it|this|that|them|these|those|to|you|when|how|what|if)\b)[^;]{2,60}?",
+    "thing": r"(?!(?:it|this|that|him|them|these|those|to|you|when|how|what|if)\b)[^;]{2,60}?",
     "animal": rf"(?:[\w-]+ ){{0,3}}?{any_word(_PETS)}s?",
     "illness": rf"(?:[\w-]+ ){{0,3}}?{any_word(_ILLS)}",
     "language": "(?:(?:a (?:little|bit of)|some|fluent|basic|native) )?[A-Z][^;]{2,50}?",
@@ -108,8 +126,9 @@ _SLOTS = {
 }
 _TAIL = (
     r"(?:,? (?:now|too|as well|these days|at the moment|currently|very much|a lot|so much"
-    r"|anymore|again|together|since|right now|(?:for|since|with|because|so|which|that|when|after"
-    r"|before|while|although|though|as|especially|such as|only|mainly|but) [^;]*))?"
+    r"|any ?more|any longer|again|together|since|right now"
+    r"|(?:for|since|with|because|so|which|that|when|after|before|while|although|though|as|especially"
+    r"|such as|only|mainly|but) [^;]*))?"
 )
 _TABLE = """
 contact {s}/email -
@@ -120,9 +139,10 @@ contact {s}/phone -
 contact {s}/{words} -
   's (?P<words>Telegram|GitHub|Github|Twitter|Discord|Slack|Instagram|WeChat|LinkedIn|Skype)
     (?: (?:handle|username|account|id|ID|name))? is <handle>
-identity {s}/nickname -
-  @(?:(?:Please|Just|You can|Everyone|Everybody|People|Friends|User's friends) )*[Cc]alls? user
-    (?: )<person>
+identity {s}/nickname - by:naming
+  @(?:(?:[Pp]lease|[Jj]ust|[Yy]ou can|[Ee]veryone|[Ee]verybody|[Pp]eople|Friends|User's friends) )*
+    [Cc]alls? user
+    (?: )<self as person>
   goes by <person>
 identity {s}/age -
   (?:is|turned|turns|will be|is turning) (?P<age>\\d{1,3})(?: years? old| years of age)?
@@ -136,6 +156,7 @@ identity {s}/nationality -
   is (?:half |a )?(?P<nation><NATION>)(?: citizen)?
   's nationality is (?P<nation>\\w+)
 relationship {s}/partner -
+  (?:broke|split) up(?: with [^,]*)?
   <BE> (?:single|divorced|widowed|engaged|married|in a relationship)
   got (?:engaged|married|divorced)
 relationship {s}/partner married_to:person
@@ -161,7 +182,9 @@ health - -
 health {s}/blood_type -
   's blood type is <value>
 residence {s}/lives_in -
-  (?:no longer lives? in|doesn't live in|does not live in) (?P<left>[^,]{2,40}?)
+  moved (?:out of|away from) (?P<left>[^,]{2,40}?)
+residence - -
+  (?:doesn't|does not) live in (?P<left>[^,]{2,40}?)
 residence - lived_in:place
   used to live in <place>
 residence {s}/lives_in lives_in:place
@@ -190,11 +213,22 @@ education {s}/studies_at studies_at:organization,studies:field
   is (?:a|an) <ADJ>(?:student|undergrad|undergraduate|freshman|sophomore|PhD candidate)
     (?: in <field>)? at <organization>
   (?:attends|is enrolled at|goes to|got into|was admitted to) <school as organization>
+education {s}/studies_at -
+  (?:dropped out of|was expelled from) (?P<left>[^,]{2,40}?)
 education {s}/studies studies:field
   (?:studies|study|is studying|are studying|majors in|is majoring in) <field>
   's (?:major|field|research area) is <field>
 education {s}/job -
   is (?:a|an) <ADJ>(?:student|undergrad|undergraduate|freshman|sophomore)
+work {s}/works_at teaches_at:organization,teaches:field
+  (?:teach(?:es)?|<BE> teaching) (?:<subject as field> )?at <organization>
+work {s}/teaches teaches:field
+  (?:teach(?:es)?|<BE> teaching) <subject as field>
+work {s}/works_at -
+  (?:quit|left|resigned from|lost|gave up) user's (?:\\w+ )?(?:job|position|role)
+    (?: (?:at|with|as) [^,]*)?
+  (?:resigned|(?:was|got) (?:laid off|fired|let go|dismissed))(?: (?:from|by|at) [^,]*)?
+  (?:(?:stopped|quit) working (?:at|for)|quit|is no longer (?:at|with)) (?P<left>[A-Z][^,]{1,40}?)
 work - worked_at:organization
   (?:worked|used to work|interned) (?:at|for) <organization>
 work {s}/works_at works_at:organization,works_as:occupation
@@ -208,7 +242,6 @@ work {s}/works_at works_at:organization,works_as:occupation
 work {s}/job -
   is in (?P<field>finance|sales|marketing|tech|IT|HR|education|healthcare|consulting|banking|law
     |medicine|academia|advertising|insurance|logistics|construction|real estate)
-  (?:teaches|teach) <field>
   (?:switched|transitioned|moved) (?:in)?to (?P<field>[a-z-]+(?: [a-z-]+){0,2})
 work - -
   used to be (?:a|an|in) (?P<field>[^,]{2,40}?)
@@ -220,7 +253,7 @@ work {s}/works_in works_in:field
   (?:works?|<BE> working) in <field>
 work {s}/job -
   is (?:retired|unemployed|self-employed|between jobs|freelancing)
-  (?:retired|quit user's job|left user's job|got laid off|was laid off)[^,]*
+  retired[^,]*
 work - founded:organization
   (?:runs?|owns?|founded|started) (?:a|an|his|her|user's)(?: own)? (?P<organization>[^,]*?
     (?:company|business|startup|bakery|restaurant|shop|store|studio|agency|cafe|café))
@@ -289,8 +322,8 @@ user_preference - -
   [^;@]*\\b(?:every \\w+|each \\w+|usually|always|often|on weekends|daily|(?:once|twice) a \\w+)
     \\b[^;]*
 identity {s}/name - by:naming
-  (?:'s name )?is (?:called |named )?<person>(?: by the way)?
-  's full name is <person>
+  (?:'s (?:full |first )?name(?: is|'s)|is (?:called|named)) <person>(?: by the way)?
+  is <self as person>(?: by the way)?
 """
 
 
@@ -309,4 +342,9 @@ def english() -> Language:
             rf"(?P<role>{any_of(ENGLISH)})\b"
         ),
         re.compile(rf"\b[Uu]ser's (?P<role>{any_of(ENGLISH)})\b"),
+        re.compile(
+            r"(?:(?P<be>is|are)(?: no longer|(?:n't| not)(?=.* any ?(?:more|longer)\b))|no longer"
+            r"|do(?:es)?(?:n't| not)(?=.* any ?(?:more|longer)\b))(?= )"
+        ),
+        re.compile(r",? any ?(?:more|longer)\b.*"),
     )

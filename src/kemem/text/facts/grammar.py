@@ -23,6 +23,7 @@ sibling_of relative_of friend_of classmate_of roommate_of colleague_of neighbor_
 partner_of
 """)
 _SHARED = ("吃", "喝", "eat", "drink")  # verbs that go with everything in a list
+_PASSING = ("event", "plan")  # no states: they do not end, they fail to happen
 ME = "\ue000"  # the speaker in names of entities, until the talk has told the name
 
 
@@ -87,6 +88,8 @@ class Language:
     names: Sequence[re.Pattern[str]]  # of people, where a clause opens
     role: re.Pattern[str]  # the one in a role, behind an owner: 的导师张教授, 's advisor Anna
     mine: re.Pattern[str]  # the speaker's own people, wherever they are mentioned
+    ended: re.Pattern[str]  # opens a state that is over: no longer, 不再
+    still: re.Pattern[str]  # what such a state holds besides: any more
 
     def one_of(self, owner: Subject, word: str) -> Subject:
         """The one in a role of an owner.  (用户, 妈妈) -> 用户的妈妈"""
@@ -242,7 +245,9 @@ def _naming(reading: Reading) -> Statement | None:
         word = next(word for word, role in reading.language.roles.items() if role is subject.role)
         known = _known(reading, subject.owner, word, name)
         return known if subject.role.relation != "-" else replace(known, memory_type="general")
-    return replace(_plain(reading), name=name) if subject.entity != subject.label else None
+    if subject.entity == subject.label:
+        return None
+    return replace(_plain(reading), name=name if subject.entity == ME else None)
 
 
 def _role_of(reading: Reading) -> Statement:
@@ -340,6 +345,17 @@ def _expand(pattern: str, slots: Mapping[str, str]) -> str:
 
 
 def read(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
+    """What the rules make of a clause; the end of a state has its topic, not its relations."""
+    if match := language.ended.match(clause.predicate):
+        rest = language.still.sub("", clause.predicate[match.end() :])
+        lasting = clause._replace(predicate=f"{match['be'] or ''}{rest}".lstrip())
+        over = _fitting(lasting, text, language, me)
+        if over and not over[0].name and over[0].memory_type not in _PASSING:
+            return [replace(it, relations=clause.subject.relations) for it in over]
+    return _fitting(clause, text, language, me)
+
+
+def _fitting(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
     """What the first fitting rule makes of a clause; nothing if none fits."""
     for rule in language.rules:
         match = rule.pattern.fullmatch(clause.predicate)
