@@ -36,7 +36,8 @@ async def add(parsed: Parsed, task: Task, state_tokens: int, parts: Parts) -> Ad
         if job.kind == "embed":
             done = replace(done, pending=not await embed(applied.inserted, job, parts))
         else:
-            done = await _remember(done, job, parts)
+            own = [it for it in applied.inserted if it.message_id in job.ids]
+            done = await _remember(done, job, parts, own)
     for scope in _grown(applied.inserted):
         # Who asks for no inference asks for no model either: rules summarise then.
         await condense(
@@ -54,10 +55,12 @@ def _grown(messages: Sequence[Message]) -> set[Scope]:
     }
 
 
-async def _remember(done: Added, job: Job, parts: Parts) -> Added:
+async def _remember(
+    done: Added, job: Job, parts: Parts, messages: Sequence[Message] | None = None
+) -> Added:
     """One job carried out now, or left to be tried again."""
     try:
-        made = await (end(job, parts) if job.kind == "end" else draw(job, parts))
+        made = await (end(job, parts) if job.kind == "end" else draw(job, parts, messages))
     except Unavailable as error:
         await parts.store.apply(later(job, error, parts.clock()))
         return replace(done, pending=True, problems=(*done.problems, error.message))

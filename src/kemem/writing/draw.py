@@ -25,11 +25,12 @@ _SPOKEN = ("user", "assistant")  # what systems and tools say is not worth a mem
 _RECALLED = re.compile(r"^- \[\d{4}-\d{2}-\d{2}\] \w[^:\n]{0,80}: ")
 
 
-async def draw(job: Job, parts: Parts) -> Committed:
-    """Notes from the messages of a job; raises Unavailable when the model fails."""
+async def draw(job: Job, parts: Parts, messages: Sequence[Message] | None = None) -> Committed:
+    """Notes from the messages of a job, read if need be; Unavailable when the model fails."""
     task = Task.from_details(job.details)
-    said = Where(job.scope, ids=frozenset(job.ids))
-    messages = await parts.store.scan(said, limit=len(job.ids), newest_first=False)
+    if messages is None:
+        said = Where(job.scope, ids=frozenset(job.ids))
+        messages = await parts.store.scan(said, limit=len(job.ids), newest_first=False)
     if not task.infer:
         decisions = verbatim(messages, task, parts.clock())
         return await commit(decisions, {}, job, parts) or Committed()
@@ -57,14 +58,11 @@ async def settle(
     # What is short-term belongs to its session; all else is known of a user once.
     where = Where(scope if task.kind == "short_term" else owner, kinds=frozenset({task.kind}))
     times = {message.message_id: message.ts for message in messages}
-    named = frozenset(note.note_id for note in known)
+    named = frozenset(name for fact in found.facts for name in fact.replaces)
     async with parts.turns.of(owner):
         for _ in range(_TRIES):
             facts = await _still_said(found.facts, scope, parts)
-            rivals = [
-                *await parts.store.notes(replace(where, marks=marks(facts)), limit=1000),
-                *await parts.store.notes(replace(where, ids=named), limit=len(named)),
-            ]
+            rivals = await _rivals(facts, named, where, parts)
             decisions = reconcile(facts, rivals, times, task, place, parts.clock())
             done = await commit(decisions, found.entities, job, parts, ending)
             if done is not None:
@@ -72,8 +70,22 @@ async def settle(
     raise Unavailable("the notes of this user change too fast")
 
 
+async def _rivals(
+    facts: Sequence[Fact], named: frozenset[str], where: Where, parts: Parts
+) -> list[Note]:
+    """Known notes that facts may repeat or replace."""
+    rivals = []
+    if facts:
+        rivals += await parts.store.notes(replace(where, marks=marks(facts)), limit=1000)
+    if named:
+        rivals += await parts.store.notes(replace(where, ids=named), limit=len(named))
+    return rivals
+
+
 async def _still_said(facts: Sequence[Fact], scope: Scope, parts: Parts) -> list[Fact]:
     """Facts whose messages have not been deleted while a model thought about them."""
+    if parts.llm is None:
+        return list(facts)
     sources = frozenset(name for fact in facts for name in fact.sources)
     owner = Scope(scope.agent_id, scope.user_id)
     present = await parts.store.scan(Where(owner, ids=sources), limit=len(sources))
@@ -117,7 +129,9 @@ async def _shown(messages: Sequence[Message], task: Task, scope: Scope, parts: P
     if parts.llm is None:
         return await parts.store.notes(replace(where, marks=frozenset(USER_NAMES)), limit=2)
     text = "\n".join(message.content for message in messages)[:_ASKED]
-    near = await nearest_notes(text, where, SHOWN, parts)
     newest = await parts.store.notes(where, limit=SHOWN)
+    if len(newest) < SHOWN:  # that is all there is
+        return newest
+    near = await nearest_notes(text, where, SHOWN, parts)
     found = {note.note_id: note for note in (*near, *newest)}
     return list(found.values())[:SHOWN]

@@ -29,7 +29,8 @@ def apply(connection: Connection, database: Database, batch: Batch) -> Applied:
         for each in batch.changes
         if (each.agent_id, each.user_id, each.note_id) not in placed.merged
     ]
-    records.put_changes(connection, database, changes)
+    locked = {(agent, user): space for (agent, user, _), (space, _) in placed.at.items()}
+    records.put_changes(connection, database, changes, locked)
     records.put_checkpoints(connection, database, batch.checkpoints)
     if batch.used:
         count_uses(connection, batch.used)

@@ -1,7 +1,8 @@
 """What is kept beside messages and notes: histories, checkpoints, the directory of owners."""
 
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from sqlalchemy import (
     update,
 )
 
-from kemem.backends.sql.database import Database
+from kemem.backends.sql.database import Database, Space
 from kemem.backends.sql.schema import (
     agent,
     app_user,
@@ -32,6 +33,9 @@ from kemem.batch import Ending
 from kemem.errors import InvalidArgument
 from kemem.types import CHECKPOINTS_KEPT, Change, Checkpoint, Entry, Layer, Note, Scope
 
+Known = Mapping[tuple[str, str], Space]  # by agent and user
+
+_insert_change = insert(note_history)
 _this_session = (
     checkpoint.c.space_no == bindparam("of_space"),
     checkpoint.c.session_id == bindparam("of_session"),
@@ -49,22 +53,24 @@ _end_session = (
 )
 
 
-def put_changes(connection: Connection, database: Database, changes: Sequence[Change]) -> None:
-    """Lines of histories."""
-    for user_id in sorted({each.user_id for each in changes}):
-        own = [each for each in changes if each.user_id == user_id]
-        agents = {each.agent_id for each in own}
-        spaces = lock_user(connection, database, user_id, agents, own[0].at)
-        rows = []
-        for each in own:
-            found = spaces[each.agent_id]
-            row: dict[str, Any] = {
-                "space_no": found.space_no,
-                "id": reserve(connection, found, 1),
-            }
-            rows.append(
-                row
-                | {
+def put_changes(
+    connection: Connection, database: Database, changes: Sequence[Change], spaces: Known
+) -> None:
+    """Lines of histories; `spaces` are those that this batch has locked already."""
+    by_owner: dict[tuple[str, str], list[Change]] = defaultdict(list)
+    for each in changes:
+        by_owner[each.agent_id, each.user_id].append(each)
+    for (agent_id, user_id), own in sorted(by_owner.items()):
+        found = spaces.get((agent_id, user_id))
+        if found is None:
+            found = lock_user(connection, database, user_id, {agent_id}, own[0].at)[agent_id]
+        first = reserve(connection, found, len(own))
+        connection.execute(
+            _insert_change,
+            [
+                {
+                    "space_no": found.space_no,
+                    "id": first + index,
                     "note_id": each.note_id,
                     "event": each.event,
                     "create_time": each.at,
@@ -72,8 +78,9 @@ def put_changes(connection: Connection, database: Database, changes: Sequence[Ch
                     "after": each.after,
                     "reason": each.reason,
                 }
-            )
-        connection.execute(insert(note_history), rows)
+                for index, each in enumerate(own)
+            ],
+        )
 
 
 def history(
