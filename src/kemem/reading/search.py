@@ -1,9 +1,10 @@
 """The recipe of search: understand, gather, fuse, pack, rerank."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kemem.answers import Hit, Memories
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Parts
 from kemem.reading.fetch import fetch
 from kemem.reading.fuse import fuse
@@ -12,7 +13,8 @@ from kemem.reading.pack import pack
 from kemem.reading.rerank import rerank
 from kemem.reading.understand import understand
 from kemem.text.language import is_chinese
-from kemem.types import Note, Where
+from kemem.text.query import plain
+from kemem.types import Match, Note, Where
 
 MAX_HITS = 1000
 _DEPTH = 5  # candidates of each signal for every hit asked for
@@ -54,8 +56,12 @@ async def search(
 
 async def nearest_notes(text: str, where: Where, limit: int, parts: Parts) -> list[Note]:
     """Notes that are about what a text says, without reasons: what a model is shown of them."""
-    asked = understand(text, parts.clock())
-    found = await gather(replace(asked, names=()), where, limit, parts)
-    ranked = fuse(found, asked)[:limit]
-    rows = await fetch([each.match for each in ranked], where, parts)
+    found: Sequence[Match] = ()
+    try:
+        (vector,) = await parts.embed([text], purpose="query")
+        if parts.model is not None:
+            found = await parts.store.nearest(where, vector, parts.model, limit)
+    except Unavailable:
+        found = (await parts.store.search(where, plain(text), limit=limit)).matches
+    rows = await fetch(found, where, parts)
     return [row for row in rows if isinstance(row, Note)]

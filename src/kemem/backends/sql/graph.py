@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -18,7 +17,7 @@ from sqlalchemy import (
 )
 
 from kemem.backends.sql.database import Database, Space, insert_new
-from kemem.backends.sql.notes import note_conditions, note_spaces
+from kemem.backends.sql.notes import note_conditions, note_shape, note_spaces, note_values
 from kemem.backends.sql.scan import chunks
 from kemem.backends.sql.schema import entity, note, relation, relation_source
 from kemem.backends.sql.spaces import reserve
@@ -288,19 +287,12 @@ class _Walk:
     ) -> None:
         self._connection = connection
         self._spaces = {each.space_no: each for each in spaces}
-        self._where = where
+        self._visible = note_conditions(note_shape(where))
+        self._values = note_values(where, spaces)
         self._limit = limit
         self._passed: set[int] = set()  # relations
         self._reached: set[int] = set()  # entities
         self.found: list[Relation] = []
-
-    @cached_property
-    def _visible(self) -> list[ColumnElement[bool]]:
-        """What a note must fulfil; not built where no entity of the names exists."""
-        conditions = note_conditions(self._where, list(self._spaces.values()))
-        if self._where.ids is not None:
-            conditions.append(note.c.note_id.in_(sorted(self._where.ids)))
-        return conditions
 
     def named(self, keys: Sequence[str]) -> set[int]:
         """The entities of these names; their rows tell spaces apart."""
@@ -329,7 +321,7 @@ class _Walk:
         if condition is not None:
             conditions.append(condition)
         statement = _edges.where(*conditions).limit(self._limit + len(self._passed))
-        return [_Edge(*tuple(row)) for row in self._connection.execute(statement)]
+        return [_Edge(*tuple(row)) for row in self._connection.execute(statement, self._values)]
 
     def relations(self, edges: Sequence[_Edge]) -> list[Relation]:
         """The relations behind some edges with their visible notes, newest first."""
@@ -338,7 +330,7 @@ class _Walk:
             wanted = relation_source.c.relation_id.in_(chunk)
             of_spaces = relation_source.c.space_no.in_(self._spaces)
             statement = _notes.where(of_spaces, wanted, *self._visible)
-            for row, *said in self._connection.execute(statement):
+            for row, *said in self._connection.execute(statement, self._values):
                 notes[row].append(tuple(said))
         found = [self._relation(edge, notes[edge.row]) for edge in edges]
         return sorted(found, key=_place)

@@ -2,11 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, or_, select
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    or_,
+    select,
+)
 
-from kemem.backends.sql.database import Space, Statement
+from kemem.backends.sql.database import Space, Statement, Values
 from kemem.backends.sql.scan import Stored, chunks, in_order, passing
 from kemem.backends.sql.schema import note
 from kemem.backends.sql.spaces import find_spaces, shared_space
@@ -43,6 +52,20 @@ COLUMNS = (
 _KEYWORDS, _METADATA, _SOURCES = (
     COLUMNS.index(column) - 2 for column in (note.c.keywords, note.c.metadata, note.c.sources)
 )
+
+
+class Shape(NamedTuple):
+    """Which conditions a Where makes; their values are bound."""
+
+    session: bool
+    since: bool
+    until: bool
+    valid_at: bool
+    known_by: bool
+    marks: bool
+    ids: bool
+
+
 _owner = select(note.c.agent_id, note.c.user_id).where(note.c.note_id == bindparam("of_note"))
 _named = select(*COLUMNS).where(
     note.c.space_no == bindparam("of_space"),
@@ -102,52 +125,87 @@ def scan_notes(
     if where.ids is not None:
         found = [row for space in spaces for row in named_notes(connection, space, where.ids)]
         return in_order(found, where, after, newest_first)[:limit]
-    conditions = note_conditions(where, spaces)
-    time = note.c.event_time
-    order = time.desc() if newest_first else time.asc()
+    shape, values = note_shape(where), note_values(where, spaces)
 
     def page(after: Position | None, limit: int) -> list[Stored[Note]]:
-        beyond = [] if after is None else [_beyond(after, newest_first)]
-        statement = select(*COLUMNS).where(*conditions, *beyond)
-        ordered = statement.order_by(order, note.c.note_id).limit(limit)
-        return to_notes(connection.execute(ordered))
+        statement = _in_time_order(shape, after is not None, newest_first)
+        place = {} if after is None else {"after_ts": after.ts, "after_id": after.id}
+        return to_notes(connection.execute(statement, {**values, **place, "most": limit}))
 
     return passing(page, where, after, limit)
 
 
-def _beyond(after: Position, newest_first: bool) -> ColumnElement[bool]:
+@cache
+def _in_time_order(shape: Shape, beyond: bool, newest_first: bool) -> Statement:
+    """The statement for one combination of conditions, built once."""
     time = note.c.event_time
-    further = time < after.ts if newest_first else time > after.ts
-    return or_(further, and_(time == after.ts, note.c.note_id > after.id))
+    conditions = list(note_conditions(shape))
+    if beyond:
+        at: BindParameter[int] = bindparam("after_ts")
+        further = time < at if newest_first else time > at
+        conditions.append(or_(further, and_(time == at, note.c.note_id > bindparam("after_id"))))
+    order = time.desc() if newest_first else time.asc()
+    statement = select(*COLUMNS).where(*conditions).order_by(order, note.c.note_id)
+    return statement.limit(bindparam("most"))
 
 
-def note_conditions(where: Where, spaces: Sequence[Space]) -> list[ColumnElement[bool]]:
-    """All of a Where that a database can tell: everything but ids and filters."""
-    conditions: list[ColumnElement[bool]] = [
-        note.c.space_no.in_([each.space_no for each in spaces]),
-        note.c.kind.in_(sorted(where.kinds)),
-    ]
-    if where.scope.session_id is not None:
-        shared = [
-            each.space_no for each in spaces if (each.agent_id, each.user_id) == (where.shared, "")
-        ]
-        own = note.c.session_id == where.scope.session_id
-        conditions.append(or_(own, note.c.space_no.in_(shared)) if shared else own)
-    if where.since is not None:
-        conditions.append(note.c.event_time >= where.since)
-    if where.until is not None:
-        conditions.append(note.c.event_time < where.until)
-    if where.valid_at is not None:
+def note_shape(where: Where) -> Shape:
+    """The shape of a Where."""
+    return Shape(
+        where.scope.session_id is not None,
+        where.since is not None,
+        where.until is not None,
+        where.valid_at is not None,
+        where.known_by is not None,
+        where.marks is not None,
+        where.ids is not None,
+    )
+
+
+def note_values(where: Where, spaces: Sequence[Space]) -> Values:
+    """What is bound to the conditions of a Where; a value that none asks for does no harm."""
+    shared = [it.space_no for it in spaces if (it.agent_id, it.user_id) == (where.shared, "")]
+    return {
+        "spaces": [each.space_no for each in spaces],
+        "kinds": sorted(where.kinds),
+        "shared": shared,
+        "session_id": where.scope.session_id,
+        "since": where.since,
+        "until": where.until,
+        "valid_at": where.valid_at,
+        "known_by": where.known_by,
+        "marks": sorted(where.marks or ()),
+        "ids": sorted(where.ids or ()),
+    }
+
+
+@cache
+def note_conditions(shape: Shape) -> tuple[ColumnElement[bool], ...]:
+    """All of a Where that a database can tell: everything but filters."""
+
+    def one_of(column: Column[Any], name: str) -> ColumnElement[bool]:
+        return column.in_(bindparam(name, expanding=True))
+
+    conditions = [one_of(note.c.space_no, "spaces"), one_of(note.c.kind, "kinds")]
+    if shape.session:
+        own = note.c.session_id == bindparam("session_id")
+        conditions.append(or_(own, one_of(note.c.space_no, "shared")))
+    if shape.since:
+        conditions.append(note.c.event_time >= bindparam("since"))
+    if shape.until:
+        conditions.append(note.c.event_time < bindparam("until"))
+    if shape.valid_at:
         conditions += [
-            or_(end.is_(None), end > where.valid_at)
+            or_(end.is_(None), end > bindparam("valid_at"))
             for end in (note.c.valid_until, note.c.expire_time)
         ]
-    if where.known_by is not None:
-        conditions.append(note.c.valid_from <= where.known_by)
-    if where.marks is not None:
-        marks = sorted(where.marks)
-        conditions.append(or_(note.c.digest.in_(marks), note.c.topic.in_(marks)))
-    return conditions
+    if shape.known_by:
+        conditions.append(note.c.valid_from <= bindparam("known_by"))
+    if shape.marks:
+        conditions.append(or_(one_of(note.c.digest, "marks"), one_of(note.c.topic, "marks")))
+    if shape.ids:
+        conditions.append(one_of(note.c.note_id, "ids"))
+    return tuple(conditions)
 
 
 @cache
