@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kemem import InvalidArgument, Memory, NotFound, Policy
+from kemem import AsyncMemory, InvalidArgument, Memory, NotFound, Policy
 from kemem.settings import load
 from kemem.testing import FakeClock, ScriptedLLM
 
@@ -356,3 +356,21 @@ def test_forgetting_is_of_one_user(memory: Memory) -> None:
         memory.forget()
     with pytest.raises(InvalidArgument):
         memory.forgotten()
+
+
+@pytest.mark.parametrize("line", ["我们决定把数据库端口改成 5433。", "We moved the port to 5433."])
+async def test_a_model_summarises_later_and_add_asks_it_once(tmp_path: Path, line: str) -> None:
+    """The State is a job's work where a model makes it; one job for a session, however long."""
+    llm = ScriptedLLM([{"facts": [], "entities": [], "summary": "the port is 5433"}], repeat=True)
+    settings = load(data_dir=tmp_path, embedder="none", state_tokens=200)
+    async with AsyncMemory(settings=settings, llm=llm, clock=FakeClock(NOW)) as memory:
+        for number in range(32):
+            await memory.add(f"{number} {line} {line}", "u", session_id="s")
+        assert len(llm.calls) == 32
+        (job,) = await memory.jobs()
+        assert (job.kind, job.scope.session_id) == ("condense", "s")
+        assert await memory.run_jobs() == 1
+        assert await memory.jobs() == []
+        state = await memory.checkpoint("s", "u")
+        assert state.layers and all("5433" in layer.text for layer in state.layers)
+        assert len(llm.calls) > 32

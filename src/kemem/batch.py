@@ -17,7 +17,7 @@ from kemem.types import (
     Where,
 )
 
-JobKind = Literal["embed", "reembed", "extract", "end", "forget", "mirror"]
+JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Job:
     embed: give the rows `ids` their vectors.
     reembed: give a whole scope new vectors, page by page, from `after` on.
     extract: draw notes from the messages `ids`.
+    condense: bring the State of a session up to date.
     end: draw the experience of a session and end it.
     forget: apply the policy of forgetting to a scope.
     mirror: bring the notes `ids` up to date in a graph database beside the store; all without ids.

@@ -8,6 +8,7 @@ from kemem.errors import NotFound, Unavailable
 from kemem.ports import Parts
 from kemem.text.ids import new_id
 from kemem.types import MESSAGES, NOTES, Micros, Position, Row, Scope, Where
+from kemem.writing.condense import condense
 from kemem.writing.draw import draw
 from kemem.writing.embed import embed, later
 from kemem.writing.end import end
@@ -92,6 +93,9 @@ async def _run(job: Job, policy: Policy, parts: Parts) -> None:
             await _reembed(job, parts)
         case "extract":
             await draw(job, parts)
+        case "condense":
+            await condense(job.scope, parts, budget=job.details["budget"])
+            await parts.store.apply(Batch(done=(job.job_id,)))
         case "end":
             await end(job, parts)
         case "forget":

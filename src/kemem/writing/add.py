@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 from kemem.answers import Added
 from kemem.batch import Batch, Job
@@ -39,11 +40,19 @@ async def add(parsed: Parsed, task: Task, state_tokens: int, parts: Parts) -> Ad
             own = [it for it in applied.inserted if it.message_id in job.ids]
             done = await _remember(done, job, parts, own)
     for scope in _grown(applied.inserted):
-        # Who asks for no inference asks for no model either: rules summarise then.
-        await condense(
-            scope, parts if task.infer else replace(parts, llm=None), budget=state_tokens
-        )
+        await _summarise(scope, state_tokens, parts if task.infer else replace(parts, llm=None))
     return done
+
+
+async def _summarise(scope: Scope, budget: int, parts: Parts) -> None:
+    """The State of a session by rules now, by a model later: add asks it no second question."""
+    if parts.llm is None:
+        await condense(scope, parts, budget=budget)
+        return
+    now = parts.clock()
+    name = blake2b(repr(scope).encode(), digest_size=15).hexdigest()  # one job for each session
+    job = Job(f"c_{name}", "condense", scope, now, details={"budget": budget})
+    await parts.store.apply(Batch(jobs=(job,)))
 
 
 def _grown(messages: Sequence[Message]) -> set[Scope]:
