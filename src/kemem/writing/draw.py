@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from kemem.batch import Ending, Job
 from kemem.errors import Unavailable
@@ -20,6 +21,7 @@ from kemem.writing.verbatim import told, verbatim
 _TRIES = 3
 SHOWN = 10  # known notes that a model is shown
 _ASKED = 1_000  # characters of a conversation that known notes are looked up by
+_QUOTED = 5_000  # fingerprints of lines that are looked up; a database binds no more at once
 _SPOKEN = ("user", "assistant")  # what systems and tools say is not worth a memory
 # A message as the result of a search prints it.
 _RECALLED = re.compile(r"^- \[\d{4}-\d{2}-\d{2}\] \w[^:\n]{0,80}: ")
@@ -40,13 +42,12 @@ async def draw(job: Job, parts: Parts, messages: Sequence[Message] | None = None
         found = Extraction(tuple(told(message) for message in messages))
     else:
         found = await extract(messages, known, task.prompt, parts) if messages else Extraction()
-    return await settle(found, messages, known, job, parts)
+    return await settle(found, messages, job, parts)
 
 
 async def settle(
     found: Extraction,
     messages: Sequence[Message],
-    known: Sequence[Note],
     job: Job,
     parts: Parts,
     ending: Ending | None = None,
@@ -106,7 +107,8 @@ async def _without_recalled(
         for message in messages
         if message.role in _SPOKEN
     }
-    marks = frozenset(mark for said in lines.values() for each in said.values() for mark in each)
+    printed = (mark for said in lines.values() for each in said.values() for mark in each)
+    marks = frozenset(islice(printed, _QUOTED))
     owner = Scope(scope.agent_id, scope.user_id)
     where = Where(owner, kinds=NOTES, marks=marks, valid_at=parts.clock())
     quoted = await parts.store.notes(where, limit=1000) if marks else []
@@ -127,7 +129,8 @@ async def _shown(messages: Sequence[Message], task: Task, scope: Scope, parts: P
     owner = Scope(scope.agent_id, scope.user_id)
     where = Where(owner, kinds=frozenset({task.kind}), valid_at=parts.clock())
     if parts.llm is None:
-        return await parts.store.notes(replace(where, marks=frozenset(USER_NAMES)), limit=2)
+        who = replace(where, kinds=frozenset({"user_info"}), marks=frozenset(USER_NAMES))
+        return await parts.store.notes(who, limit=2)
     text = "\n".join(message.content for message in messages)[:_ASKED]
     newest = await parts.store.notes(where, limit=SHOWN)
     if len(newest) < SHOWN:  # that is all there is

@@ -18,4 +18,4 @@ async def end(job: Job, parts: Parts) -> Committed:
     notes = await parts.store.notes(Where(job.scope, kinds=SHORT_TERM), limit=_LAST)
     fact = await draw_experience(messages, notes, parts)
     found = Extraction((fact,) if fact else ())
-    return await settle(found, messages, (), job, parts, Ending(job.scope, parts.clock()))
+    return await settle(found, messages, job, parts, Ending(job.scope, parts.clock()))
