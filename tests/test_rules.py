@@ -682,3 +682,35 @@ ASKED = st.sampled_from(
 def test_a_question_never_becomes_a_fact(asked: str) -> None:
     """Whatever it asks about."""
     assert texts(asked) == []
+
+
+@pytest.mark.parametrize(
+    "said, told, last",
+    [
+        (
+            "我住在杭州，对花生过敏",
+            ["用户住在杭州", "用户对花生过敏"],
+            ("user", "allergic_to", "花生"),
+        ),
+        (
+            "I live in Rome and I'm allergic to peanuts",
+            ["User lives in Rome", "User is allergic to peanuts"],
+            ("user", "allergic_to", "peanuts"),
+        ),
+    ],
+)
+def test_a_clause_that_leaves_its_subject_out_has_one(
+    said: str, told: list[str], last: tuple[str, str, str]
+) -> None:
+    """And what fills a slot is what was said, without any mark of ours."""
+    assert texts(said) == told
+    assert triples(extract(said))[-1] == last
+
+
+def test_a_place_is_no_part_of_a_company() -> None:
+    assert triples(extract("I work for Siemens in Munich as an engineer.")) == [
+        ("user", "works_at", "Siemens"),
+        ("user", "works_in", "Munich"),
+        ("user", "works_as", "engineer"),
+    ]
+    assert triples(extract("我在阿里巴巴工作")) == [("user", "works_at", "阿里巴巴")]

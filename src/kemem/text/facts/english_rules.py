@@ -231,9 +231,9 @@ work {s}/works_at -
   (?:(?:stopped|quit) working (?:at|for)|quit|is no longer (?:at|with)) (?P<left>[A-Z][^,]{1,40}?)
 work - worked_at:organization
   (?:worked|used to work|interned) (?:at|for) <organization>
-work {s}/works_at works_at:organization,works_as:occupation
+work {s}/works_at works_at:organization,works_in:place,works_as:occupation
   (?:works?|<BE> working|<BE> employed|has worked) (?:at|for|by) <organization>
-    (?: as (?:a|an|the) (?P<occupation>[^,]{2,40}?))?
+    (?: in (?P<place>[A-Z][^,]{1,40}?))?(?: as (?:a|an|the) (?P<occupation>[^,]{2,40}?))?
   (?:works?|<BE> working|has worked) as (?:a|an|the) (?P<occupation>[^,]{2,40}?)
     (?: at| for) <organization>
   is (?:a|an|the) <occupation> (?:at|for|with) <organization>

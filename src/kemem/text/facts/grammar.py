@@ -307,9 +307,11 @@ def rules(table: str, slots: Mapping[str, str], around: str) -> list[Rule]:
         memory_type, topic, relations, *rest = heading.split()
         options = dict(option.split(":") for option in rest)
         for pattern in patterns:
+            # A slot at the front must not take the mark of a whole clause for its first character.
+            guard = "" if pattern.startswith("@") else "(?!@)"
             made.append(
                 Rule(
-                    re.compile(around % _expand(pattern, slots)),
+                    re.compile(guard + around % _expand(pattern, slots)),
                     memory_type,
                     None if topic == "-" else topic,
                     () if relations == "-" else tuple(relations.split(",")),
