@@ -102,6 +102,7 @@ def call(
     right: dict[str, Any] = {
         "query_text": "辣 spicy",
         "query": "辣 spicy",
+        "question": "辣 spicy",
         "content": "变了 changed",
     }
     right |= {"messages": [message_of(user_id)]}

@@ -17,7 +17,7 @@ from kemem.serve.cli import app
 from kemem.serve.jsonl import Line, Target, batches, read_lines
 from tests.command import COMMAND, SECONDS, environment, kemem
 
-NAMES = ("serve", "import", "search", "reindex", "jobs", "work", "retry", "doctor")
+NAMES = ("serve", "import", "search", "recall", "reindex", "jobs", "work", "retry", "doctor")
 TALK = [
     {"user_id": "李明", "content": "我不吃辣，火锅要清汤。", "ts": "2026-01-26T10:47:00Z"},
     {"user_id": "李明", "role": "assistant", "content": "记住了。", "ts": "2026-01-26T10:48:00Z"},
@@ -180,7 +180,7 @@ def test_the_doctor_finds_a_healthy_store(home: Path) -> None:
     assert settings["port"] == (8420, "default")
     assert settings["api_key"] == ("***", "kemem.toml")
     checks = {it["name"]: it["found"] for it in found["checks"]}
-    assert checks["store"] == "sqlite, schema 2, messages: 6, notes: 0, vectors: 6"
+    assert checks["store"] == "sqlite, schema 3, messages: 6, notes: 0, vectors: 6"
     assert checks["jobs"] == "0 pending, 0 failed"
     assert "512 dimensions" in checks["embedder"]
 

@@ -43,7 +43,7 @@ def test_nothing_that_is_sent_makes_the_server_fail(server: Server, client: http
     for method, path, operation in operations(client):
         parameters, fields = fields_of(client, operation)
         url = path.replace("{", "").replace("}", "")
-        right = {"user_id": "junk", "query": "x", "messages": "x"}
+        right = {"user_id": "junk", "query": "x", "question": "x", "messages": "x"}
         body: dict[str, Any] = {name: right[name] for name in fields if name in right}
         query = {"user_id": "junk"} if "user_id" in parameters else {}
         for junk in JUNK:
@@ -223,7 +223,7 @@ def test_the_description_names_what_the_library_answers() -> None:
     note = Note("n", kind="user_info", digest="d", **when, **row)
     shown = Item(message).to_dict().keys() | Item(note).to_dict().keys()
     assert shown == MemoryItem.__annotations__.keys()
-    found = Memories((Hit(note, 0.5, ("why",)),), missing=("semantic",)).to_dict()
+    found = Memories((Hit(note, 0.5, ("why",)),), missing=("semantic",), total=1).to_dict()
     assert found.keys() == Answer.__annotations__.keys()
     assert found["results"][0].keys() | {"role"} == FoundItem.__annotations__.keys()
     assert Memories((), "c_").to_dict().keys() == MemoryList.__annotations__.keys()

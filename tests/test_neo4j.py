@@ -191,7 +191,7 @@ def meet(server: FakeNeo4j, given: dict[str, Any]) -> list[list[Any]]:
 
 
 def link(server: FakeNeo4j, given: dict[str, Any]) -> list[list[Any]]:
-    names = ("note_id", "kind", "session_id", "valid_from", "valid_until", "expires")
+    names = ("note_id", "kind", "session_id", "valid_from", "valid_until", "expires", "sensitive")
     told = {name: given[name] for name in names}
     for source, relationship, destination in given["edges"]:
         owner = (given["agent_id"], given["user_id"])
@@ -214,6 +214,7 @@ def visible(edge: Edge, given: dict[str, Any]) -> bool:
         )
         and (at is None or all(end is None or end > at for end in ends))
         and (by is None or told["valid_from"] <= by)
+        and (given["sensitive"] or not told["sensitive"])
     )
 
 

@@ -452,6 +452,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     ),
     "query": st.just("秘密 secret"),
     "query_text": st.just("秘密 secret"),
+    "question": st.just("秘密 secret"),
     "query_embedding": st.just(None),
     "messages": st.sampled_from(
         ["新的 new", [{"content": "新的 new", "agent_id": "other", "session_id": "other"}]]
@@ -459,6 +460,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "content": st.just("秘密被改了 changed secret"),
     "around": st.sampled_from([None, "陈秘密", "北京"]),
     "kinds": st.sampled_from([None, ["message"], ["user_info", "message"]]),
+    "keywords": st.sampled_from([None, ["秘密"], ["secret", "other"]]),
+    "mode": st.sampled_from(["hybrid", "lexical", "semantic"]),
     "infer": st.booleans(),
 }
 
@@ -501,7 +504,9 @@ def test_a_handle_reaches_nobody_elses_data_by_any_argument(
     """Whatever is called with whatever ids: the other one's rows are neither seen nor changed."""
     memory, theirs = rooms
     before = belongings(memory)
-    bound = pick.draw(st.sampled_from([{}, {"agent_id": "mine"}, {"session_id": "mine"}]))
+    bound: dict[str, Any] = pick.draw(
+        st.sampled_from([{}, {"agent_id": "mine"}, {"session_id": "mine"}])
+    )
     handle = memory.for_user("mine", **bound)
     name = pick.draw(st.sampled_from(sorted(METHODS)))
     arguments: dict[str, Any] = {}
@@ -524,7 +529,8 @@ def test_a_handle_reaches_nobody_elses_data_by_any_argument(
 
 def test_a_handle_of_a_handle_is_never_wider(memory: Memory) -> None:
     handle = memory.for_user("u", agent_id="a")
-    for wider in ({"user_id": "v"}, {"user_id": "u", "agent_id": "b"}):
+    widers: list[dict[str, Any]] = [{"user_id": "v"}, {"user_id": "u", "agent_id": "b"}]
+    for wider in widers:
         with pytest.raises(NotFound):
             handle.for_user(**wider)
     narrower = handle.for_user("u", session_id="s")
@@ -536,7 +542,8 @@ def test_a_handle_of_a_handle_is_never_wider(memory: Memory) -> None:
 @pytest.mark.parametrize("name", ["agent_id", "session_id"])
 def test_a_handle_cannot_write_beside_what_it_is_bound_to(memory: Memory, name: str) -> None:
     """Messages may name an agent or session; one that is not the handle's is refused."""
-    handle = memory.for_user("u", **{name: "mine"})
+    bound: dict[str, Any] = {name: "mine"}
+    handle = memory.for_user("u", **bound)
     for call in (handle.add, handle.ingest):
         with pytest.raises(KeMemError):
             call([said("我不吃辣", **{name: "other"})])

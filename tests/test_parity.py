@@ -67,9 +67,15 @@ NOTE = {"user_id": "u", "agent_id": "助手"}
 ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "ingest": lambda word: ((SAID, "u"), {"agent_id": "助手", "session_id": "s"}),
     "add": lambda word: ((f"我喜欢{word}",), {**NOTE, "run_id": "t", "metadata": {"a": 1}}),
-    "search": lambda word: ((word, "u"), {"top_k": 3, "explain": True, "filters": {"a": 1}}),
+    "search": lambda word: (
+        (word, "u"),
+        {"top_k": 3, "explain": True, "filters": {"a": 1}, "mode": "lexical", "count": True}
+        | {"since": "2025-01-01T00:00:00Z", "until": "2027-01-01T00:00:00Z", "keywords": [word]},
+    ),
     "get_all": lambda word: (("u",), {"kinds": ["message", "user_info"], "limit": 2}),
     "get": lambda word: (("m_1",), {"user_id": "u"}),
+    "sources": lambda word: (("m_1",), {"user_id": "u"}),
+    "recall": lambda word: ((word, "u"), {"session_id": "s", "max_iterations": 2}),
     "history": lambda word: (("m_404",), {"user_id": "u"}),
     "update": lambda word: (("m_404", word), {"user_id": "u"}),
     "delete": lambda word: (("m_0",), {"user_id": "u"}),
@@ -86,6 +92,7 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
     "users": lambda word: (("助手",), {}),
     "sessions": lambda word: ((), {"user_id": "u", "limit": 1}),
     "retry_job": lambda word: (("j_404",), {}),
+    "generation": lambda word: (("u",), {"agent_id": "助手"}),
     "delete_all": lambda word: (("u",), {"filters": {"a": 1}}),
     "messages": lambda word: (("u",), {"page_size": 1, "role": "user"}),
     "lexical_search": lambda word: ((word, "u"), {"page_size": 1}),

@@ -1,5 +1,6 @@
 """The State of a session: layers that cover what is older, bounded however long it goes on."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 from itertools import pairwise
@@ -10,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.batch import Batch
-from kemem.ports import Parts, Prompt, Schema
+from kemem.ports import Parts, Prompt, Reply, Schema, Tool
 from kemem.testing import FakeClock, RamStore
 from kemem.testing.llm import ScriptedLLM
 from kemem.text.language import count_tokens
 from kemem.text.summary import cut, said, said_before, sentences, summarise
-from kemem.types import Checkpoint, Reply, Where
+from kemem.types import Checkpoint, Where
 from kemem.writing.condense import KEPT, condense
 from tests.talk import CHINESE, ENGLISH, NOW, OTHER, SCOPE, note, parts_with, talk, told, varied
 
@@ -200,7 +201,9 @@ class Forgetting:
     def __init__(self, store: RamStore) -> None:
         self.store = store
 
-    async def reply(self, messages: Prompt, *, schema: Schema | None = None) -> Reply:
+    async def reply(
+        self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
+    ) -> Reply:
         await self.store.apply(Batch(drop=(Where(SCOPE, ids=frozenset({"m00000"})),)))
         return Reply('{"summary": "quotes what was deleted"}')
 

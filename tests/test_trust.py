@@ -11,6 +11,7 @@ import httpx
 import jwt
 import pytest
 from pydantic import SecretStr
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied
@@ -88,6 +89,7 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/v1/messages/hybrid_search",
         "/v1/messages/lexical_search",
         "/v1/messages/semantic_search",
+        "/v1/recall",
         "/v1/sessions",
         "/v1/sessions/{session_id}/checkpoint",
         "/v1/sessions/{session_id}/checkpoint/restore",
@@ -241,6 +243,39 @@ async def test_what_serves_a_bound_caller_knows_no_other_user(tmp_path: Path) ->
             await bound.get_all(user_id="bob")
         with pytest.raises(PermissionDenied):
             await bound.users()
+
+
+@pytest.mark.parametrize("text", ["我的血压有点高", "My salary is 5000"])
+def test_a_token_reads_what_is_sensitive_of_its_own_user(client: httpx.Client, text: str) -> None:
+    """It is the person's own data: no claim is needed, and no other person gets it."""
+    body = {"messages": text, "user_id": "alice", "infer": False, "sensitive": True}
+    stored = client.post("/v1/memories", json=body, headers=AS_ALICE).json()
+    path = f"/v1/memories/{stored['results'][0]['id']}"
+    own = client.get(path, params={"user_id": "alice"}, headers=AS_ALICE)
+    assert own.json()["memory"] == text
+    said = client.get("/v1/users/alice/messages", headers=AS_ALICE)
+    assert text in said.text
+    as_bob = {"Authorization": f"Bearer {token('bob')}"}
+    assert refusal(client.get(path, params={"user_id": "bob"}, headers=as_bob)) == MISSING
+
+
+@pytest.mark.parametrize(
+    ("claims", "granted"),
+    [
+        ({}, False),
+        ({"sensitive": True}, True),
+        *(({"sensitive": it}, False) for it in (False, None, 1, "true", "是", ["true"])),
+    ],
+)
+def test_only_true_in_a_token_grants_what_is_sensitive(
+    claims: dict[str, Any], granted: bool
+) -> None:
+    """Nothing that merely looks like it, and no key of an operator."""
+    trust = Trust(Settings(api_key=SecretStr(KEY), jwt_secret=SecretStr(SECRET)))
+    bearer = Headers({"authorization": f"Bearer {token(**claims)}"})
+    assert trust.admit("/v1/memories", "http", bearer) == Caller("alice", sensitive=granted)
+    operator = Headers(raw=[(b"authorization", b"Bearer " + KEY.encode())])
+    assert trust.admit("/v1/memories", "http", operator) == Caller()
 
 
 @EACH_UNNAMED

@@ -131,6 +131,7 @@ class Memories(Sequence[It]):
     next_cursor: str | None = None  # leads to the rest of a longer list
     missing: tuple[str, ...] = ()  # signals of a search that could not be asked
     language: Literal["zh", "en"] = "en"
+    total: int = 0  # how many a search found that was to count them, those beyond its limit too
 
     def __str__(self) -> str:
         if not self.items:
@@ -157,6 +158,8 @@ class Memories(Sequence[It]):
             found["missing"] = list(self.missing)
         if self.next_cursor is not None:
             found["next_cursor"] = self.next_cursor
+        if self.total:
+            found["total"] = self.total
         return found
 
 

@@ -1,12 +1,15 @@
 """AsyncLog: the message log of a memory, read by time, by words, by meaning."""
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Self
 
 from kemem.answers import Hit, Ingested
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.opening import Opening
 from kemem.ports import Parts
-from kemem.reach import Reach, Time, to_time
+from kemem.reach import Reach, Time, to_range
 from kemem.reading import transcript
 from kemem.reading.search import search
 from kemem.settings import Settings
@@ -26,6 +29,35 @@ class AsyncLog:
     def settings(self) -> Settings:
         """The settings in force."""
         return self._opening.settings
+
+    @property
+    def opening(self) -> Opening:
+        """The store and models behind this memory, for what is built on it."""
+        return self._opening
+
+    @property
+    def reach(self) -> Reach:
+        """Whose data this memory is bound to; of the application's own, nobody's."""
+        return self._reach
+
+    def for_user(
+        self,
+        user_id: str,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        sensitive: bool = False,
+    ) -> Self:
+        """A handle that is bound to one user: no argument of any call leads to another's data.
+
+        It sees no sensitive notes and messages unless that is granted, by `sensitive`. It shares
+        the store with this memory, which is the one to close.
+        """
+        check_id(user_id, "user_id")
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        handle = copy(self)
+        handle._reach = replace(reach, sensitive=reach.sensitive and sensitive is True)
+        return handle
 
     async def ingest(
         self,
@@ -119,9 +151,9 @@ class AsyncLog:
         self, message_id: str, user_id: str | None = None, before: int = 20, after: int = 0
     ) -> list[Message]:
         """A message in its context, in the order things were said."""
-        scope = self._where(user_id, None, None, None).scope
+        where = self._where(user_id, None, None, None)
         found = check_id(message_id, "message_id")
-        return await transcript.neighbors(scope, found, before, after, await self._opening.parts())
+        return await transcript.neighbors(where, found, before, after, await self._opening.parts())
 
     async def _operate(self) -> Parts:
         """The parts for an operator's work, which no handle of one user may do."""
@@ -149,7 +181,4 @@ class AsyncLog:
         if self._reach.user_id is None:
             check_id(user_id, "user_id")
         reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
-        first, last = to_time(since, "since"), to_time(until, "until")
-        if first is not None and last is not None and first > last:
-            raise InvalidArgument("since must not be later than until", field="since")
-        return Where(reach.scope, first, last, role)
+        return Where(reach.scope, *to_range(since, until), role, sensitive=reach.sensitive)

@@ -1,7 +1,6 @@
 """AsyncMemory: the class that applications use."""
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,6 +17,7 @@ from kemem.ports import Embedder, Parts, Reranker
 from kemem.reach import Reach, Time, to_time
 from kemem.reading.directory import directory
 from kemem.reading.transcript import page_limit
+from kemem.recall import Budget, Caches, RecallAgent, Recalled, Step
 from kemem.settings import Settings, load
 from kemem.text.ids import check_id
 from kemem.types import (
@@ -67,17 +67,12 @@ class AsyncMemory(AsyncNotebook):
         chosen = settings or load(data_dir=data_dir, database_url=database_url)
         opening = Opening(chosen, embedder=embedder, llm=llm, reranker=reranker, clock=clock)
         super().__init__(opening, Reach())
+        self._caches = Caches()
 
-    def for_user(
-        self, user_id: str, *, agent_id: str | None = None, session_id: str | None = None
-    ) -> Self:
-        """A handle that is bound to one user: no argument of any call leads to another's data.
-
-        It shares the store with this memory, which is the one to close.
-        """
-        handle = copy(self)
-        handle._reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
-        return handle
+    @property
+    def caches(self) -> Caches:
+        """What recalls keep for a while, with counts of hits and misses."""
+        return self._caches
 
     def process(
         self,
@@ -92,6 +87,46 @@ class AsyncMemory(AsyncNotebook):
         """
         self._check_unbound()
         return self._hooks.add(function, name=name, stage=stage, timeout=timeout)
+
+    async def recall(
+        self,
+        question: str,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        max_iterations: int | None = None,
+        on_step: Callable[[Step], None] | None = None,
+    ) -> Recalled:
+        """The evidence that a question needs, found step by step within limits.
+
+        The LLM decides on the steps; without one, or when it fails, rules do. `session_id` is the
+        conversation that the question comes from: its last messages tell what is meant.
+        """
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
+        if reach.user_id is None:
+            raise InvalidArgument("give user_id: a recall is about one user", field="user_id")
+        granted = self._reach.is_bound and self._reach.sensitive
+        handle = self.for_user(reach.user_id, agent_id=reach.agent_id, sensitive=granted)
+        chosen = self.settings
+        budget = Budget(
+            max_iterations=chosen.recall_max_iterations
+            if max_iterations is None
+            else max_iterations,
+            window=chosen.recall_window,
+            max_window=chosen.recall_max_window,
+            max_calls=chosen.recall_max_calls,
+            seconds=chosen.recall_seconds,
+        )
+        agent = RecallAgent(
+            handle,
+            session_id=reach.session_id,
+            budget=budget,
+            language=None if chosen.recall_language == "auto" else chosen.recall_language,
+            caches=self._caches,
+        )
+        return await agent.recall(question, on_step=on_step)
 
     async def extract(
         self,
@@ -109,7 +144,7 @@ class AsyncMemory(AsyncNotebook):
         reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
         parts = await self._opening.prepared()
         task = Task(kind="user_info", prompt=check_prompt(prompt))
-        return await draw_again(Where(reach.scope), task, parts)
+        return await draw_again(Where(reach.scope, sensitive=reach.sensitive), task, parts)
 
     async def graph(
         self,
@@ -131,6 +166,7 @@ class AsyncMemory(AsyncNotebook):
             kinds=NOTES,
             valid_at=parts.clock() if when is None else when,
             known_by=when,
+            sensitive=reach.sensitive,
         )
         names = [around] if isinstance(around, str) else list(around or ())
         graph = parts.graph or parts.store
@@ -149,7 +185,8 @@ class AsyncMemory(AsyncNotebook):
         `add` calls it by itself; None while all of it still fits into the State's budget.
         """
         scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        return await condense(scope, parts, budget=self.settings.state_tokens)
+        live = await condense(scope, parts, budget=self.settings.state_tokens)
+        return live and self._reach.visible(live)
 
     async def context(
         self,
@@ -162,7 +199,7 @@ class AsyncMemory(AsyncNotebook):
     ) -> Context:
         """What to put into a prompt of a session: summaries, then the newest messages verbatim."""
         scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        return await session.context(scope, max_tokens, parts)
+        return await session.context(scope, max_tokens, parts, sensitive=self._reach.sensitive)
 
     async def checkpoint(
         self,
@@ -174,7 +211,7 @@ class AsyncMemory(AsyncNotebook):
     ) -> Checkpoint:
         """A snapshot of a session's short-term memory: its State and its short-term notes."""
         scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        return await session.save_checkpoint(scope, parts)
+        return self._reach.visible(await session.save_checkpoint(scope, parts))
 
     async def restore_checkpoint(
         self,
@@ -187,7 +224,7 @@ class AsyncMemory(AsyncNotebook):
     ) -> Checkpoint:
         """Short-term memory as it was at the newest checkpoint, or at the one named."""
         scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        return await session.restore_checkpoint(scope, checkpoint_id, parts)
+        return self._reach.visible(await session.restore_checkpoint(scope, checkpoint_id, parts))
 
     async def end_session(
         self,

@@ -1,6 +1,6 @@
 """AsyncNotebook: notes, which is what is remembered of messages."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,13 @@ from kemem.hooks import Hooks
 from kemem.log import AsyncLog
 from kemem.opening import Opening
 from kemem.ports import Parts
-from kemem.reach import Reach, Time, kinds_of, to_time
+from kemem.reach import Reach, Time, kinds_of, to_range, to_time
 from kemem.reading.listing import find, listing
+from kemem.reading.question import Mode
 from kemem.reading.search import search
 from kemem.reading.transcript import least_score, page_limit
 from kemem.text.ids import check_id
-from kemem.types import MESSAGES, NOTES, Change, Messages, Note, Scope, Where
+from kemem.types import MESSAGES, NOTES, Change, Message, Messages, Note, Scope, Where
 from kemem.writing.add import add
 from kemem.writing.edit import erase, erase_all, rewrite
 from kemem.writing.parse import (
@@ -101,28 +102,41 @@ class AsyncNotebook(AsyncLog):
         top_k: int | None = None,
         kinds: Iterable[str] | None = None,
         as_of: Time | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        keywords: Sequence[str] | None = None,
+        mode: Mode = "hybrid",
         explain: bool = False,
+        count: bool = False,
     ) -> Memories[Hit]:
-        """Notes and messages that answer a question, best first; `as_of` a time, as known then."""
+        """Notes and messages that answer a question, best first; `as_of` a time, as known then.
+
+        Each contains one of the `keywords`. `count` says how many there are beyond `limit`.
+        """
         reach, rest = self._reach.narrowed(user_id, agent_id, session_id, run_id, filters)
         parts = await self._opening.parts()
         when = to_time(as_of, "as_of")
         where = Where(
             reach.scope,
+            *to_range(since, until),
             kinds=kinds_of(kinds, ALL),
             shared=None if reach.session_id else reach.agent_id or "default",
             valid_at=parts.clock() if when is None else when,
             known_by=when,
             filters=rest,
+            sensitive=reach.sensitive,
         )
         found = await search(
             query,
             where,
             limit if top_k is None else top_k,
             parts,
+            mode=mode,
+            keywords=keywords,
             threshold=least_score(threshold, "threshold"),
             reranked=rerank,
             explain=explain,
+            count=count,
             field="query",
         )
         await self._opening.uses.count(found, parts)
@@ -136,9 +150,26 @@ class AsyncNotebook(AsyncLog):
         agent_id: str | None = None,
         session_id: str | None = None,
     ) -> Item:
-        """One memory. Its id alone finds a note; what is another's is NotFound."""
+        """One memory. Its id alone finds a note; what is another's is NotFound.
+
+        A user also finds what all users of the agent share.
+        """
         where, parts = await self._one(memory_id, user_id, agent_id, session_id)
-        return Item(await find(memory_id, where, parts))
+        return Item(await find(memory_id, _with_shared(where), parts))
+
+    async def sources(
+        self,
+        memory_id: str,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> list[Message]:
+        """The messages that a memory was drawn from, oldest first; of a message, itself."""
+        where, parts = await self._one(memory_id, user_id, agent_id, session_id)
+        item = Item(await find(memory_id, _with_shared(where), parts))
+        said = replace(where, ids=frozenset(item.sources), kinds=MESSAGES)
+        return await parts.store.scan(said, limit=max(1, len(item.sources)), newest_first=False)
 
     async def get_all(
         self,
@@ -163,6 +194,7 @@ class AsyncNotebook(AsyncLog):
             kinds=kinds_of(kinds, NOTES),
             known_by=when,
             filters=rest,
+            sensitive=reach.sensitive,
         )
         size = page_limit(limit if top_k is None else top_k, "limit")
         now = parts.clock() if when is None else when
@@ -212,7 +244,8 @@ class AsyncNotebook(AsyncLog):
     ) -> int:
         """Erase all that carries the ids: messages, notes, graph, histories, states, jobs.
 
-        With filters only notes are meant, with `kinds` those kinds. Returns how many rows went.
+        With filters only notes are meant, with `kinds` those kinds. What is sensitive goes too,
+        whoever erases. Returns how many rows went.
         """
         reach, rest = self._reach.narrowed(user_id, agent_id, session_id, run_id, filters)
         chosen = kinds_of(kinds, ALL if rest is None else NOTES)
@@ -237,12 +270,31 @@ class AsyncNotebook(AsyncLog):
         size = page_limit(limit, "limit")
         if reach.session_id is not None:
             await find(memory_id, Where(reach.scope, kinds=NOTES), parts)
+        if not reach.sensitive:
+            hidden = Where(reach.scope, kinds=NOTES, ids=frozenset([memory_id]))
+            if any(note.sensitive for note in await parts.store.notes(hidden)):
+                raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
         owner = Scope(reach.agent_id, reach.user_id) if reach.agent_id or reach.user_id else None
         scope = owner or await parts.store.owner(memory_id)
         lines = scope and await parts.store.history(scope, note_id=memory_id, limit=size)
         if not lines:
             raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
         return lines
+
+    async def generation(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> str:
+        """A mark that is another one after every change of what a search with these ids can find.
+
+        For caches built on this memory: ask for the mark, then read; what was made of the reading
+        holds as long as the mark is the same.
+        """
+        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        parts = await self._opening.parts()
+        return await parts.store.generation(_with_shared(Where(reach.scope, kinds=ALL)))
 
     async def _one(
         self,
@@ -258,7 +310,13 @@ class AsyncNotebook(AsyncLog):
         scope = reach.scope if reach.is_bound else await parts.store.owner(memory_id)
         if scope is None:
             raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
-        return Where(scope, kinds=ALL), parts
+        return Where(scope, kinds=ALL, sensitive=reach.sensitive), parts
+
+
+def _with_shared(where: Where) -> Where:
+    """What a search of the same scope sees: also what all users of the agent share."""
+    scope = where.scope
+    return where if scope.session_id else replace(where, shared=scope.agent_id or "default")
 
 
 def _kind(memory_type: str | None, user_id: str) -> str:

@@ -30,6 +30,7 @@ class Opening:
     ) -> None:
         self.settings = settings
         self._given = (embedder, llm, reranker, clock)
+        self._owns_llm = llm is None  # one that is given is closed by its owner
         self._lock = asyncio.Lock()
         self._parts: Parts | None = None
         self._closed = False
@@ -73,3 +74,5 @@ class Opening:
                 if self._parts.graph:
                     await self._parts.graph.close()
                 await self._parts.store.close()
+                if self._owns_llm and (close := getattr(self._parts.llm, "close", None)):
+                    await close()

@@ -27,7 +27,6 @@ from kemem.types import (
     Position,
     Rank,
     Relation,
-    Reply,
     Scope,
     Vector,
     Where,
@@ -36,8 +35,36 @@ from kemem.types import (
 MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
 LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
 
-Prompt = Sequence[Mapping[str, str]]  # messages with role and content, as every chat API has them
+Prompt = Sequence[Mapping[str, Any]]  # messages as every chat API has them, calls included
 Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What a model may call."""
+
+    name: str
+    description: str
+    parameters: Schema  # a JSON schema of an object
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model wants made."""
+
+    id: str
+    name: str
+    arguments: str  # JSON as the model wrote it, which may be broken
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered: a text, calls, or both; and what it counted."""
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    calls: tuple[ToolCall, ...] = ()
 
 
 class Log(Protocol):
@@ -93,6 +120,12 @@ class Log(Protocol):
         """Agents, users or sessions in the order of their places, beyond `after`.
 
         Without a scope all of them: for operators, never for a caller's read.
+        """
+
+    async def generation(self, where: Where) -> str:
+        """A mark that is another one whenever something that the where's scope reaches has changed.
+
+        How often notes were used is no change.
         """
 
     async def scopes(self) -> list[Scope]:
@@ -187,8 +220,13 @@ class LLM(Protocol):
 
     name: str
 
-    async def reply(self, messages: Prompt, *, schema: Schema | None = None) -> Reply:
-        """The model's answer; with a schema, JSON of that shape if the model can."""
+    async def reply(
+        self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
+    ) -> Reply:
+        """The model's answer; with a schema, JSON of that shape if the model can.
+
+        With tools it may call them, and is held to no schema.
+        """
 
 
 class Reranker(Protocol):
@@ -245,18 +283,31 @@ class Parts:
 
     async def ask(self, messages: Prompt, schema: Schema) -> Any:
         """The JSON that the model answers with; whatever it does wrong is Unavailable."""
-        if self.llm is None:
-            raise Unavailable("no LLM is configured")
-        try:
-            async with asyncio.timeout(self.llm_timeout):
-                reply = await self.llm.reply(messages, schema=schema)
-        except Unavailable:
-            raise
-        except TimeoutError:
-            raise Unavailable(f"the LLM did not answer within {self.llm_timeout:g} s") from None
-        except Exception as error:  # the model's code or network, which may raise anything
-            raise Unavailable(f"the LLM failed: {type(error).__name__}") from error
+        reply = await self._reply(messages, self.llm_timeout, schema=schema)
         try:
             return parse_json(reply.text)
         except ValueError:
             raise Unavailable("the LLM answered with something that is not JSON") from None
+
+    async def converse(
+        self, messages: Prompt, tools: Sequence[Tool], *, timeout: float | None = None
+    ) -> Reply:
+        """A text, calls, or both; whatever the model does wrong is Unavailable."""
+        limit = self.llm_timeout if timeout is None else min(timeout, self.llm_timeout)
+        return await self._reply(messages, limit, tools=tools)
+
+    async def _reply(self, messages: Prompt, limit: float, **wanted: Any) -> Reply:
+        if self.llm is None:
+            raise Unavailable("no LLM is configured")
+        try:
+            async with asyncio.timeout(limit):
+                reply = await self.llm.reply(messages, **wanted)
+            if not isinstance(reply, Reply) or not (reply.text.strip() or reply.calls):
+                raise Unavailable("the LLM answered with nothing")
+        except Unavailable:
+            raise
+        except TimeoutError:
+            raise Unavailable(f"the LLM did not answer within {limit:g} s") from None
+        except Exception as error:  # the model's code or network, which may raise anything
+            raise Unavailable(f"the LLM failed: {type(error).__name__}") from error
+        return reply

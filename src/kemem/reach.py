@@ -1,7 +1,7 @@
 """Whose data a call means: from its arguments, its filters, and what a handle is bound to."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from reprlib import repr as shown
 
@@ -10,7 +10,7 @@ from kemem.filters import Filter
 from kemem.text.filters import split_filters
 from kemem.text.ids import check_id
 from kemem.text.times import to_micros
-from kemem.types import MESSAGES, NOTES, Micros, Scope
+from kemem.types import MESSAGES, NOTES, Checkpoint, Micros, Scope
 from kemem.writing.parse import Owner
 
 Time = str | datetime  # RFC 3339, or a datetime with a time zone
@@ -24,11 +24,12 @@ class Reach:
     user_id: str | None = None
     agent_id: str | None = None
     session_id: str | None = None
+    sensitive: bool = True  # whether sensitive rows may be seen
 
     @property
     def scope(self) -> Scope:
         """What may be seen; without any id, nothing."""
-        if self == Reach():
+        if not self.is_bound:
             raise InvalidArgument(
                 "give user_id, agent_id or session_id: no read goes without one", field="user_id"
             )
@@ -37,7 +38,12 @@ class Reach:
     @property
     def is_bound(self) -> bool:
         """Whether this is the reach of a handle that someone's data was chosen for."""
-        return self != Reach()
+        return any(getattr(self, name) is not None for name in _NAMES)
+
+    def visible(self, state: Checkpoint) -> Checkpoint:
+        """A saved state without the notes that may not be seen; its layers retell none of them."""
+        seen = tuple(note for note in state.notes if self.sensitive or not note.sensitive)
+        return replace(state, notes=seen)
 
     def to_owner(self, bound: "Reach") -> Owner:
         """Who owns what is added: without any user an agent's users share it.
@@ -78,7 +84,7 @@ class Reach:
             own = getattr(self, name)
             if own is not None and chosen.setdefault(name, own) != own:
                 raise NotFound("nothing is here")
-        return Reach(**chosen), rest
+        return Reach(**chosen, sensitive=self.sensitive), rest
 
 
 def kinds_of(given: Iterable[str] | None, default: frozenset[str]) -> frozenset[str]:
@@ -92,6 +98,14 @@ def kinds_of(given: Iterable[str] | None, default: frozenset[str]) -> frozenset[
             f"kinds must be some of {', '.join(sorted(known))}, not {shown(given)}", field="kinds"
         )
     return kinds
+
+
+def to_range(since: Time | None, until: Time | None) -> tuple[Micros | None, Micros | None]:
+    """A span of time, either end of which may be left out."""
+    first, last = to_time(since, "since"), to_time(until, "until")
+    if first is not None and last is not None and first > last:
+        raise InvalidArgument("since must not be later than until", field="since")
+    return first, last
 
 
 def to_time(value: Time | None, field: str) -> Micros | None:

@@ -40,10 +40,13 @@ _HEADINGS = {
 }
 
 
-async def context(scope: Scope, max_tokens: int, parts: Parts) -> Context:
+async def context(
+    scope: Scope, max_tokens: int, parts: Parts, *, sensitive: bool = True
+) -> Context:
     """What to put into a prompt: notes, summaries of what is older, the newest messages verbatim.
 
     All that was said is there, verbatim or in a summary, as well as it fits into `max_tokens`.
+    What is sensitive no State retells: it is missing where only a State is left of its time.
     """
     if not isinstance(max_tokens, int) or max_tokens < LEAST_TOKENS:
         raise InvalidArgument(
@@ -54,6 +57,9 @@ async def context(scope: Scope, max_tokens: int, parts: Parts) -> Context:
     messages = await session_messages(scope, parts.store)
     now = parts.clock()
     notes = [note for note in await short_term(scope, parts.store) if not note.ended(now)]
+    if not sensitive:
+        messages = [message for message in messages if not message.sensitive]
+        notes = [note for note in notes if not note.sensitive]
     layers = live.layers if live else ()
     return await asyncio.to_thread(compose, messages, layers, notes, max_tokens)
 

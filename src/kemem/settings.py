@@ -74,6 +74,25 @@ class Settings(BaseSettings):
     forget_half_life_days: float = Field(
         default=90, gt=0, description="Days after which an unused note is half as strong."
     )
+    recall_language: Literal["auto", "zh", "en"] = Field(
+        default="auto",
+        description="Language of the recall agent's tools and answers; auto: of the question.",
+    )
+    recall_max_iterations: int = Field(
+        default=3, ge=1, le=10, description="Rounds of a recall, each with a larger window."
+    )
+    recall_window: int = Field(
+        default=5, ge=1, le=1000, description="Messages of the conversation that a recall sees."
+    )
+    recall_max_window: int = Field(
+        default=100, ge=1, le=1000, description="Most messages that it can ask for."
+    )
+    recall_max_calls: int = Field(
+        default=15, ge=1, le=100, description="Tool calls of one recall, all rounds together."
+    )
+    recall_seconds: float = Field(
+        default=60, gt=0, description="After this time a recall hands over what it has."
+    )
     vector_cache_mb: int = Field(
         default=512, ge=1, description="Memory for the vectors and columns of recent users."
     )

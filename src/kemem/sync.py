@@ -70,11 +70,21 @@ class Memory:
         return self._memory.settings
 
     def for_user(
-        self, user_id: str, *, agent_id: str | None = None, session_id: str | None = None
+        self,
+        user_id: str,
+        *,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        sensitive: bool = False,
     ) -> Self:
-        """A handle that is bound to one user: no argument of any call leads to another's data."""
+        """A handle that is bound to one user: no argument of any call leads to another's data.
+
+        It sees no sensitive notes and messages unless that is granted, by `sensitive`.
+        """
         handle = copy(self)
-        handle._memory = self._memory.for_user(user_id, agent_id=agent_id, session_id=session_id)
+        handle._memory = self._memory.for_user(
+            user_id, agent_id=agent_id, session_id=session_id, sensitive=sensitive
+        )
         handle._is_handle = True
         return handle
 
@@ -98,11 +108,14 @@ class Memory:
     add = _blocking(AsyncMemory.add)
     search = _blocking(AsyncMemory.search)
     get = _blocking(AsyncMemory.get)
+    sources = _blocking(AsyncMemory.sources)
     get_all = _blocking(AsyncMemory.get_all)
     update = _blocking(AsyncMemory.update)
     delete = _blocking(AsyncMemory.delete)
     delete_all = _blocking(AsyncMemory.delete_all)
     history = _blocking(AsyncMemory.history)
+    generation = _blocking(AsyncMemory.generation)
+    recall = _blocking(AsyncMemory.recall)
     extract = _blocking(AsyncMemory.extract)
     graph = _blocking(AsyncMemory.graph)
     summarize = _blocking(AsyncMemory.summarize)

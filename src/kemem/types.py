@@ -52,6 +52,7 @@ class Message:
     parent_message_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sequence_no: int = 0  # place in its session, given by the store
+    sensitive: bool = False
 
     @property
     def id(self) -> str:
@@ -69,7 +70,9 @@ class Message:
 
     def field(self, name: str) -> Any:
         """What a filter sees under a name; names that are no fields are keys of the metadata."""
-        known = {"role": self.role, "created_at": self.ingest_time, "updated_at": self.ingest_time}
+        if name in ("role", "sensitive"):
+            return getattr(self, name)
+        known = {"created_at": self.ingest_time, "updated_at": self.ingest_time}
         return known[name] if name in known else _field(self, name)
 
 
@@ -156,6 +159,7 @@ class Where:
     known_by: Micros | None = None  # notes that had begun, messages that were said by then
     marks: frozenset[str] | None = None  # notes with one of these digests or topics
     filters: Filter | None = None
+    sensitive: bool = True  # whether sensitive rows are seen
 
     @property
     def everything(self) -> bool:
@@ -167,6 +171,7 @@ class Where:
         return (
             self._reaches(row)
             and row.kind in self.kinds
+            and (self.sensitive or not row.sensitive)
             and (self.since is None or row.ts >= self.since)
             and (self.until is None or row.ts < self.until)
             and (self.ids is None or row.id in self.ids)
@@ -266,15 +271,6 @@ class Embedded:
     model: Model
     ids: tuple[str, ...]
     matrix: Matrix
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a model answered, and what it counted."""
-
-    text: str
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

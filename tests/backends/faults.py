@@ -57,6 +57,22 @@ class IdsIgnored(RamStore):
         return replace(where, ids=None).matches(row)
 
 
+class SensitiveSeen(RamStore):
+    def _sees(self, where: Where, row: Row) -> bool:
+        return replace(where, sensitive=True).matches(row)
+
+
+class SensitiveMessagesSeen(RamStore):
+    def _sees(self, where: Where, row: Row) -> bool:
+        shown = replace(row, sensitive=False) if isinstance(row, Message) else row
+        return where.matches(shown)
+
+
+class SensitiveScanned(RamStore):
+    async def scan(self, where: Where, **options: Any) -> list[Message]:
+        return await super().scan(replace(where, sensitive=True), **options)
+
+
 class NoIdsMeansAll(RamStore):
     def _sees(self, where: Where, row: Row) -> bool:
         return replace(where, ids=where.ids or None).matches(row)
@@ -187,6 +203,11 @@ class SequenceCountsRows(Changed):
         session = Where(Scope(stored.agent_id, stored.user_id, stored.session_id))
         rows = [one for one in draft.rows.values() if session.matches(one.row)]
         return replace(stored, sequence_no=len(rows))
+
+
+class FlagNotKept(Changed):
+    def _changed(self, draft: Tables, stored: Message, told: Message) -> Message:
+        return replace(stored, sensitive=False)
 
 
 class NulStripped(Changed):

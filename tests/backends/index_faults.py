@@ -78,6 +78,19 @@ class SearchIgnoresItsCursor(RamStore):
         return await super().search(where, query, limit=limit, after=start)
 
 
+class SensitiveFoundByWords(RamStore):
+    async def search(
+        self, where: Where, query: Query, *, limit: int, after: Rank | None = None
+    ) -> Found:
+        shown = replace(where, sensitive=True)
+        return await super().search(shown, query, limit=limit, after=after)
+
+
+class SensitiveIsNear(RamStore):
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
+        return await super().nearest(replace(where, sensitive=True), vector, model, limit)
+
+
 class FreedNumbersAreTakenAgain(RamStore):
     """A dropped row's place in the order of arrival goes to the next that comes."""
 

@@ -74,6 +74,31 @@ class MergeTakesTheLastImportance(RamStore):
         super()._merge(draft, replace(twin, importance=0.0), note)
 
 
+class MergeTakesTheLastFlag(RamStore):
+    def _merge(self, draft: Tables, twin: Note, note: Note) -> None:
+        super()._merge(draft, replace(twin, sensitive=False), note)
+
+
+class MergeKeepsTheFirstFlag(RamStore):
+    def _merge(self, draft: Tables, twin: Note, note: Note) -> None:
+        super()._merge(draft, twin, replace(note, sensitive=False))
+
+
+class SensitiveNotesSeen(RamStore):
+    def _sees(self, where: Where, row: Row) -> bool:
+        return where.matches(replace(row, sensitive=False) if isinstance(row, Note) else row)
+
+
+class SensitiveNotesListed(RamStore):
+    async def notes(self, where: Where, **options: Any) -> list[Note]:
+        return await super().notes(replace(where, sensitive=True), **options)
+
+
+class SensitiveErasedByEveryone(RamStore):
+    def _drop(self, draft: Tables, where: Where, batch: Batch) -> int:
+        return super()._drop(draft, replace(where, sensitive=True), batch)
+
+
 class MergedLinksLost(RamStore):
     def _link(self, draft: Tables, batch: Batch, merged: Mapping[Key, str]) -> None:
         gone = {at[-1] for at in merged}

@@ -10,6 +10,7 @@ from kemem.testing.ram_tables import Key, Tables, key, pair
 from kemem.types import (
     Change,
     Checkpoint,
+    Embedded,
     Entry,
     Link,
     Message,
@@ -316,6 +317,49 @@ class GraphGoesOneHopFurther(RamStore):
 class EndedNotesSupport(RamStore):
     async def around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
         return await super().around(replace(where, valid_at=None), names, **options)
+
+
+class SensitiveNotesSupport(RamStore):
+    async def around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
+        return await super().around(replace(where, sensitive=True), names, **options)
+
+
+class GenerationCountsArrivals(RamStore):
+    """What goes or changes in place is no change to it."""
+
+    async def generation(self, where: Where) -> str:
+        return str(self._open().arrivals)
+
+
+class GenerationCountsRows(RamStore):
+    """What is erased and told again has its old mark."""
+
+    async def generation(self, where: Where) -> str:
+        return f"{len(self._visible(where))} {len(self._open().vectors)}"
+
+
+class GenerationForgetsAtErasure(RamStore):
+    def _erase(self, draft: Tables, scope: Scope) -> None:
+        super()._erase(draft, scope)
+        draft.changes.clear()
+
+
+class GenerationMissesVectors(RamStore):
+    def _embed(self, draft: Tables, embedded: Embedded) -> None:
+        before = draft.changes.copy()
+        super()._embed(draft, embedded)
+        draft.changes = before
+
+
+class GenerationOfEveryone(RamStore):
+    async def generation(self, where: Where) -> str:
+        return str(self._open().changes)
+
+
+class UseMakesAGeneration(RamStore):
+    def _count(self, draft: Tables, use: Use) -> None:
+        super()._count(draft, use)
+        draft.changes[use.agent_id, use.user_id] += 1
 
 
 class OneEndEndsARelation(RamStore):

@@ -1,28 +1,48 @@
 """Stores of earlier versions open with this one and lose nothing."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from kemem import Memory
+from kemem import Memory, NotFound
 from kemem.backends.sql.sqlite import FILE
+from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder
 
 LATER = 1_900_000_000_000_000
-EARLIEST = Path(__file__).parent / "store_v1.sql"
+
+# Version 2 knew sensitive notes; a downgrade of a store on PostgreSQL to it.
+SECOND = """
+ALTER TABLE message DROP COLUMN sensitive;
+DROP INDEX idx_note_sensitive;
+UPDATE meta SET value = '2' WHERE key = 'schema_version';
+"""
+
+
+def opened(directory: Path, version: int) -> Memory:
+    """A memory over a store that was written at a version."""
+    script = Path(__file__).parent / f"store_v{version}.sql"
+    with closing(sqlite3.connect(directory / FILE)) as database, database:
+        database.executescript(script.read_text("utf-8"))
+    return Memory(data_dir=directory, embedder=HashingEmbedder(width=8), clock=FakeClock(LATER))
 
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Memory]:
-    """A memory over a store that was written at version 1."""
-    with sqlite3.connect(tmp_path / FILE) as database:
-        database.executescript(EARLIEST.read_text("utf-8"))
-    database.close()
-    embedder, clock = HashingEmbedder(width=8), FakeClock(LATER)
-    with Memory(data_dir=tmp_path, embedder=embedder, clock=clock) as opened:
-        yield opened
+    """A memory over a store of version 1."""
+    with opened(tmp_path, 1) as memory:
+        yield memory
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Iterator[Memory]:
+    """A memory over a store of version 2."""
+    with opened(tmp_path, 2) as memory:
+        yield memory
 
 
 @pytest.mark.parametrize("asked, found", [("不吃辣", "zh"), ("hotpots", "en")])
@@ -30,7 +50,8 @@ def test_messages_are_there_and_found(memory: Memory, asked: str, found: str) ->
     assert [item.message_id for item in memory.messages("小明").items] == ["late", "en", "zh"]
     assert [hit.id for hit in memory.lexical_search(asked, "小明").items] == [found]
     assert memory.semantic_search(asked, "小明", top_k=2)
-    assert memory.health().schema_version == 2
+    assert memory.health().schema_version == 3
+    assert len(memory.for_user("小明").messages().items) == 3
 
 
 def test_work_that_waited_is_done(memory: Memory) -> None:
@@ -46,3 +67,56 @@ def test_notes_can_be_kept_from_then_on(memory: Memory, text: str) -> None:
     (outcome,) = memory.add(text, user_id="小明", infer=False).results
     assert memory.get(outcome.id).memory == text
     assert memory.search(text, user_id="小明", limit=1)[0].id == outcome.id
+
+
+@pytest.mark.parametrize(
+    ("word", "message"), [("血压", "密"), ("salary", "secret"), ("血糖", "t1"), ("少吃糖", "t2")]
+)
+def test_what_sensitive_notes_were_drawn_from_becomes_sensitive(
+    second: Memory, word: str, message: str
+) -> None:
+    """And what else was drawn from that, as an experience is; to the application all is there."""
+    assert second.health().schema_version == 3
+    assert second.get(message, user_id="小明").row.sensitive
+    found = second.search(word, user_id="小明", kinds=["message", "user_info", "experience"])
+    assert any(word in hit.memory for hit in found)
+    handle = second.for_user("小明")
+    kinds = ["message", "user_info", "experience"]
+    shown = (handle.search(word, kinds=kinds), handle.get_all(kinds=kinds), handle.messages())
+    assert word not in str(shown)
+    seen = {item.message_id for item in handle.messages().items}
+    assert seen == {"zh", "en", "other", "t0", "t3"}
+
+
+@pytest.mark.parametrize(("session", "kept"), [("default", False), ("另", True)])
+def test_a_state_that_may_retell_what_is_sensitive_goes(
+    second: Memory, session: str, kept: bool
+) -> None:
+    """Those of other sessions stay."""
+    if kept:
+        assert second.restore_checkpoint(session, user_id="小明")
+    else:
+        with pytest.raises(NotFound):
+            second.restore_checkpoint(session, user_id="小明")
+
+
+@pytest.mark.parametrize("text", ["我的血压有点高", "My salary is 5000"])
+def test_a_server_of_version_2_is_brought_forward(
+    fresh_database: Callable[[], str], text: str
+) -> None:
+    """With the index that finds the sensitive rows."""
+    url = fresh_database()
+    settings = load(database_url=url, embedder="none", llm="none")
+    with Memory(settings=settings) as memory:
+        memory.add(text, "小明", infer=False, sensitive=True)
+        memory.add("火锅 hotpot", "小明", infer=False)
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(SECOND)
+    with Memory(settings=settings) as memory:
+        assert memory.health().schema_version == 3
+        assert len(memory.messages("小明").items) == 2
+        assert [it.content for it in memory.for_user("小明").messages().items] == ["火锅 hotpot"]
+        assert len(memory.for_user("小明").search(text, kinds=["message", "user_info"])) == 0
+    with psycopg.connect(url) as other:
+        found = other.execute("SELECT indexname FROM pg_indexes WHERE indexname LIKE '%sensitive'")
+        assert {row[0] for row in found} == {"idx_message_sensitive", "idx_note_sensitive"}

@@ -43,6 +43,10 @@ async def test_another_process_sees_what_one_dropped(stores: list[SqlStore]) -> 
     assert (await theirs.search(ME, query, limit=9)).total == 0
     await theirs.apply(Batch(put=(message("丙", "火锅店"),)))
     assert (await ours.search(ME, query, limit=9)).matches[0].id == "丙"
+    before = await theirs.generation(ME)
+    assert await ours.generation(ME) == before
+    await ours.apply(Batch(drop=(ME,)))
+    assert await theirs.generation(ME) == await ours.generation(ME) != before
 
 
 async def test_two_processes_can_tell_the_same_message_at_once(stores: list[SqlStore]) -> None:

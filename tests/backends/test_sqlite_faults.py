@@ -20,11 +20,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sqlalchemy import Connection, event
+from sqlalchemy.dialects import sqlite
 
 from kemem import Memory, Unavailable
 from kemem.backends.sql import migrate
 from kemem.backends.sql.columns import Columns
 from kemem.backends.sql.migrate import STEPS, bring_up_to_date
+from kemem.backends.sql.notes import sensitive_rows
 from kemem.backends.sql.spaces import find_spaces
 from kemem.backends.sql.sqlite import FILE, Sqlite
 from kemem.backends.sql.store import SqlStore
@@ -34,6 +36,7 @@ from kemem.text.query import parse
 from kemem.types import Embedded, Message, Model, Scope, Where
 
 ME = Where(Scope(user_id="小明"))
+SENSITIVE = str(sensitive_rows.compile(dialect=sqlite.dialect()))
 NOW = 1_767_225_600_000_000
 
 # Adds batches of five until it is killed; a line is printed only after an add has returned.
@@ -169,6 +172,10 @@ def test_another_process_sees_what_one_dropped(tmp_path: Path) -> None:
         assert (await theirs.search(ME, query, limit=9)).total == 0
         await ours.apply(Batch(put=(message("丙", "火锅店"),)))
         assert (await theirs.search(ME, query, limit=9)).matches[0].id == "丙"
+        before = await theirs.generation(ME)
+        assert await ours.generation(ME) == before
+        await ours.apply(Batch(drop=(ME,)))
+        assert await theirs.generation(ME) == await ours.generation(ME) != before
         await ours.close()
         await theirs.close()
 
@@ -299,6 +306,7 @@ def test_rows_are_looked_up_by_their_ids(tmp_path: Path, opened: str) -> None:
         return [
             plan(connection, f"SELECT * FROM message WHERE space_no = 1 AND message_id IN ({ids})"),
             plan(connection, f"SELECT * FROM row_vector WHERE space_no = 1 AND id IN ({ids})"),
+            plan(connection, SENSITIVE.replace("?", "1")),
         ]
 
     writing = database.write(plans).result()
@@ -307,6 +315,7 @@ def test_rows_are_looked_up_by_their_ids(tmp_path: Path, opened: str) -> None:
     database.close()
     assert "uk_message_id (space_no=? AND message_id=?)" in writing[0]
     assert "PRIMARY KEY (space_no=? AND id=?)" in writing[1]
+    assert "idx_message_sensitive" in writing[2] and "idx_note_sensitive" in writing[2]
 
 
 @pytest.fixture
@@ -427,7 +436,7 @@ def test_a_migration_happens_wholly_or_not_at_all(tmp_path: Path) -> None:
         connection.exec_driver_sql("ALTER TABLE agent ADD COLUMN colour TEXT")
 
     def fail(connection: Connection, _: object) -> None:
-        raise RuntimeError("step 3 failed")
+        raise RuntimeError("the last step failed")
 
     def run(*steps: migrate.Step) -> None:
         database.write(
@@ -442,9 +451,9 @@ def test_a_migration_happens_wholly_or_not_at_all(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         run(add_column, fail)
-    assert version_and_columns() == ("2", False)
+    assert version_and_columns() == ("3", False)
     run(add_column)
-    assert version_and_columns() == ("3", True)
+    assert version_and_columns() == ("4", True)
     database.close()
 
 

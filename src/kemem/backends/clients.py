@@ -3,16 +3,17 @@
 import json
 import sys
 from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
 from typing import Any, cast
 
 from kemem.backends.openai import OpenAILLM, part, reply_of
 from kemem.backends.threads import call
+from kemem.backends.written_calls import WrittenCalls
 from kemem.errors import InvalidArgument
-from kemem.ports import LLM, Prompt, Schema
-from kemem.types import Reply
+from kemem.ports import LLM, Prompt, Reply, Schema
 
 
-def as_llm(given: object, model: str, timeout: float) -> LLM:
+def as_llm(given: Any, model: str, timeout: float) -> LLM:
     """An LLM from an object with `reply`, an OpenAI or AutoGen client, or a function.
 
     as_llm(AsyncOpenAI(), "gpt-5-mini", 60)
@@ -20,16 +21,16 @@ def as_llm(given: object, model: str, timeout: float) -> LLM:
     """
     if not isinstance(given, type):  # a class has the methods as well, but cannot be asked
         if callable(getattr(given, "reply", None)) and isinstance(part(given, "name"), str):
-            return cast(LLM, given)
+            return cast(LLM, given) if _takes_tools(given.reply) else WrittenCalls(given)
         completions = getattr(getattr(given, "chat", None), "completions", None)
         if callable(getattr(completions, "create", None)):
             if not model:
                 raise InvalidArgument("an OpenAI client needs the name of a model", field="model")
             return OpenAILLM(given, model, timeout)
         if callable(getattr(given, "create", None)):
-            return AutogenLLM(given, model)
+            return WrittenCalls(AutogenLLM(given, model))
         if callable(given):
-            return FunctionLLM(given, model)
+            return WrittenCalls(FunctionLLM(given, model))
     raise InvalidArgument(
         "llm must be an OpenAI client, an AutoGen client with create(messages=...), "
         "a function of the list of messages, or an object with `name` and "
@@ -70,6 +71,11 @@ class FunctionLLM:
         if isinstance(result, Mapping | list):
             result = json.dumps(result, ensure_ascii=False)
         return reply_of(result, None)
+
+
+def _takes_tools(reply: Callable[..., Any]) -> bool:
+    parameters = signature(reply).parameters.values()
+    return any(it.name == "tools" or it.kind is Parameter.VAR_KEYWORD for it in parameters)
 
 
 def _for_autogen(messages: Prompt, client: type) -> list[Any]:

@@ -71,7 +71,9 @@ MATCH (source:Entity {agent_id: $agent_id, user_id: $user_id, name_key: edge[0]}
 MATCH (destination:Entity {agent_id: $agent_id, user_id: $user_id, name_key: edge[2]})
 CREATE (source)-[:RELATION {
   relationship: edge[1], note_id: $note_id, kind: $kind, session_id: $session_id,
-  valid_from: $valid_from, valid_until: $valid_until, expires: $expires}]->(destination)"""
+  valid_from: $valid_from, valid_until: $valid_until, expires: $expires,
+  sensitive: $sensitive}]->(destination)"""
+# An edge without the mark, carried over before there was one, counts as sensitive.
 _VISIBLE = """
 WHERE r.kind IN $kinds AND ($ids IS NULL OR r.note_id IN $ids)
   AND ($session_id IS NULL OR r.session_id = $session_id
@@ -79,6 +81,7 @@ WHERE r.kind IN $kinds AND ($ids IS NULL OR r.note_id IN $ids)
   AND ($valid_at IS NULL OR r.valid_until IS NULL OR r.valid_until > $valid_at)
   AND ($valid_at IS NULL OR r.expires IS NULL OR r.expires > $valid_at)
   AND ($known_by IS NULL OR r.valid_from <= $known_by)
+  AND ($sensitive OR NOT r.sensitive)
 WITH source, r.relationship AS relationship, destination, collect(r.note_id) AS note_ids,
      min(r.valid_from) AS begun, max(r.valid_until) AS ended,
      count(r) - count(r.valid_until) AS endless
@@ -198,7 +201,7 @@ async def _put(transaction: "Transaction", note: Note, relations: Sequence[Relat
     owner = asdict(Scope(note.agent_id, note.user_id))
     await _unlink(transaction, UNLINK_NOTES, {**owner, "note_ids": [note.note_id]})
     await _run(transaction, MEET, {**owner, "entities": _entities(relations)})
-    told = ("note_id", "kind", "session_id", "valid_from", "valid_until", "expires")
+    told = ("note_id", "kind", "session_id", "valid_from", "valid_until", "expires", "sensitive")
     edges = {(name_key(it.source), it.relationship, name_key(it.destination)) for it in relations}
     given = {**owner, **{name: getattr(note, name) for name in told}, "edges": sorted(edges)}
     await _run(transaction, LINK, given)
@@ -257,7 +260,7 @@ async def _around(
     transaction: "Transaction", where: Where, names: Sequence[str], hops: int, limit: int
 ) -> list[Relation]:
     owners = await _owners(transaction, where.scope, where.shared)
-    given = {name: getattr(where, name) for name in ("shared", "valid_at", "known_by")}
+    given = {name: getattr(where, name) for name in ("shared", "valid_at", "known_by", "sensitive")}
     given |= {"session_id": where.scope.session_id, "kinds": sorted(where.kinds), "limit": limit}
     given |= {"ids": None if where.ids is None else sorted(where.ids)}
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kemem.text.query import Query
 from kemem.text.when import TimePhrase
 from kemem.types import Match
+
+Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to ask: all, words, meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,8 @@ class Asked:
     query: Query
     times: tuple[TimePhrase, ...]
     names: tuple[str, ...]
+    mode: Mode = "hybrid"
+    wanted: Query | None = None  # what every answer must contain
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from kemem.reading.fetch import fetch
 from kemem.reading.fuse import fuse
 from kemem.reading.gather import gather
 from kemem.reading.pack import pack
+from kemem.reading.question import Mode
 from kemem.reading.rerank import rerank
 from kemem.reading.understand import understand
 from kemem.text.language import is_chinese
@@ -28,12 +29,18 @@ async def search(
     limit: int,
     parts: Parts,
     *,
+    mode: Mode = "hybrid",
+    keywords: Sequence[str] | None = None,
     threshold: float = 0.0,
     reranked: bool = False,
     explain: bool = True,
+    count: bool = False,
     field: str = "query_text",
 ) -> Memories[Hit]:
-    """The rows that answer a question best, by all signals together, with reasons."""
+    """The rows that answer a question best, by all signals together, with reasons.
+
+    To `count` all that answer it, every row is looked at that is among the first 1,000 of a signal.
+    """
     if not isinstance(text, str) or not text.strip():
         raise InvalidArgument(
             f"{field} must be a text that is not blank, not {text!r:.80}", field=field
@@ -41,16 +48,20 @@ async def search(
     if type(limit) is not int or limit < 1:
         raise InvalidArgument(f"limit must be 1-{MAX_HITS}, not {limit!r:.80}", field="limit")
     most = min(limit, MAX_HITS)
-    asked = understand(text, parts.clock())
-    found = await gather(asked, where, max(most * _DEPTH, _LEAST), parts)
-    ranked = fuse(found, asked)[: most * _SPARE]
-    hits = await pack(ranked, asked, where, parts)
-    hits = await rerank(text, hits, parts.reranker if reranked else None)
-    best = [hit for hit in hits if hit.score >= threshold][:most]
+    asked = understand(text, parts.clock(), mode, keywords)
+    found = await gather(asked, where, max(most * _DEPTH, MAX_HITS if count else _LEAST), parts)
+    ranked = fuse(found, asked)
+    reranker = parts.reranker if reranked else None
+    if reranker is None:
+        ranked = [each for each in ranked if each.match.score >= threshold]
+    hits = await pack(ranked if count else ranked[: most * _SPARE], asked, where, parts)
+    hits = [hit for hit in await rerank(text, hits, reranker) if hit.score >= threshold]
+    best = hits[:most]
     return Memories(
         items=tuple(best if explain else [replace(hit, why=()) for hit in best]),
         missing=found.missing,
         language="zh" if is_chinese(text) else "en",
+        total=len(hits) if count else 0,
     )
 
 

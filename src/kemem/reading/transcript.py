@@ -1,6 +1,7 @@
 """The Query API over the message log: range, words, meaning, neighbours."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from kemem.reading.fetch import fetch_messages
 from kemem.reading.page import open_position, open_rank, seal_position, seal_rank
 from kemem.text.query import parse
 from kemem.text.snippets import matches
-from kemem.types import Message, Page, Position, Rank, Scope, Vector, Where
+from kemem.types import Message, Page, Position, Rank, Vector, Where
 
 MAX_PAGE = 1000
 MAX_NEIGHBORS = 1000
@@ -84,22 +85,23 @@ async def by_meaning(
 
 
 async def neighbors(
-    scope: Scope, message_id: str, before: int, after: int, parts: Parts
+    where: Where, message_id: str, before: int, after: int, parts: Parts
 ) -> list[Message]:
     """A message with those said before and after it, in the order they were said."""
     for name, count in (("before", before), ("after", after)):
         if type(count) is not int or not 0 <= count <= MAX_NEIGHBORS:
             raise InvalidArgument(f"{name} must be 0-{MAX_NEIGHBORS}, not {count!r}", field=name)
-    anchors = await parts.store.scan(Where(scope, ids=frozenset([message_id])), limit=1)
+    named = replace(where, ids=frozenset([message_id]))
+    anchors = await parts.store.scan(named, limit=1)
     if not anchors:
         raise NotFound(f"no message {message_id!r:.80}", message_id=message_id)
     anchor = anchors[0]
     place = Position(anchor.ts, anchor.message_id)
-    later = await parts.store.scan(Where(scope), after=place, limit=after, newest_first=False)
+    later = await parts.store.scan(where, after=place, limit=after, newest_first=False)
     # Equal times go by id in either direction of a scan: those of the anchor are read apart.
-    same_time = Where(scope, since=anchor.ts, until=anchor.ts + 1)
+    same_time = replace(where, since=anchor.ts, until=anchor.ts + 1)
     level = await parts.store.scan(same_time, limit=MAX_PAGE, newest_first=False)
-    older = await parts.store.scan(Where(scope, until=anchor.ts), limit=before)
+    older = await parts.store.scan(replace(where, until=anchor.ts), limit=before)
     earlier = [*reversed(older), *(m for m in level if m.message_id < anchor.message_id)]
     return [*(earlier[-before:] if before else ()), anchor, *later]
 

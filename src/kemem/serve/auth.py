@@ -24,6 +24,7 @@ class Caller:
     """Who asks: the one user a token is bound to, or without one an operator."""
 
     user_id: str | None = None
+    sensitive: bool = False  # granted by the token: a recall may see what is sensitive
 
     def check_reach(self, *named: object) -> None:
         """Let a bound caller through only where every user that is named is their own."""
@@ -72,7 +73,7 @@ class Trust:
         if self._key is not None and hmac.compare_digest(sent, self._key):
             return Caller()
         if self._secret is not None:
-            return Caller(_subject(sent, self._secret))
+            return _bound(sent, self._secret)
         raise Unauthenticated("the key is not the one of this server")
 
 
@@ -113,10 +114,9 @@ def _check_local(scheme: str, headers: Headers) -> None:
         raise PermissionDenied(f"requests from the site {origin!r:.80} are not allowed")
 
 
-def _subject(token: bytes, secret: str) -> str:
+def _bound(token: bytes, secret: str) -> Caller:
     try:
         claims = jwt.decode(token, secret, algorithms=[_ALGORITHM], options={"require": ["sub"]})
     except (jwt.InvalidTokenError, ValueError, RecursionError):
         raise Unauthenticated("the token is not valid, or no longer") from None
-    subject: str = claims["sub"]
-    return subject
+    return Caller(claims["sub"], sensitive=claims.get("sensitive") is True)

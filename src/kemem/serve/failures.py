@@ -82,6 +82,12 @@ def failure(error: Exception) -> Response:
             return _answer(Internal("a fault of this server; it has been logged"))
 
 
+def to_json(value: object) -> bytes:
+    """JSON in UTF-8; what came as the escape of half a character goes back as that escape."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "backslashreplace")
+
+
 def _answer(error: KeMemError, headers: Mapping[str, str] | None = None) -> Response:
     return _body(error.status, error.code, error.message, error.details, headers)
 
@@ -94,10 +100,7 @@ def _body(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     reason = {"code": code, "message": message, **({"details": details} if details else {})}
-    text = json.dumps({"error": reason}, ensure_ascii=False, default=str)
-    # What escaped into a message as half a character goes back as the escape it came as.
-    raw = text.encode("utf-8", "backslashreplace")
-    return Response(raw, status, headers, media_type="application/json")
+    return Response(to_json({"error": reason}), status, headers, media_type="application/json")
 
 
 def _invalid(error: RequestValidationError) -> InvalidArgument:

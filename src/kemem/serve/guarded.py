@@ -65,7 +65,9 @@ def memory_of(request: Request) -> AsyncMemory:
     """The memory of this server; for a bound caller a handle that reaches their own user only."""
     memory: AsyncMemory = request.app.state.memory
     caller: Caller = request.state.caller
-    return memory if caller.user_id is None else memory.for_user(caller.user_id)
+    if caller.user_id is None:
+        return memory
+    return memory.for_user(caller.user_id, sensitive=True)  # what is the caller's own
 
 
 Memory = Annotated[AsyncMemory, Depends(memory_of)]

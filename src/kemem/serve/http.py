@@ -17,6 +17,7 @@ from kemem.serve import (
     memory_routes,
     message_routes,
     operator_routes,
+    recall_routes,
     session_routes,
 )
 from kemem.serve.auth import Guard, Trust
@@ -46,12 +47,18 @@ def create_app(memory: AsyncMemory) -> FastAPI:
         generate_unique_id_function=_operation_id,
     )
     app.state.memory = memory
-    app.state.metrics = Metrics()
+    app.state.metrics = Metrics(memory.caches)
     # Only described here: the guard asks for the credential, whatever the route.
     locks = [Depends(HTTPBearer(auto_error=False))] if trust.asks_for_credentials else []
-    for routes in (message_routes, memory_routes, session_routes, directory_routes):
+    for routes in (
+        message_routes,
+        memory_routes,
+        recall_routes,
+        session_routes,
+        directory_routes,
+        operator_routes,
+    ):
         app.include_router(routes.router, dependencies=locks)
-    app.include_router(operator_routes.router, dependencies=locks)
     app.include_router(health_routes.router)
     handle_failures(app)
     app.add_middleware(BodyLimit, max_body_bytes=memory.settings.max_body_bytes)

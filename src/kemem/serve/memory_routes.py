@@ -86,7 +86,12 @@ async def search_memories(asked: MemorySearch, memory: Memory) -> Answer:
         rerank=asked.rerank,
         kinds=asked.kinds,
         as_of=asked.as_of,
+        since=asked.since,
+        until=asked.until,
+        keywords=asked.keywords,
+        mode=asked.mode,
         explain=asked.explain,
+        count=asked.count,
     )
     return cast(Answer, found.to_dict())
 

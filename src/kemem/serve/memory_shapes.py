@@ -32,6 +32,10 @@ Given = Annotated[
 ]
 Kind = Annotated[str, Field(json_schema_extra={"enum": [*MESSAGES, *NOTE_KINDS]})]
 Kinds = Annotated[list[Kind], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
+Keyword = Annotated[str, Field(json_schema_extra={"pattern": r"\S", "maxLength": 256})]
+Keywords = Annotated[
+    list[Keyword], Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": 20})
+]
 FiltersInUrl = Annotated[
     str,
     Field(
@@ -94,7 +98,12 @@ class MemorySearch(Body, Ids):
     rerank: bool = True
     kinds: Kinds | None = None
     as_of: Time | None = None
+    since: Time | None = None
+    until: Time | None = None
+    keywords: Keywords | None = None
+    mode: Literal["hybrid", "lexical", "semantic"] = "hybrid"
     explain: bool = False
+    count: bool = False
 
 
 class ListQuery(Asked, Ids):
@@ -206,10 +215,14 @@ class MemoryList(TypedDict):
 
 
 class Answer(TypedDict):
-    """Memories, best first; `missing` names signals that could not be asked."""
+    """Memories, best first; `missing` names signals that could not be asked.
+
+    `total` is there if they were to be counted and there are any.
+    """
 
     results: list[FoundItem]
     missing: NotRequired[list[str]]
+    total: NotRequired[int]
 
 
 class Fate(TypedDict):

@@ -1,5 +1,7 @@
 """What operators watch, in the text format of Prometheus."""
 
+from collections.abc import Iterator
+
 import structlog
 from prometheus_client import (
     CollectorRegistry,
@@ -9,8 +11,11 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from kemem.memory import AsyncMemory
+from kemem.recall import Caches
 
 log = structlog.get_logger("kemem")
 
@@ -21,9 +26,10 @@ _METHODS = frozenset(["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"
 class Metrics:
     """Counts of one server; labels come from the routes, never from what callers send."""
 
-    def __init__(self) -> None:
+    def __init__(self, caches: Caches) -> None:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
+        registry.register(CacheCollector(caches))
         self._registry = registry
         self._requests = Counter(
             "kemem_requests",
@@ -73,3 +79,25 @@ class Metrics:
             self._jobs.labels("pending").set(health.pending_jobs)
             self._jobs.labels("failed").set(health.failed_jobs)
         return generate_latest(self._registry)
+
+
+class CacheCollector(Collector):
+    """How well caches serve, counted by themselves and read when somebody looks."""
+
+    def __init__(self, caches: Caches) -> None:
+        self._caches = caches
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample of each cache."""
+        lookups = CounterMetricFamily(
+            "kemem_cache_lookups", "Lookups by their outcome.", labels=["cache", "outcome"]
+        )
+        ratio = GaugeMetricFamily("kemem_cache_hit_ratio", "Hits of all lookups.", labels=["cache"])
+        entries = GaugeMetricFamily("kemem_cache_entries", "What is kept.", labels=["cache"])
+        for cache in self._caches:
+            hits, misses = cache.hits, cache.misses
+            lookups.add_metric([cache.name, "hit"], hits)
+            lookups.add_metric([cache.name, "miss"], misses)
+            ratio.add_metric([cache.name], hits / max(1, hits + misses))
+            entries.add_metric([cache.name], len(cache))
+        yield from (lookups, ratio, entries)

@@ -6,8 +6,15 @@ hypothesis and is therefore imported by name.
 
 from kemem.testing.clock import FakeClock
 from kemem.testing.embedders import HashingEmbedder
-from kemem.testing.llm import ScriptedLLM
+from kemem.testing.llm import ScriptedLLM, calling
 from kemem.testing.openai_server import running_openai_server
 from kemem.testing.ram import RamStore
 
-__all__ = ["FakeClock", "HashingEmbedder", "RamStore", "ScriptedLLM", "running_openai_server"]
+__all__ = [
+    "FakeClock",
+    "HashingEmbedder",
+    "RamStore",
+    "ScriptedLLM",
+    "calling",
+    "running_openai_server",
+]

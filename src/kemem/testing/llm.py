@@ -3,12 +3,32 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Any
 
-from kemem.ports import Prompt, Schema
-from kemem.types import Reply
+from kemem.ports import Prompt, Reply, Schema, Tool, ToolCall
 
-Scripted = str | Mapping[str, Any] | Sequence[Any] | Exception | Callable[[Prompt], Any]
+Said = str | Mapping[str, Any] | Sequence[Any] | ToolCall | Reply
+Scripted = Said | Exception | Callable[[Prompt], Any]
+
+
+def calling(name: str, /, **arguments: Any) -> ToolCall:
+    """A call for a script, with an id of its own.  calling("search", query="茶")"""
+    return ToolCall(f"call_{token_hex(6)}", name, json.dumps(arguments, ensure_ascii=False))
+
+
+def scripted_reply(said: Said) -> Reply:
+    """A line of a script as a reply: a text as it is, calls, other values as JSON."""
+    match said:
+        case Reply():
+            return said
+        case str():
+            return Reply(said)
+        case ToolCall():
+            return Reply("", calls=(said,))
+        case [ToolCall() as first, *rest]:
+            return Reply("", calls=(first, *rest))
+    return Reply(json.dumps(said, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +37,19 @@ class Call:
 
     messages: Prompt
     schema: Schema | None
+    tools: tuple[Tool, ...] = ()
 
 
 @dataclass(slots=True)
 class ScriptedLLM:
     """An LLM that gives its replies in order and remembers what it was asked.
 
-    A text is said as it is, other values as JSON; an exception is raised; a function is given
-    the messages and returns any of these.
+    A text is said as it is, a call or a list of calls is called, a `Reply` has both, other values
+    are said as JSON; an exception is raised; a function is given the messages and returns any of
+    these.
 
         ScriptedLLM([{"facts": []}, "no JSON at all", TimeoutError()])
+        ScriptedLLM([[calling("search", query="茶"), calling("now")], "你喜欢绿茶。"])
     """
 
     replies: Sequence[Scripted]
@@ -34,10 +57,12 @@ class ScriptedLLM:
     name: str = "scripted"
     calls: list[Call] = field(default_factory=list)
 
-    async def reply(self, messages: Prompt, *, schema: Schema | None = None) -> Reply:
+    async def reply(
+        self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
+    ) -> Reply:
         """The next reply of the script."""
         turn = len(self.calls)
-        self.calls.append(Call(tuple(messages), schema))
+        self.calls.append(Call(tuple(messages), schema, tuple(tools)))
         size = len(self.replies)
         if turn >= size and not (size and self.repeat):
             raise RuntimeError(f"the script has only {size} replies, and this is call {turn + 1}")
@@ -46,4 +71,4 @@ class ScriptedLLM:
             said = said(messages)
         if isinstance(said, Exception):
             raise said
-        return Reply(said if isinstance(said, str) else json.dumps(said, ensure_ascii=False))
+        return scripted_reply(said)

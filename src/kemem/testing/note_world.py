@@ -91,7 +91,10 @@ KINDS = (
 
 NOTE_SCOPES = scopes_of(NOTE_USERS)
 WIDE_SCOPES = (*NOTE_SCOPES, *(3 * [scope for scope in NOTE_SCOPES if scope.session_id is None]))
-ERASURES = tuple(Where(scope, kinds=ALL_KINDS) for scope in WIDE_SCOPES)
+ERASURES = tuple(
+    Where(scope, kinds=ALL_KINDS, sensitive=sensitive)
+    for scope, sensitive in product(WIDE_SCOPES, (True, True, False))
+)
 BORDERS = TIMES[:3]  # so that one begins where another ends
 
 
@@ -179,6 +182,7 @@ def row_wheres(
         | among(("known_by",), BORDERS)
         | among(("role",), ROLES)
         | among(("shared",), AGENTS)
+        | among(("sensitive",), (False,))
         | st.tuples(st.just("ids"), st.frozensets(st.sampled_from(MESSAGE_IDS), max_size=6))
         | st.tuples(st.just("marks"), st.frozensets(st.sampled_from(marks), max_size=4))
         | st.tuples(st.just("filters"), filters())

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from kemem.ports import ToolCall
+from kemem.testing.llm import Said, scripted_reply
+
 MODEL = "scripted"
 _PIECE = 8  # characters of one event of a stream
 
@@ -29,7 +32,7 @@ class Fault:
     reset: bool = False  # break the connection instead
 
 
-Answer = str | Mapping[str, Any] | Sequence[Any] | None | Fault
+Answer = Said | None | Fault
 Script = Sequence[Answer] | Callable[[dict[str, Any]], Answer]
 
 
@@ -51,7 +54,7 @@ def huge(megabytes: int = 10) -> Fault:
 
 
 def _completion(text: str | None) -> Fault:
-    return Fault(json.dumps(_body(text, {})).encode())
+    return Fault(json.dumps(_body(_message(text), {})).encode())
 
 
 @dataclass(slots=True)
@@ -66,10 +69,10 @@ class OpenAIServer:
 def running_openai_server(
     script: Script, *, refuses: Collection[str] = ()
 ) -> Iterator[OpenAIServer]:
-    """A server on a free port that gives the script's answers: texts, values (as JSON), faults.
+    """A server on a free port that gives a script's answers: texts, calls, JSON values, faults.
 
-    A None is an answer whose content is null. Response formats named by `refuses` are answered
-    with 400 and use up nothing:  running_openai_server(script, refuses={"json_schema"})
+    A None is an answer whose content is null. Response formats named by `refuses`, and "tools", are
+    answered with 400 and use up nothing:  running_openai_server(script, refuses={"json_schema"})
     """
     http = _Server(("127.0.0.1", 0), _Handler)
     http.script, http.refuses = script, refuses
@@ -99,11 +102,12 @@ class _Server(ThreadingHTTPServer):
 
     def answer(self, request: dict[str, Any]) -> Answer:
         """The next line of the script."""
-        wanted = (request.get("response_format") or {}).get("type")
+        asked = [(request.get("response_format") or {}).get("type")]
+        asked += ["tools"] if "tools" in request else []
         with self._lock:
             self.site.requests.append(request)
-            if wanted in self.refuses:
-                return status(400, f"response_format {wanted} is not supported")
+            if refused := [it for it in asked if it in self.refuses]:
+                return status(400, f"{refused[0]} is not supported")
             turn, self._turn = self._turn, self._turn + 1
         if callable(self.script):
             return self.script(request)
@@ -127,10 +131,10 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.server.answer(request)
         if isinstance(answer, Fault):
             return self._send(answer)
-        text = answer if isinstance(answer, str | None) else json.dumps(answer, ensure_ascii=False)
+        message = _message(answer)
         if request.get("stream"):
-            return self._send(Fault(b"".join(_events(text or "", request))), "text/event-stream")
-        self._send(Fault(json.dumps(_body(text, request)).encode()))
+            return self._send(Fault(b"".join(_events(message, request))), "text/event-stream")
+        self._send(Fault(json.dumps(_body(message, request)).encode()))
 
     def _send(self, answer: Fault, kind: str = "application/json") -> None:
         if answer.reset:
@@ -150,36 +154,67 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing on the terminal."""
 
 
-def _usage(text: str | None, request: Mapping[str, Any]) -> dict[str, int]:
+def _message(answer: Said | None) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    if answer is None:
+        return message
+    reply = scripted_reply(answer)
+    if not reply.calls:
+        return {**message, "content": reply.text}
+    calls = [_function(call) for call in reply.calls]
+    return {**message, "content": reply.text or None, "tool_calls": calls}
+
+
+def _function(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _usage(message: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, int]:
     asked = sum(len(str(it.get("content") or "")) for it in request.get("messages") or ())
-    counts = {"prompt_tokens": asked, "completion_tokens": len(text or "")}
+    counts = {"prompt_tokens": asked, "completion_tokens": len(message["content"] or "")}
     return {**counts, "total_tokens": sum(counts.values())}
 
 
-def _body(text: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
-    message = {"role": "assistant", "content": text, "refusal": None}
+def _body(message: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    choice = {"index": 0, "message": message, "finish_reason": _reason(message), "logprobs": None}
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1_769_424_420,
         "model": request.get("model", MODEL),
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
-        "usage": _usage(text, request),
+        "choices": [choice],
+        "usage": _usage(message, request),
     }
 
 
-def _events(text: str, request: Mapping[str, Any]) -> Iterator[bytes]:
-    base = {**_body(text, request), "object": "chat.completion.chunk"}
-    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
-    for piece in pieces:
-        choice = {"index": 0, "delta": {"role": "assistant", "content": piece}}
-        chunk = {**base, "choices": [{**choice, "finish_reason": None}], "usage": None}
+def _reason(message: Mapping[str, Any]) -> str:
+    return "tool_calls" if "tool_calls" in message else "stop"
+
+
+def _events(message: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[bytes]:
+    base = {**_body(message, request), "object": "chat.completion.chunk"}
+    choices = [{"index": 0, "delta": it, "finish_reason": None} for it in _deltas(message)]
+    for choice in [*choices, {"index": 0, "delta": {}, "finish_reason": _reason(message)}]:
+        chunk = {**base, "choices": [choice], "usage": None}
         yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
-    end = {"index": 0, "delta": {}, "finish_reason": "stop"}
-    yield b"data: " + json.dumps({**base, "choices": [end], "usage": None}).encode() + b"\n\n"
     if (request.get("stream_options") or {}).get("include_usage"):
         yield b"data: " + json.dumps({**base, "choices": []}).encode() + b"\n\n"
     yield b"data: [DONE]\n\n"
+
+
+def _deltas(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for piece in _pieces(message["content"] or ""):
+        yield {"role": "assistant", "content": piece}
+    for index, call in enumerate(message.get("tool_calls", ())):
+        begun = {**call, "index": index, "function": {**call["function"], "arguments": ""}}
+        yield {"role": "assistant", "tool_calls": [begun]}
+        for piece in _pieces(call["function"]["arguments"]):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
 
 
 RESET = Fault(reset=True)

@@ -123,6 +123,17 @@ class RamStore(RamWriter):
         entries = self._open().directory.listed(level, scope)
         return [entry for entry in entries if after is None or entry.place > after][:limit]
 
+    async def generation(self, where: Where) -> str:
+        """How much has changed in each pair that the scope reaches."""
+        scope, seen = where.scope, self._open().changes
+        return str(
+            [
+                (owner, seen[owner])
+                for owner in sorted(seen)
+                if covers(scope, *owner, scope.session_id) or owner == (where.shared, "")
+            ]
+        )
+
     async def scopes(self) -> list[Scope]:
         """Every (agent, user) pair that has messages or notes."""
         pairs = {pair(stored.row) for stored in self._open().rows.values()}

@@ -1,5 +1,6 @@
 """What the reference store holds: rows, the graph between them, and who is known."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
@@ -218,6 +219,7 @@ class Tables:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     jobs: dict[str, Job] = field(default_factory=dict)
     arrivals: int = 0
+    changes: Counter[Pair] = field(default_factory=Counter)  # of whatever a pair has
     model: Model | None = None
 
     def copy(self) -> "Tables":

@@ -90,6 +90,7 @@ class RamWriter:
         """A row with all that is derived from it."""
         del draft.rows[key(row)]
         draft.vectors.pop(key(row), None)
+        draft.changes[pair(row)] += 1
         if isinstance(row, Note):
             draft.graph.unlink(pair(row), row.note_id)
             draft.history = [one for one in draft.history if note_key(one) != key(row)]
@@ -101,6 +102,7 @@ class RamWriter:
             one for one in draft.checkpoints if not covers(scope, *pair(one), one.session_id)
         ]
         draft.directory.forget_sessions(scope)
+        self._touch(draft, scope)
         for job in list(draft.jobs.values()):
             if covers(scope, job.scope.agent_id, job.scope.user_id, job.scope.session_id):
                 del draft.jobs[job.job_id]
@@ -145,6 +147,7 @@ class RamWriter:
 
     def _arrive(self, draft: Tables, row: Row) -> None:
         draft.arrivals += 1
+        draft.changes[pair(row)] += 1
         draft.rows[key(row)] = Stored(row, search_text(row.words), draft.arrivals)
 
     def _put_notes(self, draft: Tables, notes: Sequence[Note]) -> dict[Key, str]:
@@ -152,6 +155,7 @@ class RamWriter:
         merged = {}
         known = set(draft.rows)
         for note in notes:
+            draft.changes[pair(note)] += 1
             session_id = None if key(note) in known else note.session_id
             draft.directory.saw(pair(note), session_id, note.created, note.updated)
             if key(note) in draft.rows:
@@ -177,6 +181,7 @@ class RamWriter:
             twin,
             sources=tuple(dict.fromkeys((*twin.sources, *note.sources))),
             importance=max(twin.importance, note.importance),
+            sensitive=twin.sensitive or note.sensitive,
             updated=max(twin.updated, note.updated),
             expires=_later(twin.expires, note.expires),
         )
@@ -204,6 +209,7 @@ class RamWriter:
         """A checkpoint; the oldest of its session go when there are too many."""
         session = (*pair(checkpoint), checkpoint.session_id)
         at = checkpoint.created
+        draft.changes[pair(checkpoint)] += 1
         draft.directory.saw(pair(checkpoint), checkpoint.session_id, at, at)
         draft.checkpoints.append(checkpoint)
         own = [one for one in draft.checkpoints if (*pair(one), one.session_id) == session]
@@ -226,12 +232,19 @@ class RamWriter:
             for at, stored in draft.rows.items():
                 if self._sees(where, stored.row):
                     draft.vectors[at] = (embedded.model, direction)
+                    draft.changes[pair(stored.row)] += 1
 
     def _end(self, draft: Tables, scope: Scope, at: Micros) -> None:
         draft.directory.end(scope, at)
+        self._touch(draft, scope)
         draft.checkpoints = [
             one for one in draft.checkpoints if not covers(scope, *pair(one), one.session_id)
         ]
+
+    def _touch(self, draft: Tables, scope: Scope) -> None:
+        """All pairs of a scope have changed."""
+        pairs = draft.directory.pairs
+        draft.changes.update(it for it in pairs if covers(scope, *it, scope.session_id))
 
 
 def _marks(note: Note) -> tuple[str, str, str, str | None, str]:

@@ -111,6 +111,7 @@ def messages(users: tuple[str, ...] = USERS) -> SearchStrategy[Message]:
         content_type=st.sampled_from(("text", "code")),
         parent_message_id=st.none() | st.sampled_from(MESSAGE_IDS),
         metadata=st.sampled_from(METADATA),
+        sensitive=st.sampled_from((False, False, True)),
     )
 
 
@@ -135,6 +136,7 @@ def wheres(scopes: tuple[Scope, ...] = SCOPES) -> SearchStrategy[Where]:
         until=rarely(times()),
         role=rarely(st.sampled_from(ROLES)),
         ids=rarely(st.frozensets(st.sampled_from(MESSAGE_IDS), max_size=6)),
+        sensitive=st.sampled_from((True, True, False)),
     )
 
 

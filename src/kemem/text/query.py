@@ -6,7 +6,7 @@ What does not parse is searched literally.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from reprlib import repr as shown
@@ -131,6 +131,12 @@ def plain(text: str) -> Query:
     telling = [unit for unit, tells in units if tells]
     kept = tuple(dict.fromkeys(telling or [unit for unit, _ in units]))[:MAX_UNITS]
     return Query(AnyOf(kept), kept)
+
+
+def any_of(texts: Sequence[str]) -> Query:
+    """Texts that contain one of some words or phrases.  ["不吃辣", "hotpots"] -> either of them"""
+    root = AnyOf(tuple(_phrase(text) for text in texts))
+    return Query(root, tuple(dict.fromkeys(_leaves(root))))
 
 
 def _loose(lexemes: list[str]) -> Query:

@@ -25,7 +25,7 @@ _EVERY = 8  # messages of a session between two looks at its State
 async def add(parsed: Parsed, task: Task, state_tokens: int, parts: Parts) -> Added:
     """Store messages, then remember what they say; a model that fails is asked again later."""
     now = parts.clock()
-    messages = parsed.messages
+    messages = [replace(message, sensitive=task.sensitive) for message in parsed.messages]
     promised = (*embed_job(messages, now, parts), *extract_jobs(messages, task, now))
     applied, jobs = await keep(messages, promised, parts)
     done = Added(

@@ -152,10 +152,15 @@ def _history(decision: Decision, now: Micros) -> list[Change]:
 
 def _outcomes(decision: Decision, merged: Mapping[str, str]) -> list[Outcome]:
     note, ended = decision.note, decision.ended
+    # Whoever adds may not be one to whom sensitive notes are shown: they hear their own words.
     if note is None:
-        return [Outcome(old.note_id, old.content, "DELETE") for old in ended]
+        return [
+            Outcome(old.note_id, "" if old.sensitive else old.content, "DELETE") for old in ended
+        ]
     if decision.known or note.note_id in merged:
-        return [Outcome(merged.get(note.note_id, note.note_id), note.content, "NONE")]
+        text = decision.fact.text if note.sensitive else note.content
+        return [Outcome(merged.get(note.note_id, note.note_id), text, "NONE")]
     if ended:
-        return [Outcome(note.note_id, note.content, "UPDATE", ended[0].content)]
+        before = None if ended[0].sensitive else ended[0].content
+        return [Outcome(note.note_id, note.content, "UPDATE", before)]
     return [Outcome(note.note_id, note.content, "ADD")]

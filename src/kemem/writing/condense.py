@@ -33,10 +33,14 @@ log = logging.getLogger("kemem")
 
 
 async def condense(scope: Scope, parts: Parts, *, budget: int = 2000) -> Checkpoint | None:
-    """Summarise what a session has beyond `budget` tokens; the live State, if there is one."""
+    """Summarise what a session has beyond `budget` tokens; the live State, if there is one.
+
+    What is sensitive gets into no summary: a State may be shown to whoever may see the session.
+    """
     live = await newest_checkpoint(scope, parts.store)
     before = live.layers if live else ()
-    waiting = await session_messages(scope, parts.store, beyond=live.reach if live else 0)
+    told = await session_messages(scope, parts.store, beyond=live.reach if live else 0)
+    waiting = [message for message in told if not message.sensitive]
     layers = await _layers(before, waiting, budget, _Summariser(parts, budget))
     if layers == before:
         return live

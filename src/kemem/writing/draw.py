@@ -124,10 +124,12 @@ async def _without_recalled(
 
 async def _shown(messages: Sequence[Message], task: Task, scope: Scope, parts: Parts) -> list[Note]:
     """Known notes that an extractor should see: for a model those nearest to what was said, then
-    the newest; rules need no more than the user's name.
+    the newest; rules need no more than the user's name. What is sensitive could be retold: it is
+    seen only where what comes out of it is sensitive too.
     """
     owner = Scope(scope.agent_id, scope.user_id)
-    where = Where(owner, kinds=frozenset({task.kind}), valid_at=parts.clock())
+    kinds, now = frozenset({task.kind}), parts.clock()
+    where = Where(owner, kinds=kinds, valid_at=now, sensitive=task.sensitive)
     if parts.llm is None:
         who = replace(where, kinds=frozenset({"user_info"}), marks=frozenset(USER_NAMES))
         return await parts.store.notes(who, limit=2)

@@ -12,6 +12,8 @@ from kemem.writing.task import Place, Task
 READ_AT_ONCE = 16_000  # characters
 GRACE: Micros = 60_000_000  # in which only the writer itself works on its jobs
 
+_Alike = tuple[Place, bool]  # where messages belong, and whether they are sensitive
+
 
 def embed_job(messages: Sequence[Message], now: Micros, parts: Parts) -> tuple[Job, ...]:
     """The promise of vectors, where there is a model for them."""
@@ -25,7 +27,10 @@ def embed_job(messages: Sequence[Message], now: Micros, parts: Parts) -> tuple[J
 def extract_jobs(
     messages: Sequence[Message], task: Task, now: Micros, wait: Micros = GRACE
 ) -> tuple[Job, ...]:
-    """The promise of notes: a job for each session, several where a model could not read it all."""
+    """The promise of notes: a job for each session, several where a model could not read it all.
+
+    What is sensitive has jobs of its own, so that no other note can be drawn from it.
+    """
     return tuple(
         Job(
             job_id=new_id("j", now),
@@ -33,31 +38,34 @@ def extract_jobs(
             scope=Scope(place.agent_id, place.user_id, place.session_id),
             due=now + wait,
             ids=tuple(ids),
-            details=_of_owner(task, place.user_id).to_details(),
+            details=_fitting(task, place, sensitive).to_details(),
         )
-        for place, ids in _portions(messages)
+        for (place, sensitive), ids in _portions(messages)
     )
 
 
-def _portions(messages: Sequence[Message]) -> list[tuple[Place, list[str]]]:
+def _portions(messages: Sequence[Message]) -> list[tuple[_Alike, list[str]]]:
     """Messages of one session side by side, as many as a model reads at once."""
-    portions: list[tuple[Place, list[str]]] = []
-    room: dict[Place, int] = {}
-    current: dict[Place, list[str]] = {}
+    portions: list[tuple[_Alike, list[str]]] = []
+    room: dict[_Alike, int] = {}
+    current: dict[_Alike, list[str]] = {}
     for message in messages:
         place = Place(message.agent_id, message.user_id, message.session_id)
-        room[place] = room.get(place, 0) - len(message.content)
-        if room[place] < 0 or place not in current:
-            current[place] = []
-            portions.append((place, current[place]))
-            room[place] = READ_AT_ONCE - len(message.content)
-        current[place].append(message.message_id)
+        alike = (place, message.sensitive)
+        room[alike] = room.get(alike, 0) - len(message.content)
+        if room[alike] < 0 or alike not in current:
+            current[alike] = []
+            portions.append((alike, current[alike]))
+            room[alike] = READ_AT_ONCE - len(message.content)
+        current[alike].append(message.message_id)
     return portions
 
 
-def _of_owner(task: Task, user_id: str) -> Task:
-    """What nobody owns is knowledge."""
-    return replace(task, kind="knowledge") if not user_id and task.kind == "user_info" else task
+def _fitting(task: Task, place: Place, sensitive: bool) -> Task:
+    """The task for some messages: what nobody owns is knowledge."""
+    shared = not place.user_id and task.kind == "user_info"
+    kind = "knowledge" if shared else task.kind
+    return replace(task, kind=kind, sensitive=task.sensitive or sensitive)
 
 
 async def keep(

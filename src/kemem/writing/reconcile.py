@@ -87,6 +87,7 @@ def _cite(note: Note, told: Note) -> Note:
         note,
         sources=note.sources + more,
         importance=max(note.importance, told.importance),
+        sensitive=note.sensitive or told.sensitive,
         expires=None if lasting else max(note.expires or 0, told.expires or 0),
     )
     return note if again == note else replace(again, updated=told.updated)

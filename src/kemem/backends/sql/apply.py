@@ -9,6 +9,7 @@ from kemem.backends.sql.database import Database, Space
 from kemem.backends.sql.noting import Placed, all_present, count_uses, drop_notes, put_notes
 from kemem.backends.sql.rows import drop_messages, put
 from kemem.backends.sql.scan import Stored
+from kemem.backends.sql.spaces import touch
 from kemem.batch import Applied, Batch
 from kemem.errors import InvalidArgument
 from kemem.types import Link, Where
@@ -30,6 +31,8 @@ def apply(connection: Connection, database: Database, batch: Batch) -> Applied:
         if (each.agent_id, each.user_id, each.note_id) not in placed.merged
     ]
     locked = {(agent, user): space for (agent, user, _), (space, _) in placed.at.items()}
+    for space in locked.values():
+        touch(connection, space)
     records.put_changes(connection, database, changes, locked)
     records.put_checkpoints(connection, database, batch.checkpoints)
     if batch.used:

@@ -1,14 +1,38 @@
 """Schema versions: created or brought forward in one transaction; a newer store is left alone."""
 
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, MetaData, Table, bindparam, inspect, select, text, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    Table,
+    bindparam,
+    delete,
+    exists,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.schema import DropTable
 
 from kemem.backends.sql.database import Database
 from kemem.backends.sql.rebuild import rebuild_words
-from kemem.backends.sql.schema import job, meta, metadata
+from kemem.backends.sql.scan import chunks
+from kemem.backends.sql.schema import (
+    checkpoint,
+    job,
+    message,
+    meta,
+    metadata,
+    note,
+    sensitive_messages,
+    sensitive_notes,
+)
 from kemem.errors import Unavailable
 from kemem.text.segment import TEXT_VERSION
 
@@ -40,7 +64,39 @@ def _add_notes(connection: Connection, database: Database) -> None:
         connection.execute(update(job).where(job.c.job_id == job_id).values(payload=renamed))
 
 
-STEPS: tuple[Step, ...] = (_add_notes,)  # step n leads from version n + 1 to n + 2
+def _mark_messages(connection: Connection, database: Database) -> None:
+    """Version 2 knew sensitive notes only: what they were drawn from is sensitive as well, and so
+    is what else was drawn from that. States that may retell it go; they are made again.
+    """
+    added = "ALTER TABLE message ADD COLUMN sensitive BOOLEAN DEFAULT false NOT NULL"
+    connection.execute(text(added))
+    for index in (sensitive_messages, sensitive_notes):
+        index.create(connection, checkfirst=True)
+    database.note_sizes(connection)
+    cited: dict[int, set[str]] = defaultdict(set)
+    known = select(note.c.space_no, note.c.sources).where(note.c.sensitive)
+    for space_no, sources in connection.execute(known):
+        cited[space_no].update(sources or ())
+    for space_no, names in cited.items():
+        rows = select(note.c.id, note.c.sources).where(note.c.space_no == space_no)
+        drawn = [row for row, sources in connection.execute(rows) if names & {*(sources or ())}]
+        _mark(connection, message.c.message_id, space_no, sorted(names))
+        _mark(connection, note.c.id, space_no, drawn)
+    quoted = exists().where(
+        message.c.space_no == checkpoint.c.space_no,
+        message.c.session_id == checkpoint.c.session_id,
+        message.c.sensitive,
+    )
+    connection.execute(delete(checkpoint).where(quoted))
+
+
+def _mark(connection: Connection, key: Column[Any], space_no: int, names: Sequence[Any]) -> None:
+    for chunk in chunks(names):
+        own = (key.table.c.space_no == space_no, key.in_(chunk))
+        connection.execute(update(key.table).where(*own).values(sensitive=True))
+
+
+STEPS: tuple[Step, ...] = (_add_notes, _mark_messages)  # step n leads from version n + 1 to n + 2
 
 _get = select(meta.c.value).where(meta.c.key == bindparam("wanted"))
 _set = update(meta).where(meta.c.key == bindparam("wanted")).values(value=bindparam("new_value"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -13,11 +14,12 @@ from sqlalchemy import (
     bindparam,
     or_,
     select,
+    union_all,
 )
 
 from kemem.backends.sql.database import Space, Statement, Values
 from kemem.backends.sql.scan import Stored, chunks, in_order, passing
-from kemem.backends.sql.schema import note
+from kemem.backends.sql.schema import message, note
 from kemem.backends.sql.spaces import find_spaces, shared_space
 from kemem.types import NOTES, Note, Position, Scope, Where
 
@@ -64,6 +66,7 @@ class Shape(NamedTuple):
     known_by: bool
     marks: bool
     ids: bool
+    sensitive: bool  # they are seen
 
 
 _owner = select(note.c.agent_id, note.c.user_id).where(note.c.note_id == bindparam("of_note"))
@@ -109,6 +112,13 @@ def spaces_of(connection: Connection, where: Where) -> list[Space]:
         shared = shared_space(connection, where.shared)
         found += [each for each in shared if each.space_no not in {it.space_no for it in found}]
     return sorted(found, key=lambda each: each.space_no)
+
+
+def generation(connection: Connection, where: Where) -> str:
+    """A mark of how far the spaces that a Where reaches have been written."""
+    spaces = spaces_of(connection, where)
+    counters = [(it.space_no, it.next_seq, it.epoch, it.vector_writes) for it in spaces]
+    return blake2b(repr(counters).encode(), digest_size=16).hexdigest()
 
 
 def scan_notes(
@@ -159,6 +169,7 @@ def note_shape(where: Where) -> Shape:
         where.known_by is not None,
         where.marks is not None,
         where.ids is not None,
+        where.sensitive,
     )
 
 
@@ -205,6 +216,8 @@ def note_conditions(shape: Shape) -> tuple[ColumnElement[bool], ...]:
         conditions.append(or_(one_of(note.c.digest, "marks"), one_of(note.c.topic, "marks")))
     if shape.ids:
         conditions.append(one_of(note.c.note_id, "ids"))
+    if not shape.sensitive:
+        conditions.append(~note.c.sensitive)
     return tuple(conditions)
 
 
@@ -219,14 +232,26 @@ def _hidden(ended: bool, not_begun: bool) -> Statement:
     return select(note.c.id).where(note.c.space_no == bindparam("of_space"), or_(*reasons))
 
 
+sensitive_rows = union_all(
+    *(
+        select(table.c.id).where(table.c.space_no == bindparam("of_space"), table.c.sensitive)
+        for table in (message, note)
+    )
+)
+
+
 def hidden_rows(connection: Connection, where: Where, space: Space) -> list[int]:
-    """Rows of notes that had ended, or not begun, at the time a Where asks for."""
+    """Rows that the columns of a space show, and a Where does not: notes that had ended, or not
+    begun, at the time that it asks for, and what is sensitive.
+    """
+    values = {"of_space": space.space_no, "valid_at": where.valid_at, "known_by": where.known_by}
     ended, not_begun = where.valid_at is not None, where.known_by is not None
-    if not (ended or not_begun) or not where.kinds & NOTES:
-        return []
-    times = {"valid_at": where.valid_at, "known_by": where.known_by}
-    found = connection.execute(_hidden(ended, not_begun), {"of_space": space.space_no, **times})
-    return list(found.scalars())
+    found: list[int] = []
+    if (ended or not_begun) and where.kinds & NOTES:
+        found += connection.execute(_hidden(ended, not_begun), values).scalars()
+    if not where.sensitive:
+        found += connection.execute(sensitive_rows, values).scalars()
+    return found
 
 
 def named_notes(

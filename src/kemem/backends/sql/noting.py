@@ -157,6 +157,7 @@ def _merge(kept: Note, told: Note) -> Note:
         kept,
         sources=kept.sources + more,
         importance=max(kept.importance, told.importance),
+        sensitive=kept.sensitive or told.sensitive,
         updated=max(kept.updated, told.updated),
         expires=None
         if kept.expires is None or told.expires is None

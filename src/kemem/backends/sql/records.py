@@ -28,7 +28,7 @@ from kemem.backends.sql.schema import (
     session,
     space,
 )
-from kemem.backends.sql.spaces import ensure_sessions, find_spaces, lock_user, reserve
+from kemem.backends.sql.spaces import ensure_sessions, find_spaces, lock_user, reserve, touch
 from kemem.batch import Ending
 from kemem.errors import InvalidArgument
 from kemem.types import CHECKPOINTS_KEPT, Change, Checkpoint, Entry, Layer, Note, Scope
@@ -197,11 +197,15 @@ def end_sessions(connection: Connection, endings: Sequence[Ending]) -> None:
             values = {"of_space": found.space_no, "of_session": name}
             connection.execute(_end_session, {**values, "at": ending.at})
             connection.execute(_drop_checkpoints, values)
+            touch(connection, found)
 
 
 def erase_records(connection: Connection, scope: Scope) -> None:
     """Histories, states and sessions of a scope that is erased."""
-    spaces = [each.space_no for each in find_spaces(connection, scope, spoken=False)]
+    known = find_spaces(connection, scope, spoken=False)
+    spaces = [each.space_no for each in known]
+    for found in known:
+        touch(connection, found)
     for table in (checkpoint, session):
         conditions: list[ColumnElement[bool]] = [table.c.space_no.in_(spaces)]
         if scope.session_id is not None:

@@ -112,6 +112,7 @@ def _insert(
                 "ingest_time": item.ingest_time,
                 "sequence_no": item.sequence_no,
                 "length": len(texts[index].split()),
+                "sensitive": item.sensitive,
             }
             for index, item in enumerate(placed)
         ],

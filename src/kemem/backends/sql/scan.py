@@ -37,7 +37,9 @@ COLUMNS = (
     message.c.parent_message_id,
     message.c.metadata,
     message.c.sequence_no,
+    message.c.sensitive,
 )
+_METADATA = COLUMNS.index(message.c.metadata) - 2
 
 
 class Stored(NamedTuple, Generic[R]):
@@ -52,7 +54,7 @@ def to_stored(rows: Iterable[Sequence[Any]]) -> list[Stored[Message]]:
     """Messages from the columns above."""
     stored = []
     for space_no, key, *fields in rows:
-        fields[-2] = fields[-2] or {}  # metadata
+        fields[_METADATA] = fields[_METADATA] or {}
         stored.append(Stored(space_no, key, Message(*fields)))
     return stored
 
@@ -137,6 +139,7 @@ def _page(
         until is not None,
         where.role is not None,
         where.scope.session_id is not None,
+        where.sensitive,
     )
     values = {
         "spaces": [found.space_no for found in spaces],
@@ -153,7 +156,13 @@ def _page(
 
 @cache
 def _in_time_order(
-    newest_first: bool, beyond: bool, since: bool, until: bool, role: bool, session: bool
+    newest_first: bool,
+    beyond: bool,
+    since: bool,
+    until: bool,
+    role: bool,
+    session: bool,
+    sensitive: bool,
 ) -> Statement:
     """The statement for one combination of filters, built once."""
     time = message.c.create_time
@@ -175,6 +184,8 @@ def _in_time_order(
         conditions.append(message.c.role == bindparam("role"))
     if session:
         conditions.append(message.c.session_id == bindparam("session_id"))
+    if not sensitive:
+        conditions.append(~message.c.sensitive)
     order = time.desc() if newest_first else time.asc()
     return (
         select(*COLUMNS)

@@ -25,6 +25,8 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
+    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
@@ -101,6 +103,16 @@ def _space_key() -> tuple[Column[int], Column[int]]:
 def _table(name: str, *items: Any) -> Table:
     """A table stored in the order of its primary key."""
     return Table(name, metadata, *items, sqlite_with_rowid=False)
+
+
+def _sensitive_rows(table: Table) -> Index:
+    """An index of a table's sensitive rows alone, which are few."""
+    return Index(
+        f"idx_{table.name}_sensitive",
+        *(table.c.space_no, table.c.id),
+        sqlite_where=text("sensitive = 1"),  # in the words of the statements that can use it
+        postgresql_where=table.c.sensitive,
+    )
 
 
 meta = _table(
@@ -187,6 +199,7 @@ message = _table(
     Column("ingest_time", BigInteger, nullable=False),
     Column("sequence_no", BigInteger, nullable=False),
     Column("length", Integer, nullable=False),  # in search tokens
+    Column("sensitive", Boolean, nullable=False, server_default=false()),
     Index("uk_message_id", "space_no", "message_id", unique=True),
     Index("uk_agent_user_session_time", "space_no", "session_id", "create_time", unique=True),
     Index("uk_session_sequence", "space_no", "session_id", "sequence_no", unique=True),
@@ -194,7 +207,7 @@ message = _table(
     Index("idx_message_user_create_time", "space_no", "create_time", "message_id"),
     Index("idx_message_create_time", "create_time"),
 )
-
+sensitive_messages = _sensitive_rows(message)
 
 embedding_model = Table(
     "embedding_model",
@@ -265,6 +278,7 @@ note = _table(
     Index("idx_note_valid_until", "space_no", "valid_until"),
     Index("idx_note_expire_time", "space_no", "expire_time"),
 )
+sensitive_notes = _sensitive_rows(note)
 
 note_history = _table(
     "note_history",

@@ -163,6 +163,11 @@ def mark_changed(connection: Connection, space_no: int, *, rows: bool) -> None:
     connection.execute(_rows_changed if rows else _vectors_came, {"of_space": space_no})
 
 
+def touch(connection: Connection, found: Space) -> None:
+    """Tell of a change that no copy of the rows need know of: an id that nothing will have."""
+    reserve(connection, found, 1)
+
+
 def ensure_sessions(
     connection: Connection,
     database: Database,

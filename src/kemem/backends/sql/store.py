@@ -121,6 +121,9 @@ class SqlStore:
             lambda connection: graph.around(connection, where, names, hops, limit)
         )
 
+    async def generation(self, where: Where) -> str:
+        return await self._read(lambda connection: notes.generation(connection, where))
+
     async def scopes(self) -> list[Scope]:
         return await self._read(spaces.every_scope)
 

@@ -125,6 +125,7 @@ class FilteringRules(Suite):
             (Filter("eq", "run_id", "s"), ["a", "b", "笔"]),
             (Filter("eq", "session_id", None), ["n"]),
             (Filter("in", "memory_id", ("b", "n")), ["b", "n"]),
+            (Filter("eq", "sensitive", False), ["a", "b", "笔"]),
             *((Filter("eq", name, value), ["n"]) for name, value in full.items()),
         ):
             where = replace(ALL_MINE, filters=condition)
@@ -170,6 +171,34 @@ class FilteringRules(Suite):
             assert await worded(store, where) == sorted(["m", *wanted]), given
             assert await near(store, where) == sorted(["m", *wanted]), given
             assert await ids(store, where) == ["m"]
+
+    @rule
+    async def test_sensitive_rows_are_seen_only_where_that_is_granted(self, store: Store) -> None:
+        """Messages and notes, listed, found by words or near; shared ones, and by their ids too."""
+        shared = replace(ALL_MINE, shared="agent")
+        for name, flag in (("m", False), ("密", True)):
+            told = {"sensitive": flag, "ts": NOW + flag}
+            await put(store, said(name, f"火锅 tea {name}", **told))
+            await remember(store, noted(f"n{name}", f"火锅 tea {name}", **told))
+            await remember(store, noted(f"公{name}", f"火锅 tea {name}", user_id="", **told))
+            await embed(store, dict.fromkeys((name, f"n{name}"), (1.0, 0.0, 0.0, 0.0)))
+        everything = ["m", "nm", "n密", "公m", "公密", "密"]
+        for where, wanted in (
+            (shared, everything),
+            (replace(shared, sensitive=False), ["m", "nm", "公m"]),
+            (replace(ALL_MINE, sensitive=False), ["m", "nm"]),
+            (replace(shared, sensitive=False, ids=frozenset(everything)), ["m", "nm", "公m"]),
+            (replace(shared, sensitive=False, valid_at=NOW), ["m", "nm", "公m"]),
+        ):
+            found = await find(store, "火锅 tea", where)
+            assert sorted([*await ids(store, where), *await note_ids(store, where)]) == wanted
+            assert (await worded(store, where), found.total) == (wanted, len(wanted))
+            assert await near(store, where) == [name for name in wanted if name[0] != "公"]
+        hidden = replace(ALL_MINE, sensitive=False)
+        assert await ids(store, hidden, limit=1, newest_first=True) == ["m"]
+        assert (await store.apply(Batch(drop=(hidden,)))).dropped == 2
+        assert (await ids(store, ALL_MINE), await note_ids(store, ALL_MINE)) == (["密"], ["n密"])
+        assert (await store.apply(Batch(drop=(ALL_MINE,)))).dropped == 2
 
     @rule
     async def test_kinds_roles_and_marks_are_conditions(self, store: Store) -> None:

@@ -134,6 +134,22 @@ class GraphingRules(Suite):
         assert await store.around(Where(ME), ()) == []
 
     @rule
+    async def test_sensitive_notes_support_only_where_that_is_granted(self, store: Store) -> None:
+        """What they alone say is not seen otherwise, and leads nowhere."""
+        for note_id, sensitive in (("n", False), ("密", True)):
+            note = replace(said_by(note_id), sensitive=sensitive)
+            await store.apply(linked(note, "小明", "Berlin"))
+        await store.apply(linked(replace(said_by("s"), sensitive=True), "Berlin", "医院 hospital"))
+        await store.apply(linked(said_by("z"), "医院 hospital", "德国"))
+        hidden = replace(MY_NOTES, sensitive=False)
+        both, secret, far = await store.around(MY_NOTES, ("小明",), hops=3)
+        assert (both.note_ids, secret.note_ids, far.note_ids) == (("n", "密"), ("s",), ("z",))
+        (seen,) = await store.around(hidden, ("小明",), hops=3)
+        assert (seen.destination, seen.note_ids) == ("Berlin", ("n",))
+        assert arrows(await store.around(hidden, ("医院 hospital",))) == ["医院 hospital in 德国"]
+        assert len(await store.around(hidden, ())) == 2
+
+    @rule
     async def test_shared_relations_are_seen_beside_ones_own(self, store: Store) -> None:
         """Those of the agent that is named, and of no other."""
         await store.apply(linked(said_by("n"), "小明", "Ann"))

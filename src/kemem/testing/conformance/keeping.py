@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kemem.batch import Batch, Job
+from kemem.batch import Batch, Job, Use
 from kemem.errors import Unavailable
 from kemem.ports import Store
-from kemem.testing.conformance.suite import ME, Suite, noted, put, remember, rule, said
+from kemem.testing.conformance.suite import ALL_MINE, ME, Suite, noted, put, remember, rule, said
 from kemem.testing.world import AGENTS, MODELS, NOW, USERS, vector
 from kemem.text.query import parse
-from kemem.types import Embedded, Position, Scope, Where
+from kemem.types import MESSAGES, NOTES, Embedded, Link, Position, Scope, Where
 
 LEASE = 60_000_000
 
@@ -113,6 +113,48 @@ class KeepingRules(Suite):
         assert await store.scopes() == [Scope(*pair) for pair in sorted(left)]
 
     @rule
+    async def test_every_change_makes_a_generation_of_its_own(self, store: Store) -> None:
+        """Whatever came, changed or went: no mark comes again, not even where all was erased."""
+        matrix = vector((1, 0, 0, 0)).reshape(1, 4)
+        vectors = (Embedded(ME, MODELS[0], ("a",), matrix),)
+        batches = (
+            Batch(put=(said("a"), said("消息", session_id="会话"))),
+            Batch(notes=(noted("n"), noted("笔", "茶 tea"))),
+            Batch(notes=(noted("n", metadata={"标": "tag"}),)),
+            Batch(notes=(noted("n", valid_until=NOW),)),
+            Batch(notes=(noted("n", "火锅 hotpot"),)),
+            Batch(notes=(noted("又", "茶 tea", sources=("a",)),)),
+            Batch(notes=(noted("笔", "茶 tea"),), links=(Link("笔", "小明", "在 in", "Berlin"),)),
+            Batch(vectors=vectors),
+            Batch(vectors=vectors),
+            Batch(drop=(Where(ME, ids=frozenset({"消息"})),)),
+            Batch(drop=(Where(ME, kinds=NOTES, ids=frozenset({"n"})),)),
+        )
+        erased = Batch(drop=(Where(ME, kinds=MESSAGES | NOTES),))
+        marks = [await store.generation(ALL_MINE)]
+        for batch in (*batches, erased, *batches, erased, *batches):
+            await store.apply(batch)
+            marks.append(await store.generation(ALL_MINE))
+        assert len(set(marks)) == len(marks)
+
+    @rule
+    async def test_a_generation_is_of_what_the_scope_reaches(self, store: Store) -> None:
+        """Not of other users, not of reading; the shared notes count where they are asked for."""
+        await put(store, said("a"), said("消息", session_id="会话"))
+        await remember(store, noted("n"))
+        scopes = (ME, Scope("agent"), Scope(user_id="u_"), Scope("agent", "u_", "会话"))
+        wheres = [Where(scope) for scope in scopes] + [Where(ME, shared="agent")]
+        before = [await store.generation(where) for where in wheres]
+        await store.apply(Batch(used=(Use("agent", "u_", "n", 3, NOW),)))
+        await store.search(ALL_MINE, parse("辣 OR spice"), limit=9)
+        assert [await store.generation(where) for where in wheres] == before
+        await put(store, said("b", user_id="小明"))
+        await remember(store, noted("公", user_id=""))
+        after = [await store.generation(where) for where in wheres]
+        same = [one == other for one, other in zip(before, after, strict=True)]
+        assert same == [True, False, True, True, False]
+
+    @rule
     async def test_the_secret_is_long_and_stable(self, store: Store) -> None:
         """It seals cursors, so it must not be guessed or change."""
         secret = await store.secret()
@@ -167,6 +209,7 @@ class KeepingRules(Suite):
             lambda: store.history(ME),
             lambda: store.checkpoints(ME),
             lambda: store.directory("agent", None),
+            lambda: store.generation(Where(ME)),
             lambda: store.scopes(),
             lambda: store.around(Where(ME), ("小明",)),
             lambda: store.search(Where(ME), parse("辣"), limit=1),

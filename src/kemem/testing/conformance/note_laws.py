@@ -9,6 +9,7 @@ from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.testing import note_world, world
 from kemem.testing.conformance.comparing import (
+    QUESTION,
     names,
     outcome,
     same_contents,
@@ -63,6 +64,24 @@ async def everything(store: Store) -> Rows:
         messages += await store.scan(where, limit=EVERYTHING)
         notes += await store.notes(where, limit=EVERYTHING)
     return tuple(messages), tuple(notes)
+
+
+def parted(batch: Batch) -> tuple[Batch, ...]:
+    """A write in several, each of one sort."""
+    ended = tuple(replace(note, valid_until=note.valid_from) for note in batch.notes)
+    return (
+        Batch(put=batch.put, notes=batch.notes, links=batch.links),
+        Batch(vectors=batch.vectors),
+        Batch(notes=ended),
+        Batch(drop=batch.drop),
+    )
+
+
+async def readable(store: Store, where: Where) -> tuple[Any, ...]:
+    """What a scope shows, but for how often its notes were used."""
+    notes = [replace(note, uses=0, used=None) for note in await store.notes(where)]
+    near = [await store.nearest(where, QUESTION, model, EVERYTHING) for model in world.MODELS]
+    return (await store.scan(where), notes, await store.around(where, ()), near)
 
 
 def joined(told: Rows) -> list[Row]:
@@ -194,6 +213,18 @@ class NoteLaws(Suite):
             bare = replace(where, filters=None, kinds=where.kinds | {"user_info"})
             found = await store.around(bare, named, hops=hops, limit=limit)
             assert found == await reference.around(bare, named, hops=hops, limit=limit)
+
+    @law(batches=st.lists(note_world.note_batches(), min_size=2, max_size=3))
+    async def test_one_generation_is_one_state(self, store: Store, *, batches: list[Batch]) -> None:
+        """Where the mark is the same, so is all that can be read, after each part of a write."""
+        known: dict[tuple[Where, str], Any] = {}
+        scopes = (Scope("agent"), Scope("agent", "u_"), Scope(session_id="s"))
+        for batch in (part for whole in batches for part in parted(whole)):
+            await outcome(store, batch)
+            for where in (Where(scope, kinds=ALL_KINDS, shared="agent") for scope in scopes):
+                mark = (where, await store.generation(where))
+                state = await readable(store, where)
+                assert known.setdefault(mark, state) == state
 
     @law(
         batches=st.lists(note_world.note_batches(), min_size=3, max_size=4),

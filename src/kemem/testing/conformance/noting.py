@@ -195,6 +195,18 @@ class NotingRules(Suite):
         assert (await only(store)).expires is None
 
     @rule
+    async def test_what_was_told_as_sensitive_once_stays_so(self, store: Store) -> None:
+        """Whichever came first, and only where both say the same."""
+        for user_id, first in (("u_", True), ("小明", False)):
+            where = Where(Scope("agent", user_id), kinds=MY_NOTES.kinds)
+            for number, text in enumerate((SPICE, *SAME)):
+                flag = first if number == 0 else not first
+                await remember(store, noted(f"n{number}", text, user_id=user_id, sensitive=flag))
+            await remember(store, noted("茶", "茶 tea", user_id=user_id))
+            found = {note.id: note.sensitive for note in await store.notes(where)}
+            assert found == {"n0": True, "茶": False}
+
+    @rule
     async def test_nothing_is_written_where_a_note_has_gone(self, store: Store) -> None:
         """A change that was decided on what is no longer there."""
         await remember(store, noted("n"))

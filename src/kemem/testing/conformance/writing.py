@@ -26,6 +26,7 @@ OTHERWISE: tuple[dict[str, Any], ...] = (  # each tells the same message id diff
     {"session_id": "会话"},
     {"parent_message_id": "b"},
     {"metadata": {"speaker": "小明"}},
+    {"sensitive": True},
 )
 METADATA: tuple[dict[str, Any], ...] = (
     {"speaker": "小明 'quoted' 👩\u200d👩\u200d👧", "list": [1, -2.5, None, True, "𠮷"]},
@@ -82,6 +83,7 @@ class WritingRules(Suite):
             for ts in (NOW, *EXTREMES)
         ]
         told.append(said("full", content_type="code", parent_message_id="消息", session_id="会话"))
+        told.append(said("密", sensitive=True))
         stored = await put(store, *told)
         assert [(one.message_id, one.ts, one.content) for one in stored] == [
             (one.message_id, one.ts, one.content) for one in told

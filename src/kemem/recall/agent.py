@@ -1,0 +1,178 @@
+"""RecallAgent: a bounded loop of tool calls that always ends in a result."""
+
+from collections.abc import Callable, Sequence
+
+from kemem.answers import Item
+from kemem.errors import InvalidArgument, Unavailable
+from kemem.notebook import AsyncNotebook
+from kemem.recall.caches import Caches
+from kemem.recall.context import MemoryContext
+from kemem.recall.desk import Budget, Desk, Language
+from kemem.recall.mind import Mind, ModelMind, RuleMind
+from kemem.recall.models import ExpandContextWindowOutput
+from kemem.recall.policy import calling, hand_over, walk
+from kemem.recall.render import as_tools
+from kemem.recall.result import Recalled, Step
+from kemem.recall.use import Used, succeeded, use
+from kemem.text.language import is_chinese
+
+LONGEST_QUESTION = 10_000  # characters
+FAULTS = 3  # in a row: then a model is not asked any further
+
+
+class RecallAgent:
+    """Finds among one user's memories what a question needs, for another agent.
+
+    The user is settled here: no tool takes one, and whatever a model says about it is ignored.
+    Sensitive memories are seen only through a handle that was granted them.
+
+        agent = RecallAgent(memory.for_user("u_1"))
+        result = await agent.recall("按照我之前的数据库配置来")
+    """
+
+    def __init__(
+        self,
+        memory: AsyncNotebook,
+        *,
+        session_id: str | None = None,
+        budget: Budget | None = None,
+        language: Language | None = None,
+        caches: Caches | None = None,
+    ) -> None:
+        if memory.reach.user_id is None:
+            raise InvalidArgument(
+                "a recall is about one user: give user_id, or a handle of memory.for_user(...)",
+                field="user_id",
+            )
+        self._memory = memory
+        self._context = MemoryContext(memory, session_id)
+        self._budget = budget or Budget()
+        self._language = language
+        self._caches = caches or Caches()
+
+    async def recall(
+        self, question: str, *, on_step: Callable[[Step], None] | None = None
+    ) -> Recalled:
+        """Search, look closer, hand over: whatever goes wrong on the way, there is a result."""
+        _check(question)
+        parts = await self._memory.opening.parts()
+        desk = Desk(
+            memory=self._memory,
+            parts=parts,
+            by="rules" if parts.llm is None else "llm",
+            caches=self._caches,
+            budget=self._budget,
+            question=question,
+            language=self._language or ("zh" if is_chinese(question) else "en"),
+            on_step=on_step,
+        )
+        await self._context.relaunch(desk, _play)
+        return _result(desk)
+
+
+async def _play(desk: Desk, window: Sequence[Item]) -> int | None:
+    """One round: the size of the window that the next one needs, None when the recall has ended."""
+    mind = _mind(desk, window)
+    answers: list[Used] = []
+    faults = 0
+    while desk.calls_left and desk.seconds_left and faults < FAULTS:
+        try:
+            calls = await mind.next(answers)
+        except Unavailable as error:
+            desk.problems.append(error.message)
+            _note_reply(desk, error.message)
+            calls, faults = (), FAULTS
+        if not calls and faults < FAULTS:
+            faults += 1
+            desk.calls += 1
+            _note_reply(desk, desk.say("回复没有调用工具", "the reply called no tool"))
+        answers = []
+        for call in calls[: desk.calls_left]:
+            used = await use(call, desk)
+            answers.append(used)
+            faults = 0 if succeeded(used.output) else faults + 1
+            if desk.handed is not None:
+                desk.completed = True
+                return None
+            if isinstance(used.output, ExpandContextWindowOutput) and used.output.approved:
+                return used.output.new_size
+        if faults >= FAULTS and desk.by == "llm" and not desk.seen:
+            desk.problems.append(
+                desk.say("模型没有完成召回，改用规则", "rules took over from the model")
+            )
+            desk.by, desk.in_a_row, faults, answers = "rules", 0, 0, []
+            mind = _mind(desk, window)
+    await _give_up(desk, faults)
+    return None
+
+
+def _mind(desk: Desk, window: Sequence[Item]) -> Mind:
+    if desk.by == "llm":
+        return ModelMind(desk, window, as_tools(desk.language))
+    return RuleMind(walk(desk, window))
+
+
+def _note_reply(desk: Desk, outcome: str) -> None:
+    """A reply that calls no tool is a step as well."""
+    desk.note(
+        Step(
+            number=len(desk.trace) + 1,
+            iteration=desk.iteration,
+            tool="model",
+            arguments={},
+            success=False,
+            outcome=outcome,
+            keys=(),
+            started=desk.parts.clock(),
+            seconds=0.0,
+        )
+    )
+
+
+async def _give_up(desk: Desk, faults: int) -> None:
+    """Hand over the best there is when a limit ends the recall."""
+    if faults >= FAULTS:
+        reason = desk.say("连续多次无效的调用", "too many calls in a row led nowhere")
+    elif not desk.seconds_left:
+        reason = desk.say("已到时间上限", "the time is up")
+    else:
+        reason = desk.say("已达到调用次数上限", "the most calls are used")
+    reason = desk.say(f"{reason}，返回当前最佳结果", f"{reason}; these are the best results so far")
+    best = hand_over(desk, reason=reason).model_dump()
+    await use(calling("handoff", **best), desk)
+    if desk.handed is None:  # the store cannot be read: nothing that was found can be vouched for
+        await use(calling("handoff", **{**best, "relevant_memory_keys": []}), desk)
+
+
+def _result(desk: Desk) -> Recalled:
+    handed = desk.handed
+    assert handed is not None, "a recall ends with a hand-off"
+    return Recalled(
+        question=desk.question,
+        completed=desk.completed,
+        by=desk.by,
+        reason=handed.reason,
+        search_summary=handed.search_summary,
+        confidence=handed.confidence,
+        needs_more_info=handed.needs_more_info,
+        follow_up_question=handed.follow_up_question,
+        evidence=tuple(desk.evidence),
+        message=desk.message,
+        iteration_used=desk.iteration,
+        context_window_used=desk.window,
+        limits=desk.limits(),
+        trace=tuple(desk.trace),
+        problems=tuple(desk.problems),
+    )
+
+
+def _check(question: object) -> None:
+    if not isinstance(question, str) or not question.strip():
+        raise InvalidArgument(
+            f"question must be a text that is not blank, not {question!r:.80}", field="question"
+        )
+    if len(question) > LONGEST_QUESTION:
+        raise InvalidArgument(
+            f"question must be at most {LONGEST_QUESTION} characters, not {len(question)}",
+            field="question",
+        )

@@ -1,0 +1,85 @@
+"""What was found out a moment ago, kept for a while: bounded, and never older than its source."""
+
+import time
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
+
+from cachetools import TTLCache
+
+from kemem.answers import Hit, Memories
+from kemem.recall.models import ExtractKeywordsOutput, GetMemoryDetailOutput, Model
+
+V = TypeVar("V")
+_MEGABYTE = 1_000_000
+
+
+class Cache(Generic[V]):
+    """Values by key, for some seconds; one that was stored under another mark is never served.
+
+    `room` bounds the sum of what the values weigh.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seconds: float,
+        room: int,
+        weigh: Callable[[V], int],
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.hits = 0
+        self.misses = 0
+        self._room = room
+        self._weigh = weigh
+        self._kept: TTLCache[Hashable, tuple[str, V]] = TTLCache(
+            room, seconds, timer, lambda kept: weigh(kept[1])
+        )
+
+    def get(self, key: Hashable, mark: str = "") -> V | None:
+        """The value under a key, if it was stored under this mark and is still fresh."""
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] == mark:
+            self.hits += 1
+            return kept[1]
+        self.misses += 1
+        return None
+
+    def put(self, key: Hashable, value: V, mark: str = "") -> None:
+        """Keep a value in place of the last one; what is too large is not kept."""
+        self._kept.pop(key, None)
+        if self._weigh(value) <= self._room:
+            self._kept[key] = (mark, value)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class Caches:
+    """The caches of recall; marks are generations of the store, keys name whose data a value is."""
+
+    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
+        self.expansion: Cache[ExtractKeywordsOutput] = Cache(
+            "expansion", 300, _MEGABYTE, _weight_of_output, timer
+        )
+        self.search: Cache[Memories[Hit]] = Cache(
+            "search", 60, 16 * _MEGABYTE, _weight_of_hits, timer
+        )
+        self.content: Cache[GetMemoryDetailOutput] = Cache(
+            "content", 600, 16 * _MEGABYTE, _weight_of_output, timer
+        )
+
+    def __iter__(
+        self,
+    ) -> Iterator[
+        Cache[ExtractKeywordsOutput] | Cache[Memories[Hit]] | Cache[GetMemoryDetailOutput]
+    ]:
+        return iter((self.expansion, self.search, self.content))
+
+
+def _weight_of_output(output: Model) -> int:
+    return 1_000 + 2 * len(output.model_dump_json())
+
+
+def _weight_of_hits(found: Memories[Hit]) -> int:
+    return 1_000 + sum(2_000 + 2 * len(hit.memory) for hit in found)

@@ -1,0 +1,408 @@
+"""Whatever a model does, a recall ends within its limits, with a result that can be trusted."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kemem import InvalidArgument, Memory, NotFound
+from kemem.ports import Parts, Prompt, Reply, Schema, Tool, ToolCall
+from kemem.recall import Budget, RecallAgent, Recalled, Step
+from kemem.testing import HashingEmbedder, ScriptedLLM, calling
+from tests.recalls import (
+    BOTH,
+    TALK,
+    TONGUES,
+    Tongue,
+    furnished,
+    hand_over_what_is_shown,
+    handing,
+    handle,
+    keys_of,
+    notebook,
+    quiet,
+    shown_keys,
+)
+
+FEW = settings(max_examples=100, deadline=None)
+SEARCH = "search_memories"
+
+
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    """A store that recalls only read."""
+    return asyncio.run(furnished())
+
+
+async def recalled(
+    parts: Parts,
+    tongue: Tongue,
+    llm: Any = None,
+    budget: Budget | None = None,
+    question: str | None = None,
+) -> Recalled:
+    """What comes of a recall, which must obey every law."""
+    budget = budget or Budget()
+    agent = RecallAgent(handle(parts, tongue.user, llm), budget=budget)
+    async with asyncio.timeout(60):
+        result = await agent.recall(question or tongue.question)
+    obeys(result, budget)
+    keys, messages = await keys_of(parts, tongue.user)
+    assert {*result.memory_keys} <= keys and {*result.message_ids} <= messages
+    if isinstance(llm, ScriptedLLM):
+        extracted = [step for step in result.trace if step.tool == "extract_search_keywords"]
+        moves = [call for call in llm.calls if call.tools]
+        assert len(moves) <= budget.max_calls
+        assert len(llm.calls) - len(moves) <= len(extracted)
+    return result
+
+
+def obeys(result: Recalled, budget: Budget) -> None:
+    """The laws of every result."""
+    trace, windows = result.trace, result.limits.windows
+    model_failed = any("LLM" in problem for problem in result.problems)
+    assert len(trace) <= budget.max_calls + model_failed + (not result.completed)
+    for (tool, success), run in groupby(trace, lambda step: (step.tool, step.success)):
+        assert (tool, success) != (SEARCH, True) or len(list(run)) <= 3
+    assert all(len(step.keys) <= 10 for step in trace) and len(result.evidence) <= 10
+    assert [step.number for step in trace] == list(range(1, len(trace) + 1))
+    assert all(step.seconds >= 0 for step in trace)
+    assert [step.iteration for step in trace] == sorted(step.iteration for step in trace)
+    assert list(windows) == sorted({*windows}) and max(windows) <= budget.max_window
+    assert len(windows) == result.iteration_used <= budget.max_iterations
+    assert result.context_window_used == windows[-1]
+    assert 0 <= result.confidence <= 1 and (result.evidence or result.confidence == 0)
+    if not result.evidence and (result.by == "rules" or not result.completed):
+        assert result.needs_more_info and result.follow_up_question
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))
+
+
+# Any model
+
+
+TEXTS = st.sampled_from(["数据库 端口", "the database port", "", "  ", "\ud800", '"', "x" * 5000])
+SIZES = st.sampled_from([10**9, 1e9, -5, 0, 3, 7, 40, "all", None, True, 0.5, [5]])
+NUMBERS = st.sampled_from([0, 1, 0.3, 5, -1, float("nan"), float("inf"), "0.5", None])
+JUNK = st.sampled_from([None, "x", 7, [], {}, ["a"], [None], [["a"]], {"a": 1}, "message", True])
+ASKED: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    SEARCH: {
+        "query": TEXTS,
+        "search_mode": st.sampled_from(["semantic", "keyword", "hybrid", "magic"]),
+        "keywords": st.sampled_from([["端口"], ["port", ""], ["x"] * 50]) | JUNK,
+        "memory_types": st.sampled_from([["message"], ["user_info", "x"]]) | JUNK,
+        "time_range_days": SIZES,
+        "limit": SIZES,
+        "min_relevance_score": NUMBERS,
+        "user_id": st.sampled_from(["zh", "en"]),
+    },
+    "get_memory_detail": {"memory_key": TEXTS | JUNK},
+    "extract_search_keywords": {"query": TEXTS, "context": TEXTS | JUNK, "max_keywords": SIZES},
+    "expand_context_window": {"reason": TEXTS, "current_size": SIZES, "requested_size": SIZES},
+    "handoff": {
+        "reason": TEXTS | JUNK,
+        "search_summary": TEXTS,
+        "relevant_memory_keys": JUNK | st.just(["n_1"] * 2_000),
+        "confidence": NUMBERS,
+        "needs_more_info": JUNK,
+        "follow_up_question": TEXTS | JUNK,
+    },
+}
+BROKEN = st.sampled_from(
+    ['{"query": "端口', "not JSON", "[]", "null", "", "{" * 500, '{"limit": 5}']
+)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> ToolCall:
+    """A call of one of the tools, or of none, right or wrong."""
+    name = draw(st.sampled_from([*ASKED, "delete_all", "", "工具" * 50]))
+    if draw(st.integers(0, 5)) == 0:
+        return ToolCall("call_1", name, draw(BROKEN))
+    arguments = st.fixed_dictionaries({}, optional=ASKED.get(name, {"query": TEXTS}))
+    return calling(name, **draw(arguments))
+
+
+def look_closer(messages: Prompt) -> list[ToolCall]:
+    """A model that reads whatever it is shown."""
+    keys = shown_keys(messages) or ["nothing"]
+    return [calling("get_memory_detail", memory_key=key) for key in keys]
+
+
+GOOD = [
+    calling(SEARCH, query="数据库端口 database port", min_relevance_score=0.0, limit=10),
+    calling("expand_context_window", reason="more 更多", current_size=5, requested_size=8),
+    look_closer,
+    hand_over_what_is_shown,
+]
+REPLIES = (
+    st.sampled_from(GOOD)
+    | calls()
+    | st.lists(calls(), min_size=1, max_size=4)
+    | st.lists(calls(), min_size=2, max_size=2).map(lambda some: some * 25)
+    | st.sampled_from(["端口是 5432", "<tool_call>", {"facts": []}, Reply("")])
+    | st.sampled_from([RuntimeError("down"), TimeoutError(), ConnectionError(), ValueError()])
+)
+BUDGETS = st.builds(
+    Budget,
+    max_iterations=st.integers(1, 5),
+    window=st.integers(1, 2 * TALK),
+    max_window=st.integers(1, 2 * TALK),
+    max_calls=st.integers(1, 20),
+)
+
+
+@FEW
+@given(st.lists(REPLIES, min_size=1, max_size=6), BUDGETS, st.sampled_from(TONGUES))
+async def test_any_mixture_of_replies_ends_in_a_result(
+    parts: Parts, replies: list[Any], budget: Budget, tongue: Tongue
+) -> None:
+    """A03-A07: over and over until a limit is reached."""
+    await recalled(parts, tongue, ScriptedLLM(replies, repeat=True), budget)
+
+
+@FEW
+@given(BUDGETS, st.sampled_from([it for each in TONGUES for it in (each.question, "那个 it")]))
+async def test_rules_obey_the_same_laws(parts: Parts, budget: Budget, question: str) -> None:
+    for tongue in TONGUES:
+        await recalled(parts, tongue, None, budget, question)
+
+
+# One habit at a time
+
+
+@BOTH
+async def test_a_model_that_always_searches_is_stopped(parts: Parts, tongue: Tongue) -> None:
+    """A03: three searches, then advice, then the best that was found."""
+    asked = calling(SEARCH, query=tongue.question)
+    result = await recalled(parts, tongue, ScriptedLLM([asked], repeat=True))
+    assert [step.success for step in result.trace] == [True] * 3 + [False] * 3 + [True]
+    assert not result.completed and result.by == "llm"
+    assert tongue.answer in str(result)
+
+
+@BOTH
+async def test_rules_that_take_over_may_search_at_once(parts: Parts, tongue: Tongue) -> None:
+    """What a model searched for in vain does not count against them."""
+    asked = calling(SEARCH, query=tongue.nothing, min_relevance_score=0.9)
+    for last in (asked, RuntimeError("down")):
+        replies: list[Any] = [asked, asked, asked, last, last, last]
+        result = await recalled(parts, tongue, ScriptedLLM(replies))
+        assert (result.by, result.completed) == ("rules", True)
+        assert tongue.answer in str(result)
+
+
+@BOTH
+@pytest.mark.parametrize("size", [10**9, 1e9, -5, 0, 2, 7, TALK, "many"])
+async def test_a_model_that_always_expands_is_stopped(
+    parts: Parts, tongue: Tongue, size: Any
+) -> None:
+    """A04: the window never shrinks, and never grows beyond its limit."""
+    asked = calling("expand_context_window", reason="?", current_size=5, requested_size=size)
+    budget = Budget(max_iterations=4, window=3, max_window=9)
+    result = await recalled(parts, tongue, ScriptedLLM([asked], repeat=True), budget)
+    grows = isinstance(size, int | float) and size > 3
+    assert result.limits.windows == ((3, min(int(size), 9)) if grows else (3,))
+
+
+@BOTH
+async def test_each_round_can_show_more(parts: Parts, tongue: Tongue) -> None:
+    """Until all is shown, or no round is left."""
+
+    def more(messages: Prompt) -> ToolCall:
+        shown = messages[1]["content"].count(tongue.facts[0][:4])
+        return calling(
+            "expand_context_window", reason="?", current_size=shown, requested_size=3 + 3 * shown
+        )
+
+    for rounds, last in ((2, TALK), (9, TALK)):
+        budget = Budget(max_iterations=rounds, window=3)
+        result = await recalled(parts, tongue, ScriptedLLM([more], repeat=True), budget)
+        assert result.iteration_used <= rounds and result.context_window_used <= last
+
+
+@BOTH
+async def test_the_first_window_is_within_its_limit(parts: Parts, tongue: Tongue) -> None:
+    result = await recalled(parts, tongue, None, Budget(window=9, max_window=2))
+    assert result.limits.windows == (2,)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "我不调用工具 no tool",
+        calling("delete_all", user_id="zh"),
+        ToolCall("call_1", SEARCH, '{"query'),
+        calling(SEARCH, query=5),
+        handing(confidence=5),
+        handing(confidence=float("nan")),
+        calling("handoff", confidence=0.5),
+        [calling("unknown"), calling("handoff"), calling(SEARCH)],
+        RuntimeError("down"),
+        TimeoutError(),
+        Reply(""),
+    ],
+    ids="silent delete_all broken wrong_type sure nan incomplete several down late empty".split(),
+)
+async def test_rules_take_over_from_a_model_that_errs(
+    parts: Parts, tongue: Tongue, reply: Any
+) -> None:
+    """A05, A07: it is told so, three times at most, and the answer is found."""
+    llm = ScriptedLLM([reply], repeat=True)
+    result = await recalled(parts, tongue, llm)
+    assert (result.by, result.completed) == ("rules", True)
+    assert len(llm.calls) <= 3 and len(result.problems) >= 1
+    assert tongue.answer in str(result)
+
+
+@BOTH
+async def test_a_hand_off_ends_a_reply_of_many_calls(parts: Parts, tongue: Tongue) -> None:
+    """Whatever stands behind it is not done; what stands before it is."""
+    search = calling(SEARCH, query=tongue.question)
+    for reply, tools in (
+        ([handing(), search, search], ["handoff"]),
+        ([search, handing(), search], [SEARCH, "handoff"]),
+    ):
+        result = await recalled(parts, tongue, ScriptedLLM([reply]))
+        assert [step.tool for step in result.trace] == tools and result.completed
+
+
+@BOTH
+async def test_fifty_calls_in_a_reply_are_cut_to_what_is_left(parts: Parts, tongue: Tongue) -> None:
+    """A05: and then the hand-over is ours."""
+    reply = [calling("extract_search_keywords", query=f"{tongue.question} {n}") for n in range(50)]
+    result = await recalled(parts, tongue, ScriptedLLM([reply, *["{}"] * 50]))
+    assert [step.tool for step in result.trace] == ["extract_search_keywords"] * 15 + ["handoff"]
+    assert not result.completed
+
+
+@BOTH
+async def test_a_hand_off_of_very_many_keys_is_cut(parts: Parts, tongue: Tongue) -> None:
+    """Neither the store nor the trace has to bear all of them."""
+    keys, _ = await keys_of(parts, tongue.user)
+    many = [f"n_{number}" for number in range(10_000)]
+    for named, found in ((many, 0), ([*sorted(keys), *many], 10)):
+        result = await recalled(parts, tongue, ScriptedLLM([handing(named)]))
+        assert len(result.evidence) == found and result.trace[-1].seconds < 5
+        assert len(str(result.trace)) < 5_000
+
+
+# Time
+
+
+class Asleep:
+    """A model that does not answer, after some replies."""
+
+    name = "asleep"
+
+    def __init__(self, *replies: Reply) -> None:
+        self._replies = iter(replies)
+
+    async def reply(
+        self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
+    ) -> Reply:
+        reply = next(self._replies, None)
+        return reply or await asyncio.Future[Reply]()
+
+
+@BOTH
+async def test_a_model_that_never_answers_is_not_waited_for(parts: Parts, tongue: Tongue) -> None:
+    """Half of the time is left to rules; with evidence at hand, that is handed over."""
+    result = await recalled(parts, tongue, Asleep(), Budget(seconds=2))
+    assert result.by == "rules" and "did not answer" in result.problems[0]
+    assert tongue.answer in str(result)
+    search = calling(SEARCH, query=tongue.question)
+    result = await recalled(parts, tongue, Asleep(Reply("", calls=(search,))), Budget(seconds=0.2))
+    assert (result.by, result.completed) == ("llm", False)
+    assert tongue.answer in str(result)
+
+
+@BOTH
+async def test_without_time_a_recall_still_ends(parts: Parts, tongue: Tongue) -> None:
+    for llm in (None, Asleep()):
+        result = await recalled(parts, tongue, llm, Budget(seconds=1e-6))
+        assert not result.completed
+        assert result.reason.startswith(("已到时间上限", "the time is up"))
+
+
+# Arguments, and who watches
+
+
+@pytest.fixture
+def memory(tmp_path: Any) -> Iterator[Memory]:
+    with Memory(settings=quiet(tmp_path), embedder=HashingEmbedder()) as memory:
+        for tongue in TONGUES:
+            memory.add(tongue.facts[0], tongue.user, session_id="s", infer=False)
+        yield memory
+
+
+@BOTH
+def test_what_cannot_be_asked_is_refused_by_name(memory: Memory, tongue: Tongue) -> None:
+    """Before anything is opened or searched."""
+    for question in ("", " \n", None, 5, ["?"], tongue.question * 1_000_000):
+        with pytest.raises(InvalidArgument, match="question must be") as refused:
+            memory.recall(question, tongue.user)  # type: ignore[arg-type]
+        assert len(str(refused.value)) < 200
+    for rounds in (0, 11, -1, "x", True, 2.0):
+        with pytest.raises(InvalidArgument, match=f"max_iterations must be 1-10, not {rounds!r}"):
+            memory.recall(tongue.question, tongue.user, max_iterations=rounds)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="user_id"):
+        memory.recall(tongue.question)
+    with pytest.raises(InvalidArgument, match="session_id must be 1-64 characters, not 0"):
+        memory.recall(tongue.question, tongue.user, session_id="")
+    with pytest.raises(NotFound):
+        memory.for_user(tongue.user).recall(tongue.question, "other")
+
+
+@BOTH
+async def test_an_agent_needs_a_user_and_a_session_that_can_be(
+    parts: Parts, tongue: Tongue
+) -> None:
+    """A mistake of the caller is not taken for a store that fails."""
+    with pytest.raises(InvalidArgument, match="user_id"):
+        RecallAgent(notebook(parts))
+    with pytest.raises(InvalidArgument, match="session_id must not begin or end with blanks: ' s'"):
+        await RecallAgent(handle(parts, tongue.user), session_id=" s").recall(tongue.question)
+    bound = handle(parts, tongue.user, session_id="s")
+    with pytest.raises(NotFound):
+        await RecallAgent(bound, session_id="other").recall(tongue.question)
+
+
+@pytest.mark.parametrize("name", ["max_iterations", "window", "max_window", "max_calls", "seconds"])
+@pytest.mark.parametrize("value", [0, -1, True, "x", None, 10**6, float("nan"), float("inf")])
+def test_a_budget_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+    if (name, value) != ("seconds", 10**6):
+        with pytest.raises(InvalidArgument, match=f"{name} must be .*, not {value!r}"):
+            Budget(**{name: value})
+
+
+@BOTH
+def test_a_conversation_may_be_new(memory: Memory, tongue: Tongue) -> None:
+    """A session without messages has an empty window; memories of all sessions are found."""
+    result = memory.recall(tongue.question, tongue.user, session_id="new")
+    assert result.limits.windows == (0,) and tongue.answer in str(result)
+
+
+@BOTH
+def test_whoever_watches_is_told_each_step_in_order(memory: Memory, tongue: Tongue) -> None:
+    steps: list[Step] = []
+    result = memory.recall(tongue.question, tongue.user, on_step=steps.append)
+    assert tuple(steps) == result.trace and len(steps) > 1
+
+
+@BOTH
+def test_what_a_watcher_raises_ends_the_recall(memory: Memory, tongue: Tongue) -> None:
+    """It comes out as it is, and the next recall knows nothing of it."""
+
+    def refuse(step: Step) -> None:
+        raise ZeroDivisionError(f"no more after {step.tool}")
+
+    with pytest.raises(ZeroDivisionError, match="no more after search_memories"):
+        memory.recall(tongue.question, tongue.user, on_step=refuse)
+    result = memory.recall(tongue.question, tongue.user)
+    assert result.trace[0].number == 1 and tongue.answer in str(result)

@@ -1,0 +1,118 @@
+"""Notes of known types and ages, drawn from messages by a scripted model, to be recalled."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kemem import AsyncMemory
+from kemem.notebook import AsyncNotebook
+from kemem.opening import Opening
+from kemem.ports import LLM, Embedder, Parts
+from kemem.reach import Reach
+from kemem.recall import Budget, Caches
+from kemem.recall.desk import Desk, Language
+from kemem.recall.use import use
+from kemem.settings import load
+from kemem.testing import FakeClock, HashingEmbedder, RamStore, ScriptedLLM, calling
+from kemem.text.times import to_rfc3339
+
+NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+DAY = 86_400_000_000
+HASHING = HashingEmbedder()
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that was said some days ago, and the type that a model gives it."""
+
+    text: str
+    type: str = "general"
+    days: float = 0
+    keywords: tuple[str, ...] = ()
+
+
+def said(facts: Sequence[Fact]) -> list[dict[str, Any]]:
+    """The messages that tell the facts."""
+    return [{"content": it.text, "ts": to_rfc3339(NOW - round(it.days * DAY))} for it in facts]
+
+
+def drawn(facts: Sequence[Fact]) -> dict[str, Any]:
+    """The answer of a model that finds each of them in its message."""
+    listed = [
+        {"text": it.text, "type": it.type, "keywords": list(it.keywords), "sources": [number]}
+        for number, it in enumerate(facts, 1)
+    ]
+    return {"facts": listed, "entities": []}
+
+
+async def tell(memory: AsyncNotebook, facts: Sequence[Fact], session_id: str | None = None) -> None:
+    """Let the user u have these facts as notes; the memory's model must answer with them."""
+    added = await memory.add(said(facts), "u", session_id=session_id)
+    assert len(added.results) == len(facts) and not added.problems
+
+
+@asynccontextmanager
+async def opened(
+    directory: Path,
+    facts: Sequence[Fact] = (),
+    *,
+    embedder: Embedder | None = HASHING,
+    **settings: Any,
+) -> AsyncIterator[AsyncMemory]:
+    """A memory on disk with these facts and without a model; no embedder means the local one."""
+    chosen, clock = load(data_dir=directory, llm="none", **settings), FakeClock(NOW)
+    writing = ScriptedLLM([drawn(facts)])
+    async with AsyncMemory(settings=chosen, embedder=embedder, llm=writing, clock=clock) as memory:
+        await tell(memory, facts)
+    async with AsyncMemory(settings=chosen, embedder=embedder, clock=clock) as memory:
+        yield memory
+
+
+class Opened(Opening):
+    """Parts that a test has opened itself."""
+
+    def __init__(self, parts: Parts, **settings: Any) -> None:
+        chosen = load(llm="none", **settings)
+        super().__init__(chosen, embedder=None, llm=None, reranker=None, clock=None)
+        self._parts = parts
+
+
+async def notebook(
+    facts: Sequence[Fact] = (),
+    *,
+    store: RamStore | None = None,
+    llm: LLM | None = None,
+    **settings: Any,
+) -> AsyncNotebook:
+    """The same in the reference store, with or without a model."""
+    parts = Parts(store or RamStore(), HASHING, FakeClock(NOW), ScriptedLLM([drawn(facts)]))
+    if facts:
+        await tell(AsyncNotebook(Opened(parts), Reach()), facts)
+    return AsyncNotebook(Opened(replace(parts, llm=llm), **settings), Reach())
+
+
+async def desk_for(
+    memory: AsyncNotebook, language: Language = "zh", *, budget: Budget | None = None
+) -> Desk:
+    """The desk of a recall for the user u that begins."""
+    return Desk(
+        memory=memory.for_user("u"),
+        parts=await memory.opening.parts(),
+        caches=Caches(),
+        budget=budget or Budget(),
+        question="?",
+        language=language,
+        by="rules",
+    )
+
+
+async def used(desk: Desk, tool: str, **arguments: Any) -> Any:
+    """What a tool answers."""
+    return (await use(calling(tool, **arguments), desk)).output
+
+
+async def searched(memory: AsyncNotebook, query: str, **asked: Any) -> Any:
+    """What the first search of a recall answers."""
+    return await used(await desk_for(memory), "search_memories", query=query, **asked)
