@@ -247,7 +247,19 @@ async def test_the_first_window_is_within_its_limit(parts: Parts, tongue: Tongue
         TimeoutError(),
         Reply(""),
     ],
-    ids="silent delete_all broken wrong_type sure nan incomplete several down late empty".split(),
+    ids=[
+        "silent",
+        "delete_all",
+        "broken",
+        "wrong_type",
+        "sure",
+        "nan",
+        "incomplete",
+        "several",
+        "down",
+        "late",
+        "empty",
+    ],
 )
 async def test_rules_take_over_from_a_model_that_errs(
     parts: Parts, tongue: Tongue, reply: Any
