@@ -68,6 +68,8 @@ def hand_over(
     count = len(chosen)
     lines = [desk.say(f"找到 {count} 个相关记忆:", f"memories found: {count}")]
     lines += [f"- {summary(hit)}" for hit in hits]
+    if beside := count - len(hits):
+        lines.append(desk.say(f"- 以及前后的 {beside} 条消息", f"- messages beside them: {beside}"))
     ended = desk.say(f"已找到 {count} 个相关记忆，搜索完成", f"memories found: {count}")
     if not chosen:
         lines, ended = _nothing(desk)
