@@ -5,6 +5,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,8 @@ async def test_nothing_that_a_memory_says_is_more_than_data(tongue: Tongue) -> N
         return handing(shown_keys(messages), needs_more_info=True, **quoted)
 
     llm = ScriptedLLM([search, more, search, look, hand_over])
-    result = await recalled(parts, tongue, llm)
+    asking = replace(tongue, question=" ".join([tongue.question, *HOSTILE[:-1]]))
+    result = await recalled(parts, asking, llm)
     prompts = [
         it["content"] for call in llm.calls for it in call.messages if it["role"] != "system"
     ]

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 from kemem import InvalidArgument, Memory, NotFound
 from kemem.ports import Parts, Prompt, Reply, Schema, Tool, ToolCall
 from kemem.recall import Budget, RecallAgent, Recalled, Step
-from kemem.testing import HashingEmbedder, ScriptedLLM, calling
+from kemem.testing import HashingEmbedder, RamStore, ScriptedLLM, calling
+from kemem.types import Note
 from tests.recalls import (
     BOTH,
     TALK,
@@ -186,6 +189,17 @@ async def test_a_model_that_always_searches_is_stopped(parts: Parts, tongue: Ton
 
 
 @BOTH
+async def test_a_call_that_fails_makes_no_room_for_searches(parts: Parts, tongue: Tongue) -> None:
+    """One that succeeds does."""
+    search = calling(SEARCH, query=tongue.question)
+    wrong = calling("get_memory_detail", memory_key="n_nowhere")
+    right = calling("extract_search_keywords", query=tongue.question)
+    reply = [search, search, search, wrong, search, right, search]
+    result = await recalled(parts, tongue, ScriptedLLM([reply, "{}", handing()]))
+    assert [step.success for step in result.trace] == [True] * 3 + [False] * 2 + [True] * 3
+
+
+@BOTH
 async def test_rules_that_take_over_may_search_at_once(parts: Parts, tongue: Tongue) -> None:
     """What a model searched for in vain does not count against them."""
     asked = calling(SEARCH, query=tongue.nothing, min_relevance_score=0.9)
@@ -210,19 +224,18 @@ async def test_a_model_that_always_expands_is_stopped(
 
 
 @BOTH
-async def test_each_round_can_show_more(parts: Parts, tongue: Tongue) -> None:
+@pytest.mark.parametrize(("rounds", "windows"), [(1, (3,)), (2, (3, 6)), (9, (3, 6, 9, TALK))])
+async def test_each_round_can_show_more(
+    parts: Parts, tongue: Tongue, rounds: int, windows: tuple[int, ...]
+) -> None:
     """Until all is shown, or no round is left."""
-
-    def more(messages: Prompt) -> ToolCall:
-        shown = messages[1]["content"].count(tongue.facts[0][:4])
-        return calling(
-            "expand_context_window", reason="?", current_size=shown, requested_size=3 + 3 * shown
-        )
-
-    for rounds, last in ((2, TALK), (9, TALK)):
-        budget = Budget(max_iterations=rounds, window=3)
-        result = await recalled(parts, tongue, ScriptedLLM([more], repeat=True), budget)
-        assert result.iteration_used <= rounds and result.context_window_used <= last
+    more = [
+        calling("expand_context_window", reason="?", current_size=3, requested_size=size)
+        for size in (6, 9, 40, 50, 60, 70)
+    ]
+    budget = Budget(max_iterations=rounds, window=3)
+    result = await recalled(parts, tongue, ScriptedLLM(more), budget)
+    assert result.limits.windows == windows
 
 
 @BOTH
@@ -293,15 +306,27 @@ async def test_fifty_calls_in_a_reply_are_cut_to_what_is_left(parts: Parts, tong
     assert not result.completed
 
 
+class Counting(RamStore):
+    """A store that counts what is looked up."""
+
+    looked_up = 0
+
+    async def notes(self, *asked: Any, **more: Any) -> list[Note]:
+        self.looked_up += 1
+        return await super().notes(*asked, **more)
+
+
 @BOTH
-async def test_a_hand_off_of_very_many_keys_is_cut(parts: Parts, tongue: Tongue) -> None:
+async def test_a_hand_off_of_very_many_keys_is_cut(tongue: Tongue) -> None:
     """Neither the store nor the trace has to bear all of them."""
+    store = Counting()
+    parts = await furnished(store)
     keys, _ = await keys_of(parts, tongue.user)
     many = [f"n_{number}" for number in range(10_000)]
     for named, found in ((many, 0), ([*sorted(keys), *many], 10)):
         result = await recalled(parts, tongue, ScriptedLLM([handing(named)]))
-        assert len(result.evidence) == found and result.trace[-1].seconds < 5
-        assert len(str(result.trace)) < 5_000
+        assert len(result.evidence) == found and len(str(result.trace)) < 5_000
+    assert store.looked_up < 200
 
 
 # Time
@@ -324,14 +349,24 @@ class Asleep:
 
 @BOTH
 async def test_a_model_that_never_answers_is_not_waited_for(parts: Parts, tongue: Tongue) -> None:
-    """Half of the time is left to rules; with evidence at hand, that is handed over."""
-    result = await recalled(parts, tongue, Asleep(), Budget(seconds=2))
-    assert result.by == "rules" and "did not answer" in result.problems[0]
-    assert tongue.answer in str(result)
+    """Rules take over; with evidence at hand, that is handed over."""
+    impatient = replace(parts, llm_timeout=0.05)
+    result = await recalled(impatient, tongue, Asleep())
+    assert (result.by, result.completed) == ("rules", True)
+    assert "did not answer" in result.problems[0] and tongue.answer in str(result)
     search = calling(SEARCH, query=tongue.question)
-    result = await recalled(parts, tongue, Asleep(Reply("", calls=(search,))), Budget(seconds=0.2))
+    result = await recalled(impatient, tongue, Asleep(Reply("", calls=(search,))))
     assert (result.by, result.completed) == ("llm", False)
-    assert tongue.answer in str(result)
+    assert "did not answer" in result.problems[0] and tongue.answer in str(result)
+
+
+@BOTH
+async def test_half_of_the_time_is_left_when_a_model_does_not_answer(
+    parts: Parts, tongue: Tongue
+) -> None:
+    result = await recalled(parts, tongue, Asleep(), Budget(seconds=0.2))
+    waited = re.findall(r"did not answer within (\S+) s", result.problems[0])
+    assert result.by == "rules" and 0 < float(waited[0]) <= 0.1
 
 
 @BOTH
