@@ -469,6 +469,15 @@ class Returning:
         return self.returned
 
 
+@pytest.mark.parametrize(
+    "call", [None, {"name": "now"}, ToolCall("1", "查", None), ToolCall("1", [], "{}")]
+)  # type: ignore[arg-type]
+async def test_a_call_that_is_none_is_unavailable(call: Any) -> None:
+    """A model of one's own may return anything."""
+    with pytest.raises(Unavailable, match="in a way that cannot be read"):
+        await parts(Returning(Reply("茶 tea", calls=(call,)))).converse(CHINESE.begun, ())
+
+
 @pytest.mark.parametrize("returned", [None, "绿茶 tea", Reply(""), Reply(" \n"), Reply(None)])  # type: ignore[arg-type]
 async def test_an_object_that_gives_no_reply_is_unavailable(returned: Any) -> None:
     """For conversations as for questions."""

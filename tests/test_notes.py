@@ -24,6 +24,7 @@ from kemem import (
 )
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
+from kemem.text.times import to_rfc3339
 from kemem.types import Matrix
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -780,3 +781,16 @@ def test_without_the_embedder_words_answer_and_say_so(
         memory.run_jobs()
         health = memory.health()
         assert health.vectors == health.messages + health.notes and memory.jobs() == []
+
+
+@pytest.mark.parametrize("text", ["会议室暂借到五点", "the room is ours until five"])
+def test_a_note_that_expired_is_not_found_by_its_key(tmp_path: Path, text: str) -> None:
+    """Also before a job has erased it."""
+    clock = FakeClock(NOW)
+    with opened(tmp_path, clock=clock) as memory:
+        soon = to_rfc3339(NOW + 60_000_000)
+        (note,) = memory.add(text, user_id="u", infer=False, expires_at=soon).results
+        assert memory.get(note.id).memory == text
+        clock.advance(seconds=60)
+        with pytest.raises(NotFound):
+            memory.get(note.id)

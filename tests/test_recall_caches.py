@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +19,7 @@ from kemem.ports import Parts, Prompt, Reply, Schema, Tool
 from kemem.recall import Cache, Caches, GetMemoryDetailOutput, RecallAgent, Recalled
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
 from kemem.text.times import to_rfc3339
+from kemem.types import Matrix
 from tests.recalls import (
     BOTH,
     NOW,
@@ -427,3 +428,26 @@ async def test_a_long_question_does_not_fill_a_cache_with_its_key(tongue: Tongue
 
 def opened(directory: Path) -> AsyncMemory:
     return AsyncMemory(settings=quiet(directory), embedder=HashingEmbedder())
+
+
+class Shaky(HashingEmbedder):
+    """An embedder that is sometimes away."""
+
+    away = False
+
+    async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
+        if self.away:
+            raise ConnectionError
+        return await super().embed(texts, purpose=purpose)
+
+
+@BOTH
+def test_a_search_that_lacked_a_signal_is_not_kept(tmp_path: Path, tongue: Tongue) -> None:
+    embedder = Shaky()
+    with Memory(settings=quiet(tmp_path), embedder=embedder) as memory:
+        memory.add(tongue.answer, user_id="u", infer=False)
+        embedder.away = True
+        memory.recall(tongue.answer, "u")
+        embedder.away = False
+        first, second = (memory.recall(tongue.answer, "u").trace[0] for _ in range(2))
+    assert (first.cached, second.cached) == (False, True)

@@ -319,6 +319,7 @@ async def test_a_model_that_dies_half_way_leaves_what_it_found(tongue: Tongue) -
     result = await recalled(parts, tongue, llm)
     assert (result.by, result.completed) == ("llm", False)
     assert tongue.answer in str(result) and "LLM" in result.problems[0]
+    assert result.reason.startswith(("模型失败", "the model failed"))
     assert "/srv" not in repr(result)
 
 

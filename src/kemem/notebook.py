@@ -155,7 +155,10 @@ class AsyncNotebook(AsyncLog):
         A user also finds what all users of the agent share.
         """
         where, parts = await self._one(memory_id, user_id, agent_id, session_id)
-        return Item(await find(memory_id, _with_shared(where), parts))
+        row = await find(memory_id, _with_shared(where), parts)
+        if isinstance(row, Note) and row.expires is not None and row.expires <= parts.clock():
+            raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
+        return Item(row)
 
     async def sources(
         self,

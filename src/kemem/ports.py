@@ -304,6 +304,8 @@ class Parts:
                 reply = await self.llm.reply(messages, **wanted)
             if not isinstance(reply, Reply) or not (reply.text.strip() or reply.calls):
                 raise Unavailable("the LLM answered with nothing")
+            if not all(map(_is_readable, reply.calls)):
+                raise Unavailable("the LLM called a tool in a way that cannot be read")
         except Unavailable:
             raise
         except TimeoutError:
@@ -311,3 +313,12 @@ class Parts:
         except Exception as error:  # the model's code or network, which may raise anything
             raise Unavailable(f"the LLM failed: {type(error).__name__}") from error
         return reply
+
+
+def _is_readable(call: object) -> bool:
+    """Whether a call is one: a model of the user's own may return anything."""
+    return (
+        isinstance(call, ToolCall)
+        and isinstance(call.name, str)
+        and isinstance(call.arguments, str)
+    )

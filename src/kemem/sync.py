@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from kemem.errors import Unavailable
+from kemem.errors import Conflict, Unavailable
 from kemem.hooks import Stage
 from kemem.memory import AsyncMemory
 from kemem.ports import Embedder, Reranker
@@ -162,6 +162,9 @@ class _Portal:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return what it returns."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise Conflict("a function that this memory calls cannot wait for the memory itself")
         with self._turn:  # until the work is handed over: a loop that has closed would lose it
             if self._closed:
                 work.close()

@@ -74,7 +74,7 @@ async def _play(desk: Desk, window: Sequence[Item]) -> int | None:
     """One round: the size of the window that the next one needs, None when the recall has ended."""
     mind = _mind(desk, window)
     answers: list[Used] = []
-    faults = 0
+    faults, failed = 0, False
     while desk.calls_left and desk.seconds_left and faults < FAULTS:
         try:
             calls = await mind.next(answers)
@@ -82,6 +82,7 @@ async def _play(desk: Desk, window: Sequence[Item]) -> int | None:
             desk.problems.append(error.message)
             _note_reply(desk, error.message)
             calls, faults = (), FAULTS
+            failed = True
         if not calls and faults < FAULTS:
             faults += 1
             desk.calls += 1
@@ -101,8 +102,9 @@ async def _play(desk: Desk, window: Sequence[Item]) -> int | None:
                 desk.say("模型没有完成召回，改用规则", "rules took over from the model")
             )
             desk.by, desk.in_a_row, faults, answers = "rules", 0, 0, []
+            failed = False
             mind = _mind(desk, window)
-    await _give_up(desk, faults)
+    await _give_up(desk, faults, failed)
     return None
 
 
@@ -129,9 +131,11 @@ def _note_reply(desk: Desk, outcome: str) -> None:
     )
 
 
-async def _give_up(desk: Desk, faults: int) -> None:
-    """Hand over the best there is when a limit ends the recall."""
-    if faults >= FAULTS:
+async def _give_up(desk: Desk, faults: int, failed: bool) -> None:
+    """Hand over the best there is when a limit or a failure ends the recall."""
+    if failed:
+        reason = desk.say("模型失败", "the model failed")
+    elif faults >= FAULTS:
         reason = desk.say("连续多次无效的调用", "too many calls in a row led nowhere")
     elif not desk.seconds_left:
         reason = desk.say("已到时间上限", "the time is up")
