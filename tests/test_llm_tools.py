@@ -469,9 +469,14 @@ class Returning:
         return self.returned
 
 
+NO_TEXT: Any = None
+
+
 @pytest.mark.parametrize(
-    "call", [None, {"name": "now"}, ToolCall("1", "查", None), ToolCall("1", [], "{}")]
-)  # type: ignore[arg-type]
+    "call",
+    [None, {"name": "now"}, ToolCall("1", "查", NO_TEXT), ToolCall("1", NO_TEXT, "{}")],
+    ids=["none", "dict", "arguments", "name"],
+)
 async def test_a_call_that_is_none_is_unavailable(call: Any) -> None:
     """A model of one's own may return anything."""
     with pytest.raises(Unavailable, match="in a way that cannot be read"):
