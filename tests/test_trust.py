@@ -74,6 +74,7 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/docs",
         "/metrics",
         "/openapi.json",
+        "/rpc",
         "/v1/agents",
         "/v1/graph",
         "/v1/jobs",
@@ -102,7 +103,7 @@ def test_the_routes_are_those_that_were_decided() -> None:
     }
     assert {path for _, path in ROUTES} - {path for _, path in GUARDED} == OPEN_PATHS
     assert {path for _, path in OF_OPERATORS} == {
-        *("/docs", "/metrics", "/openapi.json", "/v1/agents", "/v1/users"),
+        *("/docs", "/metrics", "/openapi.json", "/rpc", "/v1/agents", "/v1/users"),
         *("/v1/jobs", "/v1/jobs/run", "/v1/jobs/{job_id}/retry"),
     }
 

@@ -15,6 +15,7 @@ from kemem.errors import (
 )
 from kemem.memory import AsyncMemory
 from kemem.settings import Settings
+from kemem.snapshot import Backup
 from kemem.sync import Memory
 from kemem.types import (
     Change,
@@ -33,6 +34,7 @@ from kemem.writing.forget import Policy
 __all__ = [
     "Added",
     "AsyncMemory",
+    "Backup",
     "Change",
     "Checkpoint",
     "Conflict",

@@ -1,6 +1,7 @@
 """The outbox: later work that was promised in the same transaction as the data that needs it."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kemem.batch import Batch, Job
@@ -50,10 +51,14 @@ async def ask_to_forget(parts: Parts) -> None:
     await parts.store.apply(Batch(jobs=tuple(job for job in jobs if job.scope not in open_jobs)))
 
 
-async def mirror_all(parts: Parts) -> None:
-    """Carry the whole graph over to the database beside the store, if there is one."""
+async def mirror_all(parts: Parts, before: Iterable[Scope] = ()) -> None:
+    """Carry the whole graph over to the database beside the store, if there is one.
+
+    Owners of `before` who have nothing any more have nothing there, either.
+    """
     now = parts.clock()
-    jobs = [mirror_jobs(scope, (), now, parts) for scope in await parts.store.scopes()]
+    scopes = {*before, *await parts.store.scopes()}
+    jobs = [mirror_jobs(scope, (), now, parts) for scope in scopes]
     await parts.store.apply(Batch(jobs=tuple(job for each in jobs for job in each)))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kemem import session
+from kemem import session, snapshot
 from kemem.answers import Added, Context
 from kemem.batch import Job
 from kemem.errors import InvalidArgument, NotFound
@@ -19,6 +19,7 @@ from kemem.reading.directory import directory
 from kemem.reading.transcript import page_limit
 from kemem.recall import Budget, Caches, RecallAgent, Recalled, Step
 from kemem.settings import Settings, load
+from kemem.snapshot import Backup, Places
 from kemem.text.ids import check_id
 from kemem.types import (
     NOTES,
@@ -32,6 +33,7 @@ from kemem.types import (
     Scope,
     Where,
 )
+from kemem.workspace import Workspaces
 from kemem.writing.add import draw_again, end_now
 from kemem.writing.condense import condense
 from kemem.writing.forget import Policy, forget
@@ -314,6 +316,38 @@ class AsyncMemory(AsyncNotebook):
         await prepare(parts, again=True)
         await mirror_all(parts)
         return await run_due(parts, self._policy)
+
+    async def workspaces(self) -> Workspaces:
+        """The folders of tasks, whose files are backed up and restored with the store."""
+        parts = await self._operate()
+        return Workspaces(self.places.workspaces / await parts.archive.label())
+
+    @property
+    def places(self) -> Places:
+        """The directories of backups and of workspaces."""
+        chosen, home = self.settings, self.settings.data_dir
+        return Places(
+            chosen.backup_dir or home / "backups", chosen.workspace_dir or home / "workspaces"
+        )
+
+    async def backup(self, path: str | Path | None = None) -> Backup:
+        """Write everything, the workspaces too, to a new file; readable by its owner alone."""
+        parts = await self._operate()
+        await self._opening.uses.flush(parts)
+        return await snapshot.backup(parts, self.places, path)
+
+    async def restore(self, path: str | Path) -> Backup:
+        """Put what a backup holds in the place of everything; a damaged one changes nothing.
+
+        A relative path is one in the directory of backups.
+        """
+        parts = await self._operate()
+        await self._opening.uses.flush(parts)
+        before = await parts.store.scopes()
+        found = await snapshot.restore(parts, self.places, path)
+        await prepare(parts)
+        await mirror_all(parts, before)
+        return found
 
     async def health(self) -> Health:
         """The state of the store; raises Unavailable when it cannot be reached."""

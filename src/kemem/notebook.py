@@ -18,10 +18,12 @@ from kemem.reading.transcript import least_score, page_limit
 from kemem.text.ids import check_id
 from kemem.types import MESSAGES, NOTES, Change, Message, Messages, Note, Scope, Where
 from kemem.writing.add import add
-from kemem.writing.edit import erase, erase_all, rewrite
+from kemem.writing.edit import erase, erase_all, learn, rewrite
 from kemem.writing.parse import (
     check_metadata,
     check_prompt,
+    check_summary,
+    check_tags,
     check_text,
     parse_messages,
     with_defaults,
@@ -86,6 +88,26 @@ class AsyncNotebook(AsyncLog):
         added = await add(parsed, task, self.settings.state_tokens, parts)
         problems += await self._hooks.after(added)
         return replace(added, problems=(*added.problems, *problems))
+
+    async def learn(
+        self,
+        content: str,
+        *,
+        summary: str | None = None,
+        tags: Sequence[str] = (),
+        agent_id: str | None = None,
+    ) -> Item:
+        """Keep an entry of what all users of an agent are to know, to the letter.
+
+        One that is the same in content, summary and tags is kept once. Not on a handle.
+        """
+        self._check_unbound()
+        reach, _ = self._reach.narrowed(agent_id="default" if agent_id is None else agent_id)
+        text = check_text(content, "content", self.settings.max_content_bytes)
+        about, words = check_summary(summary), check_tags(tags)
+        parts = await self._opening.prepared()
+        entry = await learn(text, about, words, reach.scope.agent_id or "", parts)
+        return await self.get(entry, agent_id=reach.agent_id)
 
     async def search(
         self,

@@ -1,15 +1,15 @@
 """The plugs: what the core asks of a store and of models."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from kemem.batch import Applied, Batch, Job
-from kemem.errors import Unavailable
+from kemem.errors import InvalidArgument, Unavailable
 from kemem.text.loose_json import parse_json
 from kemem.text.query import Query
 from kemem.types import (
@@ -205,6 +205,26 @@ class Store(Log, TextIndex, VectorIndex, Graph, Outbox, Protocol):
         """Finish what was begun and let go of files and connections."""
 
 
+@runtime_checkable
+class Archive(Protocol):
+    """A store that can be written out and replaced as a whole."""
+
+    async def export(self, take: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """Hand over every row of every table as of one moment, parents first, as JSON has values.
+
+        `take` is called in a thread; what can be derived again is left out.
+        """
+
+    async def replace(self, rows: Iterable[tuple[str, Mapping[str, Any]]], label: str) -> None:
+        """Put these rows in the place of all others, or, where they do not hold together, nothing.
+
+        Writes that came before are replaced, later ones stay; cursors and caches are void.
+        """
+
+    async def label(self) -> str:
+        """What the last replacement was called; "current" before the first."""
+
+
 class Embedder(Protocol):
     """Texts to vectors."""
 
@@ -264,6 +284,13 @@ class Parts:
     def model(self) -> Model | None:
         """The fingerprint of the embedder in use."""
         return Model(self.embedder.name, self.embedder.width) if self.embedder else None
+
+    @property
+    def archive(self) -> Archive:
+        """The store as what can be backed up and restored."""
+        if not isinstance(self.store, Archive):
+            raise InvalidArgument("this store cannot be backed up")
+        return self.store
 
     async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
         """A usable vector for each text; whatever the model does wrong is Unavailable."""

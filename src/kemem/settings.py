@@ -28,6 +28,13 @@ class Settings(BaseSettings):
         default_factory=lambda: Path.home() / ".kemem",
         description="Directory of the embedded store; it is created on first use.",
     )
+    backup_dir: Path | None = Field(
+        default=None, description="Directory of backups, if not backups in data_dir."
+    )
+    workspace_dir: Path | None = Field(
+        default=None,
+        description="Directory of the workspaces of tasks, if not workspaces in data_dir.",
+    )
     database_url: str | None = Field(
         default=None,
         description="PostgreSQL to use instead, as postgresql://user:password@host/database.",
@@ -93,6 +100,9 @@ class Settings(BaseSettings):
     recall_seconds: float = Field(
         default=60, gt=0, description="After this time a recall hands over what it has."
     )
+    rpc_agent: str = Field(
+        default="default", min_length=1, description="Agent whose knowledge JSON-RPC serves."
+    )
     vector_cache_mb: int = Field(
         default=512, ge=1, description="Memory for the vectors and columns of recent users."
     )
@@ -116,10 +126,10 @@ class Settings(BaseSettings):
         default="info", description="What the server logs; message texts are never logged."
     )
 
-    @field_validator("data_dir")
+    @field_validator("data_dir", "backup_dir", "workspace_dir")
     @classmethod
-    def _find_home(cls, directory: Path) -> Path:
-        return directory.expanduser()
+    def _find_home(cls, directory: Path | None) -> Path | None:
+        return directory and directory.expanduser()
 
     @classmethod
     def settings_customise_sources(

@@ -106,6 +106,7 @@ class Memory:
     hybrid_search = _blocking(AsyncMemory.hybrid_search)
     neighbors = _blocking(AsyncMemory.neighbors)
     add = _blocking(AsyncMemory.add)
+    learn = _blocking(AsyncMemory.learn)
     search = _blocking(AsyncMemory.search)
     get = _blocking(AsyncMemory.get)
     sources = _blocking(AsyncMemory.sources)
@@ -132,6 +133,9 @@ class Memory:
     jobs = _blocking(AsyncMemory.jobs)
     retry_job = _blocking(AsyncMemory.retry_job)
     reindex = _blocking(AsyncMemory.reindex)
+    workspaces = _blocking(AsyncMemory.workspaces)
+    backup = _blocking(AsyncMemory.backup)
+    restore = _blocking(AsyncMemory.restore)
     health = _blocking(AsyncMemory.health)
 
     def close(self) -> None:

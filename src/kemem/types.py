@@ -112,7 +112,7 @@ class Note:
     @property
     def words(self) -> str:
         """The text to index."""
-        return " ".join((self.content, *self.keywords))
+        return " ".join(filter(None, (self.content, self.summary, *self.keywords)))
 
     def ended(self, at: Micros) -> bool:
         """Whether it was no longer true, or expired, at a time."""

@@ -1,6 +1,6 @@
 """The five tools, each described once: whatever shows them is rendered from here."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NotRequired, TypedDict
 
 from kemem.recall.models import (
@@ -36,6 +36,9 @@ class ToolEntry(TypedDict):
     func: Callable[..., Awaitable[Any]]  # of the desk and the input
     is_expansion: NotRequired[bool]  # a call that is approved ends the iteration
     is_handoff: NotRequired[bool]  # a call ends the agent
+    title: NotRequired[str]  # for people, in Chinese
+    title_en: NotRequired[str]
+    hints: NotRequired[Mapping[str, bool]]  # of MCP, where it does more than read
 
 
 MEMRECALL_TOOLS: dict[str, ToolEntry] = {

@@ -41,14 +41,15 @@ def openai_tools(
 def mcp_tools(
     language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
 ) -> list[dict[str, Any]]:
-    """The tools as an MCP server lists them; all of them only read."""
+    """The tools as an MCP server lists them; without hints of its own one only reads."""
     return [
         {
             "name": name,
             "description": describe(entry, language),
             "inputSchema": schema(entry["input_model"], language),
             "outputSchema": schema(entry["output_model"], language),
-            "annotations": {"readOnlyHint": True, "openWorldHint": False},
+            "annotations": {"readOnlyHint": True, "openWorldHint": False, **entry.get("hints", {})},
+            **_titled(entry, language),
         }
         for name, entry in registry.items()
     ]
@@ -71,6 +72,11 @@ def json_schemas(
 def describe(entry: ToolEntry, language: Language) -> str:
     """When to use a tool."""
     return entry["description" if language == "zh" else "description_en"].strip()
+
+
+def _titled(entry: ToolEntry, language: Language) -> dict[str, str]:
+    title = entry.get("title") if language == "zh" else entry.get("title_en")
+    return {} if title is None else {"title": title}
 
 
 def schema(model: type[BaseModel], language: Language) -> dict[str, Any]:

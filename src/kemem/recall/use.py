@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from kemem.ports import ToolCall
-from kemem.recall.desk import TOOL_SECONDS, Desk
+from kemem.recall.desk import TOOL_SECONDS, Desk, Language
 from kemem.recall.models import (
     ExpandContextWindowOutput,
     ExtractKeywordsOutput,
@@ -88,7 +88,7 @@ def succeeded(output: Model) -> bool:
 
 
 def _arguments(written: str, entry: ToolEntry, desk: Desk) -> tuple[Model, dict[str, Any]]:
-    """The input of a tool; arguments that it does not have, such as a user, are ignored."""
+    """The input of a tool, from what a model wrote."""
     try:
         found = parse_json(written) if written.strip() else {}
     except ValueError:
@@ -100,6 +100,13 @@ def _arguments(written: str, entry: ToolEntry, desk: Desk) -> tuple[Model, dict[
                 f"the arguments of {entry['name']} must be a JSON object, not {written!r:.80}",
             )
         )
+    return check_arguments(found, entry, desk.language)
+
+
+def check_arguments(
+    found: Mapping[str, Any], entry: ToolEntry, language: Language
+) -> tuple[Model, dict[str, Any]]:
+    """The input of a tool; arguments that it does not have, such as a user, are ignored."""
     model = entry["input_model"]
     known = {name: value for name, value in found.items() if name in model.model_fields}
     # Half characters are neither stored nor sent anywhere.
@@ -111,10 +118,10 @@ def _arguments(written: str, entry: ToolEntry, desk: Desk) -> tuple[Model, dict[
         field = ".".join(str(part) for part in first["loc"])
         given = "" if first["type"] == "missing" else f" ({first['input']!r:.80})"
         raise InvalidArgument(
-            desk.say(
-                f"{entry['name']} 的参数 {field} 不对: {first['msg']}{given}",
-                f"{field} of {entry['name']} is not right: {first['msg']}{given}",
-            )
+            f"{entry['name']} 的参数 {field} 不对: {first['msg']}{given}"
+            if language == "zh"
+            else f"{field} of {entry['name']} is not right: {first['msg']}{given}",
+            field=field,
         ) from None
 
 

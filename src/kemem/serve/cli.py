@@ -11,18 +11,23 @@ import typer
 from rich.text import Text
 
 from kemem.errors import KeMemError
+from kemem.serve.backup_commands import backup, restore
 from kemem.serve.doctor import shown_url
+from kemem.serve.mcp_command import mcp
 from kemem.serve.message_commands import import_messages, search
 from kemem.serve.operator_commands import doctor, jobs, reindex, retry, work
 from kemem.serve.recall_command import recall
+from kemem.serve.rpc_command import dump, rpc
 from kemem.serve.terminal import DatabaseUrl, DataDir, errors, output, settings_in_force
 from kemem.settings import Settings
 
-SERVER_PACKAGES = frozenset(["fastapi", "jwt", "prometheus_client", "starlette", "uvicorn"])
+MCP_PACKAGES = frozenset(["mcp", "mcp_types"])
+OPTIONAL_PACKAGES = MCP_PACKAGES | {"fastapi", "jwt", "prometheus_client", "starlette", "uvicorn"}
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # with boxes the help does not fit a screen
     pretty_exceptions_enable=False,  # its tracebacks show local variables, secrets among them
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -42,8 +47,9 @@ def main() -> None:
 def _explain(error: Exception) -> str:
     if isinstance(error, KeMemError):
         return error.message
-    if isinstance(error, ModuleNotFoundError) and error.name in SERVER_PACKAGES:
-        return f"{error.name} is missing; in the checkout, run: pip install '.[server]'"
+    if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL_PACKAGES:
+        extra = "mcp" if error.name in MCP_PACKAGES else "server"
+        return f"{error.name} is missing; in the checkout, run: pip install '.[{extra}]'"
     log.debug("command failed", at=traceback.format_exc())
     return f"{type(error).__name__}: {error} (KEMEM_LOG_LEVEL=debug shows where)"
 
@@ -89,6 +95,11 @@ def serve(
 app.command("import")(import_messages)
 app.command()(search)
 app.command()(recall)
+app.add_typer(mcp, name="mcp")
+app.command()(rpc)
+app.command()(dump)
+app.command()(backup)
+app.command()(restore)
 app.command()(reindex)
 app.command()(jobs)
 app.command()(work)
@@ -101,6 +112,7 @@ def _announcement(settings: Settings, protected: bool) -> Iterator[str]:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url, database_url = f"http://{host}:{settings.port}", settings.database_url
     yield f"API     {url}/v1"
+    yield f"MCP     {url}/mcp"
     yield f"Docs    {url}/docs"
     yield f"Health  {url}/readyz"
     yield f"Data    {settings.data_dir if database_url is None else shown_url(database_url)}"

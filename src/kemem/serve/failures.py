@@ -1,31 +1,19 @@
 """Every failure in the one form of the API: {"error": {"code", "message", "details"?}}."""
 
 import json
-import traceback
 from collections.abc import Mapping
-from reprlib import repr as shortened
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from kemem.errors import (
-    Internal,
-    InvalidArgument,
-    KeMemError,
-    NotFound,
-    Unauthenticated,
-    Unavailable,
-)
+from kemem.errors import InvalidArgument, KeMemError, NotFound, Unauthenticated
 from kemem.serve.auth import NOTHING_HERE
-
-log = structlog.get_logger("kemem")
-
-_FRAMES = 8  # of a traceback: where it happened, never what it said
+from kemem.serve.strict import refusal
+from kemem.serve.told import told
 
 
 class Reason(BaseModel):
@@ -72,14 +60,8 @@ def failure(error: Exception) -> Response:
             return failure(InvalidArgument("the body ended early"))
         case Unauthenticated():
             return _answer(error, {"WWW-Authenticate": "Bearer"})
-        case Unavailable():
-            log.warning("cannot serve now", reason=error.message)  # it may name hosts and paths
-            return _answer(Unavailable("the server cannot do this now; nothing was half-written"))
-        case KeMemError() if error.code != Internal.code:
-            return _answer(error)
         case _:
-            log.error("request failed", kind=type(error).__name__, at=_places(error))
-            return _answer(Internal("a fault of this server; it has been logged"))
+            return _answer(told(error))
 
 
 def to_json(value: object) -> bytes:
@@ -104,17 +86,9 @@ def _body(
 
 
 def _invalid(error: RequestValidationError) -> InvalidArgument:
-    """The first thing that is wrong with a request, by its field."""
+    """The first thing that is wrong with a request."""
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"][1:])[:80]
-    match first["type"]:
-        case "missing":
-            reason = f"{field} is missing"
-        case "extra_forbidden":
-            reason = f"{field} is not a field of this request"
-        case _:
-            reason = f"{field}: {first['msg']}, not {shortened(first['input'])}"
-    return InvalidArgument(reason, field=field)
+    return refusal(first, first["loc"][1:])
 
 
 def _unrouted(request: Request, error: HTTPException) -> Response:
@@ -126,8 +100,3 @@ def _unrouted(request: Request, error: HTTPException) -> Response:
         message = f"{request.method} is not possible here, only {allowed}"
         return _body(405, "METHOD_NOT_ALLOWED", message, {}, {"Allow": allowed})
     return failure(InvalidArgument(str(error.detail)))
-
-
-def _places(error: Exception) -> list[str]:
-    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]

@@ -1,10 +1,9 @@
 """Routes that read strict JSON and keep a bound caller to their own user."""
 
-import json
 from collections.abc import Callable, Coroutine
 from email.message import Message as MimeHeader
 from reprlib import repr as shortened
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -12,6 +11,7 @@ from fastapi.routing import APIRoute
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.auth import Caller
+from kemem.serve.strict import parse_json
 
 
 class StrictRequest(Request):
@@ -22,7 +22,7 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """The object; anything else is refused with the reason."""
         if self._object is None:
-            _check_content_type(self.headers.get("content-type", ""))
+            check_content_type(self.headers.get("content-type", ""))
             self._object = parse_object(await self.body())
         return self._object
 
@@ -76,9 +76,7 @@ Memory = Annotated[AsyncMemory, Depends(memory_of)]
 def parse_object(raw: bytes, name: str = "the body", **details: object) -> dict[str, Any]:
     """The JSON object in a body, or in what has another name."""
     try:
-        found = json.loads(raw.decode(), parse_constant=_refuse_constant)
-        if b"\\u" in raw:  # an escape can smuggle in half a character, which is no text
-            json.dumps(found, ensure_ascii=False).encode()
+        found = parse_json(raw)
     except RecursionError:
         raise InvalidArgument(f"{name} is nested too deeply", **details) from None
     except ValueError as error:
@@ -98,17 +96,14 @@ def _refuse_parameters(request: Request) -> None:
         raise InvalidArgument(f"{field} is not a parameter of this request", field=field)
 
 
-def _check_content_type(header: str) -> None:
+def check_content_type(header: str) -> None:
+    """Refuse what a web page could send without asking the browser first."""
     mime = MimeHeader()
     mime["content-type"] = header
     if mime.get_content_type() != "application/json":
         raise InvalidArgument(
             f"content-type must be application/json, not {header!r:.80}", field="content-type"
         )
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
 
 
 def _reason(error: ValueError) -> str:

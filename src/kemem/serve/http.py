@@ -1,10 +1,8 @@
 """The HTTP server: an app around a memory, and the process that runs it."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
-import structlog
 import uvicorn
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
@@ -18,20 +16,18 @@ from kemem.serve import (
     message_routes,
     operator_routes,
     recall_routes,
+    rpc_routes,
     session_routes,
 )
 from kemem.serve.auth import Guard, Trust
 from kemem.serve.edge import Edge
 from kemem.serve.failures import DOCUMENTED, handle_failures
+from kemem.serve.later import working
 from kemem.serve.limits import BodyLimit
 from kemem.serve.logs import configure_logs
+from kemem.serve.mcp_http import offer_mcp
 from kemem.serve.metrics import Metrics
 from kemem.settings import Settings
-
-_PAUSE = 5.0  # seconds between two looks for work
-_GRACE = 1.0  # seconds that work in progress gets when the server stops
-
-log = structlog.get_logger("kemem")
 
 
 def create_app(memory: AsyncMemory) -> FastAPI:
@@ -56,10 +52,12 @@ def create_app(memory: AsyncMemory) -> FastAPI:
         recall_routes,
         session_routes,
         directory_routes,
+        rpc_routes,
         operator_routes,
     ):
         app.include_router(routes.router, dependencies=locks)
     app.include_router(health_routes.router)
+    app.state.mcp = offer_mcp(app, memory)
     handle_failures(app)
     app.add_middleware(BodyLimit, max_body_bytes=memory.settings.max_body_bytes)
     app.add_middleware(Guard, trust=trust)
@@ -91,25 +89,5 @@ def _operation_id(route: APIRoute) -> str:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    memory: AsyncMemory = app.state.memory
-    stopping = asyncio.Event()
-    worker = asyncio.create_task(_work(memory, stopping))
-    try:
+    async with working(app.state.memory), app.state.mcp.run():
         yield
-    finally:
-        stopping.set()
-        await asyncio.wait([worker], timeout=_GRACE)
-        worker.cancel()
-        await asyncio.gather(worker, return_exceptions=True)
-        await memory.close()
-
-
-async def _work(memory: AsyncMemory, stopping: asyncio.Event) -> None:
-    """Look for later work again and again until the server stops."""
-    while not stopping.is_set():
-        try:
-            await memory.run_jobs()
-        except Exception as error:  # the store may be away for a while; the next look may find it
-            log.warning("jobs failed", kind=type(error).__name__)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), _PAUSE)

@@ -28,3 +28,4 @@ def configure_logs(level: str) -> None:
         )
     )
     logging.basicConfig(level=number, handlers=[others], force=True)
+    logging.getLogger("mcp").setLevel(logging.WARNING)  # below, it shows what is sent

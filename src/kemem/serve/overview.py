@@ -43,6 +43,8 @@ def _inputs(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]
         yield parameter["name"] + ("" if parameter["required"] else "?")
     content = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if content:
-        body = schemas[content["schema"]["$ref"].rpartition("/")[2]]
+        schema = content["schema"]
+        one = schema.get("oneOf", [schema])[0]  # of what may also come as a list
+        body = schemas[one["$ref"].rpartition("/")[2]] if "$ref" in one else one
         for name in body["properties"]:
             yield name + ("" if name in body.get("required", ()) else "?")

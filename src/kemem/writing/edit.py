@@ -1,7 +1,8 @@
-"""Memories changed or deleted by their owner."""
+"""Memories told directly, changed or deleted by their owner."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any
 
 from kemem.batch import Batch, Job
@@ -10,7 +11,7 @@ from kemem.filters import Filter
 from kemem.ports import Parts
 from kemem.text.fingerprint import fingerprint
 from kemem.text.ids import new_id
-from kemem.types import NOTES, Change, Embedded, Message, Note, Row, Scope, Where
+from kemem.types import NOTES, Change, Embedded, Message, Micros, Note, Row, Scope, Where
 from kemem.writing.task import mirror_jobs
 
 _ALL = 1_000_000
@@ -24,17 +25,53 @@ async def rewrite(note: Note, content: str, metadata: Mapping[str, Any], parts: 
         return await _store(Batch(notes=(changed,), present=(note,)), changed, parts)
     changed = replace(changed, content=content, digest=fingerprint(content), keywords=())
     line = Change(note.agent_id, note.user_id, note.note_id, "update", now, note.content, content)
-    scope, ids = Scope(note.agent_id, note.user_id), (note.note_id,)
-    vectors: tuple[Embedded, ...] = ()
-    jobs = mirror_jobs(scope, ids, now, parts)
-    if parts.model is not None:
-        try:
-            matrix = await parts.embed([content], purpose="passage")
-            vectors = (Embedded(scope, parts.model, ids, matrix),)
-        except Unavailable as error:
-            jobs += (Job(new_id("j", now), "embed", scope, now, ids, error=error.message[:500]),)
+    vectors, jobs = await _derived(changed, now, parts)
     batch = Batch(notes=(changed,), changes=(line,), vectors=vectors, jobs=jobs, present=(note,))
     return await _store(batch, changed, parts)
+
+
+async def learn(
+    content: str, summary: str | None, tags: tuple[str, ...], agent_id: str, parts: Parts
+) -> str:
+    """What all users of an agent are to know, as a note; its id, or that of one just like it."""
+    now = parts.clock()
+    told = repr((content, summary, tags)).encode()  # to the letter: it may be code
+    note = Note(
+        note_id=new_id("n", now),
+        agent_id=agent_id,
+        user_id="",
+        session_id=None,
+        kind="knowledge",
+        content=content,
+        digest=blake2b(told, digest_size=16).hexdigest(),
+        ts=now,
+        created=now,
+        updated=now,
+        valid_from=now,
+        summary=summary,
+        keywords=tags,
+        topic=fingerprint(content),
+    )
+    line = Change(agent_id, "", note.note_id, "add", now, after=content)
+    vectors, jobs = await _derived(note, now, parts)
+    batch = Batch(notes=(note,), changes=(line,), vectors=vectors, jobs=jobs)
+    return (await parts.store.apply(batch)).merged.get(note.note_id, note.note_id)
+
+
+async def _derived(
+    note: Note, now: Micros, parts: Parts
+) -> tuple[tuple[Embedded, ...], tuple[Job, ...]]:
+    """The vector of a note, or the job that makes it later; and what a mirror is to hear."""
+    scope, ids = Scope(note.agent_id, note.user_id), (note.note_id,)
+    jobs = mirror_jobs(scope, ids, now, parts)
+    if parts.model is None:
+        return (), jobs
+    try:
+        matrix = await parts.embed([note.content], purpose="passage")
+    except Unavailable as error:
+        failed = Job(new_id("j", now), "embed", scope, now, ids, error=error.message[:500])
+        return (), (*jobs, failed)
+    return (Embedded(scope, parts.model, ids, matrix),), jobs
 
 
 async def _store(batch: Batch, changed: Note, parts: Parts) -> Note:

@@ -17,6 +17,9 @@ MAX_MESSAGES = 5_000
 MAX_METADATA_BYTES = 65_536
 MAX_PROMPT_BYTES = 4_000
 MAX_METADATA_DEPTH = 32
+MAX_SUMMARY = 1_000  # characters
+MAX_TAGS = 20
+MAX_TAG = 64  # characters
 _LAST: Micros = LATEST - 1_000_000  # the end of time is left free for moving on from ties
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, not behind a backslash
 _FIELDS = {
@@ -222,6 +225,30 @@ def check_text(text: object, field: str, most: int) -> str:
     if truncated:
         raise Exhausted(f"{field} must be at most {most} bytes", field=field)
     return kept
+
+
+def check_label(text: object, field: str, most: int) -> str:
+    """A short text of at most `most` characters, as titles and tags are."""
+    kept = check_text(text, field, 4 * most).strip()
+    if len(kept) > most:
+        raise Exhausted(f"{field} must be at most {most} characters, not {len(kept)}", field=field)
+    _refuse_nul("\0" in kept, field)
+    return kept
+
+
+def check_summary(summary: object) -> str | None:
+    """What a text is about, if that is said."""
+    return None if summary is None else check_label(summary, "summary", MAX_SUMMARY)
+
+
+def check_tags(tags: object) -> tuple[str, ...]:
+    """Words to find a text by, each once."""
+    if not isinstance(tags, list | tuple):
+        raise InvalidArgument(f"tags must be a list of words, not {shown(tags)}", field="tags")
+    if len(tags) > MAX_TAGS:
+        raise Exhausted(f"at most {MAX_TAGS} tags, not {len(tags)}", field="tags")
+    checked = (check_label(tag, f"tags[{at}]", MAX_TAG) for at, tag in enumerate(tags))
+    return tuple(dict.fromkeys(checked))
 
 
 def check_prompt(prompt: object) -> str | None:

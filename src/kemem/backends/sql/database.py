@@ -57,11 +57,20 @@ class Database(Protocol):
     def reading(self) -> AbstractContextManager[Connection]:
         """A connection for reads."""
 
-    def write(self, work: Callable[[Connection], T], durable: bool = True) -> Future[T]:
+    def snapshot(self) -> AbstractContextManager[Connection]:
+        """A connection beside those for reads, which sees one moment however long it lasts."""
+
+    def write(
+        self, work: Callable[[Connection], T], durable: bool = True, alone: bool = False
+    ) -> Future[T]:
         """Do work in a transaction; the future is done when that is committed.
 
         What is not `durable` may be taken back by a power failure, wholly, and must be derivable.
+        Beside work that is to be `alone` no other is done.
         """
+
+    def finish_replacing(self, connection: Connection) -> None:
+        """Number new rows above those that came, and let no read that began before see them."""
 
     def close(self) -> None:
         """Finish the writes and disconnect."""

@@ -35,7 +35,7 @@ from sqlalchemy.pool import NullPool
 
 from kemem.backends.sql.database import IndexedText, Space, Values
 from kemem.backends.sql.migrate import bring_up_to_date
-from kemem.backends.sql.schema import dump_json, metadata
+from kemem.backends.sql.schema import dump_json, embedding_model, metadata, space
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.text.query import MAX_PHRASE, Phrase
 from kemem.types import Matrix
@@ -47,6 +47,7 @@ _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 _PART = 256
 _DO_NOT_WAIT = text("SET LOCAL synchronous_commit = off")
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
+_REPLACING = _MIGRATING + 1  # of the one that writers share and who replaces all rows has alone
 
 T = TypeVar("T")
 
@@ -126,11 +127,23 @@ class Postgres:
         with self._engine.connect() as connection:
             yield connection
 
-    def write(self, work: Callable[[Connection], T], durable: bool = True) -> "Future[T]":
-        return self._writers.submit(self._transact, work, durable)
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        with self._engine.connect() as connection:
+            connection.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+            yield connection
 
-    def _transact(self, work: Callable[[Connection], T], durable: bool) -> T:
+    def write(
+        self, work: Callable[[Connection], T], durable: bool = True, alone: bool = False
+    ) -> "Future[T]":
+        return self._writers.submit(self._transact, work, durable, alone)
+
+    def _transact(self, work: Callable[[Connection], T], durable: bool, alone: bool) -> T:
+        lock = func.pg_advisory_xact_lock if alone else func.pg_advisory_xact_lock_shared
         with self._engine.begin() as connection:
+            connection.execute(select(lock(_REPLACING)))
             if not durable:
                 connection.execute(_DO_NOT_WAIT)
             return work(connection)
@@ -153,6 +166,17 @@ class Postgres:
 
     def note_sizes(self, connection: Connection) -> None:
         pass  # PostgreSQL counts by itself
+
+    def finish_replacing(self, connection: Connection) -> None:
+        for numbered in (space.c.space_no, embedding_model.c.model_no):
+            sequence = func.pg_get_serial_sequence(numbered.table.name, numbered.name)
+            largest = select(func.coalesce(func.max(numbered), 0) + 1).scalar_subquery()
+            # Never lower: no rollback takes this back.
+            number = func.greatest(largest, func.nextval(sequence))
+            connection.execute(select(func.setval(sequence, number, False)))
+        # A read consists of several statements, the first of which asks for spaces: those under
+        # way end before the numbers of spaces change their meaning, others begin afterwards.
+        connection.execute(text("LOCK TABLE space IN ACCESS EXCLUSIVE MODE"))
 
     @staticmethod
     def insert(into: Table) -> Any:

@@ -11,12 +11,17 @@ from kemem.backends.sql.schema import (
     agent,
     app_user,
     message,
+    meta,
     note,
     session,
     space,
     space_state,
 )
 from kemem.types import Micros, Scope
+
+# A key of meta. A space may have the number of one that was there before all rows were replaced;
+# its epoch begins where no cache has been.
+FIRST_EPOCH = "first_epoch"
 
 _columns = (
     space.c.space_no,
@@ -116,6 +121,9 @@ def lock_user(
     return {found.agent_id: found for found in find_spaces(connection, Scope(user_id=user_id))}
 
 
+_first_epoch = select(meta.c.value).where(meta.c.key == FIRST_EPOCH)
+
+
 def _create_pairs(
     connection: Connection,
     database: Database,
@@ -134,7 +142,8 @@ def _create_pairs(
     numbers = connection.execute(
         select(space.c.space_no).where(space.c.user_id == user_id, space.c.agent_id.in_(agents))
     ).scalars()
-    ensure(space_state, [{"space_no": number} for number in numbers])
+    first = int(connection.execute(_first_epoch).scalar() or 0)
+    ensure(space_state, [{"space_no": number, "epoch": first} for number in numbers])
 
 
 _reserve = (

@@ -157,7 +157,18 @@ class Sqlite:
         with self._reader.begin() as connection:
             yield connection
 
-    def write(self, work: Callable[[Connection], T], durable: bool = True) -> "Future[T]":
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        engine = self._engine(1, "BEGIN")
+        try:
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+    def write(
+        self, work: Callable[[Connection], T], durable: bool = True, alone: bool = False
+    ) -> "Future[T]":
         future: Future[T] = Future()
         self._queue.put(_Write(work, durable, future))
         return future
@@ -238,6 +249,9 @@ class Sqlite:
         connection.execute(delete(_statistics))
         connection.execute(insert(_statistics), _EXPECTED)
         connection.exec_driver_sql("ANALYZE sqlite_master")  # makes this connection read it
+
+    def finish_replacing(self, connection: Connection) -> None:
+        pass  # numbers follow the largest, and every read is of one moment
 
     @staticmethod
     def insert(into: Table) -> Any:

@@ -1,15 +1,15 @@
 """SqlStore: the store of KeMem on SQLite or PostgreSQL, one implementation for both."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
-from kemem.backends.sql import graph, notes, outbox, records, scan, search, spaces, vectors
+from kemem.backends.sql import archive, graph, notes, outbox, records, scan, search, spaces, vectors
 from kemem.backends.sql.apply import apply
 from kemem.backends.sql.columns import Columns
 from kemem.backends.sql.database import Database
@@ -51,7 +51,6 @@ class SqlStore:
         self._database.open()
         self._columns = Columns(database, cache_bytes)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="kemem-reader")
-        self._secret: bytes | None = None
         self._closed = False
 
     async def apply(self, batch: Batch) -> Applied:
@@ -150,16 +149,30 @@ class SqlStore:
         return await self._read(lambda connection: outbox.list_jobs(connection, limit))
 
     async def secret(self) -> bytes:
-        if self._secret is None:
-            text = await self._read(lambda connection: read_meta(connection, "secret"))
-            self._secret = bytes.fromhex(text or "")
-        return self._secret
+        # Not kept: another process may restore a backup, which ends the cursors of before.
+        text = await self._read(lambda connection: read_meta(connection, "secret"))
+        return bytes.fromhex(text or "")
 
     async def embedded_by(self, model: Model) -> Model | None:
         return await self._write(lambda connection: vectors.record_model(connection, model))
 
     async def rebuild_words(self) -> None:
         await self._write(lambda connection: rebuild_words(connection, self._database))
+
+    async def export(self, take: Callable[[str, Mapping[str, Any]], None]) -> None:
+        self._check_open()
+        try:
+            await asyncio.to_thread(archive.export, self._database, take)
+        except DBAPIError as error:
+            raise self._database.explain(error) from None
+
+    async def replace(self, rows: Iterable[tuple[str, Mapping[str, Any]]], label: str) -> None:
+        await self._write(
+            lambda connection: archive.replace(connection, self._database, rows, label), alone=True
+        )
+
+    async def label(self) -> str:
+        return await self._read(lambda connection: read_meta(connection, "label")) or "current"
 
     async def health(self) -> Health:
         return await self._read(self._health)
@@ -199,10 +212,12 @@ class SqlStore:
         with self._database.reading() as connection:
             return work(connection)
 
-    async def _write(self, work: Callable[[Connection], T], durable: bool = True) -> T:
+    async def _write(
+        self, work: Callable[[Connection], T], durable: bool = True, alone: bool = False
+    ) -> T:
         self._check_open()
         # Shielded: a caller that goes away must not leave a batch in doubt.
-        future = asyncio.wrap_future(self._database.write(work, durable))
+        future = asyncio.wrap_future(self._database.write(work, durable, alone))
         try:
             return await asyncio.shield(future)
         except DBAPIError as error:
