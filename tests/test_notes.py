@@ -454,6 +454,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "query": st.just("秘密 secret"),
     "query_text": st.just("秘密 secret"),
     "question": st.just("秘密 secret"),
+    "path": st.just("秘密.json"),
     "query_embedding": st.just(None),
     "messages": st.sampled_from(
         ["新的 new", [{"content": "新的 new", "agent_id": "other", "session_id": "other"}]]

@@ -126,7 +126,8 @@ class Desk:
         self.cached = found is not None and not any(_ended(hit, now) for hit in found)
         if found is None or not self.cached:
             found = await self._search(asked, now)
-            if not found.missing:  # what could not be asked may answer a moment later
+            never = () if self.parts.model else ("semantic",)
+            if {*found.missing}.issubset(never):  # what else is missing may answer a moment later
                 self.caches.search.put(key, found, mark)
         for hit in found:
             self.seen.setdefault(hit.id, hit)
