@@ -47,6 +47,11 @@ class Tool:
     description: str
     parameters: Schema  # a JSON schema of an object
 
+    def to_dict(self) -> dict[str, Any]:
+        """The tool as every chat API takes it."""
+        function = {"name": self.name, "description": self.description}
+        return {"type": "function", "function": {**function, "parameters": dict(self.parameters)}}
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:

@@ -55,7 +55,7 @@ class OpenAILLM:
             )
         if self._has_tools:
             try:
-                native = {"tools": [_described(tool) for tool in tools]}
+                native = {"tools": [tool.to_dict() for tool in tools]}
                 return _read(await call(self._create, messages, native))
             except Exception as error:  # of the client's library, which may not be OpenAI's
                 if not self._refused(error, "tools"):
@@ -122,11 +122,6 @@ def _format(name: str, schema: Schema | None) -> dict[str, Any]:
         return {}
     shape = {"json_schema": {"name": "reply", "strict": True, "schema": schema}}
     return {"response_format": {"type": name, **(shape if name == "json_schema" else {})}}
-
-
-def _described(tool: Tool) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description}
-    return {"type": "function", "function": {**function, "parameters": dict(tool.parameters)}}
 
 
 def _read(completion: object) -> Reply:

@@ -1,15 +1,15 @@
 """Tools as others want them described: for OpenAI's API, for MCP, as plain JSON schema."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 
 from kemem.ports import Tool
+from kemem.recall.desk import Language
 from kemem.recall.models import English
 from kemem.recall.registry import MEMRECALL_TOOLS, ToolEntry
 
-Language = Literal["zh", "en"]
 Registry = Mapping[str, ToolEntry]
 
 
@@ -25,17 +25,7 @@ def openai_tools(
     language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
 ) -> list[dict[str, Any]]:
     """The tools for the `tools` of a chat completion."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-            },
-        }
-        for tool in as_tools(language, registry)
-    ]
+    return [tool.to_dict() for tool in as_tools(language, registry)]
 
 
 def mcp_tools(
