@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from kemem import recall as room
 from kemem.recall import MEMRECALL_TOOLS, json_schemas, mcp_tools, openai_tools
-from kemem.recall.render import Language
+from kemem.recall.desk import Language
 
 ROOT = Path(__file__).parents[2]
 SEED = ROOT.parent / "shared" / "seeds" / "000_6a8868aab45cab84.txt"
