@@ -440,3 +440,40 @@ def test_the_answer_of_add_is_json(shared: Memory, user: str) -> None:
         {"source": "user", "relationship": "lives_in", "destination": "上海"}
     ]
     assert (shown["pending"], shown["problems"]) == (False, [])
+
+
+# What is left to a job
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "fact"),
+    [("我叫李明，住在北京", "住在", "北京"), ("My name is Ann and I live in Oslo", "live", "Oslo")],
+)
+def test_without_wait_a_message_is_found_at_once_and_remembered_later(
+    memory: Memory, text: str, query: str, fact: str
+) -> None:
+    added = memory.add(text, "u_1", wait=False)
+    assert added.pending and not added.results
+    assert [hit.memory for hit in memory.search(query, "u_1")] == [text]
+    memory.run_jobs()
+    assert any(fact in note.memory for note in memory.get_all("u_1"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [("您不吃辣，对吗？", "对的，一点都不吃"), ("You are vegan, right?", "Yes, since 2020")],
+)
+def test_a_model_reads_an_answer_with_what_was_said_before(
+    tmp_path: Path, asked: str, answered: str
+) -> None:
+    """It is shown what the answer is about, apart from what it is to draw from."""
+    llm = ScriptedLLM([{"facts": [], "entities": []}] * 3)
+    with opened(tmp_path, llm=llm) as memory:
+        memory.add(said("secret"), "u_1", session_id="s", sensitive=True)
+        memory.add({"role": "assistant", "content": asked}, "u_1", session_id="s")
+        memory.add(said(answered), "u_1", session_id="s")
+    shown = llm.calls[-1].messages[-1]["content"]
+    before, _, talk = shown.partition("<conversation>")
+    assert f"assistant: {asked}\n</earlier>" in before and answered not in before
+    assert f"user: {answered}" in talk and asked not in talk
+    assert "secret" not in shown

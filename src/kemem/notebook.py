@@ -55,12 +55,14 @@ class AsyncNotebook(AsyncLog):
         timestamp: Time | None = None,
         expires_at: Time | None = None,
         sensitive: bool = False,
+        wait: bool = True,
     ) -> Added:
         """Store messages, durable on return, and remember what they say.
 
         With `infer` facts and relations are drawn from them, by the LLM or by rules, and compared
         with what is known; without, each message becomes a note word by word. An agent_id without
-        a user_id means knowledge that all users of the agent share.
+        a user_id means knowledge that all users of the agent share. Without `wait` the messages
+        can be found at once, and what they say is left to a job.
         """
         reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
         owner, shared = reach.to_owner(self._reach), check_metadata(metadata, "metadata")
@@ -85,7 +87,7 @@ class AsyncNotebook(AsyncLog):
                 parsed = parse_messages(wanted, owner, parts.clock(), most)
             except KeMemError as error:
                 problems.append(f"a hook's messages cannot be stored: {error.message}")
-        added = await add(parsed, task, self.settings.state_tokens, parts)
+        added = await add(parsed, task, self.settings.state_tokens, parts, wait=wait)
         problems += await self._hooks.after(added)
         return replace(added, problems=(*added.problems, *problems))
 

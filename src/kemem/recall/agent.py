@@ -12,7 +12,7 @@ from kemem.recall.mind import Mind, ModelMind, RuleMind
 from kemem.recall.models import ExpandContextWindowOutput
 from kemem.recall.policy import calling, hand_over, walk
 from kemem.recall.render import as_tools
-from kemem.recall.result import Recalled, Step
+from kemem.recall.result import By, Recalled, Step
 from kemem.recall.use import Used, succeeded, use
 from kemem.text.language import is_chinese
 
@@ -24,7 +24,8 @@ class RecallAgent:
     """Finds among one user's memories what a question needs, for another agent.
 
     The user is settled here: no tool takes one, and whatever a model says about it is ignored.
-    Sensitive memories are seen only through a handle that was granted them.
+    Sensitive memories are seen only through a handle that was granted them. Steps are decided `by`
+    the LLM where there is one; "rules" asks no model.
 
         agent = RecallAgent(memory.for_user("u_1"))
         result = await agent.recall("按照我之前的数据库配置来")
@@ -38,6 +39,7 @@ class RecallAgent:
         budget: Budget | None = None,
         language: Language | None = None,
         caches: Caches | None = None,
+        by: By | None = None,
     ) -> None:
         if memory.reach.user_id is None:
             raise InvalidArgument(
@@ -49,6 +51,7 @@ class RecallAgent:
         self._budget = budget or Budget()
         self._language = language
         self._caches = caches or Caches()
+        self._by = by
 
     async def recall(
         self, question: str, *, on_step: Callable[[Step], None] | None = None
@@ -59,7 +62,7 @@ class RecallAgent:
         desk = Desk(
             memory=self._memory,
             parts=parts,
-            by="rules" if parts.llm is None else "llm",
+            by=self._by or ("rules" if parts.llm is None else "llm"),
             caches=self._caches,
             budget=self._budget,
             question=question,

@@ -47,6 +47,7 @@ class Evidence:
     content: str
     summary: str
     score: float  # 0-1, of the search that found it; 0 if none did
+    said_by: str  # of a message: the speaker's name, or the role; of a note empty
     event_time: Micros
     message_ids: tuple[str, ...]
 

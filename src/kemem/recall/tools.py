@@ -223,9 +223,17 @@ async def _evidence(desk: Desk, item: Item) -> Evidence:
         content=cut(item.memory),
         summary=summary(item),
         score=found.score if found else 0.0,
+        said_by=_speaker(item),
         event_time=item.row.ts,
         message_ids=tuple(message.id for message in await desk.memory.sources(item.id)),
     )
+
+
+def _speaker(item: Item) -> str:
+    if isinstance(item.row, Note):
+        return ""
+    named = item.metadata.get("speaker")
+    return named if isinstance(named, str) and named.strip() else item.row.role
 
 
 async def _around(desk: Desk, item: Item) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ class EvidenceItem(TypedDict):
     content: str
     summary: str
     score: Share
+    said_by: str
     event_time: Time
     message_ids: list[str]
 

@@ -22,12 +22,17 @@ _PAGE = 20  # stored messages that are drawn from at once
 _EVERY = 8  # messages of a session between two looks at its State
 
 
-async def add(parsed: Parsed, task: Task, state_tokens: int, parts: Parts) -> Added:
-    """Store messages, then remember what they say; a model that fails is asked again later."""
+async def add(
+    parsed: Parsed, task: Task, state_tokens: int, parts: Parts, *, wait: bool = True
+) -> Added:
+    """Store messages, then remember what they say; a model that fails is asked again later.
+
+    Without `wait` it is not asked now, either: its job is due at once.
+    """
     now = parts.clock()
     messages = [replace(message, sensitive=task.sensitive) for message in parsed.messages]
-    promised = (*embed_job(messages, now, parts), *extract_jobs(messages, task, now))
-    applied, jobs = await keep(messages, promised, parts)
+    drawing = extract_jobs(messages, task, now, GRACE if wait else 0)
+    applied, jobs = await keep(messages, (*embed_job(messages, now, parts), *drawing), parts)
     done = Added(
         message_ids=tuple(message.message_id for message in applied.inserted),
         ignored=applied.ignored,
@@ -36,6 +41,8 @@ async def add(parsed: Parsed, task: Task, state_tokens: int, parts: Parts) -> Ad
     for job in jobs:
         if job.kind == "embed":
             done = replace(done, pending=not await embed(applied.inserted, job, parts))
+        elif not wait:
+            done = replace(done, pending=True)
         else:
             own = [it for it in applied.inserted if it.message_id in job.ids]
             done = await _remember(done, job, parts, own)

@@ -10,7 +10,7 @@ from kemem.errors import Unavailable
 from kemem.ports import Parts
 from kemem.reading.search import nearest_notes
 from kemem.text.fingerprint import as_printed
-from kemem.types import NOTES, Message, Note, Scope, Where
+from kemem.types import NOTES, Message, Note, Position, Scope, Where
 from kemem.writing.commit import Committed, commit
 from kemem.writing.extract import USER_NAMES, extract
 from kemem.writing.extraction import Extraction, Fact
@@ -19,6 +19,7 @@ from kemem.writing.task import Place, Task
 from kemem.writing.verbatim import told, verbatim
 
 _TRIES = 3
+EARLIER = 4  # messages before those that are drawn from
 SHOWN = 10  # known notes that a model is shown
 _ASKED = 1_000  # characters of a conversation that known notes are looked up by
 _QUOTED = 5_000  # fingerprints of lines that are looked up; a database binds no more at once
@@ -38,10 +39,13 @@ async def draw(job: Job, parts: Parts, messages: Sequence[Message] | None = None
         return await commit(decisions, {}, job, parts) or Committed()
     messages = await _without_recalled(messages, job.scope, parts)
     known = await _shown(messages, task, job.scope, parts) if messages else []
-    if task.kind == "knowledge" and parts.llm is None:
+    if not messages:
+        found = Extraction()
+    elif task.kind == "knowledge" and parts.llm is None:
         found = Extraction(tuple(told(message) for message in messages))
     else:
-        found = await extract(messages, known, task.prompt, parts) if messages else Extraction()
+        earlier = await _earlier(messages, job.scope, task, parts)
+        found = await extract(messages, known, task.prompt, parts, earlier)
     return await settle(found, messages, job, parts)
 
 
@@ -120,6 +124,17 @@ async def _without_recalled(
         if own:
             kept.append(replace(message, content="\n".join(own)))
     return kept
+
+
+async def _earlier(
+    messages: Sequence[Message], scope: Scope, task: Task, parts: Parts
+) -> list[Message]:
+    """What was said just before in the same session: without it a model cannot read an answer."""
+    if parts.llm is None or scope.session_id is None:
+        return []
+    first = Position(messages[0].ts, messages[0].message_id)
+    where = Where(scope, sensitive=task.sensitive)
+    return (await parts.store.scan(where, after=first, limit=EARLIER))[::-1]
 
 
 async def _shown(messages: Sequence[Message], task: Task, scope: Scope, parts: Parts) -> list[Note]:

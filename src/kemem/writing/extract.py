@@ -32,11 +32,12 @@ USER_NAMES = ("user/name", "user/nickname")  # topics of the notes that tell it
 # What the model is shown.
 MAX_SHOWN_CHARACTERS = 24_000
 MAX_SHOWN_OF_MESSAGE = 4_000
+MAX_SHOWN_OF_EARLIER = 500
 MAX_SHOWN_NOTES = 10
 MAX_SHOWN_OF_NOTE = 300
 MAX_SHOWN_OF_PROMPT = 4_000
 
-_BLOCK = re.compile(r"<(?=\s*/?\s*(?:conversation|memories|instructions))", re.IGNORECASE)
+_BLOCK = re.compile(r"<(?=\s*/?\s*(?:earlier|conversation|memories|instructions))", re.IGNORECASE)
 _LABEL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NUMBER = re.compile(r"[\[(]?M?(\d{1,6})[\])]?", re.ASCII)  # "2", "[2]", "M2", "(M2)"
@@ -77,25 +78,36 @@ SCHEMA = _record(
 
 
 async def extract(
-    messages: Sequence[Message], known: Sequence[Note], prompt: str | None, parts: Parts
+    messages: Sequence[Message],
+    known: Sequence[Note],
+    prompt: str | None,
+    parts: Parts,
+    earlier: Sequence[Message] = (),
 ) -> Extraction:
     """The facts of some messages; Unavailable where the model gives no usable answer.
 
     `known` are notes that the model may declare untrue, and that tell rules the user's name;
-    `prompt` is advice of the caller's.
+    `prompt` is advice of the caller's; `earlier` messages tell a model what "yes, that" means.
     """
     if parts.llm is None:
         names = {it.topic: it.keywords[0] for it in known if it.keywords}
         return extract_by_rules(messages, next(filter(None, map(names.get, USER_NAMES)), None))
     shown = known[:MAX_SHOWN_NOTES]
-    answer = await parts.ask(_question(messages, shown, prompt), SCHEMA)
+    answer = await parts.ask(_question(messages, earlier, shown, prompt), SCHEMA)
     return _Reader(messages, shown, _entities(answer)).read(answer)
 
 
-def _question(messages: Sequence[Message], known: Sequence[Note], prompt: str | None) -> Prompt:
+def _question(
+    messages: Sequence[Message],
+    earlier: Sequence[Message],
+    known: Sequence[Note],
+    prompt: str | None,
+) -> Prompt:
     chinese = is_chinese("\n".join(message.content for message in messages))
     day = max((message.ts for message in messages), default=0)
     blocks = [f"Date of the conversation: {to_rfc3339(day)[:10]}"]
+    if earlier:
+        blocks.append(_block("earlier", (_said(it, MAX_SHOWN_OF_EARLIER) for it in earlier)))
     blocks.append(_block("conversation", _within_limit(messages)))
     if known:
         notes = (
@@ -128,12 +140,16 @@ def _within_limit(messages: Sequence[Message]) -> Iterator[str]:
         if left <= 0:
             log.warning("%d messages were too long to extract from", len(messages) - number + 1)
             return
-        speaker = _clean(message.metadata.get("speaker"))[:MAX_LABEL_CHARACTERS]
-        who = f"{message.role} {speaker}".strip()
-        said = _indented(message.content, min(left, MAX_SHOWN_OF_MESSAGE))
-        line = f"[{number}] {to_rfc3339(message.ts)[:10]} {_BLOCK.sub('< ', who)}: {said}"
+        line = f"[{number}] {_said(message, min(left, MAX_SHOWN_OF_MESSAGE))}"
         left -= len(line)
         yield line
+
+
+def _said(message: Message, most: int) -> str:
+    """A message as a model reads it:  "2026-01-01 user 李明: 我不吃辣" """
+    speaker = _clean(message.metadata.get("speaker"))[:MAX_LABEL_CHARACTERS]
+    who = _BLOCK.sub("< ", f"{message.role} {speaker}".strip())
+    return f"{to_rfc3339(message.ts)[:10]} {who}: {_indented(message.content, most)}"
 
 
 def _indented(text: str, most: int) -> str:
