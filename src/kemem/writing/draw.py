@@ -44,7 +44,7 @@ async def draw(job: Job, parts: Parts, messages: Sequence[Message] | None = None
     elif task.kind == "knowledge" and parts.llm is None:
         found = Extraction(tuple(told(message) for message in messages))
     else:
-        earlier = await _earlier(messages, job.scope, task, parts)
+        earlier = await _earlier(messages, job, parts)
         found = await extract(messages, known, task.prompt, parts, earlier)
     return await settle(found, messages, job, parts)
 
@@ -126,14 +126,15 @@ async def _without_recalled(
     return kept
 
 
-async def _earlier(
-    messages: Sequence[Message], scope: Scope, task: Task, parts: Parts
-) -> list[Message]:
-    """What was said just before in the same session: without it a model cannot read an answer."""
-    if parts.llm is None or scope.session_id is None:
+async def _earlier(messages: Sequence[Message], job: Job, parts: Parts) -> list[Message]:
+    """What was said just before in the same session: without it a model cannot read an answer.
+
+    Where a model has failed it is left out: it may be what a model refuses.
+    """
+    if parts.llm is None or job.scope.session_id is None or job.attempts:
         return []
     first = Position(messages[0].ts, messages[0].message_id)
-    where = Where(scope, sensitive=task.sensitive)
+    where = Where(job.scope, sensitive=Task.from_details(job.details).sensitive)
     return (await parts.store.scan(where, after=first, limit=EARLIER))[::-1]
 
 
