@@ -45,9 +45,11 @@ def fields(method: str, path: str) -> tuple[set[str], set[str]]:
 
 ROUTES = all_routes()
 GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN_PATHS]
-OF_A_USER = [it for it in GUARDED if "user_id" in set.union(*fields(*it))]
+OF_A_USER = [it for it in GUARDED if set.union(*fields(*it)) & {"user_id", "user"}]
 OF_OPERATORS = [it for it in GUARDED if it not in OF_A_USER]
-UNNAMED = [(method, path) for method, path in OF_A_USER if "{user_id}" not in path]
+PROXY = "/v1/chat/completions"  # of OpenAI's API, where a token need not name its user
+CHATS = {"/v1/chat", "/v1/groups/{group_id}/turns", PROXY}
+UNNAMED = [it for it in OF_A_USER if "{user_id}" not in it[1] and it[1] != PROXY]
 
 notes_of: dict[str, str] = {}  # the newest note of each user that has something of each kind
 
@@ -102,6 +104,7 @@ def call(
     owner = of or user_id or "alice"
     ids = {"user_id": user_id or "", "message_id": f"m_{owner}", "session_id": f"s_{owner}"}
     ids |= {"memory_id": notes_of.get(owner, "n_unknown"), "job_id": "j_unknown"}
+    ids |= {"group_id": f"g_{owner}"}
     url = re.sub(r"\{(\w+)\}", lambda name: quote(ids[name[1]], safe=""), path)
     right: dict[str, Any] = {
         "query_text": "辣 spicy",
@@ -111,9 +114,12 @@ def call(
     }
     right |= {"messages": [message_of(user_id)]}
     right |= {"jsonrpc": "2.0", "method": "memory_get_status", "id": 1}
-    named = {} if user_id is None else {"user_id": user_id}
+    named = {} if user_id is None else {"user_id": user_id, "user": user_id}
     asked, taken = fields(method, path)
-    query = named if "user_id" in asked and "{user_id}" not in path else {}
+    if "message" in taken:
+        right |= {"message": "辣 spicy", "session_id": ids["session_id"], "members": [{"id": "a"}]}
+    in_query = named and "user_id" in asked and "{user_id}" not in path
+    query = {"user_id": user_id} if in_query else {}
     sent = {name: it for name, it in (right | named).items() if name in taken}
     answer = client.request(
         method,
@@ -128,7 +134,9 @@ def call(
 
 
 def expected(path: str) -> int:
-    """The status of an answer to a right request, by a server without embedder and jobs."""
+    """The status of an answer to a right request, by a server without models and jobs."""
+    if path in CHATS:
+        return 409
     return 400 if "semantic" in path else 404 if "{job_id}" in path else 200
 
 

@@ -22,6 +22,7 @@ NAMES = [
     "import",
     "search",
     "recall",
+    "chat",
     "mcp",
     "rpc",
     "backup",

@@ -8,6 +8,7 @@ A fence says what happens to its block:
     ```bash no-run     only its `make` targets are checked; so for console, never for python
 
 `curl` may address 127.0.0.1:8420 only: it meets a server started for the page on a free port.
+A model at 127.0.0.1:11434 is a scripted one.
 """
 
 import json
@@ -25,6 +26,8 @@ from pathlib import Path
 
 import pytest
 
+from kemem.testing.openai_server import running_openai_server
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -33,6 +36,7 @@ EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 SHELLS = {"bash", "console"}
 DODGES = {"py", "python3", "pycon", "sh", "shell", "zsh"}  # would render, but not run
 DOCUMENTED_PORT = "8420"
+MODEL_PORT = "11434"
 SECONDS = 120
 
 FENCE = re.compile(r"(?P<indent> *)(?P<mark>`{3,}|~{3,}) *(?P<info>[^`]*)")
@@ -151,12 +155,13 @@ class Shell:
 
     home: Path
     port: str
+    model_port: str
     exports: list[str] = field(default_factory=list)
     server: subprocess.Popen[bytes] | None = None
 
     def type(self, command: str) -> None:
         """Do what the reader would do: export, start a server, run, or pass over."""
-        here = command.replace(DOCUMENTED_PORT, self.port)
+        here = command.replace(DOCUMENTED_PORT, self.port).replace(MODEL_PORT, self.model_port)
         match shlex.split(ASSIGNMENTS.sub("", command, count=1), comments=True):
             case ["export", *_]:
                 self.exports.append(here)
@@ -225,11 +230,15 @@ def terminal(home: Path) -> Iterator[Shell]:
     (home / ".curlrc").write_text(CURL_SETTINGS)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        shell = Shell(home, str(probe.getsockname()[1]))
-    try:
-        yield shell
-    finally:
-        shell.close()
+        port = str(probe.getsockname()[1])
+    nothing: dict[str, list[str]] = {"facts": [], "entities": []}
+    with running_openai_server(["好的。 All right."], repeat_last=True, formatted=nothing) as model:
+        model_port = model.base_url.rpartition(":")[2].partition("/")[0]
+        shell = Shell(home, port, model_port)
+        try:
+            yield shell
+        finally:
+            shell.close()
 
 
 def run_shell(page: Path, home: Path) -> None:

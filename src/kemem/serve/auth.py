@@ -36,6 +36,14 @@ class Caller:
         if any(user != self.user_id for user in users):
             raise NotFound(NOTHING_HERE)
 
+    def grant(self, wanted: bool) -> bool:
+        """Whether sensitive memories may be seen, if that is asked for."""
+        if wanted and self.user_id is not None and not self.sensitive:
+            raise PermissionDenied(
+                'this token does not grant sensitive memories, it lacks the claim "sensitive": true'
+            )
+        return wanted
+
 
 class Trust:
     """What the settings demand of every request."""

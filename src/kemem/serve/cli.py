@@ -12,6 +12,7 @@ from rich.text import Text
 
 from kemem.errors import KeMemError
 from kemem.serve.backup_commands import backup, restore
+from kemem.serve.chat_command import chat
 from kemem.serve.doctor import shown_url
 from kemem.serve.mcp_command import mcp
 from kemem.serve.message_commands import import_messages, search
@@ -21,8 +22,11 @@ from kemem.serve.rpc_command import dump, rpc
 from kemem.serve.terminal import DatabaseUrl, DataDir, errors, output, settings_in_force
 from kemem.settings import Settings
 
-MCP_PACKAGES = frozenset(["mcp", "mcp_types"])
-OPTIONAL_PACKAGES = MCP_PACKAGES | {"fastapi", "jwt", "prometheus_client", "starlette", "uvicorn"}
+OPTIONAL_PACKAGES = {  # and the extra that brings them
+    **dict.fromkeys(("fastapi", "jwt", "prometheus_client", "starlette", "uvicorn"), "server"),
+    **dict.fromkeys(("mcp", "mcp_types"), "mcp"),
+    **dict.fromkeys(("agents", "jsonschema"), "agents"),
+}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,9 +51,9 @@ def main() -> None:
 def _explain(error: Exception) -> str:
     if isinstance(error, KeMemError):
         return error.message
-    if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL_PACKAGES:
-        extra = "mcp" if error.name in MCP_PACKAGES else "server"
-        return f"{error.name} is missing; in the checkout, run: pip install '.[{extra}]'"
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if extra := OPTIONAL_PACKAGES.get(missing or ""):
+        return f"{missing} is missing; in the checkout, run: pip install '.[{extra}]'"
     log.debug("command failed", at=traceback.format_exc())
     return f"{type(error).__name__}: {error} (KEMEM_LOG_LEVEL=debug shows where)"
 
@@ -95,6 +99,7 @@ def serve(
 app.command("import")(import_messages)
 app.command()(search)
 app.command()(recall)
+app.command()(chat)
 app.add_typer(mcp, name="mcp")
 app.command()(rpc)
 app.command()(dump)

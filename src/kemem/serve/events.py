@@ -1,4 +1,4 @@
-"""Server-sent events: who asks for them, and work that tells of its steps while it goes on."""
+"""Server-sent events: who asks for them, and work that tells what happens while it goes on."""
 
 import asyncio
 import re
@@ -13,7 +13,8 @@ from starlette.types import Receive, Scope, Send
 from kemem.serve.failures import failure, to_json
 
 Told = dict[str, Any]  # JSON
-Work = Callable[[Callable[[Told], None]], Coroutine[Any, Any, Told]]
+Tell = Callable[[str, Told], None]  # the name of an event, and its data
+Work = Callable[[Tell], Coroutine[Any, Any, None]]
 
 EVENT_STREAM = "text/event-stream"
 PAUSE = 15.0  # seconds of silence, then a comment keeps the connection alive
@@ -22,9 +23,9 @@ _QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
 
 
 class EventStream(Response):
-    """Each step of some work as it happens, then its result or error; who hangs up ends it.
+    """What some work tells, as it happens, then the error that ended it; who hangs up ends it.
 
-    What fails before the first step is an ordinary failure with a status of its own.
+    What fails before the first event is an ordinary failure with a status of its own.
     """
 
     media_type = EVENT_STREAM
@@ -32,14 +33,14 @@ class EventStream(Response):
     def __init__(self, work: Work, pause: float = PAUSE) -> None:
         self.status_code = 200
         self.background = None
-        self.init_headers({"X-Accel-Buffering": "no"})  # or a proxy holds the steps back
+        self.init_headers({"X-Accel-Buffering": "no"})  # or a proxy holds the events back
         self._work = work
         self._pause = pause
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         told: asyncio.Queue[bytes | None] = asyncio.Queue()
         working = asyncio.create_task(
-            self._work(lambda step: told.put_nowait(_event("step", to_json(step))))
+            self._work(lambda name, data: told.put_nowait(self.event(name, to_json(data))))
         )
         working.add_done_callback(lambda _: told.put_nowait(None))
         leaving = asyncio.create_task(_hang_up(receive))
@@ -57,8 +58,12 @@ class EventStream(Response):
             working.cancel()
             await asyncio.gather(leaving, working, return_exceptions=True)
 
+    def event(self, name: str, data: bytes) -> bytes:
+        """An event as it is sent."""
+        return format_sse_event(event=name, data_str=data.decode())
+
     async def _chunks(
-        self, told: asyncio.Queue[bytes | None], working: asyncio.Task[Told]
+        self, told: asyncio.Queue[bytes | None], working: asyncio.Task[None]
     ) -> AsyncIterator[bytes]:
         """All that is to be sent; what ends the work before the first chunk is raised."""
         silent = True
@@ -69,11 +74,9 @@ class EventStream(Response):
             error: BaseException | None = ClientDisconnect()
         else:
             error = working.exception()
-        if error is None:
-            yield _event("result", to_json(working.result()))
-        elif isinstance(error, Exception) and not silent:
-            yield _event("error", bytes(failure(error).body))
-        else:
+        if isinstance(error, Exception) and not silent:
+            yield self.event("error", bytes(failure(error).body))
+        elif error is not None:
             raise error
 
     async def _next(self, told: asyncio.Queue[bytes | None]) -> bytes | None:
@@ -82,6 +85,12 @@ class EventStream(Response):
                 return await told.get()
         except TimeoutError:
             return KEEPALIVE_COMMENT
+
+
+def described(events: str) -> dict[int | str, dict[str, Any]]:
+    """What an answer as events says of itself in the description of the API."""
+    schema = {"type": "string", "description": f"Events with JSON as data: {events}"}
+    return {200: {"content": {EVENT_STREAM: {"schema": schema}}}}
 
 
 def wants_events(request: Request) -> bool:
@@ -107,7 +116,3 @@ async def _hang_up(receive: Receive) -> None:
     """Wait until the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _event(name: str, data: bytes) -> bytes:
-    return format_sse_event(event=name, data_str=data.decode())

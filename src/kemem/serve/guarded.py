@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from email.message import Message as MimeHeader
 from reprlib import repr as shortened
 from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -86,6 +87,19 @@ def parse_object(raw: bytes, name: str = "the body", **details: object) -> dict[
         reason = f"{name} must be a JSON object, not {shortened(found)}"
         raise InvalidArgument(reason, **details)
     return found
+
+
+def id_in_header(request: Request, header: str) -> str | None:
+    """The id in a header: UTF-8, percent-encoded where a client can send no other."""
+    sent = request.headers.get(header)
+    if sent is None:
+        return None
+    try:
+        return unquote_to_bytes(sent.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(
+            f"{header} must be UTF-8, percent-encoded: {sent!r:.80}", field=header
+        ) from None
 
 
 def _refuse_parameters(request: Request) -> None:

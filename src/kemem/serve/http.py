@@ -1,20 +1,27 @@
 """The HTTP server: an app around a memory, and the process that runs it."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kemem.chat import ChatService, GroupChatService, LeakCounts
+from kemem.chat.proxy import Proxy
 from kemem.memory import AsyncMemory
 from kemem.serve import (
+    chat_routes,
     directory_routes,
     health_routes,
     memory_routes,
     message_routes,
     operator_routes,
+    proxy_routes,
     recall_routes,
     rpc_routes,
     session_routes,
@@ -28,6 +35,8 @@ from kemem.serve.logs import configure_logs
 from kemem.serve.mcp_http import offer_mcp
 from kemem.serve.metrics import Metrics
 from kemem.settings import Settings
+
+_GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
 
 
 def create_app(memory: AsyncMemory) -> FastAPI:
@@ -43,13 +52,19 @@ def create_app(memory: AsyncMemory) -> FastAPI:
         generate_unique_id_function=_operation_id,
     )
     app.state.memory = memory
-    app.state.metrics = Metrics(memory.caches)
+    app.state.leaks = LeakCounts()
+    app.state.chat = ChatService(memory, counts=app.state.leaks)
+    app.state.group = GroupChatService(memory, counts=app.state.leaks)
+    app.state.proxy = Proxy(memory, counts=app.state.leaks)
+    app.state.metrics = Metrics(memory.caches, app.state.leaks)
     # Only described here: the guard asks for the credential, whatever the route.
     locks = [Depends(HTTPBearer(auto_error=False))] if trust.asks_for_credentials else []
     for routes in (
         message_routes,
         memory_routes,
         recall_routes,
+        chat_routes,
+        proxy_routes,
         session_routes,
         directory_routes,
         rpc_routes,
@@ -62,7 +77,27 @@ def create_app(memory: AsyncMemory) -> FastAPI:
     app.add_middleware(BodyLimit, max_body_bytes=memory.settings.max_body_bytes)
     app.add_middleware(Guard, trust=trust)
     app.add_middleware(Edge, metrics=app.state.metrics)
+    app.state.requests = set()
+    app.add_middleware(InProgress, requests=app.state.requests)
     return app
+
+
+class InProgress:
+    """Keeps the requests in progress: at the end uvicorn cancels them, and does not wait."""
+
+    def __init__(self, app: ASGIApp, requests: set[asyncio.Task[Any]]) -> None:
+        self._app = app
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        if task is None or scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        self._requests.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._requests.discard(task)
 
 
 def serve(settings: Settings) -> None:
@@ -91,3 +126,9 @@ def _operation_id(route: APIRoute) -> str:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with working(app.state.memory), app.state.mcp.run():
         yield
+        if requests := app.state.requests:  # a turn that was cancelled stores what was said
+            await asyncio.wait(requests, timeout=_GRACE)
+        with suppress(TimeoutError):  # what is not remembered by then is a job of the next start
+            async with asyncio.timeout(_GRACE):
+                chats = (app.state.chat, app.state.group, app.state.proxy)
+                await asyncio.gather(*(chat.close() for chat in chats))

@@ -1,7 +1,6 @@
 """MCP on the server's own port: the same guard, the same users."""
 
 import sys
-from urllib.parse import unquote_to_bytes
 
 from fastapi import FastAPI
 from mcp.server.streamable_http_manager import (
@@ -15,6 +14,7 @@ from starlette.types import Scope
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.auth import Caller
+from kemem.serve.guarded import id_in_header
 from kemem.serve.mcp_server import create_mcp
 from kemem.serve.mcp_tools import Whose
 
@@ -54,7 +54,7 @@ class _McpRoute(Route):
 def _whose(request: Request, memory: AsyncMemory) -> Whose:
     """The memories of the token's user; an operator names the user in a header."""
     caller: Caller = request.state.caller
-    user_id = _named(request, "X-KeMem-User") or caller.user_id
+    user_id = id_in_header(request, "X-KeMem-User") or caller.user_id
     if user_id is None:
         raise InvalidArgument(
             "whose memories? This server needs the header X-KeMem-User, or a token that is bound "
@@ -63,20 +63,7 @@ def _whose(request: Request, memory: AsyncMemory) -> Whose:
         )
     caller.check_reach(user_id)
     handle = memory.for_user(
-        user_id, agent_id=_named(request, "X-KeMem-Agent"), sensitive=caller.sensitive
+        user_id, agent_id=id_in_header(request, "X-KeMem-Agent"), sensitive=caller.sensitive
     )
     shared = memory if caller.user_id is None else None
-    return Whose(handle, _named(request, "X-KeMem-Session"), shared)
-
-
-def _named(request: Request, header: str) -> str | None:
-    """The id in a header: UTF-8, percent-encoded where a client can send no other."""
-    sent = request.headers.get(header)
-    if sent is None:
-        return None
-    try:
-        return unquote_to_bytes(sent.encode("latin-1")).decode()
-    except UnicodeDecodeError:
-        raise InvalidArgument(
-            f"{header} must be UTF-8, percent-encoded: {sent!r:.80}", field=header
-        ) from None
+    return Whose(handle, id_in_header(request, "X-KeMem-Session"), shared)

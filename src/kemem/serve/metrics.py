@@ -14,6 +14,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kemem.chat import LeakCounts
 from kemem.memory import AsyncMemory
 from kemem.recall import Caches
 
@@ -26,10 +27,11 @@ _METHODS = frozenset(["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"
 class Metrics:
     """Counts of one server; labels come from the routes, never from what callers send."""
 
-    def __init__(self, caches: Caches) -> None:
+    def __init__(self, caches: Caches, leaks: LeakCounts) -> None:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(CacheCollector(caches))
+        registry.register(LeakCollector(leaks))
         self._registry = registry
         self._requests = Counter(
             "kemem_requests",
@@ -101,3 +103,21 @@ class CacheCollector(Collector):
             ratio.add_metric([cache.name], hits / max(1, hits + misses))
             entries.add_metric([cache.name], len(cache))
         yield from (lookups, ratio, entries)
+
+
+class LeakCollector(Collector):
+    """Tool calls that models wrote into their text, counted where they are caught."""
+
+    def __init__(self, leaks: LeakCounts) -> None:
+        self._leaks = leaks
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample of each form and outcome that has occurred."""
+        caught = CounterMetricFamily(
+            "kemem_leaks",
+            "Tool calls that a model wrote into its text, by form and what became of them.",
+            labels=["form", "outcome"],
+        )
+        for (form, outcome), number in self._leaks:
+            caught.add_metric([form, outcome], number)
+        yield caught

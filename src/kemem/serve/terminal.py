@@ -50,8 +50,8 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[float], None]]:
 
 
 def plain(text: str) -> str:
-    """A text without control characters, which might steer the terminal."""
-    return "".join(" " if unicodedata.category(it) == "Cc" else it for it in text)
+    """A text without control characters, which might steer the terminal, and half characters."""
+    return "".join(" " if unicodedata.category(it) in ("Cc", "Cs") else it for it in text)
 
 
 def beginning(content: str) -> str:

@@ -7,7 +7,7 @@ hypothesis and is therefore imported by name.
 from kemem.testing.clock import FakeClock
 from kemem.testing.embedders import HashingEmbedder
 from kemem.testing.llm import ScriptedLLM, calling
-from kemem.testing.openai_server import running_openai_server
+from kemem.testing.openai_server import Streamed, openai_server_process, running_openai_server
 from kemem.testing.ram import RamStore
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "HashingEmbedder",
     "RamStore",
     "ScriptedLLM",
+    "Streamed",
     "calling",
+    "openai_server_process",
     "running_openai_server",
 ]

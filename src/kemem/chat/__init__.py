@@ -1,0 +1,34 @@
+"""Chats with memory: recall before every reply, the same tools for real, and no call that leaks."""
+
+from kemem.chat.counts import LeakCounts
+from kemem.chat.events import (
+    DoneEvent,
+    ErrorEvent,
+    Event,
+    RecallEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+)
+from kemem.chat.group import GroupChatService, Member
+from kemem.chat.guard import guard
+from kemem.chat.replies import Reply
+from kemem.chat.service import ChatService
+from kemem.chat.session import MemorySession
+
+__all__ = [
+    "ChatService",
+    "DoneEvent",
+    "ErrorEvent",
+    "Event",
+    "GroupChatService",
+    "LeakCounts",
+    "Member",
+    "MemorySession",
+    "RecallEvent",
+    "Reply",
+    "TextEvent",
+    "ToolCallEvent",
+    "ToolResultEvent",
+    "guard",
+]

@@ -1,0 +1,284 @@
+"""GroupChatService: one user and several members, each with its own view and its own memories."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from kemem.answers import Context
+from kemem.chat.counts import LeakCounts
+from kemem.chat.events import DoneEvent, Event, TextEvent
+from kemem.chat.prompts import SILENCE, as_member, system
+from kemem.chat.recalls import Recalls
+from kemem.chat.replies import Reply, finish, gather
+from kemem.chat.room import Room, as_items, before, check_message, history_of, shown_ids
+from kemem.chat.tools import (
+    MENTIONED,
+    OTHERS,
+    mentioned_text,
+    others_content,
+    recalling,
+    telling,
+)
+from kemem.chat.turn import Happened, Item, recalled, speak, synthetic
+from kemem.errors import InvalidArgument
+from kemem.memory import AsyncMemory
+from kemem.text.ids import check_id
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+Copy = dict[str, Any]  # of a message, for one member's log
+
+MOST_MEMBERS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group that a model plays; its id is the agent whose memories it has."""
+
+    id: str
+    name: str = ""
+    instructions: str | None = None
+
+    @property
+    def called(self) -> str:
+        """The name that others see."""
+        return self.name or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One message of the user, and what the members make of it one after the other."""
+
+    message: str
+    message_id: str | None  # as the application calls it, to send it again
+    user_id: str
+    group_id: str
+    members: tuple[Member, ...]
+    mentions: frozenset[str]
+    sensitive: bool
+    language: str
+    views: dict[str, Context] = field(default_factory=dict)  # by member: what was said before
+    stored: set[str] = field(default_factory=set)  # ids of what was said since, in any log
+    lines: list[tuple[str, str]] = field(default_factory=list)  # who has said what
+
+    def called(self, member: Member) -> str:
+        """The name that others see; two of the same name are told apart by their ids."""
+        alike = [it for it in self.members if it.called == member.called]
+        return member.called if len(alike) == 1 else f"{member.called} ({member.id})"
+
+    def persona(self, member: Member) -> str:
+        """What a member is told of itself and of the others."""
+        name, others = self.called(member), [self.called(it) for it in self.members if it != member]
+        return as_member(member.instructions, name, member.id, others, self.language)
+
+    def copy_id(self, member: Member) -> str | None:
+        """The message's id in a member's log, where it has one: a retry has the same."""
+        if self.message_id is None:
+            return None
+        name = repr((check_id(self.message_id, "message_id"), self.group_id, member.id))
+        return f"m_{blake2b(name.encode(), digest_size=15).hexdigest()}"
+
+    def question(self) -> list[Copy]:
+        """The user's message, for the log of each member."""
+        said = {"role": "user", "content": self.message}
+        return [{**said, "agent_id": it.id, "message_id": self.copy_id(it)} for it in self.members]
+
+    def reply(self, speaker: Member, text: str, is_partial: bool) -> list[Copy]:
+        """What a member says, for the log of each; in those of others under its name."""
+        marks = {"partial": True} if is_partial else {}
+        named = {"speaker": self.called(speaker), "member_id": speaker.id, **marks}
+        said = {"role": "assistant", "content": text}
+        return [
+            {**said, "agent_id": it.id, "metadata": marks if it == speaker else named}
+            for it in self.members
+        ]
+
+
+class GroupChatService:
+    """Group chats: each member hears everything that is said, and recalls only what is its own.
+
+    members = [Member("lin", name="林"), Member("amy", name="Amy")]
+    async for event in group.turn("今晚吃什么？", user_id="u_1", group_id="g_1", members=members):
+        print(event.member_id, event)
+    """
+
+    def __init__(
+        self,
+        memory: AsyncMemory,
+        *,
+        client: "AsyncOpenAI | None" = None,
+        model: str | None = None,
+        counts: LeakCounts | None = None,
+    ) -> None:
+        self._room = Room(memory, client, model, counts)
+
+    async def turn(
+        self,
+        message: str,
+        *,
+        user_id: str,
+        group_id: str,
+        members: Sequence[Member],
+        mentions: Sequence[str] = (),
+        message_id: str | None = None,
+        sensitive: bool = False,
+    ) -> AsyncGenerator[Event, None]:
+        """What each member does, in their order, each ending in `done` or `error`; then a `done`.
+
+        A message is stored in the log of every member before the first is asked; a reply when it
+        has come. A member that has nothing to say ends with an empty text.
+        """
+        check_message(message)
+        _check_members(members)
+        _check_mentions(mentions)
+        self._room.speaker()  # where there is no model, nothing is stored
+        now = _Round(
+            message=message,
+            message_id=message_id,
+            user_id=user_id,
+            group_id=group_id,
+            members=tuple(members),
+            mentions=frozenset(mentions),
+            sensitive=sensitive,
+            language=self._room.language(message),
+        )
+        for member in now.members:
+            now.views[member.id] = await history_of(self._memory_of(member, now), group_id)
+        await self._store(now.question(), now)
+        try:
+            for member in now.members:
+                async with aclosing(self._part(member, now)) as events:
+                    async for event in events:
+                        yield replace(event, member_id=member.id)
+            yield DoneEvent("")
+        finally:
+            self._room.remember()
+
+    async def replies(
+        self,
+        message: str,
+        *,
+        user_id: str,
+        group_id: str,
+        members: Sequence[Member],
+        mentions: Sequence[str] = (),
+        message_id: str | None = None,
+        sensitive: bool = False,
+    ) -> tuple[Reply, ...]:
+        """What each member replied; a part that failed has an error."""
+        events = self.turn(
+            message,
+            user_id=user_id,
+            group_id=group_id,
+            members=members,
+            mentions=mentions,
+            message_id=message_id,
+            sensitive=sensitive,
+        )
+        return tuple(await gather(events))
+
+    async def close(self) -> None:
+        """Wait for what is still being remembered; the memory stays open."""
+        await self._room.close()
+
+    async def _part(self, member: Member, now: _Round) -> AsyncGenerator[Event, None]:
+        """One member's part of a round."""
+        speaker, memory = self._room.speaker(), self._memory_of(member, now)
+        limit, view = memory.settings.chat_recall_limit, now.views[member.id]
+        shown = shown_ids(view) | now.stored
+        recalls = Recalls(memory, session_id=now.group_id, limit=limit, shown=shown)
+        remembered = await recalls.forced(now.message)
+        yield remembered
+        others = others_content(now.lines, now.language)
+        mentioned = mentioned_text(member.id in now.mentions, now.language)
+        items: list[Item] = [
+            *as_items(before(now.copy_id(member), view).messages, member.id),
+            {"role": "user", "content": now.message},
+            *synthetic(OTHERS, {}, others),
+            *synthetic(MENTIONED, {}, mentioned),
+            *recalled(remembered),
+        ]
+        tools = [
+            recalling(recalls, now.language),
+            telling(OTHERS, others, now.language),
+            telling(MENTIONED, mentioned, now.language),
+        ]
+        told = system(now.persona(member), limit, now.language, view.summaries)
+        happening = _unless_silent(speak(speaker, told, items, tools))
+        keep = partial(self._keep, now, member)
+        async with aclosing(finish(happening, keep, speaker.counts)) as events:
+            async for event in events:
+                yield event
+
+    async def _keep(self, now: _Round, member: Member, text: str, is_partial: bool) -> str:
+        """Let the others hear a reply; gives its id in the member's own log."""
+        now.lines.append((now.called(member), text))
+        ids = await self._store(now.reply(member, text, is_partial), now)
+        return ids[now.members.index(member)] if len(ids) == len(now.members) else ""
+
+    async def _store(self, copies: list[Copy], now: _Round) -> tuple[str, ...]:
+        """Store what is said in the logs of all members at once; gives the ids there.
+
+        They are fewer where a hook of the memory has left something out.
+        """
+        added = await self._room.memory.add(
+            copies, user_id=now.user_id, session_id=now.group_id, wait=False
+        )
+        ids = (*added.message_ids, *added.ignored)
+        now.stored.update(ids)
+        return ids
+
+    def _memory_of(self, member: Member, now: _Round) -> AsyncMemory:
+        """What a member can see: its own memories of this user, nobody else's."""
+        return self._room.memory.for_user(now.user_id, agent_id=member.id, sensitive=now.sensitive)
+
+
+async def _unless_silent(
+    happening: AsyncGenerator[Happened, None],
+) -> AsyncGenerator[Happened, None]:
+    """All that happens; a text that only says that there is nothing to say is left out."""
+    held: str | None = ""  # what may still become the word for silence; None: it cannot any more
+    async with aclosing(happening):
+        async for event in happening:
+            if not isinstance(event, TextEvent):  # a call ends the text before it
+                for rest in _spoken(held):
+                    yield rest
+                held = ""
+            elif held is not None:
+                held += event.delta
+                if SILENCE.startswith(held.strip()):
+                    continue
+                event, held = TextEvent(held), None
+            yield event
+    for rest in _spoken(held):
+        yield rest
+
+
+def _spoken(held: str | None) -> list[TextEvent]:
+    """What was held back, unless it is silence."""
+    return [TextEvent(held)] if held and held.strip() not in ("", SILENCE) else []
+
+
+def _check_members(members: Sequence[Member]) -> None:
+    if not 1 <= len(members) <= MOST_MEMBERS:
+        raise InvalidArgument(
+            f"members must be 1-{MOST_MEMBERS}, not {len(members)}", field="members"
+        )
+    ids = [check_id(it.id, "members.id") for it in members]
+    for member in members:
+        check_id(member.called, "members.name")  # lines begin with it
+        if ids.count(member.id) > 1:
+            raise InvalidArgument(f"the member {member.id!r} is there twice", field="members")
+
+
+def _check_mentions(mentions: Sequence[str]) -> None:
+    if isinstance(mentions, str):
+        raise InvalidArgument(
+            f"mentions must be ids, not the text {mentions!r:.80}", field="mentions"
+        )
+    for mention in mentions:
+        check_id(mention, "mentions")

@@ -1,0 +1,248 @@
+"""MemorySession: a session of the OpenAI Agents SDK, kept in the message log."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any, cast
+
+from kemem.errors import InvalidArgument, NotFound
+from kemem.memory import AsyncMemory
+from kemem.text.ids import new_id
+from kemem.text.times import to_rfc3339
+from kemem.types import MESSAGES, Message, Micros
+
+if TYPE_CHECKING:
+    from agents.items import TResponseInputItem
+    from agents.memory import SessionSettings
+
+# In a message's metadata: what its text does not tell of an item, and a part of another one's.
+_KEPT, _PART, _PART_OF = "agents_item", "agents_item_part", "agents_item_of"
+_SMALL = 2_000  # characters of it beside the text; what is larger is kept in messages that follow
+_PIECE = 30_000  # characters of it in one of those: escaped, still less than metadata may be
+_APART = "…"  # their text: nothing that a search would find
+_SHOWN = 1_000  # characters of an item without a text that are shown in the log
+_PAGE = 500  # messages that are read at once
+_SPEAKERS = ("user", "assistant", "system")
+
+_Path = list[str | int]
+
+log = logging.getLogger("kemem")
+
+
+class MemorySession:
+    """The history of one conversation for the Agents SDK, kept as messages of one user.
+
+    What both sides say is found, cited and remembered like any other message. Calls of tools and
+    what they returned stand beside it in the log; no memories are drawn from them.
+
+        session = MemorySession(memory, "s_1", user_id="u_1")
+        await Runner.run(agent, "我下周去成都", session=session)
+    """
+
+    session_settings: "SessionSettings | None"
+
+    def __init__(
+        self,
+        memory: AsyncMemory,
+        session_id: str,
+        *,
+        user_id: str,
+        agent_id: str | None = None,
+        session_settings: "SessionSettings | dict[str, Any] | None" = None,
+    ) -> None:
+        from agents.memory.session_settings import coerce_session_settings
+
+        bound = memory.reach
+        self._memory = memory.for_user(
+            user_id,
+            agent_id=agent_id if agent_id is not None else bound.agent_id or "default",
+            session_id=session_id,
+            sensitive=bound.is_bound and bound.sensitive,
+        )
+        self.session_id = session_id
+        self.session_settings = coerce_session_settings(session_settings or {})
+
+    async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
+        """The newest items, oldest of them first; all without a limit here or in the settings.
+
+        An item is as it was added. Messages that came another way are items, too. A call whose
+        result is missing is among them: the SDK's runner leaves it out by itself.
+        """
+        from agents.memory.session_settings import resolve_session_limit
+
+        entries = await self._newest(resolve_session_limit(limit, self.session_settings))
+        return [cast("TResponseInputItem", entry.item) for entry in reversed(entries)]
+
+    async def add_items(self, items: "list[TResponseInputItem]") -> None:
+        """Keep items at the end, durable on return: all of them, or where one is wrong, none.
+
+        What they say can be found at once and is remembered by a job.
+        """
+        parts = await self._memory.opening.parts()
+        now, most = parts.clock(), self._memory.settings.max_content_bytes
+        told = [
+            message
+            for index, item in enumerate(items)
+            for message in _to_messages(_checked(item, f"items[{index}]"), now, most)
+        ]
+        if not told:
+            return
+        last = (await self._memory.messages(page_size=1)).items
+        # A clock that was set back must not put what follows before what it follows.
+        ts = to_rfc3339(last[0].ts + 1) if last and last[0].ts >= now else None
+        await self._memory.add(told, timestamp=ts, wait=False)
+
+    async def pop_item(self) -> "TResponseInputItem | None":
+        """Take the newest item out of the log, with the memories that were drawn from it alone."""
+        parts = await self._memory.opening.parts()
+        async with parts.turns.of(self._memory.reach.scope):
+            while entries := await self._newest(1):
+                entry = entries[0]
+                try:
+                    await self._memory.delete(entry.message_id)
+                except NotFound:  # another process took it
+                    continue
+                if entry.parts:
+                    parts_of_it = {_PART_OF: entry.message_id}
+                    await self._memory.delete_all(filters=parts_of_it, kinds=MESSAGES)
+                return cast("TResponseInputItem", entry.item)
+        return None
+
+    async def clear_session(self) -> None:
+        """Erase all of this session, what was remembered of it included."""
+        await self._memory.delete_all()
+
+    async def _newest(self, limit: int | None) -> "list[_Entry]":
+        """The newest entries, newest first; all of them where the limit is negative, as in SQL."""
+        most = limit if limit is not None and limit >= 0 else None
+        found: list[_Entry] = []
+        parts: dict[str, list[str]] = {}
+        size = _PAGE if most is None else min(most, _PAGE)
+        cursor: str | None = None
+        while most is None or len(found) < most:
+            page = await self._memory.messages(page_size=size, cursor=cursor)
+            found += _entries(page.items, parts)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return found[:most]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An item, the message that shows it, and how many others hold parts of it."""
+
+    item: Mapping[str, Any]
+    message_id: str
+    parts: int
+
+
+def _entries(messages: Sequence[Message], parts: dict[str, list[str]]) -> Iterator[_Entry]:
+    """The items of messages, newest first; `parts` belong to messages that are yet to come."""
+    for message in messages:
+        owner, part = message.metadata.get(_PART_OF), message.metadata.get(_PART)
+        if isinstance(owner, str) and isinstance(part, str):
+            parts.setdefault(owner, []).append(part)
+            continue
+        own = parts.pop(message.message_id, [])
+        item = _to_item(message, "".join(reversed(own)))
+        if item is not None:
+            yield _Entry(item, message.message_id, len(own))
+
+
+def _to_item(message: Message, parts: str) -> Mapping[str, Any] | None:
+    """What was added; of a message that came another way its text, and nothing of a tool's."""
+    kept = message.metadata.get(_KEPT)
+    if kept is not None:
+        try:
+            item = json.loads(kept["json"] or parts)
+            if kept["text_at"]:
+                _put(item, kept["text_at"], message.content)
+            return dict(item)
+        except (TypeError, ValueError, LookupError):  # a part was deleted or changed by others
+            log.warning("%s is no whole item any more; its text is used", message.message_id)
+    plain = {"role": message.role, "content": message.content}
+    return plain if message.role in _SPEAKERS else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """An item as the log shows it, and where in the item the text stands."""
+
+    role: str
+    content: str
+    text_at: _Path | None  # None: the item cannot be made whole again from the text
+
+
+def _to_told(item: Mapping[str, Any], most: int) -> _Told:
+    """What an item says; one that says nothing is shown as JSON, and as no one's words."""
+    text, at = _text_of(item)
+    content = _storable(text)
+    beginning = content.encode()[:most].decode(errors="ignore")  # what the log keeps of it
+    if not beginning.strip():
+        return _Told("tool", _storable(json.dumps(item, ensure_ascii=False)[:_SHOWN]), None)
+    role = "system" if item.get("role") == "developer" else item.get("role")
+    return _Told(
+        role=role if role in _SPEAKERS else "tool",
+        content=content,
+        text_at=at if beginning == text else None,
+    )
+
+
+def _to_messages(item: dict[str, Any], now: Micros, most: int) -> Iterator[dict[str, Any]]:
+    """The messages that hold an item: one, and as many more as it takes to keep it whole."""
+    told = _to_told(item, most)
+    message = {"role": told.role, "content": told.content}
+    if told.text_at and told.role in _SPEAKERS and item == message:
+        yield message
+        return
+    if told.text_at:
+        _put(item, told.text_at, "")  # it is in the log once, and hooks may have changed it there
+    name, whole = new_id("m", now), json.dumps(item)
+    beside, apart = (whole, "") if len(whole) <= _SMALL else ("", whole)
+    kept = {"json": beside, "text_at": told.text_at}
+    yield {**message, "message_id": name, "metadata": {_KEPT: kept}}
+    for start in range(0, len(apart), _PIECE):
+        part = {_PART_OF: name, _PART: apart[start : start + _PIECE]}
+        yield {"role": "tool", "content": _APART, "metadata": part}
+
+
+def _text_of(item: Mapping[str, Any]) -> tuple[str, _Path | None]:
+    """What an item says, and where in it that stands if it is in one place."""
+    match item:
+        case {"content": str(text)}:
+            return text, ["content"]
+        case {"content": [{"text": str(text)}]}:
+            return text, ["content", 0, "text"]
+        case {"content": list(parts)}:
+            texts = (part.get("text") for part in parts if isinstance(part, dict))
+            return "\n".join(text for text in texts if isinstance(text, str)), None
+        case {"output": str(text)}:
+            return text, ["output"]
+        case _:
+            return "", None
+
+
+def _put(item: Any, at: Sequence[str | int], text: str) -> None:
+    *path, last = at
+    for step in path:
+        item = item[step]
+    item[last] = text
+
+
+def _storable(text: str) -> str:
+    """A text without lone surrogates, which no store keeps."""
+    return text.encode(errors="replace").decode()
+
+
+def _checked(item: object, field: str) -> dict[str, Any]:
+    """A copy of an item as JSON has it."""
+    if not isinstance(item, Mapping):
+        raise InvalidArgument(f"{field} must be an object, not {shown(item)}", field=field)
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(item, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{field} must be JSON: {error}", field=field) from None
+    return copied

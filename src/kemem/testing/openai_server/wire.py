@@ -1,0 +1,182 @@
+"""What the scripted server sends: answers as the bodies and events of OpenAI's chat API."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from secrets import token_hex
+from typing import Any
+
+from kemem.ports import ToolCall
+from kemem.testing.llm import Said, scripted_reply
+
+MODEL = "scripted"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An answer that is wrong: a raw body, late or never."""
+
+    body: bytes = b""
+    code: int = 200
+    delay: float = 0.0  # seconds
+    reset: bool = False  # break the connection instead
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """An answer with thoughts, and with a say in how it is cut, how fast it comes, where it ends.
+
+    Streamed("你好，世界", reasoning="greet", piece=1)
+    Streamed(pieces=("<｜DS", "ML｜function_calls>"), breaks_after=1)
+    """
+
+    text: str | None = ""  # None: the content is null
+    reasoning: str = ""  # sent as `reasoning_content`
+    calls: tuple[ToolCall, ...] = ()  # one without an id gets a fresh one whenever it is sent
+    piece: int = 8  # characters of one delta
+    pieces: Sequence[str] = ()  # the deltas of the text, instead of `text` and `piece`
+    breaks_after: int | None = None  # deltas, then the connection is reset
+    quietly: bool = False  # then it ends instead, without an error, a finish reason or [DONE]
+    finish_reason: str | None = None
+    pause: float = 0.0  # seconds between deltas
+
+    def __post_init__(self) -> None:
+        whole = "".join(self.pieces)
+        if self.pieces and self.text not in ("", whole):
+            raise ValueError(f"text {self.text!r} is not what its pieces say: {whole!r}")
+        if self.piece < 1:
+            raise ValueError(f"a piece has at least one character, not {self.piece!r}")
+        if self.pieces:
+            object.__setattr__(self, "text", whole)
+
+
+Answer = Said | Fault | Streamed | None
+
+
+def status(code: int, message: str = "the script says so") -> Fault:
+    """A refusal with the body that OpenAI would send.  status(429)"""
+    return Fault(json.dumps({"error": {"message": message, "type": "scripted"}}).encode(), code)
+
+
+def hang(seconds: float) -> Fault:
+    """Silence, and then an empty answer."""
+    return Fault(delay=seconds)
+
+
+def huge(megabytes: int = 10) -> Fault:
+    """A valid completion with a very long text of facts."""
+    item = {"text": "用户住在北京。" * 10, "type": "residence"}
+    facts = [item] * (megabytes * 1_000_000 // len(json.dumps(item, ensure_ascii=False).encode()))
+    return _completion(json.dumps({"facts": facts, "entities": []}, ensure_ascii=False))
+
+
+def streamed(answer: Said | Streamed | None) -> Streamed:
+    """Any answer that is no fault, with the usual manner of sending it."""
+    if answer is None or isinstance(answer, Streamed):
+        return answer or Streamed(None)
+    reply = scripted_reply(answer)
+    return Streamed(reply.text, calls=reply.calls)
+
+
+def parts(answer: Streamed, request: Mapping[str, Any]) -> Iterator[bytes]:
+    """What is written one after the other: the events of a stream, or a body in two halves."""
+    if request.get("stream"):
+        yield from _events(answer, request)
+        return
+    body = json.dumps(_body(answer, request)).encode()
+    middle = len(body) // 2
+    yield body[:middle]
+    if answer.breaks_after is None:
+        yield body[middle:]
+
+
+def _message(answer: Streamed) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if answer.calls:
+        message["content"] = answer.text or None
+        message["tool_calls"] = [_function(call) for call in answer.calls]
+    return message
+
+
+def _function(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id or f"call_{token_hex(6)}", "type": "function", "function": function}
+
+
+def _usage(answer: Streamed, request: Mapping[str, Any]) -> dict[str, int]:
+    asked = sum(len(str(it.get("content") or "")) for it in request.get("messages") or ())
+    said = len(answer.reasoning) + len(answer.text or "")
+    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+
+
+def _body(answer: Streamed, request: Mapping[str, Any]) -> dict[str, Any]:
+    choice = {
+        "index": 0,
+        "message": _message(answer),
+        "finish_reason": _reason(answer),
+        "logprobs": None,
+    }
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_769_424_420,
+        "model": request.get("model", MODEL),
+        "choices": [choice],
+        "usage": _usage(answer, request),
+    }
+
+
+def _reason(answer: Streamed) -> str:
+    return answer.finish_reason or ("tool_calls" if answer.calls else "stop")
+
+
+def _events(answer: Streamed, request: Mapping[str, Any]) -> Iterator[bytes]:
+    base = {**_body(answer, request), "object": "chat.completion.chunk"}
+
+    def event(delta: Mapping[str, Any], reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        return _event({**base, "choices": [choice], "usage": None})
+
+    yield from (event(delta) for delta in islice(_deltas(answer), answer.breaks_after))
+    if answer.breaks_after is not None:
+        return
+    yield event({}, _reason(answer))
+    if (request.get("stream_options") or {}).get("include_usage"):
+        yield _event({**base, "choices": []})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(chunk: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+def _deltas(answer: Streamed) -> Iterator[dict[str, Any]]:
+    for piece in _cut(answer.reasoning, answer.piece):
+        yield {"role": "assistant", "content": None, "reasoning_content": piece}
+    for piece in answer.pieces or _cut(answer.text or "", answer.piece):
+        yield {"role": "assistant", "content": piece}
+    for index, call in enumerate(answer.calls):
+        whole = _function(call)
+        begun = {**whole, "index": index, "function": {**whole["function"], "arguments": ""}}
+        yield {"role": "assistant", "tool_calls": [begun]}
+        for piece in _cut(call.arguments, answer.piece):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _cut(text: str, size: int) -> list[str]:
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def _completion(text: str | None) -> Fault:
+    return Fault(json.dumps(_body(Streamed(text), {})).encode())
+
+
+RESET = Fault(reset=True)
+EMPTY = Fault()
+GARBAGE = Fault(b"<html>502 Bad Gateway</html>")
+TRUNCATED = Fault(b'{"id": "chatcmpl-1", "choices": [{"index": 0, "mess')
+NO_CHOICES = Fault(b'{"id": "chatcmpl-1", "object": "chat.completion", "choices": []}')
+NULL_CONTENT = _completion(None)

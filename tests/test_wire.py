@@ -1,0 +1,208 @@
+"""Chat requests on their way to a model: nothing in them makes it write calls into its text."""
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from openai import NOT_GIVEN, DefaultHttpxClient, OpenAI, omit
+from openai.types.chat import ChatCompletionMessage
+
+from kemem.chat.guard import guard
+from kemem.chat.wire import mended, noted
+from kemem.testing import Streamed, calling, running_openai_server
+
+RECALL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "recall_memory", "parameters": {"type": "object"}},
+}
+BOTH = pytest.mark.parametrize("asked", ["火锅去哪吃？", "Where is good hotpot?"])
+NOT_SENT = pytest.mark.parametrize("absent", [omit, NOT_GIVEN, None, []], ids=repr)
+
+
+def call(arguments: str, name: str = "recall_memory", call_id: str = "call_1") -> dict[str, Any]:
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def recalled(asked: str, **assistant: Any) -> list[dict[str, Any]]:
+    """A conversation with a call in it."""
+    query = json.dumps({"query": asked}, ensure_ascii=False)
+    return [
+        {"role": "user", "content": asked},
+        {"role": "assistant", "content": None, "tool_calls": [call(query)], **assistant},
+        {"role": "tool", "tool_call_id": "call_1", "content": "{}"},
+    ]
+
+
+def guarded(base_url: str) -> OpenAI:
+    plain = DefaultHttpxClient(verify=False)  # reads no certificates, which takes long
+    return guard(OpenAI(base_url=base_url, api_key="any", max_retries=0, http_client=plain))
+
+
+@BOTH
+@NOT_SENT
+def test_calls_in_the_messages_bring_their_tools_along(asked: str, absent: Any) -> None:
+    """A model that has seen calls and knows no tools writes more of them, as text."""
+    (tool,) = mended({"messages": recalled(asked), "tools": absent})["tools"]
+    assert tool["function"]["name"] == "recall_memory"
+    assert tool["function"]["parameters"] == {"type": "object", "properties": {"query": {}}}
+
+
+@BOTH
+def test_tools_that_the_application_sends_stay_its_own(asked: str) -> None:
+    assert mended({"messages": recalled(asked), "tools": [RECALL]})["tools"] == [RECALL]
+
+
+@BOTH
+@NOT_SENT
+def test_a_conversation_without_calls_gets_no_tools(asked: str, absent: Any) -> None:
+    messages = [{"role": "user", "content": asked}]
+    assert mended({"messages": messages, "tools": absent}) == {"messages": messages}
+
+
+def test_broken_and_missing_arguments_still_name_their_tool() -> None:
+    """What models write into a history is not always JSON, and never trusted to be."""
+    calls = [call('{"query": "火'), call("[1]", "list_all"), call("", "now"), {"id": "x"}]
+    sent = mended({"messages": [{"role": "assistant", "tool_calls": calls}]})
+    assert [it["function"]["name"] for it in sent["tools"]] == ["recall_memory", "list_all", "now"]
+
+
+@BOTH
+def test_reasoning_is_given_back_after_the_last_user_message_only(asked: str) -> None:
+    """DeepSeek's thinking mode refuses the turn without it, and an empty one will do."""
+    messages = [*recalled(asked), *recalled(asked, reasoning_content="想过"), *recalled(asked)[1:]]
+    sent = mended({"messages": messages})["messages"]
+    assert [it.get("reasoning_content") for it in sent if it["role"] == "assistant"] == [
+        None,
+        "想过",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "is_given"),
+    [
+        ("https://api.deepseek.com", True),
+        ("http://127.0.0.1:8000/v1", True),
+        ("https://notopenai.com/v1", True),
+        ("https://api.openai.com/v1", False),
+        ("https://east.openai.azure.com/openai", False),
+        ("https://api.mistral.ai/v1", False),
+        ("https://api.groq.com/openai/v1", False),
+    ],
+)
+def test_reasoning_goes_only_where_it_is_not_refused(base_url: str, is_given: bool) -> None:
+    sent = mended({"messages": recalled("火锅"), "tools": [RECALL]}, base_url=base_url)
+    assert ("reasoning_content" in sent["messages"][1]) is is_given
+
+
+@BOTH
+def test_no_tool_choice_means_no_tools(asked: str) -> None:
+    """Servers that read no calls then show them, so the model is not told of tools at all."""
+    request = {"tools": [RECALL], "tool_choice": "none", "parallel_tool_calls": True}
+    messages = [{"role": "user", "content": asked}]
+    assert mended({"messages": messages, **request}) == {"messages": messages}
+
+
+@BOTH
+def test_no_tool_choice_keeps_the_tools_of_calls_in_the_messages(asked: str) -> None:
+    request = {"messages": recalled(asked), "tools": [RECALL], "tool_choice": "none"}
+    sent = mended(request)
+    assert sent["tools"] == [RECALL]
+    assert "tool_choice" not in sent
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", omit, {"type": "function"}])
+def test_any_other_tool_choice_is_sent_as_it_is(choice: Any) -> None:
+    sent = mended({"messages": recalled("火锅"), "tools": [RECALL], "tool_choice": choice})
+    assert sent["tool_choice"] is choice
+
+
+def test_openai_gets_what_the_application_wrote() -> None:
+    request = {"messages": recalled("火锅"), "tool_choice": "none", "tools": [RECALL]}
+    assert mended(request, base_url="https://api.openai.com/v1") == request
+
+
+def test_tools_in_an_extra_body_are_the_applications_affair() -> None:
+    request = {"messages": recalled("hotpot"), "extra_body": {"tools": [RECALL]}}
+    assert mended(request) == request
+
+
+@BOTH
+def test_the_callers_objects_are_not_touched(asked: str) -> None:
+    request = {"messages": recalled(asked), "tools": [RECALL], "tool_choice": "none"}
+    before = deepcopy(request)
+    mended(request)
+    noted(mended(request))
+    assert request == before
+
+
+@BOTH
+def test_messages_may_be_objects_and_come_only_once(asked: str) -> None:
+    """Applications send back the very message that they were given."""
+    user, assistant, tool = recalled(asked)
+    said = ChatCompletionMessage.model_validate({**assistant, "reasoning_content": "想过"})
+    sent = mended({"messages": iter([user, said, tool]), "tools": iter([RECALL])})
+    assert sent["messages"] == [user, {**assistant, "reasoning_content": "想过"}, tool]
+    assert sent["tools"] == [RECALL]
+    held = {"role": "assistant", "tool_calls": said.tool_calls}
+    assert (
+        mended({"messages": [user, held, tool]})["tools"][0]["function"]["name"] == "recall_memory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"), [("火锅去哪吃？", "工具调用接口"), ("Where is good hotpot?", "plain words")]
+)
+def test_a_note_speaks_the_users_language_in_the_system_prompt(asked: str, words: str) -> None:
+    """A system message at any other place is refused by the templates of some models."""
+    user = {"role": "user", "content": asked}
+    first, *rest = noted({"messages": [user]})["messages"]
+    assert first["role"] == "system" and words in first["content"] and rest == [user]
+    system = {"role": "system", "content": "Be brief. 简短。"}
+    first, *rest = noted({"messages": [system, user]})["messages"]
+    assert first["content"].startswith("Be brief. 简短。\n\n") and words in first["content"]
+    assert rest == [user]
+
+
+@BOTH
+def test_a_strict_server_takes_a_mended_history(asked: str) -> None:
+    """What DeepSeek answers with 400 passes a server with the same rules."""
+    rules = {"reasoning_content", "tools", "pairs"}
+    with (
+        running_openai_server(["你好"], strict=rules) as server,
+        guarded(server.base_url) as client,
+    ):
+        sent: Any = recalled(asked)
+        answer = client.chat.completions.create(model="m", messages=sent)
+    assert answer.choices[0].message.content == "你好"
+
+
+@BOTH
+@pytest.mark.parametrize("more", [{}, {"tools": [RECALL], "tool_choice": "none"}], ids=str)
+@pytest.mark.parametrize("said", ["", "\n\n", "嗯 hm"])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_call_that_nobody_offered_does_not_reach_the_application(
+    asked: str, more: dict[str, Any], said: str, is_streamed: bool
+) -> None:
+    """Tools that were only sent against leaks are not called; at worst the model is asked again."""
+    made = calling("recall_memory", query=asked)
+    with (
+        running_openai_server([Streamed(said, calls=(made,)), "好的 ok"]) as server,
+        guarded(server.base_url) as client,
+    ):
+        messages: Any = recalled(asked)
+        if is_streamed:
+            with client.chat.completions.stream(model="m", messages=messages, **more) as stream:
+                answer = stream.get_final_completion()
+        else:
+            answer = client.chat.completions.create(model="m", messages=messages, **more)
+    (choice,) = answer.choices
+    assert (choice.message.content or "").strip() == (said.strip() or "好的 ok")
+    assert not choice.message.tool_calls
+    assert choice.finish_reason == "stop"
+    assert len(server.requests) == (1 if said.strip() else 2)
