@@ -28,7 +28,7 @@ SAID = [
     ("en", "User orders the mild hotpot", "Which hotpot does the user order?", "The mild one."),
 ]
 BOTH = pytest.mark.parametrize(("user", "note", "message", "reply"), SAID, ids=["zh", "en"])
-PATIENCE = 10.0  # seconds until a test gives up
+PATIENCE = 20.0  # seconds until a test gives up
 
 
 @dataclass(frozen=True, slots=True)

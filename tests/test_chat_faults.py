@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from kemem import AsyncMemory
+from kemem.batch import Applied, Batch
 from kemem.chat import (
     ChatService,
     DoneEvent,
@@ -46,7 +47,7 @@ from kemem.testing.openai_server import (
     running_openai_server,
     status,
 )
-from kemem.types import Found
+from kemem.types import Found, Message
 from tests.chats import (
     CHINESE,
     ENGLISH,
@@ -337,7 +338,7 @@ async def test_a_model_that_hangs_is_waited_for_as_long_as_the_settings_say(
 
     drawing = ScriptedLLM([{"facts": [], "entities": []}], repeat=True)
     with running_openai_server(answer) as server:
-        named = {"llm_base_url": server.base_url, "llm_timeout_seconds": 0.2}
+        named = {"llm_base_url": server.base_url, "llm_timeout_seconds": 1.0}
         chosen = load(data_dir=tmp_path, embedder="none", **named)
         async with AsyncMemory(settings=chosen, llm=drawing) as memory:
             chat = ChatService(memory)
@@ -375,7 +376,7 @@ class Broken(RamStore):
         return await super().apply(*given, **named)
 
 
-def memory_on(store: Broken) -> AsyncMemory:
+def memory_on(store: RamStore) -> AsyncMemory:
     """A memory without models on a store of the test's own."""
     memory = AsyncMemory(settings=load(embedder="none", llm="none"))
     memory._opening = Ready(parts_with(store=store))
@@ -480,6 +481,38 @@ async def test_a_turn_can_be_left_before_the_model_is_asked(
     await works(stage, user, talk)
 
 
+class Slow(RamStore):
+    """A store that takes its time with what assistants say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storing, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def apply(self, batch: Batch) -> Applied:
+        if any(isinstance(it, Message) and it.role == "assistant" for it in batch.put):
+            self.storing.set()
+            await self.go_on.wait()
+        return await super().apply(batch)
+
+
+@TALKS
+async def test_a_reply_is_stored_though_its_turn_is_cancelled_meanwhile(
+    tmp_path: Path, talk: Talk
+) -> None:
+    """Whoever has read it to its end and goes away loses nothing."""
+    store = Slow()
+    async with staged(tmp_path, memory_on(store)) as stage:
+        stage.model.says(talk.reply)
+        task = asyncio.create_task(stage.turn(talk.message, "u"))
+        async with asyncio.timeout(PATIENCE):
+            await store.storing.wait()
+            task.cancel()
+            asyncio.get_running_loop().call_soon(store.go_on.set)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await stage.said("u") == [("user", talk.message), ("assistant", talk.reply)]
+
+
 async def nothing_is_left(stage: Stage, before: set[asyncio.Task[Any]]) -> None:
     """The server was hung up on, and no task goes on once all is remembered."""
     assert await asyncio.to_thread(stage.server.hung_up.wait, PATIENCE)
@@ -493,6 +526,7 @@ KILLED = """
 import asyncio, os, signal, sys
 from openai import AsyncOpenAI
 from kemem import AsyncMemory
+from kemem.batch import Applied, Batch
 from kemem.chat import ChatService
 from kemem.settings import load
 

@@ -17,7 +17,9 @@ RECALL: dict[str, Any] = {
     "function": {"name": "recall_memory", "parameters": {"type": "object"}},
 }
 BOTH = pytest.mark.parametrize("asked", ["火锅去哪吃？", "Where is good hotpot?"])
-NOT_SENT = pytest.mark.parametrize("absent", [omit, NOT_GIVEN, None, []], ids=repr)
+NOT_SENT = pytest.mark.parametrize(
+    "absent", [omit, NOT_GIVEN, None, []], ids=["omit", "not given", "None", "empty"]
+)
 
 
 def call(arguments: str, name: str = "recall_memory", call_id: str = "call_1") -> dict[str, Any]:

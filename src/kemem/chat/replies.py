@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kemem.chat.counts import LeakCounts
 from kemem.chat.events import (
@@ -20,6 +20,7 @@ from kemem.chat.events import (
 from kemem.chat.turn import Happened
 from kemem.errors import KeMemError, Unavailable
 
+Ended = TypeVar("Ended", bound=DoneEvent | ErrorEvent)
 Keep = Callable[[str, bool], Awaitable[str]]  # stores a reply, whole or partial; gives its id
 
 log = logging.getLogger("kemem")
@@ -73,12 +74,22 @@ async def finish(
                     said.append(event.delta)
                 yield event
     except Unavailable as error:
-        yield await _failed(error, "".join(said), keep)
+        yield await _to_its_end(_failed(error, "".join(said), keep))
     except (asyncio.CancelledError, GeneratorExit):
-        await asyncio.shield(_failed(Unavailable("nobody listens"), "".join(said), keep))
+        await _to_its_end(_failed(Unavailable("nobody listens"), "".join(said), keep))
         raise
     else:
-        yield await _done("".join(said), keep, counts)
+        yield await _to_its_end(_done("".join(said), keep, counts))
+
+
+async def _to_its_end(storing: Coroutine[Any, Any, Ended]) -> Ended:
+    """What comes of it, also when whoever listens goes away meanwhile."""
+    task = asyncio.create_task(storing)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 async def _done(text: str, keep: Keep, counts: LeakCounts) -> DoneEvent | ErrorEvent:
