@@ -247,6 +247,21 @@ async def test_what_a_model_is_shown_anyway_is_not_recalled(
             assert messages[0]["said_by"] == "user"
 
 
+@TALKS
+async def test_a_long_talk_about_a_thing_does_not_crowd_out_what_is_remembered_of_it(
+    stage: Stage, user: str, talk: Talk
+) -> None:
+    """What the model is shown anyway takes no place in a recall."""
+    await stage.memory.add(talk.note, user, infer=False)
+    said = [{"role": "user", "content": talk.message}, {"role": "assistant", "content": talk.reply}]
+    await stage.memory.ingest(said * 10, user, session_id="s")
+    stage.model.says(calling(RECALL, query=talk.query), talk.reply)
+    recall, _, result, *_ = await stage.turn(talk.message, user)
+    assert isinstance(recall, RecallEvent) and isinstance(result, ToolResultEvent)
+    for found in (recall.events, json.loads(result.result)["events"]):
+        assert [it["content"] for it in found] == [talk.note]
+
+
 # What is kept
 
 

@@ -29,16 +29,17 @@ class Recalls:
     def __init__(
         self, memory: AsyncMemory, *, session_id: str, limit: int, shown: Collection[str] = ()
     ) -> None:
+        self.shown = {*shown}  # a note that comes from these messages is found: it says more
         self._agent = RecallAgent(
             memory,
             session_id=session_id,
             budget=Budget(seconds=SECONDS),
             caches=memory.caches,
             by="rules",
+            without=self.shown,
         )
         self._limit = limit
         self._asked = 0
-        self.shown = {*shown}
 
     async def forced(self, query: str) -> RecallEvent:
         """The recall that a turn begins with; one that fails is told, and the turn goes on."""
@@ -69,13 +70,8 @@ class Recalls:
         except Exception as error:  # the store's or a model's code, which may raise anything
             log.warning("recall failed: %s", type(error).__name__)
             return [], "memories cannot be read now"
-        fresh = [it for it in found.evidence if not self._is_shown(it)]
-        problem = "" if fresh else "; ".join(found.problems)
-        return [_event(evidence) for evidence in fresh], problem
-
-    def _is_shown(self, evidence: Evidence) -> bool:
-        """Whether the model reads it anyway: a note says more than the messages it comes from."""
-        return evidence.kind == "message" and evidence.memory_key in self.shown
+        problem = "" if found.evidence else "; ".join(found.problems)
+        return [_event(evidence) for evidence in found.evidence], problem
 
 
 def _event(evidence: Evidence) -> dict[str, Any]:

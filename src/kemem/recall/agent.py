@@ -1,6 +1,6 @@
 """RecallAgent: a bounded loop of tool calls that always ends in a result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from kemem.answers import Item
 from kemem.errors import InvalidArgument, Unavailable
@@ -40,6 +40,7 @@ class RecallAgent:
         language: Language | None = None,
         caches: Caches | None = None,
         by: By | None = None,
+        without: Collection[str] = (),
     ) -> None:
         if memory.reach.user_id is None:
             raise InvalidArgument(
@@ -52,6 +53,7 @@ class RecallAgent:
         self._language = language
         self._caches = caches or Caches()
         self._by = by
+        self._without = without  # memories that whoever asks has before them
 
     async def recall(
         self, question: str, *, on_step: Callable[[Step], None] | None = None
@@ -68,6 +70,7 @@ class RecallAgent:
             question=question,
             language=self._language or ("zh" if is_chinese(question) else "en"),
             on_step=on_step,
+            without=frozenset(self._without),
         )
         await self._context.relaunch(desk, _play)
         return _result(desk)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal
 
@@ -78,6 +78,7 @@ class Desk:
     trace: list[Step] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     on_step: Callable[[Step], None] | None = None
+    without: frozenset[str] = frozenset()  # what is not to be found
     begun: float = field(default_factory=time.monotonic)
 
     @property
@@ -120,7 +121,8 @@ class Desk:
 
     async def search(self, asked: SearchMemoriesInput) -> Memories[Hit]:
         """What a search finds, kept for a minute while nothing changes."""
-        key, mark = self.whose(asked.model_dump_json()), await self.generation()
+        key = self.whose(asked.model_dump_json(), *sorted(self.without))
+        mark = await self.generation()
         found = self.caches.search.get(key, mark)
         now = self.parts.clock()
         self.cached = found is not None and not any(_ended(hit, now) for hit in found)
@@ -138,9 +140,9 @@ class Desk:
         days, types = asked.time_range_days, asked.memory_types or []
         only_kinds = bool(types) and {*types} <= MESSAGES | NOTES
         named = [{"memory_type": {"in": types}}, {"kind": {"in": types}}]
-        return await self.memory.search(
+        found = await self.memory.search(
             asked.query,
-            limit=asked.limit,
+            limit=asked.limit + len(self.without),
             threshold=asked.min_relevance_score,
             mode=_MODES[asked.search_mode],
             keywords=asked.keywords or None,
@@ -149,6 +151,9 @@ class Desk:
             since=None if days is None else to_rfc3339(now - days * _DAY),
             count=True,
         )
+        left = [hit for hit in found if hit.id not in self.without]
+        total = found.total - (len(found) - len(left))
+        return replace(found, items=tuple(left[: asked.limit]), total=total)
 
     def limits(self) -> Limits:
         """What this recall was limited to: what held for all of its searches together."""

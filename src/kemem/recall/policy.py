@@ -176,7 +176,7 @@ def _look_closer(
         output = (yield calling("get_memory_detail", memory_key=key)).output
         if isinstance(output, GetMemoryDetailOutput) and output.metadata:
             for said in output.metadata["context"]:
-                if abs(said["offset"]) == 1:
+                if abs(said["offset"]) == 1 and said["memory_key"] not in desk.without:
                     other = Turn(said["memory_key"], said["content"], said["role"])
                     pairs.append((_turn(desk.seen[key]), other, said["offset"] > 0))
     return pairs
