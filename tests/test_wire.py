@@ -10,7 +10,9 @@ from openai.types.chat import ChatCompletionMessage
 
 from kemem.chat.guard import guard
 from kemem.chat.wire import mended, noted
+from kemem.ports import ToolCall
 from kemem.testing import Streamed, calling, running_openai_server
+from kemem.testing.openai_server import STRICT
 
 RECALL: dict[str, Any] = {
     "type": "function",
@@ -52,6 +54,39 @@ def test_calls_in_the_messages_bring_their_tools_along(asked: str, absent: Any) 
     (tool,) = mended({"messages": recalled(asked), "tools": absent})["tools"]
     assert tool["function"]["name"] == "recall_memory"
     assert tool["function"]["parameters"] == {"type": "object", "properties": {"query": {}}}
+
+
+@BOTH
+@pytest.mark.parametrize("broken", ['{"query": "火', "[1]", "not JSON", "[" * 100_000], ids=len)
+def test_broken_arguments_of_past_calls_are_sent_as_none(asked: str, broken: str) -> None:
+    """Some servers refuse the whole conversation for them."""
+    said = recalled(asked, tool_calls=[call(broken), call('{"query": "x"}', call_id="call_2")])
+    (_, assistant, _) = mended({"messages": said, "tools": [RECALL]})["messages"]
+    assert [it["function"]["arguments"] for it in assistant["tool_calls"]] == [
+        "{}",
+        '{"query": "x"}',
+    ]
+    assert said[1]["tool_calls"][0]["function"]["arguments"] == broken
+
+
+@BOTH
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_call_never_has_the_id_of_an_earlier_one(asked: str, stream: bool) -> None:
+    """Some servers count from 0 in every answer, and a result could not be told from another."""
+    again = ToolCall("call_1", "recall_memory", '{"query": "x"}')
+    with (
+        running_openai_server([Streamed(calls=(again,))], strict=STRICT) as server,
+        guarded(server.base_url) as client,
+    ):
+        asking: Any = {"model": "m", "messages": recalled(asked), "tools": [RECALL]}
+        if stream:
+            chunks = client.chat.completions.create(**asking, stream=True)
+            parts = [it.choices[0].delta.tool_calls for it in chunks if it.choices]
+            ids = [it.id for made in parts for it in made or () if it.id]
+        else:
+            made = client.chat.completions.create(**asking).choices[0].message.tool_calls
+            ids = [it.id for it in made or ()]
+    assert len(ids) == 1 and ids[0].startswith("call_") and ids[0] != "call_1"
 
 
 @BOTH

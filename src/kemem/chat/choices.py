@@ -1,6 +1,6 @@
 """The choices of a model's answer without the calls that leaked into their texts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from secrets import token_hex
 from typing import Any
 
@@ -15,8 +15,11 @@ _CUT = (None, "length", "content_filter")  # ends that are not the model's own
 class Heard:
     """The texts of one choice as they come, and what becomes of the calls in them."""
 
-    def __init__(self, offer: Offer, counts: LeakCounts) -> None:
+    def __init__(
+        self, offer: Offer, counts: LeakCounts, used: Collection[str] = frozenset()
+    ) -> None:
         self.offer = offer
+        self.used = used  # ids of calls in the conversation: some servers count from 0 each time
         self.told = False  # the application got words or calls
         self.hid = False  # something was kept from it
         self._counts = counts
@@ -137,7 +140,8 @@ class HeardStream:
         wanted = self.heard.offer.wanted
         reason = _reason(reason, bool(new), bool(given) and not wanted)
         made = [ChoiceDeltaToolCall(index=n, **_described(it)) for n, it in enumerate(new)]
-        return [*(_replayed(pieces, filled) if wanted else []), *([made] if made else [])], reason
+        kept = _replayed(pieces, filled, self.heard.used) if wanted else []
+        return [*kept, *([made] if made else [])], reason
 
     def _passed(self, choice: Any) -> list[Any]:
         self._has_role |= bool(choice.delta.role)
@@ -164,8 +168,8 @@ def heard_whole(choice: Any, heard: Heard) -> Any:
     calls = list(message.tool_calls or ())
     given = {n: _call(it) for n, it in enumerate(calls)}
     filled, new = heard.settle(given, is_cut=choice.finish_reason in _CUT)
-    if filled or new or (calls and not wanted):
-        kept = [_with(it, filled.get(n)) for n, it in enumerate(calls) if wanted]
+    if filled or new or (calls and not wanted) or any(it.id in heard.used for it in calls):
+        kept = [_with(it, filled.get(n), heard.used) for n, it in enumerate(calls) if wanted]
         made = [ChatCompletionMessageFunctionToolCall(**_described(it)) for it in new]
         changes["tool_calls"] = [*kept, *made] or None
     reason = _reason(choice.finish_reason, bool(new), bool(calls) and not wanted)
@@ -232,16 +236,20 @@ def _joined(together: Iterable[Iterable[Any]]) -> dict[int, Call]:
     return calls
 
 
-def _replayed(together: Iterable[Iterable[Any]], filled: Mapping[int, str]) -> list[list[Any]]:
+def _replayed(
+    together: Iterable[Iterable[Any]], filled: Mapping[int, str], used: Collection[str]
+) -> list[list[Any]]:
     """The pieces as they came; where arguments are filled in, the first piece has all of them."""
     rest = dict(filled)
     return [
-        [_with(it, rest.pop(it.index, "") if it.index in filled else None) for it in pieces]
+        [_with(it, rest.pop(it.index, "") if it.index in filled else None, used) for it in pieces]
         for pieces in together
     ]
 
 
-def _with(call: Any, arguments: str | None) -> Any:
+def _with(call: Any, arguments: str | None, used: Collection[str]) -> Any:
+    if call.id in used:
+        call = call.model_copy(update={"id": _new_id()})
     if arguments is None or call.function is None:
         return call
     function = call.function.model_copy(update={"arguments": arguments})
@@ -250,4 +258,8 @@ def _with(call: Any, arguments: str | None) -> Any:
 
 def _described(call: Call) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
-    return {"id": f"call_{token_hex(12)}", "type": "function", "function": function}
+    return {"id": _new_id(), "type": "function", "function": function}
+
+
+def _new_id() -> str:
+    return f"call_{token_hex(12)}"

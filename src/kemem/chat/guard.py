@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from kemem.chat.choices import Heard, HeardStream, heard_whole
 from kemem.chat.counts import LeakCounts
 from kemem.chat.offer import Offer
-from kemem.chat.wire import mended, noted
+from kemem.chat.wire import call_ids, mended, noted
 from kemem.errors import Unavailable
 
 C = TypeVar("C")
@@ -44,6 +44,7 @@ class _Exchange:
         tools = self.request.get("tools") or ()
         wanted = not tools or (bool(request.get("tools")) and request.get("tool_choice") != "none")
         self._offer = Offer.of(tools, rules.only, wanted=wanted)
+        self._used = call_ids(self.request.get("messages") or ())
         self._counts = rules.counts
         self._heard: list[Heard] = []
         self._streams: dict[int, HeardStream] = {}
@@ -103,7 +104,7 @@ class _Exchange:
         return self._streams[choice.index].feed(choice)
 
     def _listen(self) -> Heard:
-        self._heard.append(Heard(self._offer, self._counts))
+        self._heard.append(Heard(self._offer, self._counts, self._used))
         return self._heard[-1]
 
 

@@ -27,12 +27,13 @@ def mended(request: Mapping[str, Any], *, base_url: str = "") -> dict[str, Any]:
     Where messages hold calls, tools are sent, and assistant messages after the last user's have
     `reasoning_content`, which DeepSeek demands. `tool_choice` "none" only stops servers from
     reading calls, not models from writing them: it goes, and the tools with it unless the messages
-    hold calls, so whoever mends a request has to ignore calls that were not wanted.
+    hold calls, so whoever mends a request has to ignore calls that were not wanted. Arguments of
+    past calls that are no JSON object become an empty one.
     """
     fixed = dict(request)
     if not request.get("messages"):
         return fixed
-    messages = fixed["messages"] = [_plain(message) for message in request["messages"]]
+    messages = fixed["messages"] = [_readable(_plain(it)) for it in request["messages"]]
     tools = list(request.get("tools") or ())
     if tools:
         fixed["tools"] = tools
@@ -66,6 +67,12 @@ def noted(request: Mapping[str, Any]) -> dict[str, Any]:
     return {**request, "messages": [{"role": "system", "content": note}, *messages]}
 
 
+def call_ids(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The ids of all calls in some messages."""
+    calls = (_plain(call) for message in messages for call in message.get("tool_calls") or ())
+    return frozenset(call["id"] for call in calls if call.get("id"))
+
+
 def _hosted(base_url: str, domains: Iterable[str]) -> bool:
     host = urlsplit(base_url).hostname or ""
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
@@ -80,16 +87,31 @@ def _plain(message: Any) -> dict[str, Any]:
     return plain
 
 
+def _readable(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose calls a server can read: some refuse a history with broken arguments."""
+    calls = [_plain(call) for call in message.get("tool_calls") or ()]
+    for call in calls:
+        function = _plain(call.get("function") or {})
+        if function and _arguments(function) is None:
+            call["function"] = {**function, "arguments": "{}"}
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _arguments(function: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The arguments of a call; None where they are broken, as models write them."""
+    found: Any = None
+    with suppress(ValueError, TypeError, RecursionError):
+        found = json.loads(function.get("arguments") or "{}")
+    return found if isinstance(found, dict) else None
+
+
 def _called(messages: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     """The tools that the messages call, and the names of the arguments they were given."""
     found: dict[str, set[str]] = {}
     for call in (it for message in messages for it in message.get("tool_calls") or ()):
         function = _plain(_plain(call).get("function") or {})
         if name := function.get("name"):
-            arguments: Any = None
-            with suppress(ValueError, TypeError, RecursionError):  # models write broken JSON
-                arguments = json.loads(function.get("arguments") or "{}")
-            found.setdefault(name, set()).update(arguments if isinstance(arguments, dict) else ())
+            found.setdefault(name, set()).update(_arguments(function) or ())
     return found
 
 
