@@ -120,14 +120,17 @@ def test_on_a_terminal_each_line_is_asked_for_and_ctrl_c_ends_cleanly(
         stderr=theirs,
     ) as chatting:
         os.close(theirs)
-        until(ours, "you> ")
-        os.write(ours, f"{ZH}\n".encode())
-        assert HAO in until(ours, "you> ")
-        os.write(ours, f"{EN}\n".encode())
-        until(ours, FINE[:3])
-        chatting.send_signal(signal.SIGINT)
-        assert until(ours, None).strip() == ""
-        assert chatting.wait(timeout=SECONDS) == 130
+        try:
+            until(ours, "you> ")
+            os.write(ours, f"{ZH}\n".encode())
+            assert HAO in until(ours, "you> ")
+            os.write(ours, f"{EN}\n".encode())
+            until(ours, FINE[:3])
+            chatting.send_signal(signal.SIGINT)
+            assert until(ours, None).strip() == ""
+            assert chatting.wait(timeout=SECONDS) == 130
+        finally:
+            chatting.kill()  # or the end of the block would wait for it
     os.close(ours)
     *_, said, last = stored(home, "typist", "typed")
     assert (said.content, last.content) == (EN, FINE[:3])
