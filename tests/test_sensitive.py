@@ -191,8 +191,10 @@ def test_notes_drawn_later_are_as_sensitive_as_their_messages(
     """By a job that waited, and by drawing anew: the task itself says nothing of it."""
 
     def facts(prompt: Any) -> dict[str, Any]:
-        shown = prompt[-1]["content"].partition("<memories>")[0]
+        before, _, rest = prompt[-1]["content"].partition("<conversation>")
+        shown = rest.partition("<memories>")[0]
         assert not (talk.word in shown and talk.plain_word in shown), "read apart"
+        assert talk.word in shown or talk.word not in before, "only shown to what is sensitive"
         return {"facts": [{"text": talk.secret if talk.word in shown else talk.plain}]}
 
     llm = ScriptedLLM([TimeoutError(), TimeoutError(), facts, facts])
