@@ -150,14 +150,14 @@ def test_the_detector_knows_every_marker(marker: str) -> None:
     assert markup_in(marker.replace("{}", " "))
 
 
-@settings(deadline=None, max_examples=1_000)
+@settings(deadline=None, max_examples=300)
 @given(text=TALK)
 def test_nothing_in_a_neutralised_text_poses_as_markup(text: str) -> None:
     """Whatever its case, width, gaps, hidden characters and surroundings."""
     assert markup_in(neutralise(text)) == []
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 @given(text=TALK | RUBBLE | st.text(max_size=40))
 def test_neutralising_again_changes_nothing_and_nothing_grows(text: str) -> None:
     """A text may pass several doors, and a budget of characters still holds."""

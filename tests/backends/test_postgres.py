@@ -12,7 +12,7 @@ from kemem.testing.conformance import StoreConformance
 
 
 class TestPostgres(StoreConformance):
-    examples = 20  # each empties a real server; the same laws run longer on the other stores
+    examples = 10  # each empties a real server; the same laws run longer on the other stores
 
     @pytest.fixture(autouse=True)
     def database(self, fresh_database: Callable[[], str]) -> None:

@@ -11,7 +11,7 @@ from kemem.testing.conformance import StoreConformance
 
 
 class TestSqlite(StoreConformance):
-    examples = 40
+    examples = 20
 
     @pytest.fixture(autouse=True)
     def directory(self, tmp_path: Path) -> None:
