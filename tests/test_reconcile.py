@@ -487,8 +487,9 @@ async def test_recalled_text_is_not_remembered_again(
             told = recalled if whole else around.format(recalled)
             llm.replies = [*[{"facts": []}] * 9]
             await memory.add({"role": "user", "content": told}, "u")
-        shown = "\n".join(it["content"] for call in llm.calls[before:] for it in call.messages[1:])
-        assert said not in shown.split("<memories>")[0]
+        asks = [it["content"] for call in llm.calls[before:] for it in call.messages[1:]]
+        drawn_from = [ask.partition("<conversation>")[2].partition("<memories>")[0] for ask in asks]
+        assert said not in "\n".join(drawn_from)
         assert len(llm.calls) - before == (0 if whole else 3)
         assert [it.id for it in await memory.get_all("u")] == [note.id]
 

@@ -319,7 +319,7 @@ def test_a_token_is_no_key_for_operators(client: httpx.Client, method: str, path
     {
         "signed by another": token(secret=OTHER_SECRET),
         "expired": token(exp=int(time.time()) - 10),
-        "not yet valid": token(nbf=int(time.time()) + 600),
+        "not yet valid": token(nbf=int(time.time()) + 86_400),
         "without a user": jwt.encode({"name": "alice"}, SECRET, algorithm="HS256"),
         "other algorithm": jwt.encode({"sub": "alice"}, SECRET * 2, algorithm="HS512"),
         "no algorithm": forged({"alg": "none", "typ": "JWT"}, {"sub": "alice"}),
