@@ -641,6 +641,11 @@ MESSAGES = st.lists(
 )
 
 
+@pytest.mark.parametrize("text", ["喜欢 了", "我喜欢 了", "I like ,", "I love  !"])
+def test_a_liking_that_names_nothing_is_no_fact(text: str) -> None:
+    assert extract_by_rules([message(text, 0, "user", None)], None).facts == ()
+
+
 @settings(max_examples=150, deadline=None)
 @given(MESSAGES)
 def test_any_talk_can_be_read(messages: Sequence[Message]) -> None:

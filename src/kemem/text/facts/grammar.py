@@ -383,6 +383,9 @@ def _parts(
     said: Mapping[str, str], text: str, each: str | None, language: Language
 ) -> Iterator[tuple[Mapping[str, str], str]]:
     """Slots and text, once for every thing of a list.  喜欢打球和游泳 -> 喜欢打球, 喜欢游泳"""
+    named = said.get(each) if each else None
+    if named is not None and not named.strip():
+        return  # "喜欢 了" names nothing
     full = {slot: value for slot, value in said.items() if value}
     verb = full.pop("verb", "")
     slots = {slot: language.trim.sub("", value) for slot, value in full.items()}
