@@ -44,7 +44,7 @@ def open_llm(settings: Settings, given: object) -> LLM | None:
         from kemem.backends.clients import as_llm
 
         return as_llm(given, settings.llm_model, timeout)
-    if settings.llm == "none" or not (settings.llm_api_key or settings.llm_base_url):
+    if not settings.has_llm:
         return None
     from kemem.backends.openai import OpenAILLM
 

@@ -135,6 +135,11 @@ class Settings(BaseSettings):
         default="info", description="What the server logs; message texts are never logged."
     )
 
+    @property
+    def has_llm(self) -> bool:
+        """Whether a model is named that can be asked."""
+        return self.llm != "none" and bool(self.llm_api_key or self.llm_base_url)
+
     @field_validator("data_dir", "backup_dir", "workspace_dir")
     @classmethod
     def _find_home(cls, directory: Path | None) -> Path | None:

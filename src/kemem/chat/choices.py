@@ -1,12 +1,12 @@
 """The choices of a model's answer without the calls that leaked into their texts."""
 
 from collections.abc import Collection, Iterable, Mapping
-from secrets import token_hex
 from typing import Any
 
 from kemem.chat.counts import LeakCounts, Outcome
 from kemem.chat.leaks import Leak, StreamGuard
 from kemem.chat.offer import Call, Offer
+from kemem.chat.wire import new_call_id
 
 _TEXTS = ("reasoning_content", "reasoning", "content")
 _CUT = (None, "length", "content_filter")  # ends that are not the model's own
@@ -249,7 +249,7 @@ def _replayed(
 
 def _with(call: Any, arguments: str | None, used: Collection[str]) -> Any:
     if call.id in used:
-        call = call.model_copy(update={"id": _new_id()})
+        call = call.model_copy(update={"id": new_call_id()})
     if arguments is None or call.function is None:
         return call
     function = call.function.model_copy(update={"arguments": arguments})
@@ -258,8 +258,4 @@ def _with(call: Any, arguments: str | None, used: Collection[str]) -> Any:
 
 def _described(call: Call) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
-    return {"id": _new_id(), "type": "function", "function": function}
-
-
-def _new_id() -> str:
-    return f"call_{token_hex(12)}"
+    return {"id": new_call_id(), "type": "function", "function": function}

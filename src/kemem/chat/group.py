@@ -132,7 +132,7 @@ class GroupChatService:
         A message is stored in the log of every member before the first is asked; a reply when it
         has come. A member that has nothing to say ends with an empty text.
         """
-        check_message(message)
+        check_message(message, self._room.memory.settings.max_content_bytes)
         _check_members(members)
         _check_mentions(mentions)
         self._room.speaker()  # where there is no model, nothing is stored

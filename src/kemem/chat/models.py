@@ -14,14 +14,9 @@ NO_MODEL = (
 )
 
 
-def is_configured(settings: Settings) -> bool:
-    """Whether the settings name a model."""
-    return settings.llm != "none" and bool(settings.llm_api_key or settings.llm_base_url)
-
-
 def connect(settings: Settings) -> tuple["AsyncOpenAI", str]:
     """A client for the model that the settings name, and its name; Conflict where there is none."""
-    if not is_configured(settings):
+    if not settings.has_llm:
         raise Conflict(NO_MODEL)
     from openai import AsyncOpenAI
 

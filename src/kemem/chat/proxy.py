@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from kemem.chat.conversation import INSTRUCTIONS, Conversation
@@ -17,6 +16,7 @@ from kemem.chat.relay import Json, Relay, Round, added, whole
 from kemem.chat.room import Room
 from kemem.chat.tools import RECALL, ChatTool, recalling, to_json
 from kemem.chat.turn import Speaker
+from kemem.chat.wire import new_call_id
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.text.fence import fenced
@@ -235,7 +235,7 @@ def _pair(recalled: RecallEvent | None) -> list[Json]:
     if recalled is None or recalled.problem:
         return []
     query = to_json({"query": recalled.query[:_LONGEST_QUERY]})
-    call_id = f"call_{token_hex(12)}"
+    call_id = new_call_id()
     call = {"id": call_id, "type": "function", "function": {"name": RECALL, "arguments": query}}
     found = to_json({"events": list(recalled.events)})
     return [

@@ -12,14 +12,13 @@ from kemem.chat.models import connect
 from kemem.chat.turn import Item, Speaker
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
+from kemem.recall.result import indented
 from kemem.text.fence import neutralise
 from kemem.text.language import is_chinese
 from kemem.types import Message
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-
-LONGEST_MESSAGE = 102_400  # bytes: of a longer one less would be stored than the model is shown
 
 log = logging.getLogger("kemem")
 
@@ -102,14 +101,10 @@ def as_items(messages: Sequence[Message], own_id: str = "") -> list[Item]:
             items.append({"role": "assistant", "content": message.content})
         elif message.role in ("user", "assistant"):
             name = message.metadata.get("speaker") if other else None
-            said = f"{name}: {_heard(message.content)}" if name else message.content
+            # Of another member: data, whose further lines cannot pose as somebody's.
+            said = f"{name}: {indented(neutralise(message.content))}" if name else message.content
             items.append({"role": "user", "content": said})
     return items
-
-
-def _heard(text: str) -> str:
-    """What another member said, as data: further lines are indented, so that none can pose."""
-    return "\n  ".join(neutralise(text).splitlines())
 
 
 def shown_ids(history: Context) -> set[str]:
@@ -117,14 +112,12 @@ def shown_ids(history: Context) -> set[str]:
     return {message.message_id for message in history.messages}
 
 
-def check_message(message: object) -> None:
-    """Refuse what nobody can answer."""
+def check_message(message: object, most: int) -> None:
+    """Refuse what nobody can answer, and what would be stored shorter than a model is shown it."""
     if not isinstance(message, str) or not message.strip():
         raise InvalidArgument(
             f"message must be a text that is not blank, not {message!r:.80}", field="message"
         )
     size = len(message.encode(errors="surrogatepass"))
-    if size > LONGEST_MESSAGE:
-        raise InvalidArgument(
-            f"message must be at most {LONGEST_MESSAGE} bytes, not {size}", field="message"
-        )
+    if size > most:
+        raise InvalidArgument(f"message must be at most {most} bytes, not {size}", field="message")

@@ -56,7 +56,7 @@ class ChatService:
         The user's message is stored before the model is asked, the reply when it has come; a
         reply that breaks off is stored as far as it came. Facts are drawn from both afterwards.
         """
-        check_message(message)
+        check_message(message, self._room.memory.settings.max_content_bytes)
         if message_id is not None:
             check_id(message_id, "message_id")
         room, speaker = self._room, self._room.speaker()

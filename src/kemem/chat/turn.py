@@ -4,13 +4,13 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from kemem.chat.counts import LeakCounts
 from kemem.chat.events import RecallEvent, TextEvent, ToolCallEvent, ToolResultEvent
 from kemem.chat.guard import guard
 from kemem.chat.tools import RECALL, ChatTool, refused, to_json
+from kemem.chat.wire import new_call_id
 from kemem.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Speaker:
 
 def synthetic(name: str, arguments: Mapping[str, Any], output: str) -> list[Item]:
     """A call that was never made, and its result, for a model to read as its own."""
-    call_id = f"call_{token_hex(12)}"
+    call_id = new_call_id()
     return [
         {
             "type": "function_call",

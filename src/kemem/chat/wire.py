@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -71,6 +72,11 @@ def call_ids(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """The ids of all calls in some messages."""
     calls = (_plain(call) for message in messages for call in message.get("tool_calls") or ())
     return frozenset(call["id"] for call in calls if call.get("id"))
+
+
+def new_call_id() -> str:
+    """An id that no call has had."""
+    return f"call_{token_hex(12)}"
 
 
 def _hosted(base_url: str, domains: Iterable[str]) -> bool:

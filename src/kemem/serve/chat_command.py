@@ -21,7 +21,7 @@ from kemem.chat import (
     ToolCallEvent,
     ToolResultEvent,
 )
-from kemem.chat.models import NO_MODEL, is_configured
+from kemem.chat.models import NO_MODEL
 from kemem.errors import Conflict, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.serve.logs import configure_logs
@@ -57,7 +57,7 @@ def chat(
 ) -> None:
     """Talk with a model that remembers."""
     settings = settings_in_force(data_dir, database_url)
-    if not is_configured(settings):
+    if not settings.has_llm:
         raise Conflict(NO_MODEL)
     # The screen belongs to the chat, which shows what goes wrong itself.
     configure_logs("debug" if settings.log_level == "debug" else "critical")
