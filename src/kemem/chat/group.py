@@ -5,10 +5,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kemem.answers import Context
-from kemem.chat.counts import LeakCounts
 from kemem.chat.events import DoneEvent, Event, TextEvent
 from kemem.chat.prompts import SILENCE, as_member, system
 from kemem.chat.recalls import Recalls
@@ -26,9 +25,6 @@ from kemem.chat.turn import Happened, Item, recalled, speak, synthetic
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.text.ids import check_id
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 Copy = dict[str, Any]  # of a message, for one member's log
 
@@ -98,23 +94,13 @@ class _Round:
         ]
 
 
-class GroupChatService:
+class GroupChatService(Room):
     """Group chats: each member hears everything that is said, and recalls only what is its own.
 
     members = [Member("lin", name="林"), Member("amy", name="Amy")]
     async for event in group.turn("今晚吃什么？", user_id="u_1", group_id="g_1", members=members):
         print(event.member_id, event)
     """
-
-    def __init__(
-        self,
-        memory: AsyncMemory,
-        *,
-        client: "AsyncOpenAI | None" = None,
-        model: str | None = None,
-        counts: LeakCounts | None = None,
-    ) -> None:
-        self._room = Room(memory, client, model, counts)
 
     async def turn(
         self,
@@ -132,10 +118,10 @@ class GroupChatService:
         A message is stored in the log of every member before the first is asked; a reply when it
         has come. A member that has nothing to say ends with an empty text.
         """
-        check_message(message, self._room.memory.settings.max_content_bytes)
+        check_message(message, self.memory.settings.max_content_bytes)
         _check_members(members)
         _check_mentions(mentions)
-        self._room.speaker()  # where there is no model, nothing is stored
+        self.speaker()  # where there is no model, nothing is stored
         now = _Round(
             message=message,
             message_id=message_id,
@@ -144,7 +130,7 @@ class GroupChatService:
             members=tuple(members),
             mentions=frozenset(mentions),
             sensitive=sensitive,
-            language=self._room.language(message),
+            language=self.language(message),
         )
         for member in now.members:
             now.views[member.id] = await history_of(self._memory_of(member, now), group_id)
@@ -156,7 +142,7 @@ class GroupChatService:
                         yield replace(event, member_id=member.id)
             yield DoneEvent("")
         finally:
-            self._room.remember()
+            self.remember()
 
     async def replies(
         self,
@@ -181,13 +167,9 @@ class GroupChatService:
         )
         return tuple(await gather(events))
 
-    async def close(self) -> None:
-        """Wait for what is still being remembered; the memory stays open."""
-        await self._room.close()
-
     async def _part(self, member: Member, now: _Round) -> AsyncGenerator[Event, None]:
         """One member's part of a round."""
-        speaker, memory = self._room.speaker(), self._memory_of(member, now)
+        speaker, memory = self.speaker(), self._memory_of(member, now)
         limit, view = memory.settings.chat_recall_limit, now.views[member.id]
         shown = shown_ids(view) | now.stored
         recalls = Recalls(memory, session_id=now.group_id, limit=limit, shown=shown)
@@ -225,7 +207,7 @@ class GroupChatService:
 
         They are fewer where a hook of the memory has left something out.
         """
-        added = await self._room.memory.add(
+        added = await self.memory.add(
             copies, user_id=now.user_id, session_id=now.group_id, wait=False
         )
         ids = (*added.message_ids, *added.ignored)
@@ -234,7 +216,7 @@ class GroupChatService:
 
     def _memory_of(self, member: Member, now: _Round) -> AsyncMemory:
         """What a member can see: its own memories of this user, nobody else's."""
-        return self._room.memory.for_user(now.user_id, agent_id=member.id, sensitive=now.sensitive)
+        return self.memory.for_user(now.user_id, agent_id=member.id, sensitive=now.sensitive)
 
 
 async def _unless_silent(

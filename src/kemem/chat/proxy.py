@@ -4,10 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kemem.chat.conversation import INSTRUCTIONS, Conversation
-from kemem.chat.counts import LeakCounts
 from kemem.chat.events import RecallEvent
 from kemem.chat.guard import guard
 from kemem.chat.prompts import system
@@ -20,9 +19,6 @@ from kemem.chat.wire import new_call_id
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.text.fence import fenced
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 ROUNDS = 8  # answers of the model to one request, those that only recall included
 MODEL = "kemem"  # the name that stands for the model of the settings
@@ -47,22 +43,12 @@ class RateLimited(Exhausted):
     status = 429
 
 
-class Proxy:
+class Proxy(Room):
     """Answers requests of OpenAI's chat API by a model that remembers one user.
 
     proxy = Proxy(memory)
     answer = await proxy.complete(body, memory.for_user("u_1"), "s_1")
     """
-
-    def __init__(
-        self,
-        memory: AsyncMemory,
-        *,
-        client: "AsyncOpenAI | None" = None,
-        model: str | None = None,
-        counts: LeakCounts | None = None,
-    ) -> None:
-        self._room = Room(memory, client, model, counts)
 
     async def complete(self, body: Body, memory: AsyncMemory, session_id: str) -> Json:
         """The whole answer; what the model recalls on the way is not in it."""
@@ -76,7 +62,7 @@ class Proxy:
                 break
             await turn.recall(heard)
         await turn.end(heard, heard.text)
-        self._room.remember()
+        self.remember()
         shown = {**answer, "choices": [heard.shown(answer["choices"][0])]}
         return {**shown, "usage": usage} if usage else shown
 
@@ -102,18 +88,14 @@ class Proxy:
             await asyncio.shield(turn.conversation.keep_reply(relay.text, partial=True))
             raise
         finally:
-            self._room.remember()
+            self.remember()
         for chunk in relay.ending(heard):
             yield chunk
 
-    async def close(self) -> None:
-        """Wait for what is still being remembered, and let go of the model."""
-        await self._room.close()
-
     async def _begin(self, body: Body, memory: AsyncMemory, session_id: str) -> "_Turn":
-        speaker = self._room.speaker()  # first: without a model nothing is stored
+        speaker = self.speaker()  # first: without a model nothing is stored
         conversation = Conversation(memory, session_id, body["messages"])
-        limit, language = memory.settings.chat_recall_limit, self._room.language(conversation.asked)
+        limit, language = memory.settings.chat_recall_limit, self.language(conversation.asked)
         recalls = Recalls(memory, session_id=session_id, limit=limit, shown=conversation.ids)
         recalled = await recalls.forced(conversation.asked) if conversation.asked else None
         if conversation.heard:

@@ -29,9 +29,10 @@ class Room:
     def __init__(
         self,
         memory: AsyncMemory,
-        client: "AsyncOpenAI | None",
-        model: str | None,
-        counts: LeakCounts | None,
+        *,
+        client: "AsyncOpenAI | None" = None,
+        model: str | None = None,
+        counts: LeakCounts | None = None,
     ) -> None:
         if memory.reach.is_bound:
             raise InvalidArgument("give the memory itself: a chat binds each turn to its user")
@@ -61,7 +62,7 @@ class Room:
             self._remembering = asyncio.create_task(self._run_jobs())
 
     async def close(self) -> None:
-        """Wait for what is being remembered, and let go of the model."""
+        """Wait for what is being remembered, and let go of the model; the memory stays open."""
         if self._remembering is not None:
             await self._remembering
             await self._run_jobs()  # what came when the last job had been done

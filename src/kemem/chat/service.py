@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
-from kemem.chat.counts import LeakCounts
 from kemem.chat.events import Event
 from kemem.chat.prompts import system
 from kemem.chat.recalls import Recalls
@@ -13,14 +11,10 @@ from kemem.chat.room import Room, as_items, before, check_message, history_of, s
 from kemem.chat.tools import recalling
 from kemem.chat.turn import recalled, speak
 from kemem.errors import Unavailable
-from kemem.memory import AsyncMemory
 from kemem.text.ids import check_id
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
-
-class ChatService:
+class ChatService(Room):
     """Chats with a model that remembers: each turn recalls first, and no tool call leaks.
 
     The model is that of the settings, or of any client that speaks OpenAI's API.
@@ -29,16 +23,6 @@ class ChatService:
         async for event in chat.turn("我下周去成都", user_id="u_1", session_id="s_1"):
             print(event)
     """
-
-    def __init__(
-        self,
-        memory: AsyncMemory,
-        *,
-        client: "AsyncOpenAI | None" = None,
-        model: str | None = None,
-        counts: LeakCounts | None = None,
-    ) -> None:
-        self._room = Room(memory, client, model, counts)
 
     async def turn(
         self,
@@ -56,13 +40,13 @@ class ChatService:
         The user's message is stored before the model is asked, the reply when it has come; a
         reply that breaks off is stored as far as it came. Facts are drawn from both afterwards.
         """
-        check_message(message, self._room.memory.settings.max_content_bytes)
+        check_message(message, self.memory.settings.max_content_bytes)
         if message_id is not None:
             check_id(message_id, "message_id")
-        room, speaker = self._room, self._room.speaker()
-        known = room.memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
+        speaker = self.speaker()
+        known = self.memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
         memory = known.for_user(user_id, agent_id=agent_id or "default", sensitive=sensitive)
-        limit, language = memory.settings.chat_recall_limit, room.language(message)
+        limit, language = memory.settings.chat_recall_limit, self.language(message)
         history = await history_of(memory, session_id)
         recalls = Recalls(known, session_id=session_id, limit=limit, shown=shown_ids(history))
         remembered = await recalls.forced(message)
@@ -91,7 +75,7 @@ class ChatService:
                 async for event in events:
                     yield event
         finally:
-            room.remember()
+            self.remember()
 
     async def reply(
         self,
@@ -118,7 +102,3 @@ class ChatService:
         if reply.error:
             raise Unavailable(reply.error.message)
         return reply
-
-    async def close(self) -> None:
-        """Wait for what is still being remembered; the memory stays open."""
-        await self._room.close()
