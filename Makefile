@@ -6,19 +6,43 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PINNED := --constraint constraints.txt --build-constraint constraints.txt
+VENDOR := src/kemem/serve/dashboard/static/vendor
 INPUTS := pyproject.toml constraints.txt requirements/embedder.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run test install lint bench clean
+.PHONY: help run assets test browser pictures install lint bench docs clean
 
 help:  ## Show this list
 	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "%-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(VENV)/runtime.stamp  ## Install what is missing and serve on 127.0.0.1:8420 (ARGS="--port 9000")
+run: $(VENV)/runtime.stamp assets  ## Install what is missing and serve on 127.0.0.1:8420 (ARGS="--port 9000")
 	@exec $(BIN)/kemem serve $(ARGS)
 
-test: lint  ## Everything that CI checks: lint, types and tests (ARGS="-k search")
-	$(BIN)/pytest -n $(WORKERS) $(ARGS)
+assets:  ## Bring the charts of the dashboard from npm, where there is npm
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENDOR)/stamp \
+		|| echo "The dashboard goes without charts: npm failed."; \
+	else echo "The dashboard goes without charts: there is no npm."; fi
+
+$(VENDOR)/stamp: package.json
+	@echo "Bringing the charts of the dashboard ..."
+	@npm install --silent --ignore-scripts --no-audit --no-fund --no-package-lock
+	@mkdir -p $(VENDOR)
+	@cp node_modules/htmx.org/dist/htmx.min.js node_modules/uplot/dist/uPlot.iife.min.js \
+		node_modules/uplot/dist/uPlot.min.css node_modules/force-graph/dist/force-graph.min.js $(VENDOR)
+	@touch $@
+
+test: lint assets browser  ## Everything that CI checks: lint, types and tests (ARGS="-k search")
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& echo "Installing Chromium ..." && apt-get -qq update \
+		&& DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+			chromium fonts-noto-cjk >/dev/null; } \
+	|| { echo "The tests need a browser: install the packages chromium and fonts-noto-cjk."; exit 1; }
+
+pictures: $(VENV)/dev.stamp assets browser  ## Take screenshots of the dashboard into build/screenshots
+	KEMEM_TEST_SCREENSHOTS=build/screenshots $(BIN)/pytest tests/test_dashboard_browser.py $(ARGS)
 
 install: $(VENV)/runtime.stamp  ## Install the library and the server into .venv
 
@@ -30,8 +54,12 @@ lint: $(VENV)/dev.stamp  ## Check style, format and types
 bench: $(VENV)/dev.stamp  ## Measure speed and retrieval
 	$(BIN)/python -m bench $(ARGS)
 
-clean:  ## Remove .venv and the caches
-	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache
+docs: $(VENV)/docs.stamp  ## Build the documentation into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+clean:  ## Remove .venv, what npm brought and the caches
+	rm -rf $(VENV) node_modules $(VENDOR) build site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/runtime.stamp: $(INPUTS)
@@ -46,4 +74,9 @@ $(VENV)/runtime.stamp: $(INPUTS)
 $(VENV)/dev.stamp: $(VENV)/runtime.stamp
 	@echo "Installing the development tools ..."
 	@$(PIP) install $(PINNED) --group dev --editable '.[server,postgres,neo4j]'
+	@touch $@
+
+$(VENV)/docs.stamp: $(VENV)/runtime.stamp
+	@echo "Installing what builds the documentation ..."
+	@$(PIP) install $(PINNED) --group docs
 	@touch $@

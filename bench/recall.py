@@ -1,10 +1,11 @@
 """Does the recall agent without a model find more evidence than one search at equal k?
 
-python -m bench.recall --data PATH [--datasets locomo,madial-zh] [--queries N]
+python -m bench.recall --data PATH [--datasets locomo,madial-zh] [--queries N] [--save FILE]
 
 PATH is a file of conversations, one user a line as JSON (or gzipped): messages with message_id,
 ts, role, speaker, session, content; queries with query, evidence_groups, answerable and until,
 before which the question is asked. Both are asked through the public API of a fresh store.
+What --save writes, `kemem quality FILE` keeps for the dashboard to show over time.
 """
 
 import argparse
@@ -18,13 +19,16 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from kemem import AsyncMemory
+from kemem.assemble import system_clock
 from kemem.settings import load
 from kemem.testing import FakeClock
-from kemem.text.times import to_micros
+from kemem.text.language import is_chinese
+from kemem.text.times import to_micros, to_rfc3339
 
 KS = (5, 10)
 BATCH = 500  # messages of one write
@@ -40,6 +44,8 @@ class Found:
     recall: tuple[float, ...]
     search_seconds: float
     recall_seconds: float
+    language: str = "en"
+    category: str = ""
 
 
 def users(path: Path, datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -73,6 +79,8 @@ async def ask(memory: AsyncMemory, dataset: str, user_id: str, query: dict[str, 
         share(groups, recalled.memory_keys),
         between - begun,
         ended - between,
+        "zh" if is_chinese(text) else "en",
+        str(query.get("category") or ""),
     )
 
 
@@ -136,6 +144,31 @@ def report(found: Sequence[Found]) -> Iterator[str]:
             )
 
 
+def runs(found: Sequence[Found], at: str) -> Iterator[dict[str, Any]]:
+    """What was measured on each set and category, as `kemem quality` takes it."""
+    groups: dict[tuple[str, str, str], list[Found]] = defaultdict(list)
+    for each in found:
+        for category in {"all", each.category} - {""}:
+            groups[each.dataset, each.language, category].append(each)
+    for (dataset, language, category), rows in sorted(groups.items()):
+        for way in ("search", "recall"):
+            metrics = {
+                f"recall@{k}": round(sum(getattr(row, way)[place] for row in rows) / len(rows), 4)
+                for place, k in enumerate(KS)
+            }
+            took = sum(getattr(row, f"{way}_seconds") for row in rows) / len(rows)
+            yield {
+                "at": at,
+                "name": way,
+                "set": dataset,
+                "language": language,
+                "category": category,
+                "n": len(rows),
+                "metrics": {**metrics, "seconds": round(took, 4)},
+                "version": version("kemem-memory"),
+            }
+
+
 async def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.recall", description=__doc__)
@@ -143,12 +176,16 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--datasets", default="", help="names of sets, separated by commas")
     parser.add_argument("--queries", type=int, default=10_000, help="most questions of a user")
     parser.add_argument("--seed", type=int, default=0, help="which questions, where not all are")
+    parser.add_argument("--save", type=Path, help="also write the figures, for kemem quality")
     chosen = parser.parse_args(arguments)
     found: list[Found] = []
     for user in users(chosen.data, list(filter(None, chosen.datasets.split(",")))):
         found += await measure(user, chosen.queries, chosen.seed)
         print(f"{user['user']}: {len(found)} questions", file=sys.stderr)
     print("\n".join(report(found)))
+    if chosen.save:
+        kept = list(runs(found, to_rfc3339(system_clock())))
+        chosen.save.write_text(json.dumps(kept, ensure_ascii=False, indent=2), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What tests share: a real PostgreSQL and a real server, started on first use."""
 
+import gc
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -24,16 +25,21 @@ def fresh_database(postgres: str) -> Iterator[Callable[[], str]]:
     made: list[str] = []
 
     def create() -> str:
-        name = f"kemem_{uuid.uuid4().hex}"
-        with psycopg.connect(postgres, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        made.append(name)
-        return postgres.rsplit("/", 1)[0] + f"/{name}"
+        made.append(new_database(postgres))
+        return made[-1]
 
     yield create
     with psycopg.connect(postgres, autocommit=True) as connection:
-        for name in made:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+        for url in made:
+            connection.execute(f'DROP DATABASE "{url.rpartition("/")[2]}" WITH (FORCE)')
+
+
+def new_database(postgres: str) -> str:
+    """The URL of an empty database on a server."""
+    name = f"kemem_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return postgres.rpartition("/")[0] + f"/{name}"
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +54,9 @@ def client(server: Server) -> Iterator[httpx.Client]:
     """A client of the server, without any credential."""
     with server.client() as connected:
         yield connected
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay to the end: what looks for garbage need not look through them."""
+    gc.collect()
+    gc.freeze()

@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from typing import Any
 
 import httpx
 
-SOURCE = Path(__file__).parents[1] / "src"
+from tests.warm import Warm, start_warm
+
 PATIENCE = 20.0  # seconds
 STEP = 0.02
 
@@ -25,7 +25,7 @@ class Server:
     url: str
     port: int
     log: Path
-    process: subprocess.Popen[bytes]
+    process: Warm
 
     def client(self, token: str | None = None) -> httpx.Client:
         """A client of this server, with a bearer token if one is given."""
@@ -55,16 +55,10 @@ def start(data_dir: Path, **settings: str) -> Server:
     given = {"embedder": "none", **settings}
     environment = {k: v for k, v in os.environ.items() if not k.startswith("KEMEM_")}
     environment |= {f"KEMEM_{name.upper()}": value for name, value in given.items()}
-    environment["PYTHONPATH"] = str(SOURCE)
-    command = [sys.executable, "-m", "kemem.serve.cli", "serve"]
-    with log.open("ab") as written:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(data_dir), "--port", str(port)],
-            env=environment,
-            cwd=data_dir.parent,  # no kemem.toml of the checkout
-            stdout=subprocess.DEVNULL,
-            stderr=written,
-        )
+    command = ["serve", "--data-dir", str(data_dir), "--port", str(port)]
+    away = data_dir.parent  # no kemem.toml of the checkout
+    with open(os.devnull, "r+b") as nothing, log.open("ab") as written:
+        process = start_warm(command, (nothing, nothing, written), environment, away)
     return Server(f"http://127.0.0.1:{port}", port, log, process)
 
 

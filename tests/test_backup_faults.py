@@ -170,6 +170,13 @@ WRONG: dict[str, Change] = {
     "meta of ours": lambda lines: lines.append(
         {"table": "meta", "row": {"key": "secret", "value": "00"}}
     ),
+    "line of the journal": entry(
+        {
+            "table": "journal",
+            "row": {"kind": "假", "line_id": "a", "create_time": 1, "user_id": "", "body": "{}"},
+        },
+        -1,
+    ),
     "row twice": lambda lines: lines.append(lines[-1]),
     "row of nobody": changes("message", "space_no", 77),
     "file after rows": lambda lines: lines.append(next(it for it in lines if "file" in it)),

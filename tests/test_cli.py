@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from kemem.errors import InvalidArgument
 from kemem.serve.cli import app
 from kemem.serve.jsonl import Line, Target, batches, read_lines
-from tests.command import COMMAND, SECONDS, environment, kemem
+from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
 
 NAMES = [
     "serve",
+    "demo",
     "import",
     "search",
     "recall",
@@ -195,7 +196,7 @@ def test_the_doctor_finds_a_healthy_store(home: Path) -> None:
     assert settings["port"] == (8420, "default")
     assert settings["api_key"] == ("***", "kemem.toml")
     checks = {it["name"]: it["found"] for it in found["checks"]}
-    assert checks["store"] == "sqlite, schema 3, messages: 6, notes: 0, vectors: 6"
+    assert checks["store"] == "sqlite, schema 4, messages: 6, notes: 0, vectors: 6"
     assert checks["jobs"] == "0 pending, 0 failed"
     assert "512 dimensions" in checks["embedder"]
 
@@ -260,7 +261,7 @@ def test_a_server_that_is_not_installed_says_how(tmp_path: Path) -> None:
     """The extra is named; the rest of the command works without it."""
     missing = "raise ModuleNotFoundError(\"No module named 'fastapi'\", name='fastapi')"
     (tmp_path / "fastapi.py").write_text(missing)
-    ran = kemem(tmp_path, "serve")
+    ran = kemem_cold(tmp_path, "serve")
     assert ran.returncode == 1
     assert (
         ran.stderr == "error: fastapi is missing; in the checkout, run: pip install '.[server]'\n"
@@ -281,13 +282,15 @@ def test_a_server_announces_itself_and_stops_when_asked(tmp_path: Path) -> None:
         text=True,
     ) as server:
         assert server.stdout and server.stderr
-        announced = [server.stdout.readline() for _ in range(6)]
+        announced = [server.stdout.readline() for _ in range(8)]
         while "Uvicorn running" not in (line := server.stderr.readline()):
             assert line, "the server did not start"
         server.send_signal(signal.SIGINT)
         _, rest = server.communicate(timeout=SECONDS)
     url = f"http://127.0.0.1:{port}"
+    *announced, hint = announced
     assert announced == [
+        f"Look    {url}/dashboard\n",
         f"API     {url}/v1\n",
         f"MCP     {url}/mcp\n",
         f"Docs    {url}/docs\n",
@@ -295,6 +298,7 @@ def test_a_server_announces_itself_and_stops_when_asked(tmp_path: Path) -> None:
         f"Data    {tmp_path / 'data'}\n",
         "Access  from this machine, without a key\n",
     ]
+    assert hint.startswith("Empty?  ") and "demo fills it with examples" in hint
     assert "Traceback" not in rest
 
 

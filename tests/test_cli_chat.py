@@ -18,7 +18,7 @@ from kemem.testing.llm import calling
 from kemem.testing.openai_server import Streamed, running_openai_server
 from kemem.types import Message
 from tests.chats import BOTH, SAID, Model, leaked
-from tests.command import COMMAND, SECONDS, environment, kemem
+from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
 
 ZH, EN = (message for _, _, message, _ in SAID)
 HAO, FINE = (reply for _, _, _, reply in SAID)
@@ -164,7 +164,7 @@ def test_the_extra_that_is_missing_is_named(tmp_path: Path) -> None:
     """The rest of the command works without it."""
     missing = "raise ModuleNotFoundError(\"No module named 'agents'\", name='agents')"
     (tmp_path / "agents.py").write_text(missing)
-    ran = kemem(tmp_path, "chat", "--user", "u", typed="你好 hello", KEMEM_LLM_API_KEY="any")
+    ran = kemem_cold(tmp_path, "chat", "--user", "u", typed="你好 hello", KEMEM_LLM_API_KEY="any")
     assert ran.returncode == 1
     assert "error: agents is missing; in the checkout, run: pip install '.[agents]'" in ran.stderr
 

@@ -9,7 +9,7 @@ import pytest
 from kemem import Memory
 from kemem.serve.recall_shapes import Recollection
 from kemem.settings import load
-from tests.command import kemem
+from tests.command import kemem, kemem_cold
 
 SAID = [
     ("zh", "用户不吃辣，火锅要清汤", "火锅要清汤吗？"),
@@ -125,6 +125,6 @@ def test_commands_need_no_packages_of_the_server(tmp_path: Path) -> None:
     """They start without loading any; whoever only recalls need not install them."""
     for name in ("fastapi", "jwt", "prometheus_client", "starlette", "uvicorn"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('{name}')")
-    assert kemem(tmp_path, "--help").returncode == 0
-    ran = kemem(tmp_path, "recall", "火锅 hotpot", "--user", "u", KEMEM_LLM="none")
+    assert kemem_cold(tmp_path, "--help").returncode == 0
+    ran = kemem_cold(tmp_path, "recall", "火锅 hotpot", "--user", "u", KEMEM_LLM="none")
     assert (ran.returncode, ran.stderr) == (0, "")

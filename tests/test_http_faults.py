@@ -176,7 +176,7 @@ def test_user_ids_of_any_script_are_served(client: httpx.Client, user: str) -> N
 @pytest.mark.parametrize(
     "target",
     [
-        *("/", "//", "//etc/passwd", "/static/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%00"),
+        *("//", "//etc/passwd", "/static/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%00"),
         *("/%2e%2e/etc/passwd", "/\\..\\etc", "/v1", "/v2", "/v1/users/u", "/v1/messages"),
         *("/v1/users/u/messages/", "/v1//users/u/messages", "/docs/", "/redoc", "/openapi.yaml"),
     ],

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 WORDS = {"types", "filters", "batch", "errors", "ports", "text", "answers"}
 CORE = WORDS | {"reading", "writing"}
-MEMORY = {"reach", "opening", "uses", "hooks", "log", "notebook", "session", "snapshot"}
+MEMORY = {"reach", "opening", "hooks", "operations", "session"}
 FACES = WORDS | {"settings", "jobs", "assemble", "memory", "reach", "session", "snapshot"}
 FACES |= {"sync", "recall", "chat", "workspace", "__init__"}
 
@@ -48,8 +48,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "opening": CORE | {"settings", "assemble", "jobs", "uses"},
     "log": CORE | {"settings", "opening", "reach"},
     "notebook": CORE | {"opening", "reach", "hooks", "log"},
+    "operations": CORE | {"jobs", "notebook", "snapshot", "workspace"},
     "recall": WORDS | {"notebook"},
-    "memory": CORE | MEMORY | {"settings", "jobs", "recall", "workspace"},
+    "memory": CORE | MEMORY | {"settings", "recall"},
     "sync": WORDS | {"settings", "memory", "hooks"},
     "workspace": WORDS | {"settings"},
     "chat": WORDS | {"settings", "memory", "recall"},

@@ -23,7 +23,7 @@ from kemem.serve.mcp_server import create_mcp
 from kemem.serve.mcp_tools import MCP_TOOLS, Whose
 from kemem.settings import Settings
 from kemem.testing import ScriptedLLM
-from tests.command import COMMAND, environment, kemem
+from tests.command import COMMAND, environment, kemem, kemem_cold
 from tests.server import Server, refusal, running_server
 
 READ_ONLY = {
@@ -435,7 +435,7 @@ def test_a_command_without_a_user_is_refused(tmp_path: Path) -> None:
 def test_a_command_without_its_packages_says_how_to_get_them(tmp_path: Path) -> None:
     missing = "raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')"
     (tmp_path / "mcp.py").write_text(missing)
-    ran = kemem(tmp_path, "mcp", "--user", "小明 ann")
+    ran = kemem_cold(tmp_path, "mcp", "--user", "小明 ann")
     assert ran.returncode == 1 and ran.stdout == ""
     assert ran.stderr == "error: mcp is missing; in the checkout, run: pip install '.[mcp]'\n"
 

@@ -106,6 +106,7 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
     "backup": lambda word: ((), {}),
     "restore": lambda word: (("memory_backup_20260101_000000.json",), {}),
     "health": lambda word: ((), {}),
+    "census": lambda word: ((), {"largest": 2}),
 }
 
 

@@ -1,39 +1,25 @@
 """AsyncMemory: the class that applications use."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kemem import session, snapshot
+from kemem import session
 from kemem.answers import Added, Context
-from kemem.batch import Job
 from kemem.errors import InvalidArgument, NotFound
 from kemem.hooks import Stage
-from kemem.jobs import ask_to_forget, mirror_all, prepare, retry, run_due
-from kemem.notebook import AsyncNotebook
 from kemem.opening import Opening
+from kemem.operations import AsyncOperations
 from kemem.ports import Embedder, Parts, Reranker
 from kemem.reach import Reach, Time, to_time
 from kemem.reading.directory import directory
 from kemem.reading.transcript import page_limit
-from kemem.recall import Budget, Caches, RecallAgent, Recalled, Step
+from kemem.recall import Account, Budget, Caches, OnRecall, RecallAgent, Recalled, Step
 from kemem.settings import Settings, load
-from kemem.snapshot import Backup, Places
 from kemem.text.ids import check_id
-from kemem.types import (
-    NOTES,
-    Change,
-    Checkpoint,
-    Entry,
-    Health,
-    Micros,
-    Page,
-    Relation,
-    Scope,
-    Where,
-)
-from kemem.workspace import Workspaces
+from kemem.types import NOTES, Change, Checkpoint, Entry, Micros, Page, Relation, Scope, Where
 from kemem.writing.add import draw_again, end_now
 from kemem.writing.condense import condense
 from kemem.writing.forget import Policy, forget
@@ -43,7 +29,7 @@ from kemem.writing.task import Task
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AsyncMemory(AsyncNotebook):
+class AsyncMemory(AsyncOperations):
     """The memory of agents and chat products: keeps every message, remembers what they say.
 
     Nothing is opened before the first call.
@@ -70,6 +56,7 @@ class AsyncMemory(AsyncNotebook):
         opening = Opening(chosen, embedder=embedder, llm=llm, reranker=reranker, clock=clock)
         super().__init__(opening, Reach())
         self._caches = Caches()
+        self.on_recall: OnRecall | None = None  # may be set before handles are made
 
     @property
     def caches(self) -> Caches:
@@ -128,7 +115,11 @@ class AsyncMemory(AsyncNotebook):
             language=None if chosen.recall_language == "auto" else chosen.recall_language,
             caches=self._caches,
         )
-        return await agent.recall(question, on_step=on_step)
+        begun = time.monotonic()
+        found = await agent.recall(question, on_step=on_step)
+        if self.on_recall:
+            self.on_recall(Account(reach.scope, found, time.monotonic() - begun))
+        return found
 
     async def extract(
         self,
@@ -262,20 +253,6 @@ class AsyncMemory(AsyncNotebook):
         size = page_limit(limit, "limit")
         return await parts.store.history(reach.scope, event="delete", limit=size)
 
-    async def agents(self, *, limit: int = 100, cursor: str | None = None) -> Page[Entry]:
-        """Every agent: for operators."""
-        parts = await self._operate()
-        return await directory("agent", None, page_limit(limit, "limit"), cursor, parts)
-
-    async def users(
-        self, agent_id: str | None = None, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Entry]:
-        """Every user, or those of an agent: for operators."""
-        parts = await self._operate()
-        reach, _ = self._reach.narrowed(agent_id=agent_id)
-        scope = reach.scope if reach.is_bound else None
-        return await directory("user", scope, page_limit(limit, "limit"), cursor, parts)
-
     async def sessions(
         self,
         user_id: str | None = None,
@@ -288,70 +265,6 @@ class AsyncMemory(AsyncNotebook):
         reach, _ = self._reach.narrowed(user_id, agent_id)
         parts = await self._opening.parts()
         return await directory("session", reach.scope, page_limit(limit, "limit"), cursor, parts)
-
-    async def run_jobs(self) -> int:
-        """Work through what waits in the outbox; returns how many steps were done."""
-        self._check_unbound()
-        parts = await self._opening.prepared()
-        await self._opening.uses.flush(parts)
-        policy = self._policy
-        if policy != Policy() and self._opening.forgetting_is_due():
-            await ask_to_forget(parts)
-        return await run_due(parts, policy)
-
-    async def jobs(self, limit: int = 100) -> list[Job]:
-        """Work that waits or has failed, for operators."""
-        parts = await self._operate()
-        return await parts.store.jobs(page_limit(limit, "limit"))
-
-    async def retry_job(self, job_id: str) -> Job:
-        """Let a job that was given up be tried again."""
-        return await retry(check_id(job_id, "job_id"), await self._operate())
-
-    async def reindex(self) -> int:
-        """Derive words, vectors and a mirrored graph of all rows again; returns the steps done."""
-        self._check_unbound()
-        parts = await self._opening.prepared()
-        await parts.store.rebuild_words()
-        await prepare(parts, again=True)
-        await mirror_all(parts)
-        return await run_due(parts, self._policy)
-
-    async def workspaces(self) -> Workspaces:
-        """The folders of tasks, whose files are backed up and restored with the store."""
-        parts = await self._operate()
-        return Workspaces(self.places.workspaces / await parts.archive.label())
-
-    @property
-    def places(self) -> Places:
-        """The directories of backups and of workspaces."""
-        chosen, home = self.settings, self.settings.data_dir
-        return Places(
-            chosen.backup_dir or home / "backups", chosen.workspace_dir or home / "workspaces"
-        )
-
-    async def backup(self, path: str | Path | None = None) -> Backup:
-        """Write everything, the workspaces too, to a new file; readable by its owner alone."""
-        parts = await self._operate()
-        await self._opening.uses.flush(parts)
-        return await snapshot.backup(parts, self.places, path)
-
-    async def restore(self, path: str | Path) -> Backup:
-        """Put what a backup holds in the place of everything; a damaged one changes nothing.
-
-        A relative path is one in the directory of backups.
-        """
-        parts = await self._operate()
-        await self._opening.uses.flush(parts)
-        before = await parts.store.scopes()
-        found = await snapshot.restore(parts, self.places, path)
-        await prepare(parts)
-        await mirror_all(parts, before)
-        return found
-
-    async def health(self) -> Health:
-        """The state of the store; raises Unavailable when it cannot be reached."""
-        return await (await self._opening.parts()).store.health()
 
     async def close(self) -> None:
         """Let go of files and connections, for good; a handle closes nothing."""
@@ -368,12 +281,6 @@ class AsyncMemory(AsyncNotebook):
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-    @property
-    def _policy(self) -> Policy:
-        """The policy of forgetting that the settings ask for."""
-        chosen = self.settings
-        return Policy(chosen.forget_limit, chosen.forget_below, chosen.forget_half_life_days)
 
     async def _session(
         self,

@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from kemem.assemble import assemble
 from kemem.errors import Unavailable
 from kemem.jobs import prepare
-from kemem.ports import Embedder, Parts, Reranker
+from kemem.ports import Embedder, OnReply, Parts, Reply, Reranker
 from kemem.settings import Settings
 from kemem.types import Micros
 from kemem.uses import Uses
@@ -37,6 +38,7 @@ class Opening:
         self._model_noted = False
         self._forgot: float | None = None
         self.uses = Uses()
+        self.on_reply: OnReply | None = None  # may be set at any time
 
     async def parts(self) -> Parts:
         """The parts; the store is opened by whoever asks first."""
@@ -46,8 +48,13 @@ class Opening:
             if self._closed:
                 raise Unavailable("this memory is closed")
             if self._parts is None:
-                self._parts = await asyncio.to_thread(assemble, self.settings, *self._given)
+                parts = await asyncio.to_thread(assemble, self.settings, *self._given)
+                self._parts = replace(parts, on_reply=self._replied)
         return self._parts
+
+    def _replied(self, seconds: float, is_of_use: bool, reply: Reply | None) -> None:
+        if self.on_reply:
+            self.on_reply(seconds, is_of_use, reply)
 
     async def prepared(self) -> Parts:
         """The parts for work that makes vectors; reading with another model changes nothing."""

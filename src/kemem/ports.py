@@ -1,9 +1,10 @@
 """The plugs: what the core asks of a store and of models."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,6 +19,7 @@ from kemem.types import (
     Entry,
     Found,
     Health,
+    Line,
     Match,
     Matrix,
     Message,
@@ -37,6 +39,7 @@ LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
 
 Prompt = Sequence[Mapping[str, Any]]  # messages as every chat API has them, calls included
 Schema = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,9 @@ class Reply:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     calls: tuple[ToolCall, ...] = ()
+
+
+OnReply = Callable[[float, bool, Reply | None], None]  # seconds, whether it was of use, what came
 
 
 class Log(Protocol):
@@ -191,8 +197,31 @@ class Outbox(Protocol):
         """Jobs that wait or have failed, oldest first."""
 
 
-class Store(Log, TextIndex, VectorIndex, Graph, Outbox, Protocol):
-    """A database that fills all five roles in one transaction."""
+class Journal(Protocol):
+    """What the system did, for those who run it; who is erased is erased here as well."""
+
+    async def note(self, lines: Sequence[Line]) -> None:
+        """Write lines, each in the place of one with its kind and id; a power cut may undo it."""
+
+    async def lines(
+        self,
+        kind: str,
+        *,
+        since: Micros | None = None,
+        until: Micros | None = None,
+        user_id: str | None = None,
+        limit: int = 1000,
+    ) -> list[Line]:
+        """Lines of a kind, newest first, equal times by id; `since` is inclusive, `until` not."""
+
+    async def trim(
+        self, kind: str, *, before: Micros | None = None, keep: int | None = None
+    ) -> int:
+        """Erase the lines of a kind from before a time, and all but the newest `keep`."""
+
+
+class Store(Log, TextIndex, VectorIndex, Graph, Outbox, Journal, Protocol):
+    """A database that fills all six roles in one transaction."""
 
     async def secret(self) -> bytes:
         """A random key kept with the data; it seals cursors so that they outlive the process."""
@@ -283,6 +312,7 @@ class Parts:
     reranker: Reranker | None = None
     graph: GraphMirror | None = None  # a graph database beside the store
     llm_timeout: float = LLM_TIMEOUT
+    on_reply: OnReply | None = None
     turns: Turns = field(default_factory=Turns)
 
     @property
@@ -315,42 +345,54 @@ class Parts:
 
     async def ask(self, messages: Prompt, schema: Schema) -> Any:
         """The JSON that the model answers with; whatever it does wrong is Unavailable."""
-        reply = await self._reply(messages, self.llm_timeout, schema=schema)
-        try:
-            return parse_json(reply.text)
-        except ValueError:
-            raise Unavailable("the LLM answered with something that is not JSON") from None
+        return await self._asked(messages, self.llm_timeout, _to_json, schema=schema)
 
     async def converse(
         self, messages: Prompt, tools: Sequence[Tool], *, timeout: float | None = None
     ) -> Reply:
         """A text, calls, or both; whatever the model does wrong is Unavailable."""
         limit = self.llm_timeout if timeout is None else min(timeout, self.llm_timeout)
-        return await self._reply(messages, limit, tools=tools)
+        return await self._asked(messages, limit, _checked, tools=tools)
 
-    async def _reply(self, messages: Prompt, limit: float, **wanted: Any) -> Reply:
+    async def _asked(
+        self, messages: Prompt, limit: float, read: Callable[[object], T], **wanted: Any
+    ) -> T:
         if self.llm is None:
             raise Unavailable("no LLM is configured")
+        begun, reply, is_of_use = time.perf_counter(), None, False
         try:
             async with asyncio.timeout(limit):
                 reply = await self.llm.reply(messages, **wanted)
-            if not isinstance(reply, Reply) or not (reply.text.strip() or reply.calls):
-                raise Unavailable("the LLM answered with nothing")
-            if not all(map(_is_readable, reply.calls)):
-                raise Unavailable("the LLM called a tool in a way that cannot be read")
+            answer, is_of_use = read(reply), True
+            return answer
         except Unavailable:
             raise
         except TimeoutError:
             raise Unavailable(f"the LLM did not answer within {limit:g} s") from None
         except Exception as error:  # the model's code or network, which may raise anything
             raise Unavailable(f"the LLM failed: {type(error).__name__}") from error
-        return reply
+        finally:
+            if self.on_reply:
+                seconds = time.perf_counter() - begun
+                self.on_reply(seconds, is_of_use, reply if isinstance(reply, Reply) else None)
+
+
+def _checked(reply: object) -> Reply:
+    """A reply that says or calls something: a model of the user's own may return anything."""
+    if not isinstance(reply, Reply) or not (reply.text.strip() or reply.calls):
+        raise Unavailable("the LLM answered with nothing")
+    if not all(map(_is_readable, reply.calls)):
+        raise Unavailable("the LLM called a tool in a way that cannot be read")
+    return reply
+
+
+def _to_json(reply: object) -> Any:
+    try:
+        return parse_json(_checked(reply).text)
+    except ValueError:
+        raise Unavailable("the LLM answered with something that is not JSON") from None
 
 
 def _is_readable(call: object) -> bool:
-    """Whether a call is one: a model of the user's own may return anything."""
-    return (
-        isinstance(call, ToolCall)
-        and isinstance(call.name, str)
-        and isinstance(call.arguments, str)
-    )
+    texts = (call.name, call.arguments) if isinstance(call, ToolCall) else (None,)
+    return all(isinstance(text, str) for text in texts)

@@ -109,6 +109,9 @@ class Settings(BaseSettings):
     chat_history_tokens: int = Field(
         default=4000, ge=200, description="Tokens of a conversation that a chat model is shown."
     )
+    trace_days: int = Field(
+        default=30, ge=0, description="Days that a server keeps traces of recalls; 0: none."
+    )
     rpc_agent: str = Field(
         default="default", min_length=1, description="Agent whose knowledge JSON-RPC serves."
     )

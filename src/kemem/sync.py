@@ -137,6 +137,7 @@ class Memory:
     backup = _blocking(AsyncMemory.backup)
     restore = _blocking(AsyncMemory.restore)
     health = _blocking(AsyncMemory.health)
+    census = _blocking(AsyncMemory.census)
 
     def close(self) -> None:
         """Let go of files and connections; a handle closes nothing."""

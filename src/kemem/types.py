@@ -385,4 +385,15 @@ class Health:
     oldest_error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the journal: what the system did, for those who run it; no memory."""
+
+    kind: str
+    id: str  # unique within its kind
+    ts: Micros
+    body: Mapping[str, Any]  # JSON
+    user_id: str = ""  # whose data it tells of; empty: nobody's
+
+
 Messages = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]

@@ -8,15 +8,22 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kemem import Memory, NotFound
+from kemem import AsyncMemory, Memory, NotFound
 from kemem.backends.sql.sqlite import FILE
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder
+from kemem.types import Line
 
 LATER = 1_900_000_000_000_000
 
-# Version 2 knew sensitive notes; a downgrade of a store on PostgreSQL to it.
-SECOND = """
+# Version 3 had no journal; a downgrade of a store on PostgreSQL to it.
+THIRD = """
+DROP TABLE journal;
+UPDATE meta SET value = '3' WHERE key = 'schema_version';
+"""
+# Version 2 knew sensitive notes only.
+SECOND = f"""
+{THIRD}
 ALTER TABLE message DROP COLUMN sensitive;
 DROP INDEX idx_note_sensitive;
 UPDATE meta SET value = '2' WHERE key = 'schema_version';
@@ -45,12 +52,19 @@ def second(tmp_path: Path) -> Iterator[Memory]:
         yield memory
 
 
+@pytest.fixture
+def third(tmp_path: Path) -> Iterator[Memory]:
+    """A memory over a store of version 3."""
+    with opened(tmp_path, 3) as memory:
+        yield memory
+
+
 @pytest.mark.parametrize("asked, found", [("不吃辣", "zh"), ("hotpots", "en")])
 def test_messages_are_there_and_found(memory: Memory, asked: str, found: str) -> None:
     assert [item.message_id for item in memory.messages("小明").items] == ["late", "en", "zh"]
     assert [hit.id for hit in memory.lexical_search(asked, "小明").items] == [found]
     assert memory.semantic_search(asked, "小明", top_k=2)
-    assert memory.health().schema_version == 3
+    assert memory.health().schema_version == 4
     assert len(memory.for_user("小明").messages().items) == 3
 
 
@@ -76,7 +90,7 @@ def test_what_sensitive_notes_were_drawn_from_becomes_sensitive(
     second: Memory, word: str, message: str
 ) -> None:
     """And what else was drawn from that, as an experience is; to the application all is there."""
-    assert second.health().schema_version == 3
+    assert second.health().schema_version == 4
     assert second.get(message, user_id="小明").row.sensitive
     found = second.search(word, user_id="小明", kinds=["message", "user_info", "experience"])
     assert any(word in hit.memory for hit in found)
@@ -113,10 +127,57 @@ def test_a_server_of_version_2_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(SECOND)
     with Memory(settings=settings) as memory:
-        assert memory.health().schema_version == 3
+        assert memory.health().schema_version == 4
         assert len(memory.messages("小明").items) == 2
         assert [it.content for it in memory.for_user("小明").messages().items] == ["火锅 hotpot"]
         assert len(memory.for_user("小明").search(text, kinds=["message", "user_info"])) == 0
     with psycopg.connect(url) as other:
         found = other.execute("SELECT indexname FROM pg_indexes WHERE indexname LIKE '%sensitive'")
         assert {row[0] for row in found} == {"idx_message_sensitive", "idx_note_sensitive"}
+
+
+@pytest.mark.parametrize(("asked", "found"), [("不吃辣", "zh"), ("hiking", "en1")])
+def test_a_store_of_version_3_loses_nothing(third: Memory, asked: str, found: str) -> None:
+    """Messages, notes, graph, states and the work that waits are as they were."""
+    health = third.health()
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (4, 7, 5, 11)
+    assert [hit.id for hit in third.lexical_search(asked, "小明").items] == [found]
+    (note,) = third.search(asked, user_id="小明", kinds=["user_info"], limit=1)
+    assert [message.message_id for message in third.sources(note.id)] == [found]
+    assert asked in note.memory
+    seen = {item.message_id for item in third.for_user("小明").messages().items}
+    assert seen == {"zh", "en1", "late"}
+    assert {relation.relationship for relation in third.graph("Ann")} == {"studies", "studies_at"}
+    assert third.restore_checkpoint("default", user_id="小明")
+    assert third.run_jobs() == 1
+    assert third.health().vectors == 12
+
+
+LINES = [Line("trace", "行 line", LATER, {"question": "火锅 hotpot"}, "小明")]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+async def test_a_journal_can_be_kept_from_then_on(tmp_path: Path, version: int) -> None:
+    opened(tmp_path, version).close()
+    async with AsyncMemory(data_dir=tmp_path, embedder=HashingEmbedder(width=8)) as memory:
+        await memory.journal.note(LINES)
+        assert await memory.journal.lines("trace") == LINES
+        await memory.delete_all(user_id="小明")
+        assert await memory.journal.lines("trace") == []
+
+
+@pytest.mark.parametrize("text", ["火锅", "hotpot"])
+async def test_a_server_of_version_3_is_brought_forward(
+    fresh_database: Callable[[], str], text: str
+) -> None:
+    url = fresh_database()
+    settings = load(database_url=url, embedder="none", llm="none")
+    async with AsyncMemory(settings=settings) as memory:
+        await memory.add(text, "小明", infer=False)
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(THIRD)
+    async with AsyncMemory(settings=settings) as memory:
+        assert (await memory.health()).schema_version == 4
+        assert [hit.memory for hit in await memory.search(text, "小明", limit=1)] == [text]
+        await memory.journal.note(LINES)
+        assert await memory.journal.lines("trace") == LINES

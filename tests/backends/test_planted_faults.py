@@ -8,19 +8,20 @@ import pytest
 from kemem.ports import Store
 from kemem.testing import RamStore
 from kemem.testing.conformance import StoreConformance
+from kemem.testing.conformance.journaling import JournalLaws
 from kemem.testing.conformance.laws import Laws
 from kemem.testing.conformance.note_laws import NoteLaws
-from tests.backends import faults, index_faults, note_faults, state_faults
+from tests.backends import faults, index_faults, journal_faults, note_faults, state_faults
 
 FAULTS = [
     fault
-    for module in (faults, index_faults, note_faults, state_faults)
+    for module in (faults, index_faults, note_faults, state_faults, journal_faults)
     for fault in vars(module).values()
     if inspect.isclass(fault) and issubclass(fault, RamStore)
     if fault not in (RamStore, faults.Changed, state_faults.ErasureLeaves)
 ]
 TESTS = [name for name in dir(StoreConformance) if name.startswith("test_")]
-LAWS = {name for name in TESTS if name in vars(Laws) | vars(NoteLaws)}
+LAWS = {name for name in TESTS if name in vars(Laws) | vars(NoteLaws) | vars(JournalLaws)}
 SLOW_LAST = sorted(TESTS, key=lambda name: name in LAWS)
 
 # What a law must find by itself, as a check that the small world is rich enough.
@@ -136,13 +137,28 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
         state_faults.EndsTheUsersSessions,
         state_faults.NotesCreateNoSession,
     ],
+    "test_any_journal_reads_as_in_the_reference": [
+        journal_faults.NothingIsReplaced,
+        journal_faults.OldestFirst,
+        journal_faults.TiesUnordered,
+        journal_faults.SinceIsExclusive,
+        journal_faults.UntilIsInclusive,
+        journal_faults.NobodyIsEverybody,
+        journal_faults.TrimmedWithTheBorder,
+        journal_faults.OldestAreKept,
+        journal_faults.TrimmedInEveryKind,
+        journal_faults.ErasureLeavesTheJournal,
+        journal_faults.ErasureEmptiesTheJournal,
+        journal_faults.SessionsTakeTheirUsersLines,
+    ],
 }
 
 
-def first_failure(store: type[RamStore], tests: list[str]) -> str | None:
+def first_failure(store: type[RamStore], tests: list[str], many: int = 60) -> str | None:
     """The first test that fails for a store, or None."""
 
     class Suite(StoreConformance):
+        examples = many
         shrink = False
 
         async def open_store(self) -> Store:
@@ -158,7 +174,7 @@ def first_failure(store: type[RamStore], tests: list[str]) -> str | None:
 
 def test_the_sound_store_passes() -> None:
     """Run in this way the suite fails for no other reason than a fault."""
-    assert first_failure(RamStore, TESTS) is None
+    assert first_failure(RamStore, TESTS, many=5) is None
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)

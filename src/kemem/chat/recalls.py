@@ -3,15 +3,16 @@
 import logging
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
 
 from kemem.chat.events import RecallEvent
 from kemem.memory import AsyncMemory
-from kemem.recall import Budget, Evidence, RecallAgent
+from kemem.recall import Account, Budget, Evidence, RecallAgent
 from kemem.recall.agent import LONGEST_QUESTION
 from kemem.text.fence import neutralise
 from kemem.text.language import is_chinese
 from kemem.text.times import to_rfc3339
+from kemem.types import Scope
 
 SECONDS = 10.0  # for one recall: somebody waits
 _LONGEST = 2_000  # characters of one memory
@@ -30,6 +31,8 @@ class Recalls:
         self, memory: AsyncMemory, *, session_id: str, limit: int, shown: Collection[str] = ()
     ) -> None:
         self.shown = {*shown}  # a note that comes from these messages is found: it says more
+        self._on_recall = memory.on_recall
+        self._scope = Scope(memory.reach.agent_id, memory.reach.user_id, session_id)
         self._agent = RecallAgent(
             memory,
             session_id=session_id,
@@ -44,7 +47,7 @@ class Recalls:
     async def forced(self, query: str) -> RecallEvent:
         """The recall that a turn begins with; one that fails is told, and the turn goes on."""
         begun = time.monotonic()
-        events, problem = await self._find(query)
+        events, problem = await self._find(query, "forced")
         seconds = time.monotonic() - begun
         log.info("forced recall: %d hits in %.0f ms", len(events), seconds * 1000)
         return RecallEvent(query, tuple(events), seconds, problem)
@@ -56,20 +59,26 @@ class Recalls:
             return {"events": [], "limit_reached": True, "message": _limit_text(query, self._limit)}
         self._asked += 1
         begun = time.monotonic()
-        events, problem = await self._find(query)
+        events, problem = await self._find(query, "asked")
         took = (time.monotonic() - begun) * 1000
         log.info(
             "recall_memory: query %r, %d hits in %.0f ms", query[:_QUERY_LOGGED], len(events), took
         )
         return {"events": events, **({"error": problem} if problem else {})}
 
-    async def _find(self, query: str) -> tuple[list[dict[str, Any]], str]:
+    async def _find(
+        self, query: str, way: Literal["forced", "asked"]
+    ) -> tuple[list[dict[str, Any]], str]:
         """Memories as events, best first, and what went wrong if there are none."""
+        begun = time.monotonic()
         try:
             found = await self._agent.recall(query[:LONGEST_QUESTION])
         except Exception as error:  # the store's or a model's code, which may raise anything
             log.warning("recall failed: %s", type(error).__name__)
             return [], "memories cannot be read now"
+        if self._on_recall:
+            took = time.monotonic() - begun
+            self._on_recall(Account(self._scope, found, took, way, found.memory_keys))
         problem = "" if found.evidence else "; ".join(found.problems)
         return [_event(evidence) for evidence in found.evidence], problem
 

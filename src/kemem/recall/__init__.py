@@ -20,10 +20,11 @@ from kemem.recall.models import (
 )
 from kemem.recall.registry import MEMRECALL_TOOLS
 from kemem.recall.render import json_schemas, mcp_tools, openai_tools
-from kemem.recall.result import Evidence, Limits, Recalled, Step
+from kemem.recall.result import Account, Evidence, Limits, OnRecall, Recalled, Step
 
 __all__ = [
     "MEMRECALL_TOOLS",
+    "Account",
     "Budget",
     "Cache",
     "Caches",
@@ -40,6 +41,7 @@ __all__ = [
     "Limits",
     "MemoryContext",
     "MemorySearchResultItem",
+    "OnRecall",
     "RecallAgent",
     "Recalled",
     "SearchMemoriesInput",

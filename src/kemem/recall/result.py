@@ -1,12 +1,12 @@
 """What a recall gives back: the evidence, how sure it is, what it was limited to, every step."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from kemem.text.fence import fenced
 from kemem.text.times import to_rfc3339
-from kemem.types import Micros
+from kemem.types import Micros, Scope
 
 By = Literal["llm", "rules"]
 
@@ -136,3 +136,17 @@ class Recalled:
             "trace": [step.to_dict() for step in self.trace],
             "problems": list(self.problems),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A recall that has ended, for who watches: whose it was, what came of it, how long it took."""
+
+    scope: Scope
+    result: Recalled
+    seconds: float
+    way: Literal["call", "forced", "asked"] = "call"  # of a chat: before a reply, by the model
+    shown: tuple[str, ...] | None = None  # keys that a chat model is shown; None: it is no chat
+
+
+OnRecall = Callable[[Account], None]

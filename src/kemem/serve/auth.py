@@ -2,11 +2,17 @@
 
 import hmac
 import re
+import secrets
+import time
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any
+from urllib.parse import quote
 
 import jwt
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
@@ -15,7 +21,12 @@ from kemem.settings import Settings
 OPEN_PATHS = frozenset(["/healthz", "/readyz"])
 NOTHING_HERE = "nothing is here"  # the same words for what is missing and for what is another's
 
+SESSION_COOKIE = "kemem_session"  # honoured for the dashboard only, never for the API
+SESSION_SECONDS = 12 * 3600
+
 _ALGORITHM = "HS256"
+_DASHBOARD = re.compile(r"/|/dashboard(/.*)?", re.DOTALL)
+_OPEN_PAGES = re.compile(r"/dashboard/(login|static/.*)", re.DOTALL)  # they tell nothing
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]@/]+))(?::\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -52,6 +63,14 @@ class Trust:
         key, secret = settings.api_key, settings.jwt_secret
         self._key = key.get_secret_value().encode() if key else None
         self._secret = secret.get_secret_value() if secret else None
+        root = self._key or secrets.token_bytes(32)
+        self._session_key = hmac.digest(root, b"kemem dashboard session", "sha256")
+        self._form_key = hmac.digest(root, b"kemem dashboard form", "sha256")
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether there is a key that makes its bearer an operator."""
+        return self._key is not None
 
     @property
     def asks_for_credentials(self) -> bool:
@@ -72,8 +91,12 @@ class Trust:
         if not self.asks_for_credentials:
             _check_local(scheme, headers)
             return Caller()
-        if path in OPEN_PATHS:
+        if path in OPEN_PATHS or _OPEN_PAGES.fullmatch(path):
             return Caller()
+        if "authorization" not in headers and _DASHBOARD.fullmatch(path):
+            if self.is_signed_in(headers):
+                return Caller()
+            raise Unauthenticated("sign in with the key of this server")
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
             raise Unauthenticated("this server needs the header 'Authorization: Bearer <key>'")
@@ -83,6 +106,40 @@ class Trust:
         if self._secret is not None:
             return _bound(sent, self._secret)
         raise Unauthenticated("the key is not the one of this server")
+
+    @property
+    def mints(self) -> bool:
+        """Whether tokens can be made that are bound to a user."""
+        return self._secret is not None
+
+    def mint(self, user_id: str, seconds: int, *, sensitive: bool = False) -> str:
+        """A token that is bound to a user, for a while."""
+        if self._secret is None:
+            raise InvalidArgument("set KEMEM_JWT_SECRET: without it there are no tokens of users")
+        claims = {"sub": user_id, "exp": int(time.time()) + seconds}
+        claims |= {"sensitive": True} if sensitive else {}
+        return jwt.encode(claims, self._secret, algorithm=_ALGORITHM)
+
+    def sign_in(self, key: str) -> str:
+        """The session of an operator, if the key is right; it ends by itself, or with the key."""
+        if self._key is None or not hmac.compare_digest(key.encode(), self._key):
+            raise Unauthenticated("the key is not the one of this server")
+        claims = {"exp": int(time.time()) + SESSION_SECONDS, "jti": secrets.token_urlsafe(12)}
+        return jwt.encode(claims, self._session_key, algorithm=_ALGORITHM)
+
+    def form_token(self, seat: str) -> str:
+        """What the forms of one browser must carry."""
+        return hmac.digest(self._form_key, seat.encode(), "sha256").hex()
+
+    def is_signed_in(self, headers: Headers) -> bool:
+        """Whether a browser holds a session that has not ended."""
+        session = cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE, "").encode()
+        needed: Any = {"require": ["exp"]}
+        try:
+            jwt.decode(session, self._session_key, algorithms=[_ALGORITHM], options=needed)
+        except (jwt.InvalidTokenError, ValueError, RecursionError):
+            return False
+        return True
 
 
 class Guard:
@@ -94,7 +151,14 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            caller = self._trust.admit(scope["path"], scope["scheme"], Headers(scope=scope))
+            headers = Headers(scope=scope)
+            try:
+                caller = self._trust.admit(scope["path"], scope["scheme"], headers)
+            except Unauthenticated:
+                if not _is_visit(scope, headers):
+                    raise
+                await RedirectResponse(_sign_in_address(scope), 303)(scope, receive, send)
+                return
             scope.setdefault("state", {})["caller"] = caller
         await self._app(scope, receive, send)
 
@@ -107,6 +171,21 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _is_visit(scope: Scope, headers: Headers) -> bool:
+    """Whether somebody opens a page of the dashboard in a browser."""
+    return (
+        scope["method"] == "GET"
+        and "text/html" in headers.get("accept", "")
+        and _DASHBOARD.fullmatch(scope["path"]) is not None
+    )
+
+
+def _sign_in_address(scope: Scope) -> str:
+    query = scope["query_string"].decode("latin-1")
+    wanted = scope["path"] + (f"?{query}" if query else "")
+    return f"/dashboard/login?to={quote(wanted)}"
 
 
 def _check_local(scheme: str, headers: Headers) -> None:

@@ -1,36 +1,55 @@
 """The command line: the memory for people and scripts."""
 
+import gc
 import sys
 import traceback
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Annotated
+from shutil import which
+from typing import Annotated, Any
 
 import structlog
 import typer
 from rich.text import Text
+from typer.core import TyperGroup, TyperOption
 
 from kemem.errors import KeMemError
 from kemem.serve.backup_commands import backup, restore
 from kemem.serve.chat_command import chat
+from kemem.serve.demo_command import demo, is_empty
 from kemem.serve.doctor import shown_url
 from kemem.serve.mcp_command import mcp
 from kemem.serve.message_commands import import_messages, search
 from kemem.serve.operator_commands import doctor, jobs, reindex, retry, work
+from kemem.serve.quality_command import quality
 from kemem.serve.recall_command import recall
 from kemem.serve.rpc_command import dump, rpc
 from kemem.serve.terminal import DatabaseUrl, DataDir, errors, output, settings_in_force
 from kemem.settings import Settings
 
 OPTIONAL_PACKAGES = {  # and the extra that brings them
-    **dict.fromkeys(("fastapi", "jwt", "prometheus_client", "starlette", "uvicorn"), "server"),
+    **dict.fromkeys(("fastapi", "jinja2", "jwt", "starlette", "uvicorn"), "server"),
+    **dict.fromkeys(("multipart", "prometheus_client"), "server"),
     **dict.fromkeys(("mcp", "mcp_types"), "mcp"),
     **dict.fromkeys(("agents", "jsonschema"), "agents"),
 }
+COMPLETION = ("install_completion", "show_completion")  # options that typer adds
+
+
+class Commands(TyperGroup):
+    """All commands; the help leaves out what sets up completion, and so fits a screen."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters = super().get_params(ctx)
+        for each in parameters:
+            if isinstance(each, TyperOption) and each.name in COMPLETION:
+                each.hidden = True
+        return parameters
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,  # with boxes the help does not fit a screen
     pretty_exceptions_enable=False,  # its tracebacks show local variables, secrets among them
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -40,6 +59,7 @@ log = structlog.get_logger("kemem")
 
 def main() -> None:
     """Run the command; whatever goes wrong is one line on standard error."""
+    gc.freeze()  # what is imported stays: looking through it made a short command a sixth longer
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("info"))
     try:
         app(prog_name="kemem")
@@ -65,7 +85,10 @@ def _print_version(wanted: bool) -> None:
 
 
 Version = typer.Option(
-    "--version", callback=_print_version, is_eager=True, help="Show the version."
+    "--version",
+    callback=_print_version,
+    is_eager=True,
+    hidden=True,  # its line is needed for a command: the help fits a screen
 )
 
 
@@ -92,10 +115,12 @@ def serve(
     for line in _announcement(settings, trust.asks_for_credentials):
         output.print(line)
     sys.stdout.flush()
-    serve_http(settings)
+    given = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}
+    serve_http(settings, frozenset(name for name, value in given.items() if value is not None))
 
 
 # In the order of the help; commands whose packages are optional stand above and import late.
+app.command()(demo)
 app.command("import")(import_messages)
 app.command()(search)
 app.command()(recall)
@@ -110,18 +135,23 @@ app.command()(jobs)
 app.command()(work)
 app.command()(retry)
 app.command()(doctor)
+app.command(hidden=True)(quality)  # after a benchmark, which few run: the help fits a screen
 
 
 def _announcement(settings: Settings, protected: bool) -> Iterator[str]:
     """What somebody who starts a server wants to know."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url, database_url = f"http://{host}:{settings.port}", settings.database_url
+    yield f"Look    {url}/dashboard"
     yield f"API     {url}/v1"
     yield f"MCP     {url}/mcp"
     yield f"Docs    {url}/docs"
     yield f"Health  {url}/readyz"
     yield f"Data    {settings.data_dir if database_url is None else shown_url(database_url)}"
     yield f"Access  {'with a key or token' if protected else 'from this machine, without a key'}"
+    if is_empty(settings):
+        here = "kemem" if which("kemem") else sys.argv[0]
+        yield f"Empty?  {here} demo fills it with examples, from another terminal"
 
 
 if __name__ == "__main__":

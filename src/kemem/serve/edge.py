@@ -9,7 +9,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kemem.errors import InvalidArgument, NotFound
 from kemem.serve.auth import NOTHING_HERE
 from kemem.serve.failures import failure
+from kemem.serve.meter import Meter
 from kemem.serve.metrics import Metrics
+from kemem.serve.tracing import request_in_progress
 
 log = structlog.get_logger("kemem")
 
@@ -19,14 +21,16 @@ _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-sto
 class Edge:
     """Answers whatever fails further in, and counts, times and logs every request."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, meter: Meter) -> None:
         self._app = app
         self._metrics = metrics
+        self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        request_in_progress.set(scope)
         begun = perf_counter()
         status = 0
 
@@ -34,7 +38,9 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
+                named = {name for name, _ in message["headers"]}
+                more = (header for header in _HEADERS if header[0] not in named)
+                message["headers"] = [*message["headers"], *more]
             await send(message)
 
         try:
@@ -52,6 +58,7 @@ class Edge:
         path, name = (route.path, route.name) if route else ("none", "none")
         method = scope["method"]
         self._metrics.count(path, name, method, status, seconds)
+        self._meter.count(name, seconds, failed=status >= 500)
         log.info("request", method=method, route=path, status=status, ms=round(seconds * 1000, 1))
 
 

@@ -55,7 +55,7 @@ def failure(error: Exception) -> Response:
     """The answer to a failure; one that is no fault of the caller is logged and not explained."""
     match error:
         case RequestValidationError():
-            return failure(_invalid(error))
+            return failure(invalid(error))
         case ClientDisconnect():
             return failure(InvalidArgument("the body ended early"))
         case Unauthenticated():
@@ -85,7 +85,7 @@ def _body(
     return Response(to_json({"error": reason}), status, headers, media_type="application/json")
 
 
-def _invalid(error: RequestValidationError) -> InvalidArgument:
+def invalid(error: RequestValidationError) -> InvalidArgument:
     """The first thing that is wrong with a request."""
     first = error.errors()[0]
     return refusal(first, first["loc"][1:])
@@ -95,8 +95,13 @@ def _unrouted(request: Request, error: HTTPException) -> Response:
     if error.status_code == 404:
         return failure(NotFound(NOTHING_HERE))
     if error.status_code == 405:
-        methods = request.app.openapi()["paths"][request.scope["route"].path]
-        allowed = ", ".join(sorted(method.upper() for method in methods))
+        described = request.app.openapi()["paths"]
+        methods = described.get(request.scope["route"].path)  # the pages are not described
+        allowed = _names(methods) if methods else (error.headers or {}).get("Allow", "GET")
         message = f"{request.method} is not possible here, only {allowed}"
         return _body(405, "METHOD_NOT_ALLOWED", message, {}, {"Allow": allowed})
     return failure(InvalidArgument(str(error.detail)))
+
+
+def _names(methods: Mapping[str, object]) -> str:
+    return ", ".join(sorted(method.upper() for method in methods))

@@ -27,20 +27,23 @@ from kemem.serve import (
     session_routes,
 )
 from kemem.serve.auth import Guard, Trust
+from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.edge import Edge
 from kemem.serve.failures import DOCUMENTED, handle_failures
 from kemem.serve.later import working
 from kemem.serve.limits import BodyLimit
 from kemem.serve.logs import configure_logs
 from kemem.serve.mcp_http import offer_mcp
+from kemem.serve.meter import Meter
 from kemem.serve.metrics import Metrics
+from kemem.serve.tracing import Traces
 from kemem.settings import Settings
 
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
 
 
-def create_app(memory: AsyncMemory) -> FastAPI:
-    """The HTTP API over a memory, which it closes when it stops."""
+def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> FastAPI:
+    """The HTTP API over a memory, which it closes when it stops; some settings came by flags."""
     trust = Trust(memory.settings)
     app = FastAPI(
         title="KeMem",
@@ -52,11 +55,16 @@ def create_app(memory: AsyncMemory) -> FastAPI:
         generate_unique_id_function=_operation_id,
     )
     app.state.memory = memory
+    app.state.trust = trust
+    app.state.flags = flags
     app.state.leaks = LeakCounts()
     app.state.chat = ChatService(memory, counts=app.state.leaks)
     app.state.group = GroupChatService(memory, counts=app.state.leaks)
     app.state.proxy = Proxy(memory, counts=app.state.leaks)
     app.state.metrics = Metrics(memory.caches, app.state.leaks)
+    app.state.meter = Meter(leaks=app.state.leaks)
+    app.state.traces = Traces(memory)
+    memory.opening.on_reply = app.state.meter.count_reply
     # Only described here: the guard asks for the credential, whatever the route.
     locks = [Depends(HTTPBearer(auto_error=False))] if trust.asks_for_credentials else []
     for routes in (
@@ -73,10 +81,11 @@ def create_app(memory: AsyncMemory) -> FastAPI:
         app.include_router(routes.router, dependencies=locks)
     app.include_router(health_routes.router)
     app.state.mcp = offer_mcp(app, memory)
+    offer_dashboard(app)
     handle_failures(app)
     app.add_middleware(BodyLimit, max_body_bytes=memory.settings.max_body_bytes)
     app.add_middleware(Guard, trust=trust)
-    app.add_middleware(Edge, metrics=app.state.metrics)
+    app.add_middleware(Edge, metrics=app.state.metrics, meter=app.state.meter)
     app.state.requests = set()
     app.add_middleware(InProgress, requests=app.state.requests)
     return app
@@ -100,12 +109,12 @@ class InProgress:
             self._requests.discard(task)
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, flags: frozenset[str] = frozenset()) -> None:
     """Serve until told to stop; without a credential in the settings, to this machine only."""
     Trust(settings).check_host(settings.host)
     configure_logs(settings.log_level)
     uvicorn.run(
-        create_app(AsyncMemory(settings=settings)),
+        create_app(AsyncMemory(settings=settings), flags),
         host=settings.host,
         port=settings.port,
         http="h11",
@@ -124,7 +133,8 @@ def _operation_id(route: APIRoute) -> str:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with working(app.state.memory), app.state.mcp.run():
+    ledgers = app.state.meter, app.state.traces
+    async with working(app.state.memory, *ledgers), app.state.mcp.run():
         yield
         if requests := app.state.requests:  # a turn that was cancelled stores what was said
             await asyncio.wait(requests, timeout=_GRACE)

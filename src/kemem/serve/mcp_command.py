@@ -59,6 +59,7 @@ def install(
         str | None, typer.Option(help="A server to use, as http://127.0.0.1:8420/mcp.")
     ] = None,
     data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
 ) -> None:
     """Print the configuration of a client; nothing is written."""
     if http is not None and client == "claude-desktop":
@@ -68,7 +69,8 @@ def install(
     headers = {"X-KeMem-User": user, "X-KeMem-Agent": agent}
     named = {name: quote(value) for name, value in headers.items() if value is not None}
     if http is None:
-        given = {"--user": user, "--agent": agent, "--data-dir": data_dir and data_dir.absolute()}
+        where = {"--data-dir": data_dir and data_dir.absolute(), "--database-url": database_url}
+        given = {"--user": user, "--agent": agent, **where}
         flags = [str(it) for pair in given.items() if pair[1] is not None for it in pair]
         _show_command(client, [_command(), "mcp", *flags])
     else:

@@ -8,6 +8,7 @@ from kemem.memory import AsyncMemory
 from kemem.serve.later import working
 from kemem.serve.mcp_server import create_mcp
 from kemem.serve.mcp_tools import Whose
+from kemem.serve.tracing import Traces
 from kemem.settings import Settings
 
 
@@ -16,12 +17,13 @@ def serve_stdio(
 ) -> None:
     """Serve one user's memories until the client goes."""
     memory = AsyncMemory(settings=settings)
+    traces = Traces(memory, "stdio")
     handle = memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
-    asyncio.run(_serve(memory, Whose(handle, session_id, shared=memory)))
+    asyncio.run(_serve(memory, Whose(handle, session_id, shared=memory), traces))
 
 
-async def _serve(memory: AsyncMemory, whose: Whose) -> None:
+async def _serve(memory: AsyncMemory, whose: Whose, traces: Traces) -> None:
     chinese = memory.settings.recall_language == "zh"
     server = create_mcp(lambda _: whose, "zh" if chinese else "en")
-    async with working(memory), stdio_server() as (incoming, outgoing):
+    async with working(memory, traces), stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())

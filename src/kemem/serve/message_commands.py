@@ -49,6 +49,7 @@ def import_messages(
     agent: Annotated[str, typer.Option(help="Agent of the lines that name none.")] = "default",
     session: Annotated[str, typer.Option(help="Session of the lines that name none.")] = "default",
     batch: Annotated[int, typer.Option(help="Messages in one write.", min=1, max=5000)] = 200,
+    as_json: AsJson = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -63,7 +64,7 @@ def import_messages(
             for some in batches(lines, batch):
                 stored.append(_ingest(memory, some, file.name, target))
     finally:
-        _print_stored(stored)
+        _print_stored(stored, as_json)
 
 
 def search(
@@ -109,12 +110,18 @@ def _ingest(memory: Memory, lines: Sequence[Line], name: str, target: Target) ->
         raise locate(error, name, lines) from None
 
 
-def _print_stored(stored: Sequence[Ingested]) -> None:
-    inserted = sum(len(it.inserted) for it in stored)
-    ignored = sum(len(it.ignored) for it in stored)
-    truncated = sum(len(it.truncated) for it in stored)
-    output.print(f"{inserted} inserted, {ignored} ignored, {truncated} truncated")
-    if any(it.pending for it in stored):
+def _print_stored(stored: Sequence[Ingested], as_json: bool) -> None:
+    counts = {
+        "inserted": sum(len(it.inserted) for it in stored),
+        "ignored": sum(len(it.ignored) for it in stored),
+        "truncated": sum(len(it.truncated) for it in stored),
+    }
+    pending = any(it.pending for it in stored)
+    if as_json:
+        print_json({**counts, "pending": pending})
+        return
+    output.print(", ".join(f"{count} {what}" for what, count in counts.items()))
+    if pending:
         output.print("Some vectors are still missing; see: kemem doctor")
 
 

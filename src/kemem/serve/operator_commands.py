@@ -1,8 +1,8 @@
 """Commands for those who run a memory: later work, derived data, and what is wrong."""
 
 import asyncio
+import json
 import signal
-import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
@@ -21,6 +21,7 @@ from kemem.serve.terminal import (
     DataDir,
     output,
     plain,
+    print_counts,
     print_json,
     progress,
     settings_in_force,
@@ -30,7 +31,9 @@ from kemem.sync import Memory
 log = structlog.get_logger("kemem")
 
 
-def reindex(data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
+def reindex(
+    as_json: AsJson = False, data_dir: DataDir = None, database_url: DatabaseUrl = None
+) -> None:
     """Derive the words and vectors of all messages and notes again."""
     started = time.monotonic()
     with (
@@ -39,9 +42,8 @@ def reindex(data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
     ):
         memory.reindex()
         health = memory.health()
-    seconds = time.monotonic() - started
-    counts = f"messages: {health.messages}, notes: {health.notes}, vectors: {health.vectors}"
-    output.print(f"{counts}, seconds: {seconds:.1f}")
+    counts = {"messages": health.messages, "notes": health.notes, "vectors": health.vectors}
+    print_counts(counts, as_json, seconds=time.monotonic() - started)
     if health.oldest_error and health.vectors < health.messages + health.notes:
         raise Unavailable(f"some vectors could not be derived: {health.oldest_error}")
 
@@ -67,6 +69,7 @@ def jobs(
 def work(
     once: Annotated[bool, typer.Option("--once", help="Do what is due now and stop.")] = False,
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 5.0,
+    as_json: AsJson = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -74,11 +77,11 @@ def work(
     settings = settings_in_force(data_dir, database_url)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt), Memory(settings=settings) as memory:
-        _print_done(memory.run_jobs())
+        _print_done(_work(memory), as_json, quiet=not (once and as_json))
         while not once:
             time.sleep(interval)
             try:
-                _print_done(memory.run_jobs())
+                _print_done(_work(memory), as_json)
             except Unavailable as error:  # the store may be away for a while
                 log.warning("jobs failed", reason=error.message)
 
@@ -88,6 +91,7 @@ def retry(
         str | None, typer.Argument(metavar="JOB_ID", help="As kemem jobs shows it.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every job that was given up.")] = False,
+    as_json: AsJson = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -96,10 +100,18 @@ def retry(
         raise typer.BadParameter("name one, or give --all instead", param_hint="JOB_ID")
     settings = settings_in_force(data_dir, database_url)
     if job_id is None:
-        output.print(f"{asyncio.run(retry_failed(settings))} to be tried again")
+        count = asyncio.run(retry_failed(settings))
+        if as_json:
+            print_json({"retried": count})
+        else:
+            output.print(f"{count} to be tried again")
         return
     with Memory(settings=settings) as memory:
-        output.print(_job_text(job_item(memory.retry_job(job_id))))
+        item = job_item(memory.retry_job(job_id))
+    if as_json:
+        print_json(item)
+    else:
+        output.print(_job_text(item))
 
 
 def doctor(
@@ -109,7 +121,8 @@ def doctor(
     settings = settings_in_force(data_dir, database_url)
     given = {"data_dir": data_dir, "database_url": database_url}
     flags = frozenset(name for name, value in given.items() if value is not None)
-    shown, checks = show_settings(settings, flags), examine(settings)
+    with progress("Examining", None):
+        shown, checks = show_settings(settings, flags), examine(settings)
     healthy = all(check.healthy for check in checks)
     if as_json:
         found = [{"healthy": check.healthy, **asdict(check)} for check in checks]
@@ -120,10 +133,15 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_done(count: int) -> None:
-    if count:
-        output.print(f"{count} done")
-        sys.stdout.flush()
+def _work(memory: Memory) -> int:
+    with progress("Working", None):
+        return memory.run_jobs()
+
+
+def _print_done(count: int, as_json: bool, *, quiet: bool = True) -> None:
+    """A line about what was done; a quiet one leaves out that it was nothing."""
+    if count or not quiet:
+        print(json.dumps({"done": count}) if as_json else f"{count} done", flush=True)
 
 
 def _job_text(job: JobItem) -> Text:

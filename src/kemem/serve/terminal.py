@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,15 @@ def plain(text: str) -> str:
 def beginning(content: str) -> str:
     """As much of a text as fits a list."""
     return content if len(content) <= LONGEST_EXTRACT else f"{content[:LONGEST_EXTRACT]}…"
+
+
+def print_counts(counts: Mapping[str, int], as_json: bool, *, seconds: float) -> None:
+    """What there is now and how long it took, for people or programs."""
+    if as_json:
+        print_json({**counts, "seconds": round(seconds, 3)})
+        return
+    pairs = [f"{name}: {count}" for name, count in counts.items()]
+    output.print(", ".join([*pairs, f"seconds: {seconds:.1f}"]))
 
 
 def print_json(value: object) -> None:

@@ -1,10 +1,12 @@
 """The reference store: dicts in memory, written to be obviously right rather than fast."""
 
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
+from kemem.answers import Census, Holding
 from kemem.batch import Job
 from kemem.errors import InvalidArgument
 from kemem.testing.ram_ranking import (
@@ -17,7 +19,7 @@ from kemem.testing.ram_ranking import (
     place,
     similarity,
 )
-from kemem.testing.ram_tables import Key, covers, key, pair
+from kemem.testing.ram_tables import Key, covers, key, newest_first, pair
 from kemem.testing.ram_writing import RamWriter
 from kemem.text.query import Query
 from kemem.text.segment import search_text
@@ -29,6 +31,7 @@ from kemem.types import (
     Entry,
     Found,
     Health,
+    Line,
     Match,
     Message,
     Micros,
@@ -189,6 +192,25 @@ class RamStore(RamWriter):
         """Jobs that wait or have failed, oldest first."""
         return sorted(self._open().jobs.values(), key=lambda job: (job.due, job.job_id))[:limit]
 
+    async def lines(
+        self,
+        kind: str,
+        *,
+        since: Micros | None = None,
+        until: Micros | None = None,
+        user_id: str | None = None,
+        limit: int = 1000,
+    ) -> list[Line]:
+        """Lines of a kind, newest first, equal times by id."""
+        return newest_first(
+            line
+            for line in self._open().journal.values()
+            if line.kind == kind
+            and (since is None or line.ts >= since)
+            and (until is None or line.ts < until)
+            and user_id in (None, line.user_id)
+        )[:limit]
+
     async def secret(self) -> bytes:
         """A random key, the same for the life of the store."""
         self._open()
@@ -220,6 +242,25 @@ class RamStore(RamWriter):
             pending_jobs=len(jobs) - len(failed),
             failed_jobs=len(failed),
             oldest_error=next((job.error for job in jobs if job.error), None),
+        )
+
+    async def census(self, largest: int) -> Census:
+        """How much of each there is, and which users have the most."""
+        tables = self._open()
+        rows = [stored.row for stored in tables.rows.values()]
+        said = Counter(row.user_id for row in rows if isinstance(row, Message))
+        noted = Counter(row.user_id for row in rows if isinstance(row, Note))
+        total = said + noted
+        users = sorted(filter(None, total), key=lambda user: (-total[user], user))
+        listed = tables.directory.listed
+        return Census(
+            agents=len(listed("agent", None)),
+            users=len(listed("user", None)),
+            sessions=len(listed("session", None)),
+            notes=Counter(row.kind for row in rows if isinstance(row, Note)),
+            entities=len(tables.graph.entities),
+            relations=len(tables.graph.edges),
+            largest=tuple(Holding(it, said[it], noted[it]) for it in users[:largest]),
         )
 
     async def close(self) -> None:

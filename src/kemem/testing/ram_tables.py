@@ -1,7 +1,7 @@
 """What the reference store holds: rows, the graph between them, and who is known."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
@@ -13,6 +13,7 @@ from kemem.types import (
     Change,
     Checkpoint,
     Entry,
+    Line,
     Link,
     Message,
     Micros,
@@ -43,6 +44,11 @@ def note_key(named: Note | Change) -> Key:
 def pair(row: Row | Change | Checkpoint) -> Pair:
     """Whose it is."""
     return (row.agent_id, row.user_id)
+
+
+def newest_first(lines: Iterable[Line]) -> list[Line]:
+    """Lines in the order of the journal: newest first, equal times by id."""
+    return sorted(lines, key=lambda line: (-line.ts, line.id))
 
 
 def covers(scope: Scope, agent_id: str | None, user_id: str | None, session_id: str | None) -> bool:
@@ -218,6 +224,7 @@ class Tables:
     history: list[Change] = field(default_factory=list)  # in the order of writing, as
     checkpoints: list[Checkpoint] = field(default_factory=list)
     jobs: dict[str, Job] = field(default_factory=dict)
+    journal: dict[tuple[str, str], Line] = field(default_factory=dict)  # by kind and id
     arrivals: int = 0
     changes: Counter[Pair] = field(default_factory=Counter)  # of whatever a pair has
     model: Model | None = None

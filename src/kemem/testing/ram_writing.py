@@ -7,7 +7,7 @@ from itertools import count
 from kemem.batch import Applied, Batch, Use
 from kemem.errors import Conflict, InvalidArgument, Unavailable
 from kemem.testing.ram_ranking import Stored, directions
-from kemem.testing.ram_tables import Key, Tables, covers, key, note_key, pair
+from kemem.testing.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
 from kemem.text.segment import search_text
 from kemem.types import (
     CHECKPOINTS_KEPT,
@@ -16,6 +16,7 @@ from kemem.types import (
     Change,
     Checkpoint,
     Embedded,
+    Line,
     Message,
     Micros,
     Note,
@@ -56,6 +57,22 @@ class RamWriter:
             draft.jobs.pop(job_id, None)
         self._tables = draft
         return Applied(inserted, ignored, dropped, {at[-1]: into for at, into in merged.items()})
+
+    async def note(self, lines: Sequence[Line]) -> None:
+        """Write lines, each in the place of one with its kind and id."""
+        self._open().journal.update({(line.kind, line.id): line for line in lines})
+
+    async def trim(
+        self, kind: str, *, before: Micros | None = None, keep: int | None = None
+    ) -> int:
+        """Erase the lines of a kind from before a time, and all but the newest `keep`."""
+        tables = self._open()
+        own = newest_first(line for line in tables.journal.values() if line.kind == kind)
+        kept = [line for line in own if before is None or line.ts >= before][:keep]
+        for line in own:
+            if line not in kept:
+                del tables.journal[kind, line.id]
+        return len(own) - len(kept)
 
     def _open(self) -> Tables:
         if self._tables is None:
@@ -101,11 +118,21 @@ class RamWriter:
         draft.checkpoints = [
             one for one in draft.checkpoints if not covers(scope, *pair(one), one.session_id)
         ]
+        if scope.session_id is None:
+            self._forget_lines(draft, scope)
         draft.directory.forget_sessions(scope)
         self._touch(draft, scope)
         for job in list(draft.jobs.values()):
             if covers(scope, job.scope.agent_id, job.scope.user_id, job.scope.session_id):
                 del draft.jobs[job.job_id]
+
+    def _forget_lines(self, draft: Tables, scope: Scope) -> None:
+        """What the journal tells of a scope's users."""
+        known = {user for agent, user in draft.directory.pairs if agent == scope.agent_id}
+        users = known if scope.user_id is None else {scope.user_id}
+        for at, line in list(draft.journal.items()):
+            if line.user_id in users - {""}:
+                del draft.journal[at]
 
     def _put(
         self, draft: Tables, messages: Sequence[Message]

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from kemem.backends.sql import graph, outbox, records, vectors
+from kemem.backends.sql import graph, journal, outbox, records, vectors
 from kemem.backends.sql.database import Database, Space
 from kemem.backends.sql.noting import Placed, all_present, count_uses, drop_notes, put_notes
 from kemem.backends.sql.rows import drop_messages, put
@@ -56,6 +56,7 @@ def _drop(connection: Connection, database: Database, where: Where, batch: Batch
     sessions = {(it.space_no, it.row.session_id) for it in gone if it.row.session_id is not None}
     records.drop_checkpoints(connection, sessions)
     if where.everything:
+        journal.erase(connection, where.scope)
         records.erase_records(connection, where.scope)
         outbox.drop_jobs(connection, where.scope)
     return len(gone)

@@ -19,6 +19,7 @@ from kemem.backends.sql.schema import (
     HalfVector,
     Verbatim,
     embedding_model,
+    journal,
     message,
     meta,
     metadata,
@@ -33,6 +34,7 @@ from kemem.types import NOTE_KINDS, ROLES
 
 Rows = Iterable[tuple[str, Mapping[str, Any]]]
 
+_TABLES = {table.name: table for table in metadata.sorted_tables if table is not journal}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
 _LARGEST = 1 << 62  # of a whole number; none of ours comes near
@@ -43,7 +45,7 @@ _CHOICES = {message.c.role: ROLES, note.c.kind: NOTE_KINDS, meta.c.key: _CARRIED
 def export(database: Database, take: Callable[[str, Mapping[str, Any]], None]) -> None:
     """Hand over every row as of one moment, parents first."""
     with database.snapshot() as connection:
-        for table in metadata.sorted_tables:
+        for table in _TABLES.values():
             for row in _rows_of(connection, database, table):
                 take(table.name, row)
 
@@ -70,7 +72,7 @@ def _rows_of(
 def replace(connection: Connection, database: Database, rows: Rows, label: str) -> None:
     """Put rows in the place of all others, inside the caller's transaction."""
     before = max(_largest_epoch(connection), int(read_meta(connection, FIRST_EPOCH) or 0))
-    for table in reversed(metadata.sorted_tables):
+    for table in reversed(_TABLES.values()):
         own = delete(table)
         connection.execute(own.where(meta.c.key.in_(_CARRIED)) if table is meta else own)
     _insert(connection, database, rows)
@@ -91,7 +93,7 @@ def _largest_epoch(connection: Connection) -> int:
 def _insert(connection: Connection, database: Database, rows: Rows) -> None:
     widths: dict[int, int] = {}  # of vectors, by the number of their model
     for name, group in groupby(rows, key=lambda row: row[0]):
-        table = metadata.tables.get(name)
+        table = _TABLES.get(name)
         if table is None:
             raise InvalidArgument("the backup has rows of a table that KeMem does not know")
         batch: list[dict[str, Any]] = []

@@ -26,6 +26,7 @@ from kemem.backends.sql.scan import chunks
 from kemem.backends.sql.schema import (
     checkpoint,
     job,
+    journal,
     message,
     meta,
     metadata,
@@ -96,7 +97,16 @@ def _mark(connection: Connection, key: Column[Any], space_no: int, names: Sequen
         connection.execute(update(key.table).where(*own).values(sensitive=True))
 
 
-STEPS: tuple[Step, ...] = (_add_notes, _mark_messages)  # step n leads from version n + 1 to n + 2
+def _add_journal(connection: Connection, database: Database) -> None:
+    """Version 3 had no journal; one that came from version 1 has got its table already."""
+    journal.create(connection, checkfirst=True)
+
+
+STEPS: tuple[Step, ...] = (  # step n leads from version n + 1 to n + 2
+    _add_notes,
+    _mark_messages,
+    _add_journal,
+)
 
 _get = select(meta.c.value).where(meta.c.key == bindparam("wanted"))
 _set = update(meta).where(meta.c.key == bindparam("wanted")).values(value=bindparam("new_value"))

@@ -159,8 +159,8 @@ class Postgres:
         return Unavailable(f"PostgreSQL refused (SQLSTATE {state}); nothing was written")
 
     def create(self, connection: Connection) -> None:
-        metadata.create_all(connection)
-        _own.create_all(connection)
+        metadata.create_all(connection, checkfirst=False)
+        _own.create_all(connection, checkfirst=False)
         # Short vectors would be moved out of line and cost a second look-up each.
         connection.execute(text("ALTER TABLE row_vector ALTER vector SET STORAGE PLAIN"))
 

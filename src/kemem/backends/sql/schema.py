@@ -323,6 +323,17 @@ relation_source = _table(  # which notes say so; a relation is true while one of
     Index("idx_relation_source_note", "space_no", "note_row"),
 )
 
+journal = _table(  # of no space: operators read it, backups leave it out
+    "journal",
+    Column("kind", String(32), primary_key=True),
+    Column("line_id", Id, primary_key=True),
+    Column("create_time", BigInteger, nullable=False),
+    Column("user_id", Id, nullable=False),  # whose data it tells of; empty: nobody's
+    Column("body", Verbatim, nullable=False),  # JSON
+    Index("idx_journal_time", "kind", "create_time", "line_id"),
+    Index("idx_journal_user", "user_id"),
+)
+
 checkpoint = _table(
     "checkpoint",
     *_space_key(),

@@ -240,7 +240,7 @@ class Sqlite:
 
     def create(self, connection: Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
-        metadata.create_all(connection)
+        metadata.create_all(connection, checkfirst=False)
         connection.execute(_CREATE_WORDS)
         connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
         self.note_sizes(connection)

@@ -9,8 +9,21 @@ from typing import Any, Literal, TypeVar
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
-from kemem.backends.sql import archive, graph, notes, outbox, records, scan, search, spaces, vectors
+from kemem.answers import Census
+from kemem.backends.sql import (
+    archive,
+    graph,
+    journal,
+    notes,
+    outbox,
+    records,
+    scan,
+    search,
+    spaces,
+    vectors,
+)
 from kemem.backends.sql.apply import apply
+from kemem.backends.sql.census import take_census
 from kemem.backends.sql.columns import Columns
 from kemem.backends.sql.database import Database
 from kemem.backends.sql.migrate import read_meta
@@ -25,6 +38,7 @@ from kemem.types import (
     Entry,
     Found,
     Health,
+    Line,
     Match,
     Message,
     Micros,
@@ -148,6 +162,31 @@ class SqlStore:
     async def jobs(self, limit: int = 100) -> list[Job]:
         return await self._read(lambda connection: outbox.list_jobs(connection, limit))
 
+    async def note(self, lines: Sequence[Line]) -> None:
+        await self._write(
+            lambda connection: journal.note(connection, self._database, lines), durable=False
+        )
+
+    async def lines(
+        self,
+        kind: str,
+        *,
+        since: Micros | None = None,
+        until: Micros | None = None,
+        user_id: str | None = None,
+        limit: int = 1000,
+    ) -> list[Line]:
+        return await self._read(
+            lambda connection: journal.read(connection, kind, since, until, user_id, limit)
+        )
+
+    async def trim(
+        self, kind: str, *, before: Micros | None = None, keep: int | None = None
+    ) -> int:
+        return await self._write(
+            lambda connection: journal.trim(connection, kind, before, keep), durable=False
+        )
+
     async def secret(self) -> bytes:
         # Not kept: another process may restore a backup, which ends the cursors of before.
         text = await self._read(lambda connection: read_meta(connection, "secret"))
@@ -193,6 +232,9 @@ class SqlStore:
             failed_jobs=count(job.c.state == "failed", of=job),
             oldest_error=connection.execute(error).scalar(),
         )
+
+    async def census(self, largest: int) -> Census:
+        return await self._read(lambda connection: take_census(connection, largest))
 
     async def close(self) -> None:
         if not self._closed:

@@ -11,10 +11,12 @@ pytest.register_assert_rewrite(  # before their import: failures then show the v
     *(f"{__name__}.{chapter}" for chapter in ("writing", "reading", "searching", "nearest")),
     *(f"{__name__}.{chapter}" for chapter in ("noting", "graphing", "filtering", "states")),
     *(f"{__name__}.{chapter}" for chapter in ("keeping", "laws", "note_laws", "comparing")),
+    f"{__name__}.journaling",
 )
 
 from kemem.testing.conformance.filtering import FilteringRules  # noqa: E402
 from kemem.testing.conformance.graphing import GraphingRules  # noqa: E402
+from kemem.testing.conformance.journaling import JournalLaws, JournalRules  # noqa: E402
 from kemem.testing.conformance.keeping import KeepingRules  # noqa: E402
 from kemem.testing.conformance.laws import Laws  # noqa: E402
 from kemem.testing.conformance.nearest import NearestRules  # noqa: E402
@@ -38,7 +40,9 @@ class StoreConformance(
     FilteringRules,
     StateRules,
     KeepingRules,
+    JournalRules,
     Laws,
     NoteLaws,
+    JournalLaws,
 ):
     """Inherit, say how to open an empty store, and pytest runs everything that is promised."""

@@ -1,0 +1,263 @@
+"""The graph in the dashboard: as much of it as a person can look at, near what they choose."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from kemem.answers import Item
+from kemem.assemble import system_clock
+from kemem.memory import AsyncMemory
+from kemem.serve.dashboard.fields import Fields
+from kemem.serve.dashboard.guard import DashboardRoute
+from kemem.serve.dashboard.memories import link_to
+from kemem.serve.dashboard.page import is_fragment, page
+from kemem.serve.guarded import Memory
+from kemem.text.times import to_rfc3339
+from kemem.types import NOTES, Micros, Note, Relation, Scope, Where
+
+HOME = "/dashboard/graph"
+PEOPLE = 50
+READ = 1_000  # relations: the most that the graph answers at once
+NODES, LINKS = 150, 300  # that can still be told apart on a screen
+HOPS = 3
+EXPANDED = 12  # entities around which relations are shown at once
+CITED = 3  # notes that are quoted of a relation
+SIMILAR = 12  # names that are suggested
+
+router = APIRouter(route_class=DashboardRoute)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a reader wants to see of the graph."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+    around: tuple[str, ...] = ()
+    hops: int = 1
+    day: str = ""  # as it was known at the end of a day; empty: as it is
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it says whose graph is meant."""
+        return self.user_id is not None or self.agent_id is not None
+
+    @property
+    def scope(self) -> Scope:
+        """Whose data is meant."""
+        return Scope(self.agent_id, self.user_id)
+
+    @property
+    def as_of(self) -> datetime | None:
+        """The last moment of the day."""
+        if not self.day:
+            return None
+        return datetime.combine(datetime.fromisoformat(self.day), time.max, UTC)
+
+    @property
+    def query(self) -> str:
+        """What names it in an address."""
+        pairs = [("user_id", self.user_id), ("agent_id", self.agent_id)]
+        pairs += [("around", name) for name in self.around]
+        pairs += [("hops", str(self.hops)), ("as_of", self.day)]
+        return urlencode([(name, value) for name, value in pairs if value])
+
+    def near(self, name: str) -> str:
+        """The address of what is seen with an entity more; the oldest choices make room."""
+        kept = [each for each in self.around if each != name][1 - EXPANDED :]
+        return f"{HOME}?{replace(self, around=(*kept, name)).query}"
+
+    def only(self, name: str) -> str:
+        """The address of what is seen around one entity."""
+        return f"{HOME}?{replace(self, around=(name,)).query}"
+
+    def without(self, *names: str) -> str:
+        """The address of what is seen with some entities less."""
+        kept = tuple(each for each in self.around if each not in names)
+        return f"{HOME}?{replace(self, around=kept).query}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A relation and some of the notes that support it, each with where it is shown."""
+
+    relation: Relation
+    notes: tuple[tuple[Note, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The relations that are shown, of how many; `read` is all of them unless it is full."""
+
+    facts: tuple[Fact, ...] = ()
+    read: int = 0
+    similar: tuple[str, ...] = ()  # entities that may have been meant
+    first: Micros = 0  # the time from which on there is something to see
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more relations than were read."""
+        return self.read == READ
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The entities that are shown, with their types."""
+        relations = [fact.relation for fact in self.facts]
+        ends = {it.source: it.source_type for it in relations}
+        return ends | {it.destination: it.destination_type for it in relations}
+
+
+@router.get(HOME)
+async def show_graph(request: Request, memory: Memory) -> Response:
+    """Relations of a user or agent, drawn and as a table; first of all the users."""
+    view = _view(Fields(request.query_params))
+    if not view.is_chosen:
+        people = await memory.users(limit=PEOPLE, cursor=request.query_params.get("cursor"))
+        return page(
+            request,
+            "graph_users.html",
+            people=people.items,
+            next_cursor=people.next_cursor,
+        )
+    template = "graph_relations.html" if is_fragment(request) else "graph.html"
+    return page(
+        request,
+        template,
+        view=view,
+        picture=await _picture(view, memory),
+        hops=HOPS,
+        data=f"{HOME}/data",
+        today=_day(system_clock()),
+        day=_day,
+    )
+
+
+@router.get(HOME + "/data")
+async def read_graph(request: Request, memory: Memory) -> Response:
+    """The same relations as nodes and links."""
+    picture = await _picture(_view(Fields(request.query_params)), memory)
+    degrees = Counter(_ends(fact.relation for fact in picture.facts))
+    return JSONResponse(
+        {
+            "nodes": [
+                {"id": name, "type": kind, "degree": degrees[name]}
+                for name, kind in picture.types.items()
+            ],
+            "links": [_link(fact) for fact in picture.facts],
+            "read": picture.read,
+            "is_full": picture.is_full,
+        }
+    )
+
+
+def _view(fields: Fields) -> View:
+    names = dict.fromkeys(name.strip() for name in fields.texts("around") if name.strip())
+    moment = fields.moment("as_of")
+    return View(
+        user_id=fields.text("user_id"),
+        agent_id=fields.text("agent_id"),
+        around=tuple(names)[-EXPANDED:],
+        hops=fields.whole("hops", HOPS, 1),
+        day=moment.date().isoformat() if moment else "",
+    )
+
+
+async def _picture(view: View, memory: AsyncMemory) -> Picture:
+    """What is shown: nearest first around entities, else the most connected of the newest."""
+    asked: dict[str, Any] = {
+        "user_id": view.user_id,
+        "agent_id": view.agent_id,
+        "limit": READ,
+        "as_of": view.as_of,
+    }
+    found = await memory.graph(**asked, around=view.around, hops=view.hops)
+    similar: tuple[str, ...] = ()
+    if view.around and not found:
+        similar = _similar(view.around[-1], await memory.graph(**asked))
+    shown = _visible(found if view.around else _most_connected(found))
+    notes, first = await asyncio.gather(_notes(shown, view, memory), _first(view, memory))
+    begun = min((relation.valid_from for relation in found), default=first)
+    facts = tuple(Fact(relation, _cited(relation, notes)) for relation in shown)
+    return Picture(facts, len(found), similar, min(first, begun))
+
+
+def _most_connected(relations: Sequence[Relation]) -> list[Relation]:
+    """Relations by how many others their ends have, the lesser end first, so that one hub with a
+    thousand leaves does not hide all else; equal ones stay in their order.
+    """
+    degrees = Counter(_ends(relations))
+
+    def place(relation: Relation) -> list[int]:
+        return sorted((degrees[relation.source], degrees[relation.destination]))
+
+    return sorted(relations, key=place, reverse=True)
+
+
+def _visible(relations: Iterable[Relation]) -> list[Relation]:
+    """The first relations that a screen has room for, with both of their ends."""
+    shown: list[Relation] = []
+    names: set[str] = set()
+    for relation in relations:
+        ends = {relation.source, relation.destination}
+        if len(names | ends) <= NODES and len(shown) < LINKS:
+            names |= ends
+            shown.append(relation)
+    return shown
+
+
+def _ends(relations: Iterable[Relation]) -> list[str]:
+    return [name for it in relations for name in {it.source, it.destination}]
+
+
+def _similar(name: str, relations: Sequence[Relation]) -> tuple[str, ...]:
+    """Entities whose names contain what was asked for."""
+    wanted = name.casefold()
+    names = dict.fromkeys(_ends(relations))
+    return tuple(each for each in names if wanted in each.casefold())[:SIMILAR]
+
+
+async def _notes(
+    relations: Sequence[Relation], view: View, memory: AsyncMemory
+) -> Mapping[str, Note]:
+    ids = {note_id for relation in relations for note_id in relation.note_ids[-CITED:]}
+    store = (await memory.opening.parts()).store
+    where = Where(view.scope, kinds=NOTES, ids=frozenset(ids))
+    return {note.id: note for note in await store.notes(where, limit=len(ids))}
+
+
+def _cited(relation: Relation, notes: Mapping[str, Note]) -> tuple[tuple[Note, str], ...]:
+    cited = [notes[note_id] for note_id in relation.note_ids[-CITED:] if note_id in notes]
+    return tuple((note, link_to(Item(note))) for note in cited)
+
+
+async def _first(view: View, memory: AsyncMemory) -> Micros:
+    """When the first message was said."""
+    store = (await memory.opening.parts()).store
+    oldest = await store.scan(Where(view.scope), limit=1, newest_first=False)
+    return oldest[0].ts if oldest else system_clock()
+
+
+def _link(fact: Fact) -> dict[str, Any]:
+    relation = fact.relation
+    until = relation.valid_until
+    return {
+        "source": relation.source,
+        "target": relation.destination,
+        "relationship": relation.relationship,
+        "valid_from": to_rfc3339(relation.valid_from),
+        "valid_until": None if until is None else to_rfc3339(until),
+        "count": len(relation.note_ids),
+        "notes": [{"text": note.content, "address": link} for note, link in fact.notes],
+    }
+
+
+def _day(at: Micros) -> str:
+    """The day of a time, in UTC.  0 -> "1970-01-01" """
+    return to_rfc3339(at)[:10]

@@ -1,0 +1,60 @@
+"""The dashboard: every view, its files, and the way to it."""
+
+from functools import partial
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+
+from kemem.errors import NotFound
+from kemem.serve.auth import NOTHING_HERE
+from kemem.serve.dashboard import (
+    conversations,
+    graph,
+    jobs,
+    memories,
+    overview,
+    playground,
+    quality,
+    sign_in,
+    system,
+    traces,
+)
+from kemem.serve.dashboard.guard import DashboardRoute
+from kemem.serve.dashboard.recent import Recent
+from kemem.serve.dashboard.static_files import STATIC, STATIC_PATH, VENDOR, CachedFiles
+
+ends = APIRouter(route_class=DashboardRoute)
+
+
+@ends.get("/")
+async def root(request: Request) -> Response:
+    """The way to the dashboard."""
+    return RedirectResponse("/dashboard", 303)
+
+
+@ends.get("/dashboard/{rest:path}")
+async def nowhere(rest: str) -> Response:
+    """What no view has."""
+    raise NotFound(NOTHING_HERE)
+
+
+def offer_dashboard(app: FastAPI) -> None:
+    """Serve the dashboard at /dashboard; `/` leads there."""
+    state = app.state
+    state.vendor = VENDOR
+    state.survey = Recent(partial(overview.survey, state.memory, state.meter))
+    app.mount(STATIC_PATH, CachedFiles(directory=STATIC))
+    for view in (
+        sign_in,
+        overview,
+        memories,
+        playground,
+        conversations,
+        graph,
+        traces,
+        quality,
+        jobs,
+        system,
+    ):
+        app.include_router(view.router, include_in_schema=False)
+    app.include_router(ends, include_in_schema=False)  # last: it takes what no view does

@@ -1,0 +1,29 @@
+"""The command that keeps what benchmarks measured, for the dashboard to show over time."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kemem.memory import AsyncMemory
+from kemem.serve.runs import Run, keep_runs, parse_runs
+from kemem.serve.terminal import DatabaseUrl, DataDir, output, settings_in_force
+from kemem.settings import Settings
+
+
+def quality(
+    path: Annotated[Path, typer.Argument(help="JSON, as python -m bench.recall --save writes it.")],
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Keep the runs of a benchmark; the same file again adds nothing."""
+    settings = settings_in_force(data_dir, database_url)
+    runs = parse_runs(path.read_bytes())
+    asyncio.run(_keep(settings, runs))
+    output.print(f"{len(runs)} kept")
+
+
+async def _keep(settings: Settings, runs: list[Run]) -> None:
+    async with AsyncMemory(settings=settings) as memory:
+        await keep_runs(memory, runs)

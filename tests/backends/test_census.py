@@ -1,0 +1,80 @@
+"""A census counts the same on every store."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from kemem.answers import Census, Holding
+from kemem.backends.sql.postgres import Postgres
+from kemem.backends.sql.sqlite import Sqlite
+from kemem.backends.sql.store import SqlStore
+from kemem.batch import Batch
+from kemem.errors import InvalidArgument, PermissionDenied
+from kemem.memory import AsyncMemory
+from kemem.operations import Counted
+from kemem.settings import Settings
+from kemem.testing import RamStore
+from kemem.testing.conformance.suite import noted, put, remember, said
+from kemem.types import NOTES, Link, Scope, Where
+
+
+@pytest.fixture(params=["ram", "sqlite", "postgres"])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[RamStore | SqlStore]:
+    """A fresh store of each kind."""
+    opened: RamStore | SqlStore = RamStore()
+    if request.param == "sqlite":
+        opened = SqlStore(Sqlite(tmp_path), cache_bytes=1 << 20)
+    elif request.param == "postgres":
+        url = make_url(request.getfixturevalue("fresh_database")())
+        opened = SqlStore(Postgres(url), cache_bytes=1 << 20)
+    yield opened
+    await opened.close()
+
+
+async def test_an_empty_store_has_nothing_to_count(store: RamStore | SqlStore) -> None:
+    """Zeros, no kinds, no users."""
+    assert isinstance(store, Counted)
+    assert await store.census(10) == Census(0, 0, 0, {}, 0, 0, ())
+
+
+async def test_everything_is_counted_once(store: RamStore | SqlStore) -> None:
+    """Users of several agents are one, an agent's shared part is nobody, who has most is first."""
+    await put(
+        store, said("m1", "我不吃辣"), said("m2", "I can't eat spicy food", ts=2, session_id="t")
+    )
+    await put(store, said("m3", "你好 hello", ts=3, user_id="王", agent_id="other"))
+    link = Link("n1", "用户", "lives in", "Beijing")
+    await remember(store, noted("n1", "住在北京"), links=(link,))
+    await remember(store, noted("n2", "lives in Beijing", agent_id="other", kind="experience"))
+    await remember(store, noted("n3", "共享 shared", user_id="", kind="knowledge"))
+    counted = await store.census(1)
+    assert counted == Census(
+        agents=2,
+        users=2,
+        sessions=3,
+        notes={"user_info": 1, "experience": 1, "knowledge": 1},
+        entities=2,
+        relations=1,
+        largest=(Holding("u_", 2, 2),),
+    )
+    assert (await store.census(9)).largest == (Holding("u_", 2, 2), Holding("王", 1, 0))
+    await store.apply(Batch(drop=(Where(Scope(user_id="u_"), kinds=NOTES),)))
+    after = await store.census(9)
+    assert (after.notes, after.entities, after.relations) == ({"knowledge": 1}, 0, 0)
+    assert after.largest[0] == Holding("u_", 2, 0)
+
+
+async def test_only_operators_take_a_census(tmp_path: Path) -> None:
+    """A handle of one user is denied it, and the number of users is bounded."""
+    async with AsyncMemory(settings=Settings(data_dir=tmp_path, embedder="none")) as memory:
+        await memory.add("我不吃辣 no spicy food", user_id="u", infer=False)
+        assert (await memory.census()).largest[0].user_id == "u"
+        with pytest.raises(PermissionDenied):
+            await memory.for_user("u").census()
+        for wrong in (0, -1):
+            with pytest.raises(InvalidArgument, match="largest"):
+                await memory.census(largest=wrong)

@@ -1,0 +1,316 @@
+"""Overview, jobs and system in the dashboard: real figures, and what operators can do."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import jwt
+import pytest
+from fastapi import FastAPI
+
+from kemem.batch import Batch, Job
+from kemem.memory import AsyncMemory
+from kemem.serve.dashboard import figures, storage
+from kemem.serve.meter import MINUTE, Point, Tally
+from kemem.types import Scope
+from tests.pages import EVIL, browsing, send, text_of
+from tests.routes import SECRET
+
+SYSTEM = "/dashboard/system"
+BOTH = pytest.mark.parametrize(
+    ("language", "user", "words"),
+    [("zh", "用户甲", "我不吃辣"), ("en", "u_en", "I live in Berlin")],
+    ids=["zh", "en"],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A browser, the app that answers it, and its memory."""
+
+    browser: httpx.AsyncClient
+    app: FastAPI
+
+    @property
+    def memory(self) -> AsyncMemory:
+        memory: AsyncMemory = self.app.state.memory
+        return memory
+
+    async def page(self, path: str, **params: str) -> str:
+        return text_of(await self.browser.get(path, params=params))
+
+    async def leave(self, *jobs: Job) -> None:
+        """Jobs as earlier work has left them."""
+        parts = await self.memory.opening.parts()
+        await parts.store.apply(Batch(jobs=jobs))
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    """A server without a key."""
+    async with browsing(tmp_path / "data") as (browser, app):
+        yield Desk(browser, app)
+
+
+def failed(job_id: str, user_id: str = "u", error: str = "the model failed 失败") -> Job:
+    """A job that was given up."""
+    scope = Scope("default", user_id, "s")
+    return Job(job_id, "extract", scope, due=1, attempts=5, state="failed", error=error)
+
+
+def card(answer: httpx.Response, label: str) -> str:
+    """The figure of a card."""
+    found = re.search(rf'label">{label}</span><strong>([^<]*)<', answer.text)
+    assert found, answer.text
+    return found[1]
+
+
+# Overview
+
+
+@BOTH
+async def test_an_empty_memory_says_how_to_fill_it(
+    desk: Desk, language: str, user: str, words: str
+) -> None:
+    """And shows no figure that is not there."""
+    assert "kemem demo" in await desk.page("/dashboard", language=language)
+    await desk.memory.add(words, user_id=user)
+    assert "kemem demo" not in await desk.page("/dashboard")
+
+
+@BOTH
+async def test_the_overview_counts_what_is_there_and_what_was_done(
+    desk: Desk, language: str, user: str, words: str
+) -> None:
+    """Messages, memories by kind, users, and every operation with its times."""
+    await desk.memory.learn("共享 shared", agent_id="a")
+    for body in ({"messages": words, "user_id": user}, {"messages": "hi", "user_id": "other"}):
+        assert (await desk.browser.post("/v1/memories", json=body)).status_code == 200
+    asked = {"query": words, "user_id": user}
+    assert (await desk.browser.post("/v1/memories/search", json=asked)).status_code == 200
+    shown = await desk.browser.get("/dashboard", params={"language": language})
+    zh = language == "zh"
+    health = await desk.memory.health()
+    assert card(shown, "消息" if zh else "Messages") == str(health.messages) == "2"
+    assert card(shown, "记忆" if zh else "Memories") == str(health.notes)
+    assert card(shown, "知识" if zh else "Knowledge") == "1"
+    assert card(shown, "用户" if zh else "Users") == "2"
+    assert card(shown, "请求" if zh else "Requests") == "3"
+    assert card(shown, "失败" if zh else "Failures") == "0"
+    rows = re.findall(r"<tr><td><code>(\w+)</code></td><td class=\"n\">(\d+)</td>", shown.text)
+    assert rows[:2] == [("add_memories", "2"), ("search_memories", "1")]
+    assert user in text_of(shown) and " ms" in text_of(shown)
+
+
+@BOTH
+async def test_figures_are_of_the_time_that_is_asked_for(
+    desk: Desk, language: str, user: str, words: str
+) -> None:
+    """One part of the page is asked for again and again; another time is refused."""
+    await desk.memory.add(words, user_id=user)
+    for span in ("1h", "24h", "30d"):
+        part = await desk.browser.get("/dashboard/figures", params={"span": span})
+        assert part.status_code == 200 and "<html" not in part.text
+        page = await desk.browser.get("/dashboard", params={"span": span, "language": language})
+        assert f'hx-get="/dashboard/figures?span={span}"' in page.text
+        assert 'hx-trigger="every 10s"' in page.text
+    for wrong in ("", "2h", EVIL):
+        refused = await desk.browser.get("/dashboard", params={"span": wrong})
+        assert "1h, 24h, 30d" in text_of(refused, 400)
+
+
+async def test_what_the_dashboard_itself_asks_for_is_no_request(desk: Desk) -> None:
+    """Nor are probes: to look does not change the figures."""
+    for path in ("/dashboard", "/healthz", "/metrics", "/dashboard/jobs", "/nowhere"):
+        await desk.browser.get(path)
+    shown = await desk.browser.get("/dashboard", params={"language": "en"})
+    assert card(shown, "Requests") == "0"
+
+
+def point(ts: int, **operations: tuple[int, float, int]) -> Point:
+    """What was done in a minute: how often, in how many seconds each, how many failed."""
+    made = Point(ts)
+    for name, (times, taken, errors) in operations.items():
+        for which in range(times):
+            made.operations[name].add(taken, which < errors)
+    return made
+
+
+def test_charts_say_what_the_points_say() -> None:
+    """Rates by minute, also of a step that is not over; times in milliseconds; gaps stay gaps."""
+    span = figures.Span("x", 20 * MINUTE, 10 * MINUTE)
+    busy = point(0, add_memories=(20, 0.1, 0), search_memories=(10, 0.01, 5), llm=(9, 1.0, 9))
+    points = [busy, point(10 * MINUTE, recall=(4, 0.01, 0))]
+    drawn = figures.rates(points, span, 12 * MINUTE, ("写入", "Searches", "失败"))
+    assert drawn["x"] == [0, 600]
+    by_label = {line["label"]: line["values"] for line in drawn["series"]}
+    assert by_label == {"写入": [2, 0], "Searches": [1, 2], "失败": [0.5, 0]}
+    (times,) = figures.latencies(points, ["add_memories"])["series"]
+    assert times["values"][0] == pytest.approx(100, rel=0.1) and times["values"][1] is None
+    assert list(figures.asked_for(figures.total(points))) == [
+        *("add_memories", "search_memories", "recall")
+    ]
+    assert figures.together(busy, ["nothing", "add_memories"]).n == 20
+    assert figures.together(busy, []) == Tally()
+
+
+def test_hit_rates_and_growth_need_something_to_count() -> None:
+    """Caches that nobody asked have no rate, days that nobody watched no point."""
+    made = Point(0)
+    made.counts.update({"cache.search.hits": 3, "cache.search.misses": 1, "cache.content.hits": 0})
+    assert figures.hit_rates(made.counts) == {"search": 0.75, "content": None}
+    watched = Point(5_000_000, gauges={"messages": 7, "notes": 2})
+    drawn = figures.growth([Point(0), watched], ("消息", "Notes"))
+    assert drawn["x"] == [5]
+    assert [line["values"] for line in drawn["series"]] == [[7], [2]]
+
+
+# Jobs
+
+
+@BOTH
+async def test_failed_jobs_are_shown_and_can_be_tried_again(
+    desk: Desk, language: str, user: str, words: str
+) -> None:
+    """One, or all; what they say is shown as text."""
+    waits = {"zh": "没有等待的任务", "en": "No work waits"}[language]
+    assert waits in await desk.page("/dashboard/jobs", language=language)
+    evil = failed("j_3", f"{user}<b>"[:64], f"{words} {EVIL}")
+    await desk.leave(failed("j_1", user), failed("j_2", user), evil)
+    listed = await desk.browser.get("/dashboard/jobs")
+    text = text_of(listed)
+    assert user in text and f"{words} {EVIL}" in text and "extract" in text and waits not in text
+    assert "<img src=x" not in listed.text and f"{user}<b>" not in listed.text
+    assert (await send(desk.browser, "/dashboard/jobs/j_2/retry")).status_code == 303
+    assert [job.state for job in await desk.memory.jobs()].count("failed") == 2
+    all_again = await send(desk.browser, "/dashboard/jobs/retry")
+    assert all_again.headers["location"] == "/dashboard/jobs?retried=2"
+    assert all(job.state == "pending" for job in await desk.memory.jobs())
+
+
+async def test_a_job_that_is_not_there_cannot_be_tried_again(desk: Desk) -> None:
+    """And a count that is none is refused."""
+    for job_id in ("j_unknown", "没有", "%00"):
+        answer = await send(desk.browser, f"/dashboard/jobs/{job_id}/retry")
+        assert answer.status_code in (400, 404), job_id
+    for wrong in ("x", "-1", EVIL):
+        answer = await desk.browser.get("/dashboard/jobs", params={"retried": wrong})
+        assert answer.status_code == 400
+
+
+# System
+
+
+@BOTH
+async def test_settings_are_shown_without_secrets(
+    tmp_path: Path, language: str, user: str, words: str
+) -> None:
+    """With where they came from; versions and files beside them."""
+    secret = "s3cret-秘密-of-thirty-two-bytes-and-more"
+    given = {"jwt_secret": secret, "neo4j_user": EVIL}
+    async with browsing(tmp_path / "data", api_key=secret, **given) as (browser, app):
+        app.state.flags = frozenset(["data_dir"])
+        bearer = httpx.Headers([(b"authorization", b"Bearer " + secret.encode())])
+        page = await browser.get(SYSTEM, params={"language": language}, headers=bearer)
+        text = text_of(page)
+        assert secret not in page.text and "***" in text and EVIL in text
+        assert re.search(r"data_dir \S+ flag", text) and "max_body_bytes 1048576 default" in text
+        assert {"zh": "模式版本", "en": "Schema"}[language] in text and "kemem.db" in text
+        assert "KeMem 0." in text
+
+
+@BOTH
+async def test_a_backup_is_restored_only_if_its_name_is_typed(
+    desk: Desk, language: str, user: str, words: str
+) -> None:
+    """Then everything is as it was; no other file can be named."""
+    await desk.memory.add(words, user_id=user)
+    made = await send(desk.browser, f"{SYSTEM}/backup")
+    assert made.headers["location"] == f"{SYSTEM}?done=backup"
+    (backup,) = storage.backups_in(desk.memory.places.backups, 9)
+    listed = await desk.page(SYSTEM, done="backup", language=language)
+    told = {"zh": "备份已完成", "en": "The backup is written"}[language]
+    assert backup.name in listed and told in listed
+    await desk.memory.delete_all(user_id=user)
+    asked = await desk.page(f"{SYSTEM}/restore", name=backup.name)
+    assert backup.name in asked
+    for typed in ("", "yes", backup.name[:-1], EVIL):
+        sent = {"name": backup.name, "typed": typed}
+        assert (await send(desk.browser, f"{SYSTEM}/restore", **sent)).status_code == 400
+    assert (await desk.memory.health()).messages == 0
+    sent = {"name": backup.name, "typed": f" {backup.name} "}
+    assert (await send(desk.browser, f"{SYSTEM}/restore", **sent)).status_code == 303
+    assert (await desk.memory.health()).messages == 1
+    for other in ("nowhere", "../kemem.db", "/etc/passwd", "", "没有.json"):
+        assert (await desk.browser.get(f"{SYSTEM}/restore", params={"name": other})).is_client_error
+        sent = {"name": other, "typed": other}
+        assert (await send(desk.browser, f"{SYSTEM}/restore", **sent)).is_client_error
+
+
+async def test_only_whole_files_are_backups(tmp_path: Path) -> None:
+    """No folder, no link, nothing half written; the newest come first, and a few of them."""
+    (tmp_path / "文件夹").mkdir()
+    (tmp_path / ".memory_backup_x.part").write_text("half")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("备份")
+    assert sorted(it.name for it in storage.backups_in(tmp_path, 9)) == ["a", "b"]
+    assert len(storage.backups_in(tmp_path, 1)) == 1
+    assert storage.backups_in(tmp_path / "nowhere", 9) == []
+    (tmp_path / "文件夹" / "big").write_bytes(b"x" * 1000)
+    assert (storage.stored_in(tmp_path)[0].name, storage.stored_in(tmp_path)[0].size) == (
+        *("文件夹/", 1000),
+    )
+
+
+@BOTH
+async def test_a_token_is_made_for_one_user_and_shown_once(
+    tmp_path: Path, language: str, user: str, words: str
+) -> None:
+    """It reaches that user's data and no page; it ends; the claim is there only if asked for."""
+    async with browsing(tmp_path / "data", api_key="the key", jwt_secret=SECRET) as (browser, app):
+        await app.state.memory.add(words, user_id=user)
+        browser.headers["Authorization"] = "Bearer the key"
+        for asked, granted in (({}, None), ({"sensitive": "true"}, True)):
+            given = {"user_id": user, "days": "2", **asked}
+            page = await send(browser, f"{SYSTEM}/token", **given)
+            found = re.search(r"<pre[^>]*>([^<]+)</pre>", page.text)
+            assert found, page.text
+            claims = jwt.decode(found[1], SECRET, algorithms=["HS256"])
+            assert (claims["sub"], claims.get("sensitive")) == (user, granted)
+            bound = {"Authorization": f"Bearer {found[1]}"}
+            own = await browser.get("/v1/memories", params={"user_id": user}, headers=bound)
+            assert own.status_code == 200 and words[-3:] in own.text
+            others = {"user_id": "someone"}
+            answer = await browser.get("/v1/memories", params=others, headers=bound)
+            assert answer.status_code == 404
+            assert (await browser.get(SYSTEM, headers=bound)).status_code == 403
+            assert found[1] not in (await browser.get(SYSTEM)).text
+        for wrong in ({"user_id": ""}, {"days": "0"}, {"days": "367"}, {"days": EVIL}):
+            given = {"user_id": user, **wrong}
+            answer = await send(browser, f"{SYSTEM}/token", **given)
+            assert answer.status_code == 400, wrong
+
+
+async def test_without_a_secret_there_are_no_tokens(desk: Desk) -> None:
+    """The page says what to set."""
+    assert "KEMEM_JWT_SECRET" in await desk.page(SYSTEM)
+    answer = await send(desk.browser, f"{SYSTEM}/token", user_id="用户 u")
+    assert "KEMEM_JWT_SECRET" in text_of(answer, 400)
+
+
+@BOTH
+async def test_knowledge_can_be_downloaded_and_checks_be_run(
+    desk: Desk, language: str, user: str, words: str
+) -> None:
+    """As the command line does both."""
+    await desk.memory.learn(words, agent_id="a")
+    file = await desk.browser.get(f"{SYSTEM}/dump", params={"agent_id": "a"})
+    assert "attachment" in file.headers["content-disposition"]
+    assert [entry["content"] for entry in file.json()["kb"].values()] == [words]
+    assert (await desk.browser.get(f"{SYSTEM}/dump")).json() == {"kb": {}, "workspace": {}}
+    title = {"zh": "检查", "en": "Checks"}[language]
+    checks = await desk.page(f"{SYSTEM}/checks", language=language)
+    assert title in checks and "embedder" in checks
