@@ -1,6 +1,7 @@
 """The command line: the memory for people and scripts."""
 
 import gc
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -114,6 +115,10 @@ def serve(
     trust.check_host(settings.host)
     for line in _announcement(settings, trust.asks_for_credentials):
         output.print(line)
+    if is_empty(settings):
+        command = "kemem" if which("kemem") else sys.argv[0]
+        here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
+        output.print(f"Empty?  {command} demo{here} fills it with examples, from another terminal")
     sys.stdout.flush()
     given = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}
     serve_http(settings, frozenset(name for name, value in given.items() if value is not None))
@@ -149,9 +154,6 @@ def _announcement(settings: Settings, protected: bool) -> Iterator[str]:
     yield f"Health  {url}/readyz"
     yield f"Data    {settings.data_dir if database_url is None else shown_url(database_url)}"
     yield f"Access  {'with a key or token' if protected else 'from this machine, without a key'}"
-    if is_empty(settings):
-        here = "kemem" if which("kemem") else sys.argv[0]
-        yield f"Empty?  {here} demo fills it with examples, from another terminal"
 
 
 if __name__ == "__main__":
