@@ -31,15 +31,16 @@ $(VENDOR)/stamp: package.json
 		node_modules/uplot/dist/uPlot.min.css node_modules/force-graph/dist/force-graph.min.js $(VENDOR)
 	@touch $@
 
-test: lint assets browser  ## Everything that CI checks: lint, types and tests (ARGS="-k search")
+test:  ## Everything that CI checks: lint, types and tests (ARGS="-k search")
+	@$(MAKE) --no-print-directory -j3 lint assets browser
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 browser:
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 		&& echo "Installing Chromium ..." && apt-get -qq update \
 		&& DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
-			chromium fonts-noto-cjk >/dev/null; } \
-	|| { echo "The tests need a browser: install the packages chromium and fonts-noto-cjk."; exit 1; }
+			chromium fonts-wqy-microhei >/dev/null; } \
+	|| { echo "The tests need a browser: install the packages chromium and fonts-wqy-microhei."; exit 1; }
 
 pictures: $(VENV)/dev.stamp assets browser  ## Take screenshots of the dashboard into build/screenshots
 	KEMEM_TEST_SCREENSHOTS=build/screenshots $(BIN)/pytest tests/test_dashboard_browser.py $(ARGS)

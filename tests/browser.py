@@ -29,7 +29,7 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 def running_chromium() -> Iterator[Browser]:
     """The Chromium of the system; while it runs, this thread cannot run another event loop."""
     program = shutil.which("chromium")
-    assert program, "There is no chromium: install the package chromium, and fonts-noto-cjk."
+    assert program, "There is no chromium: install the package chromium, and fonts-wqy-microhei."
     alone = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to use
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as driver:
