@@ -49,10 +49,11 @@ class Opening:
                 raise Unavailable("this memory is closed")
             if self._parts is None:
                 parts = await asyncio.to_thread(assemble, self.settings, *self._given)
-                self._parts = replace(parts, on_reply=self._replied)
+                self._parts = replace(parts, on_reply=self.replied)
         return self._parts
 
-    def _replied(self, seconds: float, is_of_use: bool, reply: Reply | None) -> None:
+    def replied(self, seconds: float, is_of_use: bool, reply: Reply | None) -> None:
+        """Tell whoever counts of a reply of the LLM."""
         if self.on_reply:
             self.on_reply(seconds, is_of_use, reply)
 

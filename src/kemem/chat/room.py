@@ -4,10 +4,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kemem.answers import Context
 from kemem.chat.counts import LeakCounts
+from kemem.chat.metered import Metered
 from kemem.chat.models import connect
 from kemem.chat.turn import Item, Speaker
 from kemem.errors import InvalidArgument, NotFound
@@ -49,7 +50,8 @@ class Room:
             self._client, chosen = connect(self.memory.settings)
             self._model = self._model or chosen
         model = self._model or self.memory.settings.llm_model
-        return Speaker(self._client, model, LeakCounts(self._counts))
+        metered = cast("AsyncOpenAI", Metered(self._client, self.memory.opening.replied))
+        return Speaker(metered, model, LeakCounts(self._counts))
 
     def language(self, message: str) -> str:
         """The language to speak to the model in."""

@@ -8,12 +8,18 @@ import typer
 
 from kemem.memory import AsyncMemory
 from kemem.serve.runs import Run, keep_runs, parse_runs
-from kemem.serve.terminal import DatabaseUrl, DataDir, output, settings_in_force
+from kemem.serve.terminal import AsJson, DatabaseUrl, DataDir, output, print_json, settings_in_force
 from kemem.settings import Settings
 
 
 def quality(
-    path: Annotated[Path, typer.Argument(help="JSON, as python -m bench.recall --save writes it.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="JSON, as python -m bench.recall --save writes it."
+        ),
+    ],
+    as_json: AsJson = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -21,7 +27,10 @@ def quality(
     settings = settings_in_force(data_dir, database_url)
     runs = parse_runs(path.read_bytes())
     asyncio.run(_keep(settings, runs))
-    output.print(f"{len(runs)} kept")
+    if as_json:
+        print_json({"kept": len(runs)})
+    else:
+        output.print(f"{len(runs)} kept")
 
 
 async def _keep(settings: Settings, runs: list[Run]) -> None:
