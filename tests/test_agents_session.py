@@ -147,7 +147,7 @@ async def test_large_items_are_kept_whole(memory: AsyncMemory, language: str) ->
     assert await session.get_items() == large
     assert await session.get_items(2) == large[-2:]
     found = await memory.search(ASKED[language], "u", kinds=["message"])
-    assert [hit.to_dict()["role"] for hit in found] == ["user"] * 3
+    assert [hit.to_dict()["role"] for hit in found].count("user") == 3
     assert all(len(str(hit.metadata)) < 2_500 for hit in found)
     assert [await session.pop_item() for _ in large] == large[::-1]
     assert (await memory.messages("u")).items == ()

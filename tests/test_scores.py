@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kemem import Memory
 from kemem.reading.fuse import IN_TIME, WORDS, fuse
-from kemem.reading.question import Gathered, Mode
+from kemem.reading.question import Found, Gathered, Mode
 from kemem.reading.understand import understand
 from kemem.testing import FakeClock
 from kemem.types import Match
@@ -130,9 +130,8 @@ def gathered(rows: dict[int, tuple[float, float, bool]], mode: Mode) -> Gathered
         ]
         return tuple(sorted(found, key=lambda match: (-match.score, -match.ts, match.id)))
 
-    return Gathered(
-        () if mode == "semantic" else matches(0), () if mode == "lexical" else matches(1)
-    )
+    words = () if mode == "semantic" else matches(0)
+    return Gathered(Found(words, () if mode == "lexical" else matches(1)), depth=100)
 
 
 @given(rows=PAIRS, asked=QUESTIONS, mode=st.sampled_from(MODES))
@@ -151,9 +150,10 @@ def test_calibration_leaves_the_order_to_the_signals(
 ) -> None:
     """Words and meaning weighed, and nearer to 1 for the time that is asked for."""
     found, question = gathered(rows, mode), understand(asked, NOW)
-    share = 1.0 if not found.meaning else WORDS if found.words else 0.0
-    value = dict.fromkeys((match.id for match in (*found.words, *found.meaning)), 0.0)
-    for weight, matches in ((share, found.words), (1 - share, found.meaning)):
+    by_words, by_meaning = found.whole.words, found.whole.meaning
+    share = 1.0 if not by_meaning else WORDS if by_words else 0.0
+    value = dict.fromkeys((match.id for match in (*by_words, *by_meaning)), 0.0)
+    for weight, matches in ((share, by_words), (1 - share, by_meaning)):
         for match in matches:
             value[match.id] += weight * match.score
     if question.times:

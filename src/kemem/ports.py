@@ -151,7 +151,8 @@ class TextIndex(Protocol):
     ) -> Found:
         """The best matches beyond `after`, ranked by the statistics of the scope alone.
 
-        Counted are the rows of the kinds asked for in every space that the scope reaches.
+        Counted are the rows of the kinds asked for in every space that the scope reaches. Of a
+        query that is put to a talk, rows borrow words from those that `talk.lenders` admits.
         """
 
 

@@ -7,8 +7,21 @@ from kemem.errors import KeMemError
 from kemem.testing import RamStore
 from kemem.testing.ram_ranking import Direction, Stored
 from kemem.testing.ram_tables import Key, Tables, key
+from kemem.text.marks import ASKING, spoken_by
 from kemem.text.query import Query
-from kemem.types import Embedded, Found, Match, Message, Micros, Model, Rank, Scope, Vector, Where
+from kemem.types import (
+    Embedded,
+    Found,
+    Match,
+    Message,
+    Micros,
+    Model,
+    Rank,
+    Row,
+    Scope,
+    Vector,
+    Where,
+)
 
 
 class DropLeavesWords(RamStore):
@@ -39,7 +52,7 @@ class DropLeavesStatistics(DropLeavesWords):
     ) -> Found:
         found = await super().search(where, query, limit=10**9, after=after)
         ghosts = [Match.of(one.row, 0) for one in self._ghosts.values()]
-        hits = tuple(hit for hit in found.matches if replace(hit, score=0) not in ghosts)
+        hits = tuple(hit for hit in found.matches if hit._replace(score=0) not in ghosts)
         gone = len(found.matches) - len(hits)
         return replace(found, matches=hits[:limit], total=found.total - gone)
 
@@ -122,6 +135,46 @@ class SpeakersNotIndexed(RamStore):
         return stored
 
 
+class NothingIsLent(RamStore):
+    def _lends(self, where: Where, row: Row) -> bool:
+        return False
+
+
+class SensitiveWordsLent(RamStore):
+    def _lends(self, where: Where, row: Row) -> bool:
+        return super()._lends(replace(where, sensitive=True), row)
+
+
+class LaterWordsLent(RamStore):
+    def _lends(self, where: Where, row: Row) -> bool:
+        return super()._lends(replace(where, until=None, known_by=None), row)
+
+
+class OnlyAnswersLend(RamStore):
+    def _lends(self, where: Where, row: Row) -> bool:
+        return self._sees(where, row)
+
+
+class MarksLost(RamStore):
+    """The words are indexed, some of the marks behind them are not."""
+
+    lost: str
+
+    def _arrive(self, draft: Tables, row: Row) -> None:
+        super()._arrive(draft, row)
+        stored = draft.rows[key(row)]
+        kept = [it for it in stored.words.split(" ") if not it.startswith(self.lost)]
+        draft.rows[key(row)] = replace(stored, words=" ".join(kept))
+
+
+class SpeakersNotMarked(MarksLost):
+    lost = spoken_by("")
+
+
+class QuestionsNotMarked(MarksLost):
+    (lost,) = ASKING.tokens
+
+
 class OtherModelsCompared(RamStore):
     def _embedded(self, model: Model) -> dict[Key, Direction]:
         vectors = self._open().vectors
@@ -152,7 +205,7 @@ class BadVectorsSkipped(RamStore):
 class NegativeSimilarity(RamStore):
     async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
         hits = await super().nearest(where, vector, model, limit)
-        return [replace(hit, score=2 * hit.score - 1) for hit in hits]
+        return [hit._replace(score=2 * hit.score - 1) for hit in hits]
 
 
 class JobClaimedTwice(RamStore):

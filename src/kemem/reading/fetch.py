@@ -12,13 +12,15 @@ _ALL = 100_000  # an id can belong to several users where a scope covers them
 async def fetch(matches: Sequence[Match], where: Where, parts: Parts) -> list[Row | None]:
     """The row of each match; None where it has gone since it was found."""
     wanted = replace(where, ids=frozenset(match.id for match in matches))
-    rows: list[Row] = []
+    keys = [(each.agent_id, each.user_id, each.id) for each in matches]
+    found: dict[tuple[str, str, str], Row] = {}
     if matches and "message" in where.kinds:
-        rows += await parts.store.scan(wanted, limit=_ALL)
-    if matches and where.kinds & NOTES:
-        rows += await parts.store.notes(wanted, limit=_ALL)
-    by_key = {(each.agent_id, each.user_id, each.id): each for each in rows}
-    return [by_key.get((each.agent_id, each.user_id, each.id)) for each in matches]
+        messages = await parts.store.scan(wanted, limit=_ALL)
+        found |= {(each.agent_id, each.user_id, each.id): each for each in messages}
+    if where.kinds & NOTES and not found.keys() >= {*keys}:
+        notes = await parts.store.notes(wanted, limit=_ALL)
+        found |= {(each.agent_id, each.user_id, each.id): each for each in notes}
+    return [found.get(key) for key in keys]
 
 
 async def fetch_messages(

@@ -1,112 +1,161 @@
 """Third stage of search: one ranking from all signals, led by words, scored 0-1."""
 
 import math
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from kemem.reading.question import Asked, Gathered, Ranked
+from kemem.reading.question import Asked, Found, Gathered, Ranked
+from kemem.text.times import to_datetime
+from kemem.text.when import as_of
 from kemem.types import Match
 
-# Measured on six sets: at 0.7 hybrid search is nowhere below words alone; equal weights lose 4
-# points of recall on LoCoMo, where the vectors are weak.
-WORDS = 0.7
+# Measured on eight sets: equal weights lose 4 points of recall on LoCoMo, where the vectors are
+# weak; words alone lose as many on MADial, where they are strong.
+WORDS = 0.77
+PARTS = 0.4  # the share of the sentences that ask, where they make up half the question or more
+UNLISTED = 0.8  # what a row that a signal does not list gets of its last one, where it lists many
 IN_TIME = 0.25  # how far a row of the time asked for moves towards 1, and how much more it is worth
 LINKED = 0.2  # how far a note moves towards 1 that the graph links to a name in the question
 
-# What scores 0.5. Measured on 2,332 questions of eight sets: that keeps 91 % of the evidence among
-# the first ten hits, in Chinese and in English, and drops 63 % of best hits in a stranger's store.
-HALF_WORDS = 0.44  # of a question of one word or Chinese character;
-PER_LENGTH = 0.1  # that much less of one e times as long, as a text holds a smaller share of it
-LONGEST = 64
-HALF_MEANING = 0.335
+# What scores 0.5. Measured on the questions of eight sets: that keeps 90 % of the evidence among
+# the first ten hits, and drops more than half of those to questions that nothing answers.
+HALF = 0.34  # of a question of one word or Chinese character;
+PER_LENGTH = 0.08  # that much less of one e times as long, as a text holds a smaller share of it,
+TOPIC = 0.05  # more of one that tells of a topic, which many rows are about,
+CROWD = 0.8  # and more by this share of what the fiftieth row is worth: an answer stands out
+HALF_WORDS, PER_LENGTH_OF_WORDS = 0.44, 0.1  # the same where rows borrow no words,
+HALF_MEANING = 0.335  # and where only meaning speaks
+LEAST, LONGEST = 0.05, 64
 ALONE, MANY = 0.5, 50  # among few rows less is enough: chance brings the best of many nearer
-STEEPNESS = 5  # a text that is the question itself scores 0.95 or more
+STEEPNESS = 6  # a text that is the question itself scores 0.95 or more
+
+_Key = tuple[str, str, str]
 
 
-@dataclass(slots=True)
-class _Candidate:
-    """A row and what the signals said of it so far: its place, and what it is worth."""
-
-    match: Match
-    value: float = 0.0
-    worth: float = 0.0
-    why: list[str] = field(default_factory=list)
-
-
-def fuse(found: Gathered, asked: Asked) -> list[Ranked]:
-    """Everything that was found, best first, with the reasons for its place."""
-    weight = _weight(found)
-    candidates = _candidates(found, weight)
-    for each in candidates:
-        each.worth = each.value
-        _prefer_time(each, asked)
-    best = sorted(
-        (each for each in candidates if each.value > 0),
-        key=lambda each: (-round(each.value, 6), -each.match.ts, each.match.id),
-    )
-    scores = _scores(best, _half(found, asked, weight))
-    unavailable = [f"{signal}: unavailable" for signal in found.missing]
+def fuse(found: Gathered, asked: Asked, most: int | None = None) -> list[Ranked]:
+    """What was found, best first, with the reasons for its place; at most `most`."""
+    weight = _weight(found.whole)
+    rows: dict[_Key, Match] = {}
+    values = _values(found, asked, weight, rows)
+    for match in found.graph:
+        value = values.get(_key(match), 0.0)
+        rows.setdefault(_key(match), match)
+        values[_key(match)] = value + LINKED * match.score * (1 - value)
+    worths = dict(values)
+    in_time = _in_time(rows, asked)
+    for key in in_time:
+        values[key] += IN_TIME * (1 - values[key])
+        worths[key] *= 1 + IN_TIME
+    best = [
+        rows[key]
+        for *_, key in sorted(
+            (-round(value, 6), -rows[key].ts, key[-1], key)
+            for key, value in values.items()
+            if value > 0
+        )
+    ]
+    # None scores less than a later one: a time phrase moves a row up and makes it no better.
+    rising = accumulate((worths[_key(match)] for match in reversed(best)), max)
+    crowd = sorted(worths.values(), reverse=True)[MANY - 1 : MANY]
+    half = _half(found.whole, asked, weight, crowd)
+    head = [*zip(best, [*rising][::-1], strict=True)][:most]
+    reasons = _reasons(found, in_time, {_key(match) for match, _ in head})
     return [
-        Ranked(replace(each.match, score=score), (*each.why, *unavailable))
-        for each, score in zip(best, scores, strict=True)
+        Ranked(match._replace(score=_score(worth, half)), tuple(reasons[_key(match)]))
+        for match, worth in head
     ]
 
 
-def _weight(found: Gathered) -> float:
+def _weight(found: Found) -> float:
     """The share of words; where one of the two says nothing of any row, the other has it all."""
     if not found.meaning:
         return 1.0
     return WORDS if found.words else 0.0
 
 
-def _candidates(found: Gathered, weight: float) -> list[_Candidate]:
-    """Each row once, with what the signals say of it."""
-    candidates: dict[tuple[str, str, str], _Candidate] = {}
+def _values(
+    found: Gathered, asked: Asked, weight: float, rows: dict[_Key, Match]
+) -> dict[_Key, float]:
+    """What rows are worth by words and meaning, the whole question and what it asks.
 
-    def candidate(match: Match) -> _Candidate:
-        key = (match.agent_id, match.user_id, match.id)
-        return candidates.setdefault(key, _Candidate(match))
+    They are noted in `rows`.
+    """
+    whole = _value(found.whole, weight, rows, found.depth)
+    parts = [_value(part, weight, rows, found.depth) for part in found.parts]
+    if not parts:
+        return whole
+    size = max(len(part.query.units) for part in asked.parts) / max(len(asked.query.units), 1)
+    share = PARTS * min(2 * size, 1)
+    best = ((key, max(part.get(key, 0.0) for part in parts)) for key in rows)
+    return {key: (1 - share) * whole.get(key, 0.0) + share * value for key, value in best}
 
-    for name, share, matches in (
-        ("lexical", weight, found.words),
-        ("semantic", 1 - weight, found.meaning),
-    ):
+
+def _value(found: Found, weight: float, rows: dict[_Key, Match], depth: int) -> dict[_Key, float]:
+    signals = [(weight, found.words), (1 - weight, found.meaning)]
+    # Of a row beyond the end of a list it is only known that it is no better than the last one.
+    rests = [UNLISTED * it[-1].score if len(it) >= depth else 0.0 for _, it in signals]
+    least = sum(share * rest for (share, _), rest in zip(signals, rests, strict=True))
+    values: dict[_Key, float] = {}
+    for (share, matches), rest in zip(signals, rests, strict=True):
+        for match in matches:
+            key = _key(match)
+            rows[key] = match
+            values[key] = values.get(key, least) + share * (match.score - rest)
+    return values
+
+
+def _key(match: Match) -> _Key:
+    return match[:3]
+
+
+def _in_time(rows: Mapping[_Key, Match], asked: Asked) -> dict[_Key, str]:
+    """The rows of a time that is asked for, with the words that name it."""
+    found: dict[_Key, str] = {}
+    newest = max((it.ts for it in rows.values()), default=0)
+    for time in reversed(asked.times):
+        if newest < time.since:  # all that was said is older: the date is meant as of then
+            time = as_of(time, to_datetime(newest))
+        inside = (key for key, it in rows.items() if time.since <= it.ts < time.until)
+        found |= dict.fromkeys(inside, time.phrase)
+    return found
+
+
+def _reasons(
+    found: Gathered, in_time: Mapping[_Key, str], wanted: set[_Key]
+) -> dict[_Key, list[str]]:
+    """What speaks for rows."""
+    lists = [("lexical", found.whole.words), ("semantic", found.whole.meaning)]
+    for at, part in enumerate(found.parts, 1):
+        lists += [(f"lexical part {at}", part.words), (f"semantic part {at}", part.meaning)]
+    reasons: dict[_Key, list[str]] = {key: [] for key in wanted}
+    for name, matches in lists:
         for rank, match in enumerate(matches, 1):
-            each = candidate(match)
-            each.value += share * match.score
-            each.why.append(f"{name}#{rank} {match.score:.2f}")
+            if (key := _key(match)) in wanted:
+                reasons[key].append(f"{name}#{rank} {match.score:.2f}")
     for match in found.graph:
-        each = candidate(match)
-        each.value += LINKED * match.score * (1 - each.value)
-        each.why.append(f"graph: {found.paths[match.id]}")
-    return list(candidates.values())
+        if (key := _key(match)) in wanted:
+            reasons[key].append(f"graph: {found.paths[match.id]}")
+    for key, why in reasons.items():
+        why += [f"time: {in_time[key]}"] if key in in_time else []
+        why += [f"{signal}: unavailable" for signal in found.missing]
+    return reasons
 
 
-def _prefer_time(candidate: _Candidate, asked: Asked) -> None:
-    """A row of the time that is asked for comes earlier."""
-    for time in asked.times:
-        if time.since <= candidate.match.ts < time.until:
-            candidate.value += IN_TIME * (1 - candidate.value)
-            candidate.worth *= 1 + IN_TIME
-            candidate.why.append(f"time: {time.phrase}")
-            return
-
-
-def _half(found: Gathered, asked: Asked, weight: float) -> float:
+def _half(found: Found, asked: Asked, weight: float, crowd: Sequence[float]) -> float:
     """The worth of a row that scores 0.5."""
     length = len({token for unit in asked.query.units for token in unit.tokens})
-    words = HALF_WORDS - PER_LENGTH * math.log(min(max(length, 1), LONGEST))
-    half = weight * words + (1 - weight) * HALF_MEANING
+    size = math.log(min(max(length, 1), LONGEST))
+    if asked.query.talked and weight:
+        half = HALF - PER_LENGTH * size + TOPIC * asked.query.talked.length + CROWD * sum(crowd)
+    else:
+        words = HALF_WORDS - PER_LENGTH_OF_WORDS * size
+        half = weight * words + (1 - weight) * HALF_MEANING
     # Meaning finds every row there is; how many there are words cannot tell.
     rows = min(max(len(found.words), len(found.meaning)), MANY) if found.meaning else MANY
-    return half * (ALONE + (1 - ALONE) * math.log(rows) / math.log(MANY))
+    return max(half, LEAST) * (ALONE + (1 - ALONE) * math.log(rows) / math.log(MANY))
 
 
-def _scores(best: list[_Candidate], half: float) -> list[float]:
-    """What rows in order are worth, 0-1, the same for every question; none less than a later one.
-
-    So a time phrase moves a row up and does not make it an answer.
-    """
-    odds = [(each.worth / half) ** STEEPNESS for each in reversed(best)]
-    rising = accumulate((round(it / (1 + it), 6) for it in odds), max)
-    return [*rising][::-1]
+def _score(worth: float, half: float) -> float:
+    """What a row is worth, 0-1, the same for every question."""
+    odds = (worth / half) ** STEEPNESS
+    return round(odds / (1 + odds), 6)

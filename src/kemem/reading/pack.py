@@ -1,6 +1,7 @@
-"""Last stage of search: the rows themselves, with what matched marked."""
+"""The rows themselves, and what matches in those that are shown."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kemem.answers import Hit
 from kemem.ports import Parts
@@ -10,16 +11,23 @@ from kemem.text.snippets import matches
 from kemem.types import Note, Where
 
 
-async def pack(ranked: Sequence[Ranked], asked: Asked, where: Where, parts: Parts) -> list[Hit]:
+async def pack(ranked: Sequence[Ranked], where: Where, parts: Parts) -> list[Hit]:
     """Hits for the ranking's head; what has gone meanwhile is left out."""
     rows = await fetch([each.match for each in ranked], where, parts)
-    hits = []
-    for each, row in zip(ranked, rows, strict=True):
-        if row:
-            found = matches(row.content, asked.query)
-            terms = (f"terms: {', '.join(found.terms)}",) if found.terms else ()
-            hits.append(Hit(row, each.match.score, (*each.why, *terms), found.snippets))
-    return _without_repeats(hits)
+    return _without_repeats(
+        [
+            Hit(row, each.match.score, each.why)
+            for each, row in zip(ranked, rows, strict=True)
+            if row
+        ]
+    )
+
+
+def mark(hit: Hit, asked: Asked) -> Hit:
+    """A hit with what matched."""
+    found = matches(hit.row.content, asked.query)
+    terms = (f"terms: {', '.join(found.terms)}",) if found.terms else ()
+    return replace(hit, why=(*hit.why, *terms), snippets=found.snippets)
 
 
 def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:

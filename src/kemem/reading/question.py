@@ -12,23 +12,45 @@ Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to ask: all, word
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question with its words, the times it speaks of and the names it may mention."""
+class Part:
+    """A text to look for, as it is embedded and by its words."""
 
     text: str
     query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question with its words, the times it speaks of and the names it may mention."""
+
+    whole: Part
     times: tuple[TimePhrase, ...]
     names: tuple[str, ...]
     mode: Mode = "hybrid"
     wanted: Query | None = None  # what every answer must contain
+    parts: tuple[Part, ...] = ()  # the sentences that ask, among others that do not
+
+    @property
+    def query(self) -> Query:
+        """Its words."""
+        return self.whole.query
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What words and meaning found of one text, best first."""
+
+    words: tuple[Match, ...] = ()
+    meaning: tuple[Match, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """What each signal found, best first, and which signals could not answer."""
 
-    words: tuple[Match, ...]
-    meaning: tuple[Match, ...] = ()
+    whole: Found
+    depth: int  # how many rows a signal could find
+    parts: tuple[Found, ...] = ()
     graph: tuple[Match, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)  # note -> the relation that led to it
     missing: tuple[str, ...] = ()

@@ -9,18 +9,18 @@ from kemem.ports import Parts
 from kemem.reading.fetch import fetch
 from kemem.reading.fuse import fuse
 from kemem.reading.gather import gather
-from kemem.reading.pack import pack
+from kemem.reading.pack import mark, pack
 from kemem.reading.question import Mode
 from kemem.reading.rerank import rerank
 from kemem.reading.understand import understand
 from kemem.text.language import is_chinese
 from kemem.text.query import plain
-from kemem.types import Match, Note, Where
+from kemem.types import NOTES, Match, Note, Where
 
 MAX_HITS = 1000
 _DEPTH = 5  # candidates of each signal for every hit asked for
-_LEAST = 50
-_SPARE = 2  # times more is packed than asked for: repeats are left out
+_LEAST = 120
+_SPARE = 2  # times more is packed than asked for, where notes may repeat messages
 
 
 async def search(
@@ -48,17 +48,19 @@ async def search(
     if type(limit) is not int or limit < 1:
         raise InvalidArgument(f"limit must be 1-{MAX_HITS}, not {limit!r:.80}", field="limit")
     most = min(limit, MAX_HITS)
-    asked = understand(text, parts.clock(), mode, keywords)
+    now = parts.clock() if where.known_by is None else where.known_by
+    asked = understand(text, now, mode, keywords)
     found = await gather(asked, where, max(most * _DEPTH, MAX_HITS if count else _LEAST), parts)
-    ranked = fuse(found, asked)
+    spare = _SPARE if where.kinds & NOTES else 1
+    ranked = fuse(found, asked, None if count else most * spare)
     reranker = parts.reranker if reranked else None
     if reranker is None:
         ranked = [each for each in ranked if each.match.score >= threshold]
-    hits = await pack(ranked if count else ranked[: most * _SPARE], asked, where, parts)
+    hits = await pack(ranked, where, parts)
     hits = [hit for hit in await rerank(text, hits, reranker) if hit.score >= threshold]
     best = hits[:most]
     return Memories(
-        items=tuple(best if explain else [replace(hit, why=()) for hit in best]),
+        items=tuple(mark(hit, asked) if explain else replace(hit, why=()) for hit in best),
         missing=found.missing,
         language="zh" if is_chinese(text) else "en",
         total=len(hits) if count else 0,

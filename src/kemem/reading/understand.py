@@ -1,20 +1,30 @@
 """First stage of search: what a question asks for."""
 
 import itertools
+import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from reprlib import repr as shown
 from typing import get_args
 
 from kemem.errors import InvalidArgument
-from kemem.reading.question import Asked, Mode
-from kemem.text.query import AllOf, AnyOf, Not, Query, any_of, parse
+from kemem.reading.question import Asked, Mode, Part
+from kemem.text.marks import asks, spoken_by
+from kemem.text.query import AllOf, AnyOf, Not, Phrase, Query, Talked, any_of, parse, plain
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
+from kemem.text.summary import sentences
+from kemem.text.times import to_datetime
 from kemem.text.when import time_phrases
 from kemem.types import Micros
 
 MAX_NAMES = 300
 MAX_KEYWORDS = 20
+MAX_PARTS = 3
+# 小明：… of a transcript, which is no time of day and no address
+_LABEL = re.compile(r"^\s*(?!\d)[^\s:：]{1,20}\s?[:：](?!//)\s*", re.MULTILINE)
+_TURNS = 2  # lines with a label that make a transcript
+_SHORT, _LONG = 10, 30  # words of a short question, and of one that tells of a topic
+_CHARACTERS = 1.6  # of a Chinese word
 _LONGEST = 8  # tokens of a name
 _LONGEST_KEYWORD = 256  # characters
 
@@ -27,16 +37,53 @@ def understand(
         known = ", ".join(get_args(Mode))
         raise InvalidArgument(f"mode must be one of {known}, not {shown(mode)}", field="mode")
     wanted = None if keywords is None else any_of(_checked(keywords))
-    query = parse(text)
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now)
+    said, labels = _LABEL.subn("", text)
+    transcript = labels >= _TURNS and bool(said.strip())
+    read = said if transcript else text
+    whole = Part(read, parse(read))
+    parts: tuple[Part, ...] = ()
+    if mode == "hybrid" and isinstance(whole.query.root, AnyOf):
+        whole = replace(whole, query=_talked(whole, transcript))
+        parts = () if transcript else tuple(_parts(text))
+    if wanted is not None:
+        whole = replace(whole, query=_with_words(whole.query, wanted))
+    asking = [part.text for part in parts] or [text]
     return Asked(
-        text,
-        query if wanted is None else _with_words(query, wanted),
-        tuple(time_phrases(text, moment)),
+        whole,
+        tuple(it for part in asking for it in time_phrases(part, to_datetime(now))),
         tuple(names_in(text)),
         mode,
         wanted,
+        parts,
     )
+
+
+def _parts(text: str) -> list[Part]:
+    """The sentences that ask, where others do not: small talk leads to many a question."""
+    said = [*sentences(text)]
+    asking = [it for it in said if asks(it)][:MAX_PARTS] if len(said) > 1 else []
+    return [Part(it, _talked(Part(it, plain(it)))) for it in asking]
+
+
+def _talked(part: Part, transcript: bool = False) -> Query:
+    """Its words, put to a conversation. In a transcript names are labels and length tells nothing.
+
+    "What did 小明 say?" -> rows said by 小明 are worth more
+    """
+    units = () if transcript else part.query.units
+    voices = (it.tokens for it in units if len("".join(it.tokens)) > 1)
+    talked = Talked(
+        0.0 if transcript else _length(part.text),
+        tuple(Phrase(tuple(map(spoken_by, tokens))) for tokens in voices),
+    )
+    return replace(part.query, talked=talked)
+
+
+def _length(text: str) -> float:
+    """How long a question is, from 0 for a few words to 1; a Chinese word has 1.6 characters."""
+    found = [is_cjk(token.text) for token in tokens(text)]
+    words = found.count(False) + found.count(True) / _CHARACTERS
+    return min(max((words - _SHORT) / (_LONG - _SHORT), 0.0), 1.0)
 
 
 def names_in(text: str) -> list[str]:
@@ -69,7 +116,7 @@ def _with_words(query: Query, wanted: Query) -> Query:
     """A query in which keywords count as words of the question; what AND and NOT demand stays."""
     strict = isinstance(query.root, AllOf | Not)
     root = query.root if strict else AnyOf((query.root, wanted.root))
-    return Query(root, tuple(dict.fromkeys((*query.units, *wanted.units))))
+    return replace(query, root=root, units=tuple(dict.fromkeys((*query.units, *wanted.units))))
 
 
 def _can_be_name(piece: list[Token]) -> bool:

@@ -1,8 +1,8 @@
 """Which memories answer best, from several searches and from what was said beside their hits.
 
-Measured on eight sets of conversations (`python -m bench.recall`): the reply to a question that
-was found is as good as the question itself, other turns beside a hit are worth half of it, and
-words of a short hit find more of its kind. Long texts stand for themselves.
+Measured on eight sets of conversations (`python -m bench.recall`): a search has counted already
+what stands around a hit, so that turns beside it add only a little, replies to a question more;
+words of a short hit find others of its kind. Long texts stand for themselves.
 """
 
 import re
@@ -17,9 +17,9 @@ PARTS = 2  # questions inside a question that are searched for by themselves, th
 LEADS = 2  # hits whose words make a search of their own
 SHORT = 30  # tokens of a hit that lends its words: a longer one speaks of other things too
 LONG = 100  # tokens of a turn that lends nothing to its neighbours and borrows nothing
-FOLLOWED = 0.5  # what a place in a search for a hit's words is worth
-REPLY = 0.9  # what the turn after a question is worth beside the question
-BESIDE = 0.5  # what any other turn next to a hit is worth beside it
+FOLLOWED = 0.35  # what a place in a search for a hit's words is worth
+REPLY = 0.4  # what the turn after a question is worth beside the question
+BESIDE = 0.2  # what any other turn next to a hit is worth beside it
 
 _SENTENCE = re.compile(r"(?<=[。！？!?；;])|(?<=\. )")
 _SYNTAX = re.compile(r'["“”「」()（）*]')

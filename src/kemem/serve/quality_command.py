@@ -16,7 +16,9 @@ def quality(
     path: Annotated[
         Path,
         typer.Argument(
-            exists=True, dir_okay=False, help="JSON, as python -m bench.recall --save writes it."
+            exists=True,
+            dir_okay=False,
+            help="JSON, as python -m bench.retrieval --quality writes it.",
         ),
     ],
     as_json: AsJson = False,

@@ -21,8 +21,9 @@ from kemem.testing.ram_ranking import (
 )
 from kemem.testing.ram_tables import Key, covers, key, newest_first, pair
 from kemem.testing.ram_writing import RamWriter
+from kemem.text.marks import index_text
 from kemem.text.query import Query
-from kemem.text.segment import search_text
+from kemem.text.talk import lenders
 from kemem.types import (
     MESSAGES,
     NOTES,
@@ -148,8 +149,11 @@ class RamStore(RamWriter):
         """The best matches beyond `after`, ranked by the statistics of the scope's spaces."""
         mark = after.mark if after else str(self._open().arrivals)
         ranked = self._ranked(where, int(mark))
+        lent = [self._lends(where, stored.row) for stored in ranked]
         ranking = [
-            Match.of(row, score) for row, score in matches(query, ranked) if self._sees(where, row)
+            Match.of(row, score)
+            for row, score in matches(query, ranked, lent)
+            if self._sees(where, row)
         ]
         ranking.sort(key=place)
         return Found(tuple(beyond(ranking, after)[:limit]), len(ranking), mark)
@@ -225,7 +229,7 @@ class RamStore(RamWriter):
     async def rebuild_words(self) -> None:
         """Derive the search texts again from the rows."""
         for at, stored in self._open().rows.items():
-            self._open().rows[at] = replace(stored, words=search_text(stored.row.words))
+            self._open().rows[at] = replace(stored, words=index_text(stored.row))
 
     async def health(self) -> Health:
         """Counts and versions."""
@@ -273,6 +277,9 @@ class RamStore(RamWriter):
 
     def _visible_notes(self, where: Where) -> list[Note]:
         return [row for row in self._visible(where) if isinstance(row, Note)]
+
+    def _lends(self, where: Where, row: Row) -> bool:
+        return self._sees(lenders(where), row)
 
     def _ranked(self, where: Where, mark: int) -> list[Stored]:
         """The rows, as of a mark, of the kinds asked for in each pair that the scope reaches."""

@@ -7,9 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
+from kemem.text.marks import ASKING, length
 from kemem.text.query import Phrase, Query
 from kemem.text.rank import word_scores
-from kemem.types import Match, Matrix, Micros, Model, Rank, Row
+from kemem.text.talk import VOICES, Talk
+from kemem.types import Match, Matrix, Message, Micros, Model, Rank, Row
 
 Direction = NDArray[np.float64]  # a vector of length 1
 
@@ -32,21 +34,44 @@ def contains(words: str, phrase: Phrase) -> bool:
     return wanted in f" {words} "
 
 
-def matches(query: Query, rows: Sequence[Stored]) -> list[tuple[Row, float]]:
-    """The rows that match, scored by the statistics of all that are given."""
+def matches(query: Query, rows: Sequence[Stored], lent: Sequence[bool]) -> list[tuple[Row, float]]:
+    """The rows that match, scored by the statistics of all that are given.
+
+    Of messages of a session that are `lent` the others may borrow words.
+    """
     if not rows:
         return []
     with_phrase = {
         phrase: np.array([contains(row.words, phrase) for row in rows]) for phrase in query.phrases
     }
-    lengths = np.array([len(row.words.split()) for row in rows], dtype=np.int64)
-    scores = word_scores(query, with_phrase, lengths)
+    lengths = np.array([length(row.words) for row in rows], dtype=np.int64)
+    scores = word_scores(query, with_phrase, lengths, talk=_talk(rows, lent))
     found = query.evaluate(with_phrase.__getitem__, np.ones(len(rows), dtype=np.bool_))
+    if query.talked:
+        found |= scores > 0
     return [
         (stored.row, float(score))
         for stored, score, hit in zip(rows, scores, found, strict=True)
         if hit
     ]
+
+
+def _talk(rows: Sequence[Stored], lent: Sequence[bool]) -> Talk:
+    numbers: dict[tuple[str, str, str | None], int] = {}
+    of_rows = [(it.row.agent_id, it.row.user_id, it.row.session_id) for it in rows]
+    voices = [
+        VOICES.index(it.row.role)
+        if isinstance(it.row, Message) and it.row.role in VOICES
+        else len(VOICES)
+        for it in rows
+    ]
+    return Talk.of(
+        np.array([numbers.setdefault(each, len(numbers)) for each in of_rows], np.int64),
+        np.array([it.row.ts for it in rows], np.int64),
+        np.array(voices, np.int8),
+        np.array([contains(it.words, ASKING) for it in rows], np.bool_),
+        np.array(lent, np.bool_),
+    )
 
 
 def directions(matrix: Matrix, model: Model) -> Direction:

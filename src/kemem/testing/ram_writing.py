@@ -8,7 +8,7 @@ from kemem.batch import Applied, Batch, Use
 from kemem.errors import Conflict, InvalidArgument, Unavailable
 from kemem.testing.ram_ranking import Stored, directions
 from kemem.testing.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
-from kemem.text.segment import search_text
+from kemem.text.marks import index_text
 from kemem.types import (
     CHECKPOINTS_KEPT,
     MESSAGES,
@@ -175,7 +175,7 @@ class RamWriter:
     def _arrive(self, draft: Tables, row: Row) -> None:
         draft.arrivals += 1
         draft.changes[pair(row)] += 1
-        draft.rows[key(row)] = Stored(row, search_text(row.words), draft.arrivals)
+        draft.rows[key(row)] = Stored(row, index_text(row), draft.arrivals)
 
     def _put_notes(self, draft: Tables, notes: Sequence[Note]) -> dict[Key, str]:
         """Notes one after the other; which of them were merged, and into which."""

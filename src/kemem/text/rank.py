@@ -5,16 +5,25 @@ LongMemEval rises by 3 points without it, other sets move within their error. Le
 the score exact from row sets alone, the same on every engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kemem.text.query import Mask, Phrase, Query
+from kemem.text.talk import Talk
 
 K1 = 1.2
-B = 0.6  # how much a long message has to say more to be worth the same
+B = 0.5  # how much a long message has to say more to be worth the same
 _STEEPNESS = 1.6  # a message of usual length that holds the whole query scores 0.8
+
+# What a message of a talk is worth before its words count, in shares of the question.
+_OPENING = 0.026  # the first of a session, and more where the question is long
+_TOPIC = 0.13
+_NEWS = 0.2  # one said just now, where the question is long: it goes on with something
+_NAMED = 0.13  # one said by somebody whom the question names
+_ASKING = 0.8  # and what one that asks keeps of its score, unless the question is long
 
 Scores = NDArray[np.float64]
 
@@ -24,27 +33,48 @@ def word_scores(
     rows_with: Mapping[Phrase, Mask],
     lengths: NDArray[np.int64],
     counted: Mask | None = None,
+    talk: Talk | None = None,
 ) -> Scores:
     """How well each row of a scope answers the query's words, 0-1 and comparable across queries.
 
     The share of the query's information (idf) that a row contains, weighted by the row's length.
     Where rows are `counted`, only they make up the statistics, and no other row may be in a mask.
+    A query that is put to a `talk` also counts what stands around a row.
     """
     total = len(lengths) if counted is None else int(counted.sum())
+    masks = [rows_with[unit] for unit in query.units]
+    words = [(rows, _idf(int(np.count_nonzero(rows)), total)) for rows in masks]
+    asked = sum(weight for _, weight in words)
     held = np.zeros(len(lengths))
-    asked = 0.0
-    for unit in query.units:
-        rows = rows_with[unit]
-        weight = _idf(int(rows.sum()), total)
-        held += weight * rows
-        asked += weight
     if not asked or not total:
         return held
+    talked = query.talked
+    if talked is None or talk is None or len(talk.rows) < len(held):
+        for rows, weight in words:
+            held[rows] += weight
+    if talked and talk:
+        held[talk.rows] = talk.held(words, talked.length)
     usual = max(float((lengths if counted is None else lengths[counted]).mean()), 1.0)
     raw = held / asked * (K1 + 1) / (1 + K1 * (1 - B + B * lengths / usual))
+    kept = np.ones(len(raw))
+    if talked:
+        raw += (raw > 0) * _NAMED * _any([rows_with[it] for it in talked.voices], len(raw))
+    if talked and talk:
+        raw[talk.rows] += (raw[talk.rows] > 0) * _favour(talk, talked.length)
+        kept[talk.rows[talk.asks]] = _ASKING + (1 - _ASKING) * talked.length
     # Rounded so that equal rows stay equal whatever the order of additions was.
-    return np.round(1 - np.exp(-_STEEPNESS * raw), 9)
+    return np.asarray(np.round(kept * (1 - np.exp(-_STEEPNESS * raw)), 9), np.float64)
 
 
 def _idf(rows: int, total: int) -> float:
     return float(np.log(1 + (total - rows + 0.5) / (rows + 0.5)))
+
+
+def _any(masks: Sequence[Mask], size: int) -> Mask:
+    return reduce(np.bitwise_or, masks, np.zeros(size, np.bool_))
+
+
+def _favour(talk: Talk, length: float) -> Scores:
+    """What messages are worth for their places in a talk."""
+    favour = np.where(talk.opens, _OPENING + _TOPIC * length, 0.0)
+    return favour + _NEWS * length * talk.news if length else favour

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import Stemmer
 
-TEXT_VERSION = "1"  # stored with every index: a change here means that words must be indexed again
+TEXT_VERSION = "2"  # stored with every index: a change here means that words must be indexed again
 
 # Han, kana, hangul and their extensions: written without spaces, so each character is a token.
 _CJK = (
@@ -63,12 +63,20 @@ def search_text(text: str) -> str:
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of the search text with their places.  "喝Kopi们" -> 喝, kopi, 们"""
     folded = normalise(text)
-    places = None if text.isascii() else _places(text, folded)
+    places = None if _stays(text, folded) else _places(text, folded)
     for match in _TOKEN.finditer(folded):
         start, end = match.span()
         if places:
             start, end = places[start][0], places[end - 1][1]
         yield Token(stem(match.group()), start, end)
+
+
+def _stays(text: str, folded: str) -> bool:
+    """Whether every character folds to one, so that all places stay as they are."""
+    if text.isascii():
+        return True
+    parts = [*map(_fold, text)]
+    return len(parts) == len(folded) and "".join(parts) == folded and max(map(len, parts)) == 1
 
 
 def _places(text: str, folded: str) -> list[tuple[int, int]]:

@@ -32,9 +32,14 @@ def to_micros(value: str | datetime, field: str = "ts") -> Micros:
     return micros
 
 
+def to_datetime(micros: Micros) -> datetime:
+    """Microseconds as a datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
 def to_rfc3339(micros: Micros) -> str:
     """Microseconds as text; the fraction appears only where there is one."""
-    text = (_EPOCH + timedelta(microseconds=micros)).isoformat()
+    text = to_datetime(micros).isoformat()
     return text.removesuffix("+00:00") + "Z"
 
 

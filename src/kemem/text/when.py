@@ -11,7 +11,7 @@
 import re
 from calendar import monthrange
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, partial
 
@@ -27,6 +27,7 @@ class TimePhrase:
     phrase: str  # verbatim: text[start:end]
     start: int
     end: int
+    yearly: bool = field(default=False, compare=False)  # a date of which the year is not said
 
 
 _Range = tuple[datetime, datetime]
@@ -52,8 +53,14 @@ def time_phrases(text: str, now: datetime) -> list[TimePhrase]:
             continue
         if since < until:  # a zone can skip a whole day: Samoa had no 30 December 2011
             start, end = match.span()
-            phrases.append(TimePhrase(since, until, text[start:end], start, end))
+            yearly = build is _dated and not (words.get("year") or words.get("which"))
+            phrases.append(TimePhrase(since, until, text[start:end], start, end, yearly))
     return phrases
+
+
+def as_of(time: TimePhrase, then: datetime) -> TimePhrase:
+    """What a date without a year meant at an earlier time; others stay.  "5月4日" -> that year's"""
+    return next(iter(time_phrases(time.phrase, then)), time) if time.yearly else time
 
 
 def _matches(folded: str) -> Iterator[tuple[re.Match[str], _Build]]:

@@ -16,7 +16,10 @@ from sqlalchemy import Connection, Select, Table, bindparam, select, union_all
 
 from kemem.backends.sql.database import Database, Space
 from kemem.backends.sql.schema import message, note, row_vector
+from kemem.backends.sql.words import rows_with
+from kemem.text.marks import ASKING
 from kemem.text.query import Mask
+from kemem.text.talk import Talk
 from kemem.types import MESSAGES, NOTE_KINDS, NOTES, ROLES, Matrix, Where
 
 _COPY_BYTES = 4096  # of an empty copy
@@ -91,10 +94,12 @@ class View:
     times: NDArray[np.int64]
     lengths: NDArray[np.int64]
     sorts: NDArray[np.int8]
+    asks: Mask
     sessions: NDArray[np.int32]
     session_no: int  # the number of the session asked for; -1: it has no rows
     vectors: Matrix
     embedded: Mask
+    talks: dict[int, Talk]  # of all messages among the first rows, one for now
 
     def upto(self, end: int) -> "View":
         """The first rows only."""
@@ -104,8 +109,22 @@ class View:
             times=self.times[:end],
             lengths=self.lengths[:end],
             sorts=self.sorts[:end],
+            asks=self.asks[:end],
             sessions=self.sessions[:end],
         )
+
+    @property
+    def talk(self) -> Talk:
+        """The conversations of all messages."""
+        size = len(self.ids)
+        talk = self.talks.get(size)
+        if talk is None:
+            every = np.ones(size, np.bool_)
+            sessions = self.sessions.astype(np.int64)
+            talk = Talk.of(sessions, self.times, self.sorts, self.asks, every)
+            self.talks.clear()
+            self.talks[size] = talk
+        return talk
 
     def counted(self, kinds: frozenset[str]) -> Mask:
         """Rows of some kinds: those that make up the statistics of a search."""
@@ -152,16 +171,18 @@ class _Copy:
     times: Growing = field(default_factory=lambda: Growing("i8"))
     lengths: Growing = field(default_factory=lambda: Growing("i8"))
     sorts: Growing = field(default_factory=lambda: Growing("i1"))
+    asks: Growing = field(default_factory=lambda: Growing("?"))
     sessions: Growing = field(default_factory=lambda: Growing("i4"))
     session_numbers: dict[str | None, int] = field(default_factory=dict)
     vectors: Growing = field(default_factory=lambda: Growing("f4", 0))
     embedded: Growing = field(default_factory=lambda: Growing("?"))
+    talks: dict[int, Talk] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     counted: int = 0  # bytes that the budget knows of
 
     @property
     def bytes(self) -> int:
-        columns = (self.ids, self.times, self.lengths, self.sorts, self.sessions)
+        columns = (self.ids, self.times, self.lengths, self.sorts, self.asks, self.sessions)
         arrays = sum(each.bytes for each in (*columns, self.vectors, self.embedded))
         return arrays + _NAME_BYTES * len(self.names) + _COPY_BYTES
 
@@ -198,10 +219,12 @@ class Columns:
                 copy.times.rows,
                 copy.lengths.rows,
                 copy.sorts.rows,
+                copy.asks.rows,
                 copy.sessions.rows,
                 -1 if session_id is None else copy.session_numbers.get(session_id, -1),
                 copy.vectors.rows[:count],
                 copy.embedded.rows[:count].copy(),
+                copy.talks,
             )
         self._trim(space.space_no, copy)
         return view
@@ -241,6 +264,8 @@ class Columns:
             copy.lengths.extend(np.array(lengths, np.int64))
             copy.sorts.extend(np.array([_SORT_NUMBER[sort] for sort in sorts], np.int8))
             copy.names.extend(names)
+            asking = rows_with(connection, self._database, space, copy.ids.rows, [ASKING])[ASKING]
+            copy.asks.extend(asking[-len(rows) :])
             numbers = copy.session_numbers
             copy.sessions.extend(
                 np.array([numbers.setdefault(each, len(numbers)) for each in sessions], np.int32)

@@ -20,7 +20,7 @@ from kemem.backends.sql.spaces import (
     reserve,
 )
 from kemem.batch import Use
-from kemem.text.segment import search_text
+from kemem.text.marks import index_text, length
 from kemem.types import Micros, Note, Scope, Where
 
 _KEYS = ("space_no", "id", "note_id", "agent_id", "user_id")
@@ -200,9 +200,7 @@ def _insert_rows(
         return {}
     first = reserve(connection, space, len(notes))
     rows = {item.note_id: first + index for index, item in enumerate(notes)}
-    texts = [
-        IndexedText(space.space_no, rows[item.note_id], search_text(item.words)) for item in notes
-    ]
+    texts = [IndexedText(space.space_no, rows[item.note_id], index_text(item)) for item in notes]
     connection.execute(
         _insert,
         [
@@ -212,7 +210,7 @@ def _insert_rows(
                 "note_id": item.note_id,
                 "agent_id": item.agent_id,
                 "user_id": item.user_id,
-                **_values(item, len(text.text.split())),
+                **_values(item, length(text.text)),
             }
             for item, text in zip(notes, texts, strict=True)
         ],
@@ -223,7 +221,7 @@ def _insert_rows(
 
 def _change(connection: Connection, before: Stored[Note], item: Note) -> None:
     """Everything but a note's words."""
-    values = _values(item, len(search_text(item.words).split()))
+    values = _values(item, length(index_text(item)))
     connection.execute(
         _update,
         {
@@ -253,7 +251,7 @@ def _remove(
 
 def note_texts(rows: Iterable[Stored[Note]]) -> list[IndexedText]:
     """The search texts of notes as they are indexed."""
-    return [IndexedText(row.space_no, row.id, search_text(row.row.words)) for row in rows]
+    return [IndexedText(row.space_no, row.id, index_text(row.row)) for row in rows]
 
 
 def drop_notes(

@@ -12,7 +12,7 @@ from kemem.backends.sql.schema import message, row_vector
 from kemem.backends.sql.spaces import ensure_sessions, lock_user, mark_changed, reserve
 from kemem.backends.sql.timeline import separate
 from kemem.errors import Conflict
-from kemem.text.segment import search_text
+from kemem.text.marks import index_text, length
 from kemem.types import Message, Where
 
 
@@ -92,7 +92,7 @@ def _insert(
     ensure_sessions(connection, database, found, sessions)
     placed = separate(connection, found.space_no, messages)
     first = reserve(connection, found, len(placed))
-    texts = [search_text(item.words) for item in placed]
+    texts = [index_text(item) for item in placed]
     connection.execute(
         insert(message),
         [
@@ -111,7 +111,7 @@ def _insert(
                 "create_time": item.ts,
                 "ingest_time": item.ingest_time,
                 "sequence_no": item.sequence_no,
-                "length": len(texts[index].split()),
+                "length": length(texts[index]),
                 "sensitive": item.sensitive,
             }
             for index, item in enumerate(placed)
@@ -147,4 +147,4 @@ def drop_messages(
 
 def message_texts(rows: Iterable[Stored[Message]]) -> list[IndexedText]:
     """The search texts of messages as they are indexed."""
-    return [IndexedText(row.space_no, row.id, search_text(row.row.words)) for row in rows]
+    return [IndexedText(row.space_no, row.id, index_text(row.row)) for row in rows]

@@ -13,11 +13,12 @@ from kemem.backends.sql.database import Database, Space
 from kemem.backends.sql.notes import hidden_rows, named_notes, spaces_of
 from kemem.backends.sql.scan import Stored, named
 from kemem.backends.sql.vectors import check_vectors, model_number
-from kemem.text.query import Mask, Phrase, Query
+from kemem.backends.sql.words import rows_with
+from kemem.text.query import Mask, Query
 from kemem.text.rank import Scores, word_scores
-from kemem.types import Found, Match, Model, Rank, Vector, Where
+from kemem.text.talk import Talk, lenders
+from kemem.types import ROLES, Found, Match, Model, Rank, Vector, Where
 
-_PHRASES = 32  # looked up in one statement
 _ROUNDING = 1e-6  # scores closer than this can be equal
 
 
@@ -35,14 +36,17 @@ def search(
     mark = after.mark if after else _mark(spaces)
     views = _frozen(_views(connection, columns, spaces, where, None), mark)
     counted = _join([view.counted(where.kinds) for view in views], np.bool_)
-    masks = [_rows_with(connection, database, view, query.phrases) for view in views]
+    masks = [rows_with(connection, database, view.space, view.ids, query.phrases) for view in views]
     together = {
         phrase: _join([mask[phrase] for mask in masks], np.bool_) & counted
         for phrase in query.phrases
     }
     lengths = _join([view.lengths for view in views], np.int64)
-    scores = word_scores(query, together, lengths, counted)
+    talk = _talk(connection, views, where) if query.talked else None
+    scores = word_scores(query, together, lengths, counted, talk)
     matched = query.evaluate(together.__getitem__, counted)
+    if talk:
+        matched |= scores > 0
     matched &= _visible(connection, views, where)
     matched = _passing(connection, views, matched, where)
     ranking = _Ranking(views, scores, matched)
@@ -72,6 +76,24 @@ def nearest(
     scores = np.zeros(len(cosines))
     scores[matched] = np.round(np.clip(cosines[matched].astype(np.float64), 0, 1), 6)
     return _Ranking(views, scores, matched).best(limit)
+
+
+def _talk(connection: Connection, views: Sequence[View], where: Where) -> Talk:
+    """The conversations that a Where lets a row borrow words from."""
+    seen = _visible(connection, views, lenders(where))
+    if len(views) == 1 and seen.sum() == (views[0].sorts < len(ROLES)).sum():
+        return views[0].talk
+    sessions, known = [], 0
+    for view in views:
+        sessions.append(view.sessions.astype(np.int64) + known)
+        known += int(view.sessions.max(initial=-1)) + 1
+    return Talk.of(
+        _join(sessions, np.int64),
+        _join([view.times for view in views], np.int64),
+        _join([view.sorts for view in views], np.int8),
+        _join([view.asks for view in views], np.bool_),
+        seen,
+    )
 
 
 def _near_best(cosines: NDArray[np.float32], matched: Mask, limit: int) -> Mask:
@@ -146,35 +168,6 @@ def _passing(connection: Connection, views: Sequence[View], matched: Mask, where
     return _join(masks, np.bool_)
 
 
-def _rows_with(
-    connection: Connection, database: Database, view: View, phrases: Sequence[Phrase]
-) -> dict[Phrase, Mask]:
-    """For each phrase the rows of a space that contain it."""
-    seqs = view.ids - view.space.first_id
-    masks: dict[Phrase, Mask] = {}
-    for start in range(0, len(phrases), _PHRASES):
-        asked = phrases[start : start + _PHRASES]
-        rows = connection.execute(*database.look_up(asked, view.space))
-        masks |= _masks(asked, rows.all(), seqs)
-    return masks
-
-
-def _masks(
-    phrases: Sequence[Phrase], rows: Sequence[Sequence[Any]], seqs: NDArray[np.int64]
-) -> dict[Phrase, Mask]:
-    masks = {phrase: np.zeros(len(seqs), dtype=np.bool_) for phrase in phrases}
-    dense = len(seqs) and seqs[-1] - seqs[0] == len(seqs) - 1
-    for number, joined in rows:
-        if joined is None:
-            continue
-        found = np.fromstring(joined, dtype=np.int64, sep=",")
-        at = found - seqs[0] if dense else np.searchsorted(seqs, found)
-        inside = (at >= 0) & (at < len(seqs))
-        at = at[inside]
-        masks[phrases[number]][at[seqs[at] == found[inside]]] = True
-    return masks
-
-
 class _Ranking:
     """Matched rows in order: best score, then newest, then by id."""
 
@@ -203,14 +196,13 @@ class _Ranking:
 
     def _matches(self, rows: NDArray[np.intp]) -> list[Match]:
         numbers = np.searchsorted(self._starts, rows, side="right") - 1
-        places = (rows - self._starts[numbers]).tolist()
-        times, scores = self._times[rows].tolist(), self._scores[rows].tolist()
-        found = []
-        for number, place, time, score in zip(numbers, places, times, scores, strict=True):
-            view = self._views[number]
-            space = view.space
-            found.append(Match(space.agent_id, space.user_id, view.names[place], time, score))
-        return found
+        owners = [(view.space.agent_id, view.space.user_id, view.names) for view in self._views]
+        columns = (numbers, rows - self._starts[numbers], self._times[rows], self._scores[rows])
+        return [
+            Match(agent_id, user_id, names[place], time, score)
+            for number, place, time, score in zip(*(it.tolist() for it in columns), strict=True)
+            for agent_id, user_id, names in (owners[number],)
+        ]
 
     def _current(self, after: Rank) -> Rank:
         """The place of a row in today's ranking; deletions may have changed its score."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from sqlalchemy import (
     Engine,
     Executable,
     Table,
+    Text,
     bindparam,
     column,
     create_engine,
@@ -29,7 +29,6 @@ from sqlalchemy import (
     select,
     table,
     text,
-    union_all,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL
@@ -82,6 +81,17 @@ _EXPECTED = [
         ("relation_source", "idx_relation_source_note", "1000000 10000 2"),
     )
 ]
+_asked = func.json_each(bindparam("phrases", type_=Text)).table_valued("key", "value")
+_first: BindParameter[int] = bindparam("first_id", type_=BigInteger)
+_holding = (
+    select(func.aggregate_strings(_words.c.rowid - _first, ","))
+    .where(
+        _words.c.row_words.op("MATCH")(_asked.c.value),
+        _words.c.rowid.between(_first, _first + (1 << SEQ_BITS) - 1),
+    )
+    .correlate(_asked)
+)
+_look_up = select(_asked.c.key, _holding.scalar_subquery())
 # Tokens come from kemem.text.segment; "ascii" leaves every non-ASCII character as it is.
 _CREATE_WORDS = text(
     "CREATE VIRTUAL TABLE row_words USING fts5("
@@ -277,11 +287,10 @@ class Sqlite:
         connection.execute(insert(_words).values(row_words=literal("delete-all")))
 
     def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
-        values: Values = {
-            f"phrase_{number}": f'"{" ".join(phrase.tokens)}"' + (" *" if phrase.prefix else "")
-            for number, phrase in enumerate(phrases)
-        }
-        return _look_up(len(phrases)), {**values, "first_id": space.first_id}
+        notation = [
+            f'"{" ".join(phrase.tokens)}"' + (" *" if phrase.prefix else "") for phrase in phrases
+        ]
+        return _look_up, {"phrases": dump_json(notation), "first_id": space.first_id}
 
     def vector_column(self, vector: Any) -> Any:
         return vector
@@ -292,21 +301,6 @@ class Sqlite:
     def load_vectors(self, values: Sequence[Any]) -> Matrix:
         halves = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), -1)
         return halves.astype(np.float32)
-
-
-@cache
-def _look_up(count: int) -> Executable:
-    first: BindParameter[int] = bindparam("first_id", type_=BigInteger)
-    seqs = func.aggregate_strings(_words.c.rowid - first, ",")
-    return union_all(
-        *(
-            select(literal(number), seqs).where(
-                _words.c.row_words.op("MATCH")(bindparam(f"phrase_{number}")),
-                _words.c.rowid.between(first, first + (1 << SEQ_BITS) - 1),
-            )
-            for number in range(count)
-        )
-    )
 
 
 _Outcome = tuple[_Write, Any, BaseException | None]

@@ -11,7 +11,7 @@ pytest.register_assert_rewrite(  # before their import: failures then show the v
     *(f"{__name__}.{chapter}" for chapter in ("writing", "reading", "searching", "nearest")),
     *(f"{__name__}.{chapter}" for chapter in ("noting", "graphing", "filtering", "states")),
     *(f"{__name__}.{chapter}" for chapter in ("keeping", "laws", "note_laws", "comparing")),
-    f"{__name__}.journaling",
+    *(f"{__name__}.{chapter}" for chapter in ("journaling", "talking")),
 )
 
 from kemem.testing.conformance.filtering import FilteringRules  # noqa: E402
@@ -25,6 +25,7 @@ from kemem.testing.conformance.noting import NotingRules  # noqa: E402
 from kemem.testing.conformance.reading import ReadingRules  # noqa: E402
 from kemem.testing.conformance.searching import SearchingRules  # noqa: E402
 from kemem.testing.conformance.states import StateRules  # noqa: E402
+from kemem.testing.conformance.talking import TalkingRules, TalkLaws  # noqa: E402
 from kemem.testing.conformance.writing import WritingRules  # noqa: E402
 
 __all__ = ["StoreConformance"]
@@ -34,6 +35,7 @@ class StoreConformance(
     WritingRules,
     ReadingRules,
     SearchingRules,
+    TalkingRules,
     NearestRules,
     NotingRules,
     GraphingRules,
@@ -44,5 +46,6 @@ class StoreConformance(
     Laws,
     NoteLaws,
     JournalLaws,
+    TalkLaws,
 ):
     """Inherit, say how to open an empty store, and pytest runs everything that is promised."""

@@ -48,8 +48,8 @@ def same_messages(seen: list[Message], wanted: list[Message]) -> None:
 def same_matches(found: Iterable[Match], wanted: Iterable[Match], precision: float) -> None:
     """Check that two rankings have the same messages, order and scores."""
     found, wanted = list(found), list(wanted)
-    assert [replace(match, score=0) for match in found] == [
-        replace(match, score=0) for match in wanted
+    assert [match._replace(score=0) for match in found] == [
+        match._replace(score=0) for match in wanted
     ]
     scores = [match.score for match in wanted]
     assert [match.score for match in found] == pytest.approx(scores, abs=precision, rel=0)

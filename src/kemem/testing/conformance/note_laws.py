@@ -139,7 +139,9 @@ class NoteLaws(Suite):
 
     @law(
         told=rows,
-        asked=st.lists(st.tuples(note_world.row_wheres(), world.queries()), min_size=4, max_size=8),
+        asked=st.lists(
+            st.tuples(note_world.row_wheres() | filtered, world.queries()), min_size=4, max_size=8
+        ),
     )
     async def test_a_search_of_notes_ranks_as_the_reference_does(
         self, store: Store, *, told: Rows, asked: list[tuple[Where, Query]]

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from kemem.text.times import to_datetime
 from kemem.text.when import TimePhrase, time_phrases
 from kemem.types import Micros
 
@@ -56,7 +57,7 @@ def without_times(text: str) -> str:
 
 def dated(text: str, ts: Micros) -> Dated | None:
     """The first time that a statement names; None for none, or for a habit."""
-    now, past = _EPOCH + timedelta(microseconds=ts), bool(_PAST.search(text))
+    now, past = to_datetime(ts), bool(_PAST.search(text))
     timeless = _HABIT.search(text) or not _HINT.search(text)
     phrase = None if timeless else _first(text, now, past)
     if phrase is None:
@@ -92,7 +93,7 @@ def _coming(text: str, at: int, phrase: TimePhrase, now: datetime) -> TimePhrase
 
 def _written(phrase: TimePhrase, text: str) -> str:
     """A range as briefly as it can be: a day, a month, a year, or first and last day."""
-    opens, closes = (_EPOCH + timedelta(microseconds=at) for at in (phrase.since, phrase.until - 1))
+    opens, closes = map(to_datetime, (phrase.since, phrase.until - 1))
     first, last = opens.date(), closes.date()
     if closes - opens <= _DAY:
         return first.isoformat()

@@ -1,0 +1,122 @@
+"""What stands around a message: in a conversation a short turn means what the turns near it say.
+
+"Yes, in May" answers "Did you see Rome?" and holds none of its words. So a message borrows: a word
+of the question that it lacks counts in part where a message near it has the word. The shares were
+measured on eight sets in Chinese and English; `docs/benchmarks.md` says what each of them is worth.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kemem.text.query import Mask
+from kemem.types import MESSAGES, ROLES, Where
+
+VOICES = ROLES[:2]  # user and assistant; what systems and tools write is not part of the talk
+NEAR = (0.6, 0.4, 0.3, 0.25, 0.2)  # what a word counts that is said 1, 2, … messages away,
+ASKED = 0.9  # in the question right before,
+SESSION = 0.12  # elsewhere in the session,
+OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out what it is about:
+# the more, the longer the question
+RECENT = 14 * 86_400_000_000  # microseconds in which a message's news falls to a third
+_CELLS = 1 << 20  # of the table of words and messages that is worked on at once
+
+Numbers = NDArray[np.intp]
+Shares = NDArray[np.float64]
+
+
+def lenders(where: Where) -> Where:
+    """Of which messages the others may borrow words: all that a Where lets be seen.
+
+    What only narrows an answer (a role, a beginning, ids, kinds, filters) does not narrow this;
+    what hides does: a session, an end, what is sensitive, what was not yet known.
+    """
+    return replace(where, kinds=MESSAGES, role=None, since=None, ids=None, marks=None, filters=None)
+
+
+def _rises(numbers: NDArray[np.int64]) -> bool:
+    return bool((numbers[1:] >= numbers[:-1]).all())
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """The messages of sessions in which both sides speak, session by session, as they were said."""
+
+    rows: Numbers  # their places among the rows of a scope
+    times: NDArray[np.int64]
+    asks: Mask  # whether each is a question
+    sessions: Numbers  # numbered from 0
+    before: Numbers  # messages of the session that come earlier
+    after: Numbers  # and later
+
+    @classmethod
+    def of(
+        cls,
+        sessions: NDArray[np.int64],
+        times: NDArray[np.int64],
+        voices: NDArray[np.int8],
+        asks: Mask,
+        seen: Mask,
+    ) -> "Talk":
+        """The talk among the rows of a scope that are `seen`; a voice is a place in VOICES."""
+        rows = np.flatnonzero(seen & (voices < len(VOICES)))
+        spoken = np.zeros((int(sessions.max(initial=-1)) + 1, len(VOICES)), np.bool_)
+        spoken[sessions[rows], voices[rows]] = True
+        rows = rows[(spoken[:, 0] & spoken[:, 1])[sessions[rows]]]
+        if not _rises(times[rows]):
+            rows = rows[np.argsort(times[rows], kind="stable")]
+        rows = rows[np.argsort(sessions[rows], kind="stable")]
+        starts = np.flatnonzero(np.diff(sessions[rows], prepend=-1))
+        sizes = np.diff(starts, append=len(rows))
+        before = np.arange(len(rows)) - np.repeat(starts, sizes)
+        return cls(
+            rows=rows,
+            times=times[rows],
+            asks=asks[rows],
+            sessions=np.repeat(np.arange(len(starts)), sizes),
+            before=before,
+            after=np.repeat(sizes, sizes) - before - 1,
+        )
+
+    @property
+    def opens(self) -> Mask:
+        """Which messages are the first of their sessions."""
+        return np.equal(self.before, 0)
+
+    @property
+    def news(self) -> Shares:
+        """0-1: how near each message is to the newest one of all."""
+        age = (self.times.max(initial=0) - self.times) / RECENT
+        return np.asarray(np.exp(-age), np.float64)
+
+    def held(self, words: Sequence[tuple[Mask, float]], length: float) -> Shares:
+        """What each message holds of words of some weight, its own and borrowed ones."""
+        least = np.where(self.opens, OPENING + (TOPIC - OPENING) * length, SESSION)
+        held = np.zeros(len(self.rows))
+        step = max(_CELLS // max(len(self.rows), 1), 1)
+        for start in range(0, len(words) if len(self.rows) else 0, step):
+            held += self._borrowed(words[start : start + step], least)
+        return held
+
+    def _borrowed(self, words: Sequence[tuple[Mask, float]], least: Shares) -> Shares:
+        size = len(self.rows)
+        said = np.concatenate([mask[self.rows] for mask, _ in words])
+        cells = np.flatnonzero(said)  # of a table: a row for each word, a column for each message
+        at = cells % size
+        before, after, asks = self.before[at], self.after[at], self.asks[at]
+        shares = np.zeros(len(said))
+        # From far to near, so that the greater share stays.
+        for away, share in reversed([*enumerate(NEAR, 1)]):
+            shares[cells[before >= away] - away] = share
+            shares[cells[after >= away] + away] = share
+        shares[cells[asks & (after > 0)] + 1] = ASKED
+        shares[cells] = 1
+        in_session = np.zeros((len(words), int(self.sessions[-1]) + 1), np.bool_)
+        in_session[cells // size, self.sessions[at]] = True
+        weights = np.array([weight for _, weight in words])
+        of_session: Shares = np.einsum("w,ws->s", weights, in_session)
+        above = np.maximum(shares.reshape(-1, size) - least, 0)
+        own: Shares = np.einsum("w,wr->r", weights, above)
+        return own + least * of_session[self.sessions]

@@ -1,0 +1,125 @@
+"""What messages borrow from the talk around them, against a definition that anyone can read."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kemem.text import talk
+from kemem.text.query import Phrase, Query, Talked
+from kemem.text.rank import word_scores
+from kemem.text.talk import ASKED, NEAR, OPENING, SESSION, TOPIC, Talk
+
+WORDS = (Phrase(("火",)), Phrase(("hot",)), Phrase(("tea",)))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a scope: where and when it was said, by whom, and what it holds."""
+
+    session: int
+    time: int
+    voice: int  # 0 user, 1 assistant, 2 somebody else
+    asks: bool
+    seen: bool
+    holds: tuple[bool, ...]
+
+
+ROWS = st.builds(
+    Row,
+    st.integers(0, 2),
+    st.integers(0, 30),
+    st.sampled_from((0, 1, 0, 1, 2)),
+    st.booleans(),
+    st.sampled_from((True, True, True, False)),
+    st.tuples(*(st.booleans() for _ in WORDS)),
+)
+SCOPES = st.lists(ROWS, max_size=12)
+
+
+def talk_of(rows: list[Row]) -> Talk:
+    return Talk.of(
+        np.array([row.session for row in rows], np.int64),
+        np.array([row.time for row in rows], np.int64),
+        np.array([row.voice for row in rows], np.int8),
+        np.array([row.asks for row in rows], np.bool_),
+        np.array([row.seen for row in rows], np.bool_),
+    )
+
+
+def sessions_of(rows: list[Row]) -> list[list[int]]:
+    """The rows of each session in which both sides speak, in the order of their times."""
+    found = []
+    for session in sorted({row.session for row in rows}):
+        spoken = [
+            at for at, it in enumerate(rows) if it.session == session and it.seen and it.voice < 2
+        ]
+        if {rows[at].voice for at in spoken} == {0, 1}:
+            found.append(sorted(spoken, key=lambda at: (rows[at].time, at)))
+    return found
+
+
+def borrowed(rows: list[Row], session: list[int], place: int, word: int, length: float) -> float:
+    """What a word counts for one message: the best that any of its session can lend."""
+    if rows[session[place]].holds[word]:
+        return 1.0
+    elsewhere = OPENING + (TOPIC - OPENING) * length if place == 0 else SESSION
+    shares = [0.0]
+    for other, at in enumerate(session):
+        if rows[at].holds[word]:
+            away = abs(other - place)
+            near = NEAR[away - 1] if away <= len(NEAR) else 0.0
+            shares.append(max(near, elsewhere))
+            if rows[at].asks and other + 1 == place:
+                shares.append(ASKED)
+    return max(shares)
+
+
+@settings(deadline=None)
+@given(rows=SCOPES, length=st.sampled_from((0.0, 0.5, 1.0)), cells=st.sampled_from((1, 7, 1 << 20)))
+def test_a_word_counts_by_the_best_that_lends_it(
+    rows: list[Row], length: float, cells: int
+) -> None:
+    """However large the table is that is worked on at once."""
+    weights = (1.0, 0.5, 2.0)
+    masks = [np.array([row.holds[word] for row in rows], np.bool_) for word in range(len(WORDS))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(talk, "_CELLS", cells)
+        found = talk_of(rows)
+        shares = found.held([*zip(masks, weights, strict=True)], length)
+        held = dict(zip(found.rows, shares, strict=True))
+    wanted = {
+        at: sum(
+            weight * borrowed(rows, session, place, word, length)
+            for word, weight in enumerate(weights)
+        )
+        for session in sessions_of(rows)
+        for place, at in enumerate(session)
+    }
+    assert held == pytest.approx(wanted)
+
+
+@settings(deadline=None)
+@given(rows=SCOPES, length=st.sampled_from((0.0, 1.0)))
+def test_scores_of_a_talk_stay_between_0_and_1(rows: list[Row], length: float) -> None:
+    """A row scores where it holds or borrows a word, and nowhere else."""
+    voice = Phrase(("\ue000小",))
+    query = Query(WORDS[0], WORDS, Talked(length, (voice,)))
+    masks = {
+        phrase: np.array([row.holds[word] for row in rows], np.bool_)
+        for word, phrase in enumerate(WORDS)
+    }
+    named = np.array([row.voice == 1 for row in rows], np.bool_)
+    lengths = np.array([3 * sum(row.holds) for row in rows], np.int64)
+    scores = word_scores(query, {**masks, voice: named}, lengths, talk=talk_of(rows))
+    lent = {
+        at
+        for session in sessions_of(rows)
+        if any(any(rows[other].holds) for other in session)
+        for at in session
+    }
+    for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
+        assert 0 <= score < 1
+        assert (score > 0) == (any(row.holds) or at in lent)

@@ -1,0 +1,113 @@
+"""What search makes of a question before it looks for anything."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kemem.reading.question import Mode
+from kemem.reading.understand import MAX_PARTS, understand
+from kemem.text.marks import spoken_by
+
+NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("今天天气真好。上次那家餐厅叫什么？", ["上次那家餐厅叫什么？"]),
+        ("Lovely weather. What was that restaurant called?", ["What was that restaurant called?"]),
+        ("住哪？吃什么？", ["住哪？", "吃什么？"]),
+        ("Where does she live? What does she eat?", ["Where does she live?", "What does she eat?"]),
+        ("上次那家餐厅叫什么？", []),
+        ("What was that restaurant called?", []),
+        ("我住在北京。我不吃辣。", []),
+        ("I live in Rome. I eat no meat.", []),
+    ],
+)
+def test_sentences_that_ask_are_looked_for_by_themselves(text: str, parts: list[str]) -> None:
+    """Only among others: a question that is one sentence is whole already."""
+    asked = understand(text, NOW)
+    assert [part.text for part in asked.parts] == parts
+    assert asked.whole.text == text
+
+
+def test_a_question_has_few_parts() -> None:
+    assert len(understand("谁？" * 50 + "who? " * 50, NOW).parts) == MAX_PARTS
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_only_hybrid_search_puts_a_question_to_the_talk(mode: Mode) -> None:
+    """Words alone must be held; a query that demands is taken at its word."""
+    for text in ("晴天。住哪？", "Sunny. Where do I live?"):
+        asked = understand(text, NOW, mode)
+        assert (asked.query.talked is not None) == bool(asked.parts) == (mode == "hybrid")
+    for text in ("火锅 AND 清汤", "hotpot NOT tea", '"不吃辣" AND 火锅'):
+        assert understand(text, NOW, mode).query.talked is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("小明：去哪？\n小红: 去罗马。", "去哪？\n去罗马。"),
+        ("Ann: Where to?\nBob: Rome!", "Where to?\nRome!"),
+    ],
+)
+def test_a_transcript_is_read_without_its_labels(text: str, said: str) -> None:
+    """They are no names that the question asks about, and it has no parts."""
+    asked = understand(text, NOW)
+    assert asked.whole.text == said
+    assert asked.parts == ()
+    assert asked.query.talked is not None
+    assert (asked.query.talked.length, asked.query.talked.voices) == (0.0, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "记住：火锅",
+        "Remember: hotpot",
+        "比分是3:2\n好",
+        "10:30 开会\n12:00 午饭",
+        "10:30 standup\n12:00 lunch",
+        "https://a.example/火锅\nhttps://b.example/tea",
+        "小明：\n小红：",
+        "Ann:\nBob:",
+    ],
+)
+def test_not_every_colon_makes_a_transcript(text: str) -> None:
+    """Two speakers do, who say something."""
+    assert understand(text, NOW).whole.text == text
+
+
+def test_a_question_names_speakers_by_any_of_its_words() -> None:
+    """Not by one letter or character, which is in too many names."""
+    zh, en = (understand(it, NOW).query.talked for it in ("小明说了什么", "What did Ann say in a?"))
+    assert zh is not None and en is not None
+    assert (spoken_by("小"), spoken_by("明")) in [voice.tokens for voice in zh.voices]
+    assert (spoken_by("ann"),) in [voice.tokens for voice in en.voices]
+    assert all(len(voice.tokens) > 1 for voice in zh.voices)
+
+
+@given(words=st.integers(0, 60))
+def test_length_grows_from_a_few_words_to_many_alike_in_both_languages(words: int) -> None:
+    """A Chinese word counts as one and a half characters, and a little."""
+    wanted = min(max((words - 10) / 20, 0), 1)
+    for text in ("word " * words or "!", "汉" * round(words * 1.6) or "！"):
+        talked = understand(text, NOW).query.talked
+        assert talked is not None
+        assert talked.length == pytest.approx(wanted, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("text", "phrases"),
+    [
+        ("昨天下雨了。上周三吃了什么？", ["上周三"]),
+        ("It rained yesterday. What did I eat last Wednesday?", ["last Wednesday"]),
+        ("昨天下雨了", ["昨天"]),
+        ("It rained yesterday", ["yesterday"]),
+    ],
+)
+def test_the_time_is_that_of_what_is_asked(text: str, phrases: list[str]) -> None:
+    assert [it.phrase for it in understand(text, NOW).times] == phrases
