@@ -10,7 +10,6 @@ What --save writes, `kemem quality FILE` keeps for the dashboard to show over ti
 
 import argparse
 import asyncio
-import gzip
 import json
 import random
 import sys
@@ -23,6 +22,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bench.retrieval import interval, users
+from bench.retrievers import BATCH, given
 from kemem import AsyncMemory
 from kemem.assemble import system_clock
 from kemem.settings import load
@@ -31,8 +32,6 @@ from kemem.text.language import is_chinese
 from kemem.text.times import to_micros, to_rfc3339
 
 KS = (5, 10)
-BATCH = 500  # messages of one write
-SAMPLES = 1_000  # of the bootstrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +45,6 @@ class Found:
     recall_seconds: float
     language: str = "en"
     category: str = ""
-
-
-def users(path: Path, datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The users of a file."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            user = json.loads(line)
-            if not datasets or user["dataset"] in datasets:
-                yield user
 
 
 def share(groups: Sequence[Sequence[str]], keys: Sequence[str]) -> tuple[float, ...]:
@@ -89,7 +78,7 @@ async def measure(user: dict[str, Any], limit: int, seed: int) -> list[Found]:
     queries = [it for it in user["queries"] if it["answerable"] and it["evidence_groups"]]
     random.Random(seed).shuffle(queries)
     queries = sorted(queries[:limit], key=lambda it: it["until"] or "~")
-    rest = [_message(it) for it in sorted(user["messages"], key=lambda it: it["ts"])]
+    rest = [given(it) for it in sorted(user["messages"], key=lambda it: it["ts"])]
     rest = [it for it in rest if it["content"].strip()]
     found = []
     with tempfile.TemporaryDirectory() as directory:
@@ -104,20 +93,6 @@ async def measure(user: dict[str, Any], limit: int, seed: int) -> list[Found]:
                 rest = rest[size:]
                 found.append(await ask(memory, user["dataset"], "user", query))
     return found
-
-
-def _message(said: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"speaker": said["speaker"]} if said.get("speaker") else {}
-    kept = {name: said[name] for name in ("message_id", "ts", "role", "content")}
-    return {**kept, "session_id": str(said["session"])[:64], "metadata": metadata}
-
-
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of a mean, by bootstrap."""
-    chance = random.Random(0)
-    size = len(differences)
-    means = sorted(sum(chance.choices(differences, k=size)) / size for _ in range(SAMPLES))
-    return means[int(0.025 * SAMPLES)], means[int(0.975 * SAMPLES)]
 
 
 def report(found: Sequence[Found]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,12 @@ def vector_of(text: str) -> Matrix:
 
 def vectors_of(texts: Iterable[str]) -> Matrix:
     return np.stack([vector_of(text) for text in texts])
+
+
+class Vectors(Protocol):
+    """Whatever gives texts their vectors."""
+
+    def look_up(self, texts: Sequence[str]) -> Matrix: ...
 
 
 class VectorTable:

@@ -8,7 +8,7 @@ import mem0  # type: ignore[import-not-found]
 from bench.corpus import Batch, Message
 from bench.material import Question
 from bench.systems import LIMIT, Search, Stores, versions
-from bench.vectors import WIDTH, VectorTable
+from bench.vectors import WIDTH, Vectors, VectorTable
 
 UNUSED_MODEL = {"provider": "openai", "config": {"api_key": "never-used"}}
 
@@ -16,7 +16,7 @@ UNUSED_MODEL = {"provider": "openai", "config": {"api_key": "never-used"}}
 class TableEmbedding:
     """Stands in for mem0's embedding model: the same vectors as everyone else's."""
 
-    def __init__(self, table: VectorTable) -> None:
+    def __init__(self, table: Vectors) -> None:
         self._table = table
 
     def embed(self, text: str, memory_action: str | None = None) -> list[float]:
@@ -26,13 +26,15 @@ class TableEmbedding:
         return self._table.look_up(texts).tolist()  # type: ignore[no-any-return]
 
 
-def open_mem0(folder: Path, table: VectorTable, llm: Mapping[str, object]) -> mem0.Memory:
+def open_mem0(
+    folder: Path, table: Vectors, llm: Mapping[str, object], width: int = WIDTH
+) -> mem0.Memory:
     """mem0 with its files in a folder and its vectors from the table."""
     folder.mkdir(parents=True, exist_ok=True)
     qdrant = {
         "path": str(folder / "qdrant"),
         "on_disk": True,  # otherwise an existing folder is emptied at opening
-        "embedding_model_dims": WIDTH,
+        "embedding_model_dims": width,
     }
     memory = mem0.Memory.from_config(
         {

@@ -1,0 +1,142 @@
+"""What does each stage of search gain, and what does it cost?
+
+python -m bench.ablation --data PATH [--datasets locomo,madial-zh] [--queries N]
+
+The file is that of bench.retrieval. Every question is asked of the same store with all stages, and
+then with one of them switched off; the cost is the time of the processor, with the embedding.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+from unittest.mock import patch
+
+from bench.retrieval import MAIN, interval, mean, score, users
+from bench.retrievers import RETRIEVERS
+from kemem.backends import local
+from kemem.reading import fuse, understand
+from kemem.text import rank, talk
+
+Switch = tuple[Any, str, object]  # a module, one of its names, and the value that switches it off
+
+NO_CONTEXT: tuple[Switch, ...] = (
+    (talk, "NEAR", ()),
+    *((talk, name, 0.0) for name in ("ASKED", "SESSION", "OPENING", "TOPIC")),
+)
+NO_OPENING: tuple[Switch, ...] = (
+    *((talk, name, talk.SESSION) for name in ("OPENING", "TOPIC")),
+    *((rank, name, 0.0) for name in ("_OPENING", "_TOPIC")),
+)
+NO_REPLIES: tuple[Switch, ...] = ((talk, "ASKED", talk.NEAR[0]), (rank, "_ASKING", 1.0))
+NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)
+NO_NEWS: tuple[Switch, ...] = ((rank, "_NEWS", 0.0),)
+NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)
+NO_LABELS: tuple[Switch, ...] = ((understand, "_TURNS", sys.maxsize),)
+NO_TIME: tuple[Switch, ...] = ((fuse, "IN_TIME", 0.0),)
+NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0),)
+STAGES: dict[str, tuple[Switch, ...]] = {
+    "all stages": (),
+    "without words around a message": NO_CONTEXT,
+    "without what opens a session": NO_OPENING,
+    "without replies before questions": NO_REPLIES,
+    "without who speaks": NO_SPEAKER,
+    "without what is new": NO_NEWS,
+    "without parts of a question": NO_PARTS,
+    "without reading transcripts": NO_LABELS,
+    "without time phrases": NO_TIME,
+    "without meaning": NO_MEANING,
+    "own words and meaning only": (
+        *NO_CONTEXT,
+        *NO_OPENING[2:],
+        *NO_REPLIES[1:],
+        *NO_SPEAKER,
+        *NO_NEWS,
+        *NO_PARTS,
+        *NO_LABELS,
+        *NO_TIME,
+    ),
+}
+
+
+@contextmanager
+def switched(off: Sequence[Switch]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for module, name, value in off:
+            stack.enter_context(patch.object(module, name, value))
+        yield
+
+
+async def measure(
+    user: Mapping[str, Any], most: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Recall and cost of each stage's absence, question by question."""
+    messages = [it for it in user["messages"] if it["content"].strip()]
+    queries = [it for it in user["queries"] if it["answerable"] and it["evidence_groups"]]
+    random.Random(0).shuffle(queries)
+    recalls: dict[str, list[float]] = defaultdict(list)
+    costs: dict[str, list[float]] = defaultdict(list)
+    async with RETRIEVERS["kemem"](messages) as ask:
+        for query in queries[:most]:
+            for name, off in STAGES.items():
+                local._recent.clear()  # or a question would be embedded once for all stages
+                with switched(off):
+                    begun = time.process_time()
+                    hits = await ask(query, 10)
+                    costs[name].append(1_000 * (time.process_time() - begun))
+                found = score(query["evidence_groups"], [it for it, _ in hits])
+                recalls[name].append(100 * found[MAIN])
+    return recalls, costs
+
+
+def report(
+    recalls: Mapping[str, Mapping[str, list[float]]], costs: Mapping[str, list[float]]
+) -> Iterator[str]:
+    """A line for each stage: recall by set, what its absence changes on average, and its cost."""
+    whole, *_ = STAGES
+    sets = [*recalls[whole]]
+    yield f"| {MAIN} | " + " | ".join(sets) + " | mean | gain, 95 % interval | ms |"
+    yield "|---" * (len(sets) + 4) + "|"
+    for name in STAGES:
+        means = [mean(recalls[name][it]) for it in sets]
+        gains = [
+            before - after
+            for it in sets
+            for before, after in zip(recalls[whole][it], recalls[name][it], strict=True)
+        ]
+        low, high = interval(gains)
+        gain = "" if name == whole else f"{mean(gains):+.1f} ({low:+.1f} … {high:+.1f})"
+        yield (
+            f"| {name} | "
+            + " | ".join(f"{it:.1f}" for it in means)
+            + f" | {mean(means):.1f} | {gain} | {median(costs[name]):.1f} |"
+        )
+
+
+async def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.ablation", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="the file of conversations")
+    parser.add_argument("--datasets", default="", help="names of sets, separated by commas")
+    parser.add_argument("--queries", type=int, default=20, help="most questions of a user")
+    chosen = parser.parse_args(arguments)
+    recalls: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    costs: dict[str, list[float]] = defaultdict(list)
+    for user in users(chosen.data, list(filter(None, chosen.datasets.split(",")))):
+        found, took = await measure(user, chosen.queries)
+        for name in STAGES:
+            recalls[name][user["dataset"]] += found[name]
+            costs[name] += took[name]
+        print(f"{user['user']}: {len(costs[name])} questions", file=sys.stderr)
+    print(*report(recalls, costs), sep="\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

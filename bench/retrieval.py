@@ -1,0 +1,294 @@
+"""Which share of the evidence does a search find? No LLM is involved.
+
+python -m bench.retrieval --data PATH [--datasets locomo,madial-zh] [--system kemem]
+    [--questions madial-en] [--save FILE] [--against FILE] [--quality FILE]
+
+PATH is a file of conversations, one user a line as JSON (or gzipped): messages with message_id,
+ts, role, speaker, session, content; queries with query, evidence_groups, answerable, ts, when the
+question is asked, and until, before which messages count. Any message of a group counts, and every
+group is wanted. Each user goes into a fresh store through the public API with the settings that a
+new user gets. --questions asks those of another set about the same user, in another language.
+--save keeps every answer, and --against compares with answers that were kept: question by
+question, with intervals. What --quality writes, `kemem quality FILE` keeps for the dashboard.
+"""
+
+import argparse
+import asyncio
+import gzip
+import json
+import math
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench.retrievers import RETRIEVERS, Found, Retriever
+from kemem.assemble import system_clock
+from kemem.text.language import is_chinese
+from kemem.text.times import to_rfc3339
+
+KS = (1, 5, 10, 20)
+MANY = 200  # hits that sessions are ranked by
+MORE = 4  # hits of a session that count half, besides its best one
+BINS = 10  # of scores
+SURE = 0.5  # the score at which a caller may cut
+SHOWN = ("recall@1", "recall@5", "recall@10", "recall@20", "hit@10", "mrr", "ndcg@10")
+SESSIONS = ("sessions@10", "session@5")  # the share of them, and whether one is found
+MAIN = "recall@10"
+SAMPLES = 1_000  # of the bootstrap
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How well one question was answered, and in which time."""
+
+    dataset: str
+    language: str
+    category: str
+    question: str  # its id, the user's included
+    metrics: Mapping[str, float]  # none of a question that has no answer
+    seconds: float
+    scores: Sequence[tuple[float, bool]]  # of the first ten hits, and whether each is evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How long the messages of one user took."""
+
+    dataset: str
+    messages: int
+    seconds: float
+
+
+def users(path: Path, datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The users of a file, one by one."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            user = json.loads(line)
+            if not datasets or user["dataset"] in datasets:
+                yield user
+
+
+def score(groups: Sequence[Sequence[str]], ranked: Sequence[str]) -> dict[str, float]:
+    """What a ranking of message ids is worth."""
+    places = [next((at for at, it in enumerate(ranked) if it in group), None) for group in groups]
+    found = [place for place in places if place is not None]
+    ideal = sum(1 / math.log2(at + 2) for at in range(min(len(groups), 10)))
+    gained = sum(1 / math.log2(at + 2) for at in {*found} if at < 10)
+    metrics = {"mrr": 1 / (1 + min(found)) if found else 0.0, "ndcg@10": gained / ideal}
+    for k in KS:
+        metrics[f"recall@{k}"] = sum(place < k for place in found) / len(groups)
+        metrics[f"hit@{k}"] = float(any(place < k for place in found))
+    return metrics
+
+
+def session_score(
+    groups: Sequence[Sequence[str]], hits: Found, session_of: Mapping[str, str]
+) -> dict[str, float]:
+    """The same for sessions, which are as good as their best hits."""
+    scores: dict[str, list[float]] = defaultdict(list)
+    for name, worth in hits:
+        scores[session_of[name]].append(worth)
+    ranked = sorted(scores, key=lambda it: -(scores[it][0] + sum(scores[it][1 : 1 + MORE]) / 2))
+    wanted = {session_of[group[0]] for group in groups}
+    return {
+        "sessions@10": len(wanted & {*ranked[:10]}) / len(wanted),
+        "session@5": float(not wanted.isdisjoint(ranked[:5])),
+    }
+
+
+async def measure(user: dict[str, Any], retriever: Retriever) -> tuple[Stored, list[Answer]]:
+    """All questions of a user, asked of a fresh store."""
+    messages = [it for it in user["messages"] if it["content"].strip()]
+    session_of = {it["message_id"]: it["session"] for it in messages}
+    answers = []
+    begun = time.perf_counter()
+    async with retriever(messages) as ask:
+        stored = Stored(user["dataset"], len(messages), time.perf_counter() - begun)
+        for query in user["queries"]:
+            known = [[it for it in group if it in session_of] for group in query["evidence_groups"]]
+            groups = [*filter(None, known)] if query["answerable"] else []
+            if query["answerable"] and not groups:
+                continue
+            asked = time.perf_counter()
+            hits = await ask(query, max(KS))
+            took = time.perf_counter() - asked
+            metrics: dict[str, float] = {}
+            if groups:
+                many = await ask(query, MANY)
+                metrics = score(groups, [it for it, _ in hits])
+                metrics |= session_score(groups, many, session_of)
+            evidence = {it for group in groups for it in group}
+            answers.append(
+                Answer(
+                    user["dataset"],
+                    "zh" if is_chinese(query["query"]) else "en",
+                    str(query.get("category") or ""),
+                    f"{user['user']} {query['qid']}",
+                    metrics,
+                    took,
+                    [(worth, it in evidence) for it, worth in hits[:10]],
+                )
+            )
+    return stored, answers
+
+
+def asking(user: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A user with the questions of one of the same name; without any, where there is none."""
+    name = user["user"].rpartition("/")[-1]
+    queries = (it["queries"] for it in others if it["user"].rpartition("/")[-1] == name)
+    return {**user, "queries": next(queries, [])}
+
+
+def mean(values: Sequence[float]) -> float:
+    """The average; 0 of nothing."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of a mean, by bootstrap."""
+    chance, size = random.Random(0), len(values)
+    means = sorted(mean(chance.choices(values, k=size)) for _ in range(SAMPLES))
+    return means[int(0.025 * SAMPLES)], means[int(0.975 * SAMPLES)]
+
+
+def by_set(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
+    """Answers by their set, in the order of the file."""
+    sets: dict[str, list[Answer]] = {}
+    for answer in answers:
+        sets.setdefault(answer.dataset, []).append(answer)
+    return sets
+
+
+def report(answers: Sequence[Answer], stored: Sequence[Stored]) -> Iterator[str]:
+    """Tables: the sets, then their categories, of the questions that have an answer."""
+    answers = [it for it in answers if it.metrics]
+    yield "| set | n | " + " | ".join((*SHOWN, *SESSIONS)) + " | interval | ms | messages/s |"
+    yield "|---" * (len(SHOWN) + len(SESSIONS) + 5) + "|"
+    for name, rows in by_set(answers).items():
+        shares = [100 * mean([it.metrics[metric] for it in rows]) for metric in (*SHOWN, *SESSIONS)]
+        low, high = interval([100 * it.metrics[MAIN] for it in rows])
+        speed = [it for it in stored if it.dataset == name]
+        yield (
+            f"| {name} | {len(rows)} | "
+            + " | ".join(f"{share:.1f}" for share in shares)
+            + f" | {low:.1f} … {high:.1f} | {1_000 * mean([it.seconds for it in rows]):.1f} | "
+            + f"{sum(it.messages for it in speed) / sum(it.seconds for it in speed):,.0f} |"
+        )
+    yield ""
+    yield f"| set | category | n | {MAIN} |"
+    yield "|---|---|---|---|"
+    for name, rows in by_set(answers).items():
+        for category in sorted({it.category for it in rows}):
+            some = [it.metrics[MAIN] for it in rows if it.category == category]
+            yield f"| {name} | {category} | {len(some)} | {100 * mean(some):.1f} |"
+
+
+def reliability(answers: Sequence[Answer]) -> Iterator[str]:
+    """Whether scores mean what they say: in each language, and where nothing answers."""
+    languages = sorted({it.language for it in answers})
+    yield "| score | " + " | ".join(f"hits, {it} | evidence, {it}" for it in languages) + " |"
+    yield "|---" * (1 + 2 * len(languages)) + "|"
+    for number in range(BINS):
+        cells = []
+        for language in languages:
+            found = [
+                evident
+                for it in answers
+                if it.language == language and it.metrics
+                for worth, evident in it.scores
+                if min(int(worth * BINS), BINS - 1) == number
+            ]
+            cells.append(f"{len(found):,} | {100 * mean(found):.0f} %")
+        yield f"| {number / BINS:.1f} – {(number + 1) / BINS:.1f} | " + " | ".join(cells) + " |"
+    yield ""
+    yield f"| | evidence that scores {SURE} | hits without an answer below it | their best |"
+    yield "|---|---|---|---|"
+    for name, chosen in (("all", languages), *((it, [it]) for it in languages)):
+        some = [it for it in answers if it.language in chosen]
+        kept = [worth >= SURE for it in some for worth, evident in it.scores if evident]
+        lost = [it.scores for it in some if not it.metrics and it.scores]
+        dropped = [worth < SURE for scores in lost for worth, _ in scores]
+        best = [scores[0][0] < SURE for scores in lost]
+        cells = [f"{100 * mean(it):.1f} % of {len(it):,}" for it in (kept, dropped, best)]
+        yield f"| {name} | " + " | ".join(cells) + " |"
+
+
+def compared(answers: Sequence[Answer], before: Sequence[Answer]) -> Iterator[str]:
+    """What changed, question by question."""
+    known = {it.question: it for it in before}
+    yield f"| set | n | {MAIN} before | now | difference | 95 % interval |"
+    yield "|---|---|---|---|---|---|"
+    for name, rows in by_set(answers).items():
+        pairs = [(known[it.question], it) for it in rows if it.metrics and it.question in known]
+        if pairs:
+            old, new = (
+                [100 * it.metrics[MAIN] for it in side] for side in zip(*pairs, strict=True)
+            )
+            changes = [after - earlier for earlier, after in zip(old, new, strict=True)]
+            low, high = interval(changes)
+            yield (
+                f"| {name} | {len(pairs)} | {mean(old):.1f} | {mean(new):.1f} "
+                f"| {mean(changes):+.1f} | {low:+.1f} … {high:+.1f} |"
+            )
+
+
+def runs(answers: Sequence[Answer], system: str) -> list[dict[str, Any]]:
+    """What was measured on each set and category, as `kemem quality` takes it."""
+    groups: dict[tuple[str, str, str], list[Answer]] = defaultdict(list)
+    for each in (it for it in answers if it.metrics):
+        for category in {"all", each.category} - {""}:
+            groups[each.dataset, each.language, category].append(each)
+    return [
+        {
+            "at": to_rfc3339(system_clock()),
+            "name": system,
+            "set": dataset,
+            "language": language,
+            "category": category,
+            "n": len(rows),
+            "metrics": {it: round(mean([row.metrics[it] for row in rows]), 4) for it in SHOWN},
+            "version": version("kemem-memory"),
+        }
+        for (dataset, language, category), rows in sorted(groups.items())
+    ]
+
+
+async def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.retrieval", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="the file of conversations")
+    parser.add_argument("--datasets", default="", help="names of sets, separated by commas")
+    parser.add_argument("--system", choices=sorted(RETRIEVERS), default="kemem")
+    parser.add_argument("--questions", help="a set whose questions are asked instead of their own")
+    parser.add_argument("--save", type=Path, help="keep every answer here")
+    parser.add_argument("--against", type=Path, help="compare with answers that were kept")
+    parser.add_argument("--quality", type=Path, help="also write the figures, for kemem quality")
+    chosen = parser.parse_args(arguments)
+    answers: list[Answer] = []
+    stored: list[Stored] = []
+    others = [*users(chosen.data, [chosen.questions])] if chosen.questions else []
+    for user in users(chosen.data, list(filter(None, chosen.datasets.split(",")))):
+        user = asking(user, others) if others else user
+        kept, answered = await measure(user, RETRIEVERS[chosen.system])
+        stored.append(kept)
+        answers += answered
+        print(f"{user['user']}: {len(answers)} questions", file=sys.stderr)
+    print(*report(answers, stored), "", *reliability(answers), sep="\n")
+    if chosen.save:
+        chosen.save.write_text(json.dumps([asdict(it) for it in answers]), "utf-8")
+    if chosen.against:
+        before = [Answer(**it) for it in json.loads(chosen.against.read_text("utf-8"))]
+        print("", *compared(answers, before), sep="\n")
+    if chosen.quality:
+        chosen.quality.write_text(json.dumps(runs(answers, chosen.system), indent=2), "utf-8")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,140 @@
+"""The retrieval benchmark: what it counts, and that it runs as a user runs it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import retrieval
+from bench.retrieval import Answer, compared, reliability, runs, score, session_score
+from kemem.serve.runs import parse_runs
+
+MESSAGES = {
+    "zh": ["你妹妹养了什么宠物？", "一只金毛，叫豆豆", "周末去爬山吧", "好，山上见"],
+    "en": [
+        "What pet does your sister have?",
+        "A beagle, Biscuit",
+        "Shall we hike?",
+        "See you there",
+    ],
+}
+QUESTIONS = {"zh": "妹妹的宠物叫什么？", "en": "What is my sister's pet called?"}
+
+
+def user(language: str) -> dict[str, Any]:
+    """One conversation, a question about it, and one that nothing answers."""
+    asked = {"until": None, "ts": "2026-02-01T00:00:00Z", "category": "pets"}
+    return {
+        "dataset": f"small-{language}",
+        "user": f"small-{language}/ann",
+        "messages": [
+            {
+                "message_id": f"m{at}",
+                "ts": f"2026-01-01T10:0{at}:00Z",
+                "role": ("user", "assistant")[at % 2],
+                "speaker": None,
+                "session": f"s{at // 2}",
+                "content": text,
+            }
+            for at, text in enumerate(MESSAGES[language])
+        ],
+        "queries": [
+            {
+                **asked,
+                "qid": "q0",
+                "query": QUESTIONS[language],
+                "evidence_groups": [["m1"]],
+                "answerable": True,
+            },
+            {
+                **asked,
+                "qid": "q1",
+                "query": {"zh": "汽车多少钱？", "en": "The price of a car?"}[language],
+                "evidence_groups": [],
+                "answerable": False,
+            },
+        ],
+    }
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "data.jsonl"
+    lines = [json.dumps(user(language), ensure_ascii=False) for language in ("zh", "en")]
+    path.write_text("\n".join(lines), "utf-8")
+    return path
+
+
+def test_each_group_of_evidence_counts_once() -> None:
+    groups = [["a", "b"], ["c"], ["d"], ["e"]]
+    found = score(groups, ["x", "b", "a", *"123456", "c", "d"])
+    assert found["recall@1"] == 0
+    assert found["recall@5"] == 1 / 4
+    assert found["recall@10"] == 2 / 4
+    assert found["recall@20"] == 3 / 4
+    assert (found["hit@1"], found["hit@5"], found["mrr"]) == (0, 1, 1 / 2)
+    assert score(groups, list("acde"))["ndcg@10"] == pytest.approx(1)
+    assert 0 < found["ndcg@10"] < 0.5
+
+
+def test_sessions_are_ranked_by_their_best_hits() -> None:
+    hits = [("a", 0.9), ("b", 0.8), ("c", 0.7)]
+    places = {"a": "one", "b": "two", "c": "two", "d": "three"}
+    assert session_score([["b"], ["d"]], hits, places) == {"sessions@10": 0.5, "session@5": 1.0}
+    assert session_score([["d"]], hits, places) == {"sessions@10": 0.0, "session@5": 0.0}
+
+
+def answer(recall: float, *scores: tuple[float, bool], question: str = "q") -> Answer:
+    metrics = dict.fromkeys((*retrieval.SHOWN, *retrieval.SESSIONS), recall)
+    return Answer("set", "en", "c", question, metrics if scores else {}, 0.1, scores)
+
+
+def test_the_reliability_table_counts_what_a_threshold_keeps() -> None:
+    unanswered = Answer("set", "en", "c", "q", {}, 0.1, [(0.7, False), (0.2, False)])
+    lines = [*reliability([answer(1, (0.95, True), (0.55, False), (0.4, True)), unanswered])]
+    assert "| 0.9 – 1.0 | 1 | 100 % |" in lines
+    assert "| 0.5 – 0.6 | 1 | 0 % |" in lines
+    assert "| en | 50.0 % of 2 | 50.0 % of 2 | 0.0 % of 1 |" in lines
+
+
+def test_two_runs_are_compared_question_by_question() -> None:
+    before = [answer(0, (1, True), question="q"), answer(1, (1, True), question="other")]
+    *_, line = compared([answer(1, (1, True), question="q")], before)
+    assert line == "| set | 1 | 0.0 | 100.0 | +100.0 | +100.0 … +100.0 |"
+
+
+@pytest.mark.parametrize("system", ["kemem", "bm25"])
+async def test_it_runs_and_keeps_what_it_found(
+    system: str, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Through the public API; its figures are what `kemem quality` takes."""
+    kept, figures = data.with_name("kept.json"), data.with_name("figures.json")
+    files = ["--save", str(kept), "--quality", str(figures)]
+    await retrieval.main(["--data", str(data), "--system", system, *files])
+    printed = capsys.readouterr().out
+    assert "| small-zh | 1 |" in printed
+    assert "| small-en | pets | 1 |" in printed
+    answers = json.loads(kept.read_text("utf-8"))
+    assert [bool(it["metrics"]) for it in answers] == [True, False] * 2
+    assert all(it["scores"] for it in answers if it["metrics"])
+    if system == "kemem":  # the reply shares no word with the question
+        assert all(it["metrics"]["hit@5"] for it in answers if it["metrics"])
+    assert {run.name for run in parse_runs(figures.read_text("utf-8"))} == {system}
+    await retrieval.main(["--data", str(data), "--system", system, "--against", str(kept)])
+    assert "| small-en | 1 | " in capsys.readouterr().out.rpartition("difference")[-1]
+
+
+async def test_questions_can_be_asked_in_another_language(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ["--datasets", "small-en", "--questions", "small-zh"]
+    await retrieval.main(["--data", str(data), "--save", str(data.with_name("kept.json")), *chosen])
+    assert "| small-en | 1 |" in capsys.readouterr().out
+    first, *_ = json.loads(data.with_name("kept.json").read_text("utf-8"))
+    assert (first["language"], first["metrics"]["hit@10"]) == ("zh", 1.0)
+
+
+def test_figures_are_those_of_questions_with_an_answer() -> None:
+    found = runs([answer(1, (1, True)), answer(0)], "kemem")
+    assert {(it["category"], it["n"]) for it in found} == {("all", 1), ("c", 1)}
