@@ -66,13 +66,19 @@ class Stored:
 
 
 def users(path: Path, datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The users of a file, one by one."""
+    """The users of a file, one by one; a set that it does not hold is refused before any work."""
+    if not path.is_file():
+        raise SystemExit(f"--data must be a file, not {path}")
+    known = sorted({user["dataset"] for user in _read(path)}) if datasets else []
+    if missing := sorted({*datasets} - {*known}):
+        raise SystemExit(f"{path} has the sets {', '.join(known)}, not {', '.join(missing)}")
+    return (user for user in _read(path) if not datasets or user["dataset"] in datasets)
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            user = json.loads(line)
-            if not datasets or user["dataset"] in datasets:
-                yield user
+        yield from map(json.loads, lines)
 
 
 def score(groups: Sequence[Sequence[str]], ranked: Sequence[str]) -> dict[str, float]:

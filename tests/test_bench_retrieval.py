@@ -138,3 +138,18 @@ async def test_questions_can_be_asked_in_another_language(
 def test_figures_are_those_of_questions_with_an_answer() -> None:
     found = runs([answer(1, (1, True)), answer(0)], "kemem")
     assert {(it["category"], it["n"]) for it in found} == {("all", 1), ("c", 1)}
+
+
+@pytest.mark.parametrize("wrong", [["--datasets", "small-zh,对话集"], ["--questions", "lokomo"]])
+async def test_a_set_that_is_not_there_is_refused_with_those_that_are(
+    wrong: list[str], data: Path
+) -> None:
+    """Before anything is stored: a long run must not end in an empty table."""
+    named = wrong[1].rpartition(",")[-1]
+    with pytest.raises(SystemExit, match=rf"has the sets small-en, small-zh, not {named}"):
+        await retrieval.main(["--data", str(data), *wrong])
+
+
+async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"--data must be a file, not .*没有\.jsonl"):
+        await retrieval.main(["--data", str(tmp_path / "没有.jsonl")])

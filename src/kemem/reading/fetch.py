@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kemem.ports import Parts
+from kemem.reading.question import Key, key_of
 from kemem.types import NOTES, Match, Message, Row, Where
 
 _ALL = 100_000  # an id can belong to several users where a scope covers them
@@ -12,14 +13,14 @@ _ALL = 100_000  # an id can belong to several users where a scope covers them
 async def fetch(matches: Sequence[Match], where: Where, parts: Parts) -> list[Row | None]:
     """The row of each match; None where it has gone since it was found."""
     wanted = replace(where, ids=frozenset(match.id for match in matches))
-    keys = [(each.agent_id, each.user_id, each.id) for each in matches]
-    found: dict[tuple[str, str, str], Row] = {}
+    keys = [key_of(each) for each in matches]
+    found: dict[Key, Row] = {}
     if matches and "message" in where.kinds:
         messages = await parts.store.scan(wanted, limit=_ALL)
-        found |= {(each.agent_id, each.user_id, each.id): each for each in messages}
+        found |= {key_of(each): each for each in messages}
     if where.kinds & NOTES and not found.keys() >= {*keys}:
         notes = await parts.store.notes(wanted, limit=_ALL)
-        found |= {(each.agent_id, each.user_id, each.id): each for each in notes}
+        found |= {key_of(each): each for each in notes}
     return [found.get(key) for key in keys]
 
 

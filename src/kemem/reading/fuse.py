@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from kemem.reading.question import Asked, Found, Gathered, Ranked
+from kemem.reading.question import Asked, Found, Gathered, Key, Ranked, key_of
 from kemem.text.times import to_datetime
 from kemem.text.when import as_of
 from kemem.types import Match
@@ -29,18 +29,16 @@ LEAST, LONGEST = 0.05, 64
 ALONE, MANY = 0.5, 50  # among few rows less is enough: chance brings the best of many nearer
 STEEPNESS = 6  # a text that is the question itself scores 0.95 or more
 
-_Key = tuple[str, str, str]
-
 
 def fuse(found: Gathered, asked: Asked, most: int | None = None) -> list[Ranked]:
     """What was found, best first, with the reasons for its place; at most `most`."""
     weight = _weight(found.whole)
-    rows: dict[_Key, Match] = {}
+    rows: dict[Key, Match] = {}
     values = _values(found, asked, weight, rows)
     for match in found.graph:
-        value = values.get(_key(match), 0.0)
-        rows.setdefault(_key(match), match)
-        values[_key(match)] = value + LINKED * match.score * (1 - value)
+        value = values.get(key_of(match), 0.0)
+        rows.setdefault(key_of(match), match)
+        values[key_of(match)] = value + LINKED * match.score * (1 - value)
     worths = dict(values)
     in_time = _in_time(rows, asked)
     for key in in_time:
@@ -55,13 +53,13 @@ def fuse(found: Gathered, asked: Asked, most: int | None = None) -> list[Ranked]
         )
     ]
     # None scores less than a later one: a time phrase moves a row up and makes it no better.
-    rising = accumulate((worths[_key(match)] for match in reversed(best)), max)
+    rising = accumulate((worths[key_of(match)] for match in reversed(best)), max)
     crowd = sorted(worths.values(), reverse=True)[MANY - 1 : MANY]
     half = _half(found.whole, asked, weight, crowd)
     head = [*zip(best, [*rising][::-1], strict=True)][:most]
-    reasons = _reasons(found, in_time, {_key(match) for match, _ in head})
+    reasons = _reasons(found, in_time, {key_of(match) for match, _ in head})
     return [
-        Ranked(match._replace(score=_score(worth, half)), tuple(reasons[_key(match)]))
+        Ranked(match._replace(score=_score(worth, half)), tuple(reasons[key_of(match)]))
         for match, worth in head
     ]
 
@@ -74,8 +72,8 @@ def _weight(found: Found) -> float:
 
 
 def _values(
-    found: Gathered, asked: Asked, weight: float, rows: dict[_Key, Match]
-) -> dict[_Key, float]:
+    found: Gathered, asked: Asked, weight: float, rows: dict[Key, Match]
+) -> dict[Key, float]:
     """What rows are worth by words and meaning, the whole question and what it asks.
 
     They are noted in `rows`.
@@ -90,27 +88,23 @@ def _values(
     return {key: (1 - share) * whole.get(key, 0.0) + share * value for key, value in best}
 
 
-def _value(found: Found, weight: float, rows: dict[_Key, Match], depth: int) -> dict[_Key, float]:
+def _value(found: Found, weight: float, rows: dict[Key, Match], depth: int) -> dict[Key, float]:
     signals = [(weight, found.words), (1 - weight, found.meaning)]
     # Of a row beyond the end of a list it is only known that it is no better than the last one.
     rests = [UNLISTED * it[-1].score if len(it) >= depth else 0.0 for _, it in signals]
     least = sum(share * rest for (share, _), rest in zip(signals, rests, strict=True))
-    values: dict[_Key, float] = {}
+    values: dict[Key, float] = {}
     for (share, matches), rest in zip(signals, rests, strict=True):
         for match in matches:
-            key = _key(match)
+            key = key_of(match)
             rows[key] = match
             values[key] = values.get(key, least) + share * (match.score - rest)
     return values
 
 
-def _key(match: Match) -> _Key:
-    return match[:3]
-
-
-def _in_time(rows: Mapping[_Key, Match], asked: Asked) -> dict[_Key, str]:
+def _in_time(rows: Mapping[Key, Match], asked: Asked) -> dict[Key, str]:
     """The rows of a time that is asked for, with the words that name it."""
-    found: dict[_Key, str] = {}
+    found: dict[Key, str] = {}
     newest = max((it.ts for it in rows.values()), default=0)
     for time in reversed(asked.times):
         if newest < time.since:  # all that was said is older: the date is meant as of then
@@ -120,20 +114,18 @@ def _in_time(rows: Mapping[_Key, Match], asked: Asked) -> dict[_Key, str]:
     return found
 
 
-def _reasons(
-    found: Gathered, in_time: Mapping[_Key, str], wanted: set[_Key]
-) -> dict[_Key, list[str]]:
+def _reasons(found: Gathered, in_time: Mapping[Key, str], wanted: set[Key]) -> dict[Key, list[str]]:
     """What speaks for rows."""
     lists = [("lexical", found.whole.words), ("semantic", found.whole.meaning)]
     for at, part in enumerate(found.parts, 1):
         lists += [(f"lexical part {at}", part.words), (f"semantic part {at}", part.meaning)]
-    reasons: dict[_Key, list[str]] = {key: [] for key in wanted}
+    reasons: dict[Key, list[str]] = {key: [] for key in wanted}
     for name, matches in lists:
         for rank, match in enumerate(matches, 1):
-            if (key := _key(match)) in wanted:
+            if (key := key_of(match)) in wanted:
                 reasons[key].append(f"{name}#{rank} {match.score:.2f}")
     for match in found.graph:
-        if (key := _key(match)) in wanted:
+        if (key := key_of(match)) in wanted:
             reasons[key].append(f"graph: {found.paths[match.id]}")
     for key, why in reasons.items():
         why += [f"time: {in_time[key]}"] if key in in_time else []

@@ -7,15 +7,13 @@ from itertools import zip_longest
 
 from kemem.errors import Unavailable
 from kemem.ports import Graph, Parts
-from kemem.reading.question import Asked, Found, Gathered
+from kemem.reading.question import Asked, Found, Gathered, Key, key_of
 from kemem.types import NOTES, Match, Relation, Where
 
 _HOPS = 2
 _RELATIONS = 50
 _NEAR, _FAR = 1.0, 0.5  # what a relation of the asked entity is worth, and one of its neighbours
 _ALL = 100_000  # rows that a keyword can admit
-
-_Key = tuple[str, str, str]
 
 log = logging.getLogger("kemem")
 
@@ -49,21 +47,17 @@ async def gather(asked: Asked, where: Where, depth: int, parts: Parts) -> Gather
     )
 
 
-async def _admitted(asked: Asked, where: Where, parts: Parts) -> set[_Key] | None:
+async def _admitted(asked: Asked, where: Where, parts: Parts) -> set[Key] | None:
     """The rows that contain a keyword; None where there are no keywords."""
     if asked.wanted is None:
         return None
     found = await parts.store.search(where, asked.wanted, limit=_ALL)
-    return {_key(match) for match in found.matches}
+    return {key_of(match) for match in found.matches}
 
 
-def _among(admitted: set[_Key] | None, found: Iterable[Match]) -> tuple[Match, ...]:
-    """What is admitted of what was found; several users' messages can have the same id."""
-    return tuple(match for match in found if admitted is None or _key(match) in admitted)
-
-
-def _key(match: Match) -> _Key:
-    return (match.agent_id, match.user_id, match.id)
+def _among(admitted: set[Key] | None, found: Iterable[Match]) -> tuple[Match, ...]:
+    """What is admitted of what was found."""
+    return tuple(match for match in found if admitted is None or key_of(match) in admitted)
 
 
 async def _by_words(asked: Asked, where: Where, depth: int, parts: Parts) -> list[Sequence[Match]]:

@@ -6,9 +6,17 @@ from typing import Literal
 
 from kemem.text.query import Query
 from kemem.text.when import TimePhrase
-from kemem.types import Match
+from kemem.types import Match, Row
 
 Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to ask: all, words, meaning
+
+
+Key = tuple[str, str, str]
+
+
+def key_of(row: Match | Row) -> Key:
+    """What tells rows apart: several users' messages can have the same id."""
+    return (row.agent_id, row.user_id, row.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,6 @@ def lenders(where: Where) -> Where:
     return replace(where, kinds=MESSAGES, role=None, since=None, ids=None, marks=None, filters=None)
 
 
-def _rises(numbers: NDArray[np.int64]) -> bool:
-    return bool((numbers[1:] >= numbers[:-1]).all())
-
-
 @dataclass(frozen=True, slots=True)
 class Talk:
     """The messages of sessions in which both sides speak, session by session, as they were said."""
@@ -65,9 +61,7 @@ class Talk:
         spoken = np.zeros((int(sessions.max(initial=-1)) + 1, len(VOICES)), np.bool_)
         spoken[sessions[rows], voices[rows]] = True
         rows = rows[(spoken[:, 0] & spoken[:, 1])[sessions[rows]]]
-        if not _rises(times[rows]):
-            rows = rows[np.argsort(times[rows], kind="stable")]
-        rows = rows[np.argsort(sessions[rows], kind="stable")]
+        rows = rows[np.lexsort((times[rows], sessions[rows]))]
         starts = np.flatnonzero(np.diff(sessions[rows], prepend=-1))
         sizes = np.diff(starts, append=len(rows))
         before = np.arange(len(rows)) - np.repeat(starts, sizes)
