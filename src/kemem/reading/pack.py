@@ -26,8 +26,10 @@ async def pack(ranked: Sequence[Ranked], where: Where, parts: Parts) -> list[Hit
 def mark(hit: Hit, asked: Asked) -> Hit:
     """A hit with what matched."""
     found = matches(hit.row.content, asked.query)
-    terms = (f"terms: {', '.join(found.terms)}",) if found.terms else ()
-    return replace(hit, why=(*hit.why, *terms), snippets=found.snippets)
+    borrowed = ["around it"] if any(it.startswith("lexical") for it in hit.why) else []
+    terms = [*found.terms] or borrowed
+    why = (*hit.why, f"terms: {', '.join(terms)}") if terms else hit.why
+    return replace(hit, why=why, snippets=found.snippets)
 
 
 def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
