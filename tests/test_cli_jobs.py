@@ -138,14 +138,17 @@ def test_a_worker_works_until_it_is_told_to_stop(
         stderr=subprocess.PIPE,
         text=True,
     ) as worker:
-        assert worker.stdout
-        remember(tmp_path, said)
-        (job,) = jobs(tmp_path)
-        model.there = True
-        assert kemem(tmp_path, "retry", job["id"]).returncode == 0
-        assert worker.stdout.readline() == "1 done\n"
-        worker.send_signal(ending)
-        rest, errors = worker.communicate(timeout=SECONDS)
+        try:
+            assert worker.stdout
+            remember(tmp_path, said)
+            (job,) = jobs(tmp_path)
+            model.there = True
+            assert kemem(tmp_path, "retry", job["id"]).returncode == 0
+            assert worker.stdout.readline() == "1 done\n"
+            worker.send_signal(ending)
+            rest, errors = worker.communicate(timeout=SECONDS)
+        finally:
+            worker.kill()  # or a failure would wait for it without end
     assert (worker.returncode, rest) == (0, "")
     assert "Traceback" not in errors
     assert notes(tmp_path) == [note]
