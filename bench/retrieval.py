@@ -247,13 +247,14 @@ def compared(answers: Sequence[Answer], before: Sequence[Answer]) -> Iterator[st
 
 def runs(answers: Sequence[Answer], system: str) -> list[dict[str, Any]]:
     """What was measured on each set and category, as `kemem quality` takes it."""
+    at = to_rfc3339(system_clock())
     groups: dict[tuple[str, str, str], list[Answer]] = defaultdict(list)
     for each in (it for it in answers if it.metrics):
         for category in {"all", each.category} - {""}:
             groups[each.dataset, each.language, category].append(each)
     return [
         {
-            "at": to_rfc3339(system_clock()),
+            "at": at,
             "name": system,
             "set": dataset,
             "language": language,

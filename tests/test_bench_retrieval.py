@@ -138,6 +138,7 @@ async def test_questions_can_be_asked_in_another_language(
 def test_figures_are_those_of_questions_with_an_answer() -> None:
     found = runs([answer(1, (1, True)), answer(0)], "kemem")
     assert {(it["category"], it["n"]) for it in found} == {("all", 1), ("c", 1)}
+    assert len({it["at"] for it in found}) == 1
 
 
 @pytest.mark.parametrize("wrong", [["--datasets", "small-zh,对话集"], ["--questions", "lokomo"]])
