@@ -22,7 +22,7 @@ from unittest.mock import patch
 from bench.retrieval import MAIN, interval, mean, score, users
 from bench.retrievers import RETRIEVERS
 from kemem.backends import local
-from kemem.reading import fuse, understand
+from kemem.search import fuse, understand
 from kemem.text import rank, talk
 
 Switch = tuple[Any, str, object]  # a module, one of its names, and the value that switches it off

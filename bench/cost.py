@@ -31,11 +31,11 @@ from bench.environment import kemem_environment
 from bench.retrieval import users
 from bench.retrievers import BATCH, USER, given
 from kemem import AsyncMemory
-from kemem.backends.sql.store import SqlStore
-from kemem.ports import Parts
+from kemem.ports import Deps
 from kemem.settings import load
+from kemem.store.store import SqlStore
 
-recipe = import_module("kemem.reading.search")  # its package has a function of that name
+recipe = import_module("kemem.search.recipe")  # its package has a function of that name
 PATIENCE = 60.0  # seconds until a server answers
 
 
@@ -79,7 +79,7 @@ class Watch:
 
 STAGES = (
     (recipe, "understand", "understand the question"),
-    (Parts, "embed", "embed it"),
+    (Deps, "embed", "embed it"),
     (SqlStore, "nearest", "find by meaning"),
     (SqlStore, "search", "find by words"),
     (SqlStore, "around", "look into the graph"),

@@ -18,7 +18,7 @@ from statistics import median
 from bench.corpus import SEED, Words
 from bench.phrases import CHINESE, ENGLISH, QUESTIONS
 from kemem import AsyncMemory
-from kemem.serve.meter import Meter
+from kemem.serve.telemetry.meter import Meter
 from kemem.settings import load
 
 BETWEEN_WRITES = 10.0  # seconds

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from bench.corpus import SEED, Words
 from bench.phrases import CHINESE, ENGLISH
+from kemem.add.condense import condense
 from kemem.batch import Batch
-from kemem.ports import Parts
+from kemem.ports import Deps
+from kemem.records import Message, Scope
 from kemem.session import context
 from kemem.testing import FakeClock, RamStore
-from kemem.types import Message, Scope
-from kemem.writing.condense import condense
 
 MESSAGES = 300
 EARLY = 120  # the facts are told within the first so many messages
@@ -160,15 +160,15 @@ def conversation(language: Language) -> list[Message]:
 async def measure(language: Language) -> list[str]:
     """One line of figures for each size of prompt."""
     clock = FakeClock(START)
-    parts = Parts(RamStore(), None, clock)
+    deps = Deps(RamStore(), None, clock)
     told = conversation(language)
     for at in range(0, MESSAGES, 10):
-        await parts.store.apply(Batch(put=tuple(told[at : at + 10])))
+        await deps.store.apply(Batch(put=tuple(told[at : at + 10])))
         clock.now = told[at].ts
-        await condense(SCOPE, parts)
+        await condense(SCOPE, deps)
     lines = []
     for max_tokens in (1000, 2000):
-        seen = await context(SCOPE, max_tokens, parts)
+        seen = await context(SCOPE, max_tokens, deps)
         marks = [mark for _, mark in language.planted()]
         kept = [mark for mark in marks if mark in seen.text]
         saving = 1 - seen.tokens / seen.full_tokens

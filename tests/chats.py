@@ -12,6 +12,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from kemem import AsyncMemory
 from kemem.chat import ChatService, Event, LeakCounts
+from kemem.records import Message
 from kemem.settings import load
 from kemem.testing.openai_server import (
     MODEL,
@@ -21,7 +22,6 @@ from kemem.testing.openai_server import (
     running_openai_server,
     status,
 )
-from kemem.types import Message
 
 SAID = [
     ("zh", "用户不吃辣，火锅要清汤", "火锅要清汤吗？", "好的，点清汤锅底。"),

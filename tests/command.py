@@ -13,7 +13,7 @@ import structlog
 
 from tests.warm import start_warm
 
-COMMAND = [sys.executable, "-W", "error", "-m", "kemem.serve.cli"]
+COMMAND = [sys.executable, "-W", "error", "-m", "kemem.serve.cli.main"]
 SECONDS = 60
 
 

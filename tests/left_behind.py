@@ -2,9 +2,9 @@
 
 from kemem import AsyncMemory
 from kemem.batch import Batch, Job
-from kemem.serve.runs import Run, keep_runs
+from kemem.records import Change, Link, Scope
+from kemem.serve.telemetry.runs import Run, keep_runs
 from kemem.settings import Settings
-from kemem.types import Change, Link, Scope
 from tests.talk import note
 
 EVIL = "<img src=x onerror=alert(1)>\"'"
@@ -43,5 +43,5 @@ async def fill_up(settings: Settings) -> None:
     async with AsyncMemory(settings=settings) as memory:
         await memory.add([message], EVIL, EVIL, EVIL, infer=False)
         await memory.learn(EVIL, summary=EVIL, tags=[EVIL], agent_id=EVIL)
-        await (await memory.opening.parts()).store.apply(left_behind())
+        await (await memory.runtime.deps()).store.apply(left_behind())
         await keep_runs(memory, measured())

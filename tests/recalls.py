@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kemem.notebook import AsyncNotebook
-from kemem.opening import Opening
-from kemem.ports import LLM, Parts, Prompt, Store, ToolCall
-from kemem.reach import Reach
+from kemem.ports import LLM, Deps, Prompt, Store, ToolCall
+from kemem.records import MESSAGES, NOTES, Scope, Where
+from kemem.runtime import Runtime
+from kemem.scope import CallScope
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, RamStore, calling
-from kemem.types import MESSAGES, NOTES, Scope, Where
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 TALK = 12  # messages of each user
@@ -55,48 +55,48 @@ def quiet(directory: Path) -> Settings:
     return load(data_dir=directory, embedder="none", llm="none")
 
 
-class Ready(Opening):
-    """Parts that are open already."""
+class Ready(Runtime):
+    """Deps that are open already."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, deps: Deps) -> None:
         none = load(embedder="none", llm="none")
         super().__init__(none, embedder=None, llm=None, reranker=None, clock=None)
-        self._parts = parts
+        self._deps = deps
 
 
-def parts_with(llm: LLM | None = None, store: Store | None = None) -> Parts:
+def parts_with(llm: LLM | None = None, store: Store | None = None) -> Deps:
     """A store, an embedder without a model, and a clock that stands still."""
-    return Parts(store or RamStore(), HashingEmbedder(), FakeClock(NOW), llm=llm)
+    return Deps(store or RamStore(), HashingEmbedder(), FakeClock(NOW), llm=llm)
 
 
-def notebook(parts: Parts) -> AsyncNotebook:
-    """The application's own memory over some parts."""
-    return AsyncNotebook(Ready(parts), Reach())
+def notebook(deps: Deps) -> AsyncNotebook:
+    """The application's own memory over some deps."""
+    return AsyncNotebook(Ready(deps), CallScope())
 
 
-def handle(parts: Parts, user: str, llm: LLM | None = None, **granted: Any) -> AsyncNotebook:
-    """What is bound to a user, over the same parts with another model."""
-    return notebook(replace(parts, llm=llm)).for_user(user, **granted)
+def handle(deps: Deps, user: str, llm: LLM | None = None, **granted: Any) -> AsyncNotebook:
+    """What is bound to a user, over the same deps with another model."""
+    return notebook(replace(deps, llm=llm)).for_user(user, **granted)
 
 
-async def furnished(store: Store | None = None) -> Parts:
+async def furnished(store: Store | None = None) -> Deps:
     """A user of each language, with notes, and with messages that they were drawn from."""
-    parts = parts_with(store=store)
-    memory = notebook(parts)
+    deps = parts_with(store=store)
+    memory = notebook(deps)
     for tongue in TONGUES:
         for fact in tongue.facts:
             await memory.add(fact, tongue.user, infer=False)
         for at in range(TALK - len(tongue.facts)):
             said = {"role": "user", "content": f"{tongue.facts[at % 3]} {at}"}
             await memory.ingest(said, tongue.user)
-    return parts
+    return deps
 
 
-async def keys_of(parts: Parts, user: str) -> tuple[frozenset[str], frozenset[str]]:
+async def keys_of(deps: Deps, user: str) -> tuple[frozenset[str], frozenset[str]]:
     """The keys of a user's memories, and those of messages among them."""
     where = Where(Scope(user_id=user), kinds=MESSAGES | NOTES)
-    messages = {row.id for row in await parts.store.scan(where, limit=1000)}
-    notes = {row.id for row in await parts.store.notes(where, limit=1000)}
+    messages = {row.id for row in await deps.store.scan(where, limit=1000)}
+    notes = {row.id for row in await deps.store.notes(where, limit=1000)}
     return frozenset(messages | notes), frozenset(messages)
 
 

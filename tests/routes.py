@@ -9,9 +9,9 @@ import jwt
 from fastapi.routing import iter_route_contexts
 
 from kemem.memory import AsyncMemory
-from kemem.serve.auth import OPEN_PATHS
-from kemem.serve.http import create_app
-from kemem.serve.mcp_http import PATH as MCP
+from kemem.serve.http.app import create_app
+from kemem.serve.http.auth import OPEN_PATHS
+from kemem.serve.mcp.http import PATH as MCP
 from tests.server import Server, said
 
 KEY = "钥匙-key-0123456789"

@@ -3,9 +3,9 @@
 from typing import Any, Literal
 
 from kemem.ports import Store
+from kemem.records import MESSAGES, NOTES, Scope, Where
 from kemem.testing.world import DIRECTIONS, MODELS, vector
 from kemem.text.query import parse
-from kemem.types import MESSAGES, NOTES, Scope, Where
 
 MANY = 10_000
 LEVELS: tuple[Literal["agent", "user", "session"], ...] = ("agent", "user", "session")

@@ -1,13 +1,13 @@
-"""Small conversations and the parts to keep them in, for tests of the short-term memory."""
+"""Small conversations and the deps to keep them in, for tests of the short-term memory."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from kemem.batch import Batch
-from kemem.ports import LLM, Parts
+from kemem.ports import LLM, Deps
+from kemem.records import Message, Note, Scope
 from kemem.testing import FakeClock, RamStore
 from kemem.text.fingerprint import fingerprint
-from kemem.types import Message, Note, Scope
 
 NOW = 1_769_424_420_000_000
 MINUTE = 60_000_000
@@ -29,9 +29,9 @@ ENGLISH = (
 )
 
 
-def parts_with(llm: LLM | None = None) -> Parts:
+def parts_with(llm: LLM | None = None) -> Deps:
     """An empty store and a clock that stands still."""
-    return Parts(RamStore(), None, FakeClock(NOW), llm=llm)
+    return Deps(RamStore(), None, FakeClock(NOW), llm=llm)
 
 
 def talk(texts: Sequence[str], *, start: int = 0) -> tuple[Message, ...]:
@@ -61,9 +61,9 @@ def note(note_id: str, content: str = "正在准备六月的发布", **changed: 
     return Note(note_id=note_id, **(values | changed))
 
 
-async def told(parts: Parts, texts: Sequence[str], *, start: int = 0) -> tuple[Message, ...]:
+async def told(deps: Deps, texts: Sequence[str], *, start: int = 0) -> tuple[Message, ...]:
     """Messages as the store keeps them."""
-    return (await parts.store.apply(Batch(put=talk(texts, start=start)))).inserted
+    return (await deps.store.apply(Batch(put=talk(texts, start=start)))).inserted
 
 
 def varied(language: str, count: int) -> list[str]:

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from sqlalchemy.engine import make_url
 
 from kemem import AsyncMemory, Conflict, InvalidArgument, KeMemError, Memory, PermissionDenied
-from kemem.backends.sql.postgres import Postgres
-from kemem.backends.sql.sqlite import Sqlite
-from kemem.backends.sql.store import SqlStore
 from kemem.batch import Batch
-from kemem.ports import Parts, Store
+from kemem.ports import Deps, Store
+from kemem.records import MESSAGES, NOTES, Message, Scope, Where
 from kemem.settings import load
 from kemem.snapshot import Backup, Places, backup, restore
+from kemem.store.postgres import Postgres
+from kemem.store.sqlite import Sqlite
+from kemem.store.store import SqlStore
 from kemem.testing import FakeClock, HashingEmbedder, RamStore
 from kemem.testing.note_world import note_batches
 from kemem.testing.world import NOW, histories
-from kemem.types import MESSAGES, NOTES, Message, Scope, Where
 from tests.command import kemem
 from tests.snapshots import picture
 
@@ -43,8 +43,8 @@ def at(directory: Path) -> Memory:
     return Memory(data_dir=directory, embedder=HashingEmbedder(), llm=None, clock=FakeClock(NOW))
 
 
-def parts_of(store: Store) -> Parts:
-    return Parts(store, None, FakeClock(NOW))
+def parts_of(store: Store) -> Deps:
+    return Deps(store, None, FakeClock(NOW))
 
 
 def places(folder: Path) -> Places:

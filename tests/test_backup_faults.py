@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kemem import InvalidArgument, KeMemError, Memory, Unavailable
+from kemem.records import MESSAGES, NOTES
 from kemem.settings import load
-from kemem.types import MESSAGES, NOTES
 
 SECRET = "密码是swordfish"
 

@@ -32,6 +32,7 @@ from kemem.chat import (
 from kemem.chat.turn import STEPS
 from kemem.errors import Unavailable
 from kemem.ports import ToolCall
+from kemem.records import Found, Message
 from kemem.settings import load
 from kemem.testing import RamStore, ScriptedLLM, calling
 from kemem.testing.openai_server import (
@@ -47,7 +48,6 @@ from kemem.testing.openai_server import (
     running_openai_server,
     status,
 )
-from kemem.types import Found, Message
 from tests.chats import (
     CHINESE,
     ENGLISH,
@@ -379,7 +379,7 @@ class Broken(RamStore):
 def memory_on(store: RamStore) -> AsyncMemory:
     """A memory without models on a store of the test's own."""
     memory = AsyncMemory(settings=load(embedder="none", llm="none"))
-    memory._opening = Ready(parts_with(store=store))
+    memory._runtime = Ready(parts_with(store=store))
     return memory
 
 

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kemem.errors import InvalidArgument
-from kemem.serve.cli import app
-from kemem.serve.jsonl import Line, Target, batches, read_lines
+from kemem.serve.cli.jsonl import Line, Target, batches, read_lines
+from kemem.serve.cli.main import app
 from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
 
 NAMES = [

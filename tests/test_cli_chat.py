@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kemem import Memory
-from kemem.serve.chat_command import Talk
+from kemem.records import Message
+from kemem.serve.cli.chat import Talk
 from kemem.settings import load
 from kemem.testing.llm import calling
 from kemem.testing.openai_server import Streamed, running_openai_server
-from kemem.types import Message
 from tests.chats import BOTH, SAID, Model, leaked
 from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
 

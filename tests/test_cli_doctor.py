@@ -9,8 +9,8 @@ import pytest
 
 from kemem.assemble import open_store
 from kemem.batch import Batch, Job, JobKind
+from kemem.records import Scope
 from kemem.settings import Settings, load
-from kemem.types import Scope
 from tests.command import kemem
 
 KEY = "sk-秘密s3cret"

@@ -14,9 +14,9 @@ import pytest
 from kemem import Memory
 from kemem.assemble import open_store
 from kemem.batch import Batch, Job
+from kemem.records import Scope
 from kemem.settings import load
 from kemem.testing.openai_server import Answer, running_openai_server, status
-from kemem.types import Scope
 from tests.command import COMMAND, SECONDS, environment, kemem
 
 SAID = [("我真的一点辣都吃不了", "用户不吃辣"), ("No chilli for me, ever", "User eats no chilli")]

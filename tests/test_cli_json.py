@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kemem.batch import Job
-from kemem.serve.cli import app
-from kemem.types import Scope
+from kemem.records import Scope
+from kemem.serve.cli.main import app
 from tests.command import own_logs
 from tests.test_cli_jobs import LATER, change
 

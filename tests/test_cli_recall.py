@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kemem import Memory
-from kemem.serve.recall_shapes import Recollection
+from kemem.serve.http.recall_schemas import Recollection
 from kemem.settings import load
 from tests.command import kemem, kemem_cold
 

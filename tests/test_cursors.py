@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
-from kemem.reading.page import open_position, open_rank, seal_position, seal_rank
-from kemem.types import Position, Rank, Scope, Where
+from kemem.records import Position, Rank, Scope, Where
+from kemem.search.page import open_position, open_rank, seal_position, seal_rank
 
 SECRET = b"a key of 32 bytes kept by a store"
 WHERE = Where(Scope(user_id="小明"), since=0)

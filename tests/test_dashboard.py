@@ -9,11 +9,11 @@ import httpx
 import jwt
 import pytest
 
-from kemem.serve.auth import SESSION_COOKIE
 from kemem.serve.dashboard.forms import FORM_COOKIE
 from kemem.serve.dashboard.page import number, own_address, seconds, short, size, when
 from kemem.serve.dashboard.recent import Recent
 from kemem.serve.dashboard.static_files import VENDOR_FILES
+from kemem.serve.http.auth import SESSION_COOKIE
 from tests.pages import EVIL, browsing, faults_of, page_routes, send, text_of, token_of
 from tests.routes import KEY, SECRET, token
 from tests.server import running_server

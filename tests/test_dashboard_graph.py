@@ -14,10 +14,10 @@ import pytest
 
 from kemem import AsyncMemory
 from kemem.batch import Batch
+from kemem.records import Link, Note
 from kemem.serve.dashboard.graph import LINKS, NODES, READ
 from kemem.settings import load
 from kemem.text.times import to_micros
-from kemem.types import Link, Note
 from tests.server import Server, running_server
 from tests.talk import note
 
@@ -67,7 +67,7 @@ def world() -> Iterator[Batch]:
 async def fill(directory: Path) -> None:
     """Write the world into a fresh store."""
     async with AsyncMemory(settings=load(data_dir=directory, embedder="none")) as memory:
-        store = (await memory.opening.parts()).store
+        store = (await memory.runtime.deps()).store
         for batch in world():
             await store.apply(batch)
 

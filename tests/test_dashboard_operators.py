@@ -12,9 +12,9 @@ from fastapi import FastAPI
 
 from kemem.batch import Batch, Job
 from kemem.memory import AsyncMemory
+from kemem.records import Scope
 from kemem.serve.dashboard import figures, storage
-from kemem.serve.meter import MINUTE, Point, Tally
-from kemem.types import Scope
+from kemem.serve.telemetry.meter import MINUTE, Point, Tally
 from tests.pages import EVIL, browsing, send, text_of
 from tests.routes import SECRET
 
@@ -43,7 +43,7 @@ class Desk:
 
     async def leave(self, *jobs: Job) -> None:
         """Jobs as earlier work has left them."""
-        parts = await self.memory.opening.parts()
+        parts = await self.memory.runtime.deps()
         await parts.store.apply(Batch(jobs=jobs))
 
 

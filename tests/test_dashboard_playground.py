@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from kemem.answers import Hit
 from kemem.memory import AsyncMemory
+from kemem.records import Message
+from kemem.results import Hit
 from kemem.serve.dashboard.marked import highlighted
 from kemem.serve.dashboard.playground import shown
 from kemem.settings import load
 from kemem.testing import HashingEmbedder
-from kemem.types import Message
 from tests.server import Server, note_of, running_server
 
 HOME = "/dashboard/playground"

@@ -12,8 +12,8 @@ import pytest
 from bench.recall import Found, runs
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
-from kemem.serve.runs import keep_runs, kept_runs, latest, metrics_of, parse_runs
-from kemem.serve.votes import VOTE, Asked, Vote, keep_vote, report
+from kemem.serve.telemetry.runs import keep_runs, kept_runs, latest, metrics_of, parse_runs
+from kemem.serve.telemetry.votes import VOTE, Asked, Vote, keep_vote, report
 from kemem.settings import load
 from tests.command import kemem
 from tests.server import Server, running_server

@@ -14,10 +14,10 @@ from kemem.errors import Unavailable
 from kemem.memory import AsyncMemory
 from kemem.operations import AsyncJournal
 from kemem.recall import Account
-from kemem.serve.tracing import KEPT, TRACE, Traces, to_line
+from kemem.records import Line, Scope
+from kemem.serve.telemetry.tracing import KEPT, TRACE, Traces, to_line
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, ScriptedLLM, calling
-from kemem.types import Line, Scope
 from tests.chats import BOTH, staged
 from tests.recalls import hand_over_what_is_shown
 from tests.server import Server, note_of, running_server, wait_for

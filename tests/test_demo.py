@@ -13,18 +13,18 @@ from typer.testing import CliRunner, Result
 
 from kemem import AsyncMemory, Conflict, Memory
 from kemem.assemble import system_clock
-from kemem.serve.cli import app
+from kemem.records import Message, Note
+from kemem.serve.cli.demo import TO_TRY, is_empty
+from kemem.serve.cli.main import app
 from kemem.serve.demo.asking import read_questions
 from kemem.serve.demo.world import Talk, World, read_world, tell
-from kemem.serve.demo_command import TO_TRY, is_empty
-from kemem.serve.meter import DAY, Meter
-from kemem.serve.runs import kept_runs
-from kemem.serve.tracing import TRACE
+from kemem.serve.telemetry.meter import DAY, Meter
+from kemem.serve.telemetry.runs import kept_runs
+from kemem.serve.telemetry.tracing import TRACE
 from kemem.settings import Settings, load
 from kemem.text.language import is_chinese
 from kemem.text.times import to_micros
 from kemem.text.when import time_phrases
-from kemem.types import Message, Note
 from tests.command import own_logs
 
 NOW = datetime(2026, 3, 2, 15, 30, tzinfo=UTC)

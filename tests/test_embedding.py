@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from kemem import AsyncMemory, InvalidArgument, Unavailable
+from kemem.add.embed import MAX_ATTEMPTS
 from kemem.ports import Embedder
+from kemem.records import Matrix
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder
-from kemem.types import Matrix
-from kemem.writing.embed import MAX_ATTEMPTS
 
 SAID = [
     {"role": "user", "content": "我不吃辣", "message_id": "zh"},

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from kemem.add.experience import draw_experience
 from kemem.testing.llm import ScriptedLLM
 from kemem.text.language import count_tokens
-from kemem.writing.experience import draw_experience
 from tests.talk import note, parts_with, talk
 
 CHINESE = [

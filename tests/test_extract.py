@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kemem.add import extract as stage
+from kemem.add.extract import extract, instructions
+from kemem.add.extraction import Extraction, Fact, Triple
+from kemem.add.rules import extract_by_rules
 from kemem.backends.openai import OpenAILLM
 from kemem.errors import Unavailable
-from kemem.ports import Parts
+from kemem.ports import Deps
+from kemem.records import Message, Note
 from kemem.testing import FakeClock, RamStore
 from kemem.testing.llm import ScriptedLLM
 from kemem.testing.openai_server import huge, running_openai_server
 from kemem.text.language import count_tokens
 from kemem.text.times import to_micros
-from kemem.types import Message, Note
-from kemem.writing import extract as stage
-from kemem.writing.extract import extract, instructions
-from kemem.writing.extraction import Extraction, Fact, Triple
-from kemem.writing.rules import extract_by_rules
 
 NOON = to_micros("2026-01-26T12:00:00Z")
 ZH = "我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常"
@@ -35,15 +35,15 @@ def note(content: str, note_id: str) -> Note:
     return Note(note_id, "a", "u", None, "user_info", content, "", NOON, NOON, NOON, NOON)
 
 
-def parts(llm: Any) -> Parts:
-    return Parts(RamStore(), None, FakeClock(NOON), llm=llm)
+def deps(llm: Any) -> Deps:
+    return Deps(RamStore(), None, FakeClock(NOON), llm=llm)
 
 
 async def read(answer: Any, *contents: str, known: tuple[Note, ...] = ()) -> Extraction:
     """What becomes of an answer; the messages are m1, m2, … of the user."""
     texts = contents or ("我住在北京",)
     messages = [said(text, f"m{number}") for number, text in enumerate(texts, start=1)]
-    return await extract(messages, known, None, parts(ScriptedLLM([answer])))
+    return await extract(messages, known, None, deps(ScriptedLLM([answer])))
 
 
 def fact(**fields: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ async def test_the_model_is_asked_once_in_the_language_of_the_talk(
     """With a schema, dates, numbers and the known notes."""
     llm = ScriptedLLM([{"facts": [], "entities": []}])
     messages = [said(content), said("OK", "m2", "assistant", speaker="小爱")]
-    found = await extract(messages, [note("旧的", "n1")], "Only food.", parts(llm))
+    found = await extract(messages, [note("旧的", "n1")], "Only food.", deps(llm))
     assert found == Extraction()
     ((system, user),) = [call.messages for call in llm.calls]
     assert system == {"role": "system", "content": instructions(language)}
@@ -154,7 +154,7 @@ async def test_the_question_costs_little_beside_the_talk(language: str) -> None:
     llm = ScriptedLLM([{"facts": []}])
     content = GRAPHS[language][0]
     await extract(
-        [said(content)], [note("用户住在上海", f"n{i}") for i in range(10)], None, parts(llm)
+        [said(content)], [note("用户住在上海", f"n{i}") for i in range(10)], None, deps(llm)
     )
     asked = "".join(message["content"] for message in llm.calls[0].messages)
     assert count_tokens(asked) - count_tokens(content) < 1_200
@@ -202,7 +202,7 @@ async def test_what_is_said_cannot_pose_as_anything_else(attack: str) -> None:
     """No message, note or speaker opens a line or a block of its own."""
     llm = ScriptedLLM([{"facts": []}])
     message = said(attack, speaker=attack)
-    await extract([message], [note(attack, "n1")], attack, parts(llm))
+    await extract([message], [note(attack, "n1")], attack, deps(llm))
     asked = llm.calls[0].messages[1]["content"]
     lines = [line for line in asked.splitlines() if line and not line.startswith("    ")]
     said_on = ["[1]", "(M1)", attack.split()[0].replace("<", "< ").split()[0]]
@@ -219,7 +219,7 @@ async def test_a_long_talk_is_shown_in_part(caplog: pytest.LogCaptureFixture) ->
     llm = ScriptedLLM([{"facts": []}])
     messages = [said("火" * 9_000, f"m{number}") for number in range(20)]
     known = [note("锅" * 900, f"n{number}") for number in range(20)]
-    await extract(messages, known, "令" * 9_000, parts(llm))
+    await extract(messages, known, "令" * 9_000, deps(llm))
     asked = llm.calls[0].messages[1]["content"]
     assert asked.count("火") <= stage.MAX_SHOWN_CHARACTERS
     assert "火" * 4_000 + "…" in asked and "火" * 4_001 not in asked
@@ -233,7 +233,7 @@ async def test_a_long_talk_is_shown_in_part(caplog: pytest.LogCaptureFixture) ->
 async def test_without_a_model_the_rules_extract(content: str) -> None:
     """The same stage, the same kind of answer."""
     messages = [said(content)]
-    assert await extract(messages, [], None, parts(None)) == extract_by_rules(messages)
+    assert await extract(messages, [], None, deps(None)) == extract_by_rules(messages)
 
 
 PROSE = ["", "抱歉，我不能。", '"好"', "I cannot [do] that."]
@@ -289,7 +289,7 @@ async def test_ten_megabytes_from_a_server_are_capped() -> None:
     """M29 through the wire."""
     with running_openai_server([huge()]) as server:
         llm = OpenAILLM.connect("m", base_url=server.base_url)
-        found = await extract([said("我住在北京")], [], None, parts(llm))
+        found = await extract([said("我住在北京")], [], None, deps(llm))
         await llm.close()
     assert len(found.facts) == 50
 
@@ -301,9 +301,9 @@ async def test_a_fact_without_a_valid_source_cites_what_the_user_said(named: Any
     """It was drawn from something."""
     messages = [said("hi", "m1", "assistant"), said("我住在北京", "m2")]
     llm = ScriptedLLM([{"facts": [fact(sources=named)]}], repeat=True)
-    (found,) = (await extract(messages, [], None, parts(llm))).facts
+    (found,) = (await extract(messages, [], None, deps(llm))).facts
     assert found.sources == ("m2",)
-    (alone,) = (await extract(messages[:1], [], None, parts(llm))).facts
+    (alone,) = (await extract(messages[:1], [], None, deps(llm))).facts
     assert alone.sources == ("m1",)
 
 

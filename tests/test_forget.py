@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kemem.add.forget import Policy, forget, strength
 from kemem.batch import Batch, Use
 from kemem.errors import InvalidArgument
-from kemem.ports import Parts
+from kemem.ports import Deps
+from kemem.records import NOTES, Scope, Where
 from kemem.session import save_checkpoint
-from kemem.types import NOTES, Scope, Where
-from kemem.writing.forget import Policy, forget, strength
 from tests.talk import CHINESE, DAY, NOW, SCOPE, note, parts_with, told
 
 USER = Scope("a", "u")
@@ -25,8 +25,8 @@ def fact(note_id: str, **changed: Any) -> Any:
     return note(note_id, f"用户 fact {note_id}", **values)
 
 
-async def left(parts: Parts, scope: Scope = USER) -> set[str]:
-    return {one.id for one in await parts.store.notes(Where(scope, kinds=NOTES), limit=1_000)}
+async def left(deps: Deps, scope: Scope = USER) -> set[str]:
+    return {one.id for one in await deps.store.notes(Where(scope, kinds=NOTES), limit=1_000)}
 
 
 @given(
@@ -58,22 +58,22 @@ def test_after_a_half_life_half_is_left() -> None:
 
 async def test_what_expired_goes_whatever_its_kind() -> None:
     """At its time, not before; the history says why."""
-    parts = parts_with()
+    deps = parts_with()
     kinds = ("user_info", "experience", "knowledge", "short_term")
     gone = tuple(fact(f"gone_{kind}", kind=kind, expires=NOW) for kind in kinds)
     kept = tuple(fact(f"kept_{kind}", kind=kind, expires=NOW + 1) for kind in kinds)
-    await parts.store.apply(Batch(notes=gone + kept))
-    assert await forget(USER, Policy(), parts) == {one.id: "expired" for one in gone}
-    assert await left(parts) == {one.id for one in kept}
-    lines = await parts.store.history(USER)
+    await deps.store.apply(Batch(notes=gone + kept))
+    assert await forget(USER, Policy(), deps) == {one.id: "expired" for one in gone}
+    assert await left(deps) == {one.id for one in kept}
+    lines = await deps.store.history(USER)
     assert {(one.event, one.reason, one.at) for one in lines} == {("delete", "expired", NOW)}
 
 
 async def test_what_faded_goes_unless_it_is_knowledge_or_the_past() -> None:
     """Short-term notes have their session's end, superseded ones tell what was."""
-    parts = parts_with()
+    deps = parts_with()
     old = {"updated": NOW - 900 * DAY}
-    await parts.store.apply(
+    await deps.store.apply(
         Batch(
             notes=(
                 fact("faded", **old),
@@ -87,38 +87,38 @@ async def test_what_faded_goes_unless_it_is_knowledge_or_the_past() -> None:
             used=(Use("a", "u", "in_use", 3, NOW),),
         )
     )
-    gone = await forget(USER, Policy(below=0.05), parts)
+    gone = await forget(USER, Policy(below=0.05), deps)
     assert gone == {"faded": "decayed", "lesson": "decayed"}
-    assert await left(parts) == {"known", "session", "past", "fresh", "in_use"}
-    assert await forget(USER, Policy(below=0.05), parts) == {}
+    assert await left(deps) == {"known", "session", "past", "fresh", "in_use"}
+    assert await forget(USER, Policy(below=0.05), deps) == {}
 
 
 async def test_the_default_forgets_only_what_expired() -> None:
     """Nobody loses anything without having asked for it."""
-    parts = parts_with()
-    await parts.store.apply(Batch(notes=(fact("old", updated=0, importance=0.0),)))
-    assert await forget(USER, Policy(), parts) == {}
+    deps = parts_with()
+    await deps.store.apply(Batch(notes=(fact("old", updated=0, importance=0.0),)))
+    assert await forget(USER, Policy(), deps) == {}
 
 
 @pytest.mark.parametrize("limit", [1, 3, 250])
 async def test_the_weakest_beyond_the_limit_go(limit: int) -> None:
     """Over all pages of a large memory; knowledge is not counted."""
-    parts = parts_with()
+    deps = parts_with()
     size = 450
     notes = [
         fact(f"n{at:03}", importance=(at * 7 % size) / size, ts=NOW + at) for at in range(size)
     ]
-    await parts.store.apply(Batch(notes=(*notes, fact("known", kind="knowledge"))))
-    gone = await forget(USER, Policy(limit=limit), parts)
+    await deps.store.apply(Batch(notes=(*notes, fact("known", kind="knowledge"))))
+    gone = await forget(USER, Policy(limit=limit), deps)
     best = sorted(notes, key=lambda one: one.importance)[-limit:]
-    assert await left(parts) == {"known", *(one.id for one in best)}
+    assert await left(deps) == {"known", *(one.id for one in best)}
     assert len(gone) == size - limit and set(gone.values()) == {"limit"}
 
 
 async def test_each_user_of_an_agent_has_a_limit_of_their_own() -> None:
     """And nobody outside the scope is touched."""
-    parts = parts_with()
-    await parts.store.apply(
+    deps = parts_with()
+    await deps.store.apply(
         Batch(
             notes=tuple(
                 replace(fact(f"{user}{at}"), user_id=user, agent_id=agent)
@@ -127,20 +127,20 @@ async def test_each_user_of_an_agent_has_a_limit_of_their_own() -> None:
             )
         )
     )
-    gone = await forget(Scope("a"), Policy(limit=2), parts)
+    gone = await forget(Scope("a"), Policy(limit=2), deps)
     assert sorted(gone) == ["u0", "v0"]
-    assert await left(parts, Scope("b")) == {"w0", "w1", "w2"}
+    assert await left(deps, Scope("b")) == {"w0", "w1", "w2"}
 
 
 async def test_messages_and_the_state_of_sessions_stay() -> None:
     """A checkpoint loses only the note that is forgotten."""
-    parts = parts_with()
-    stored = await told(parts, CHINESE)
-    await parts.store.apply(Batch(notes=(note("n1"), note("n2", "到期", expires=NOW))))
-    saved = await save_checkpoint(SCOPE, parts)
-    assert await forget(USER, Policy(limit=1, below=1.0), parts) == {"n2": "expired"}
-    assert tuple(await parts.store.scan(Where(SCOPE), newest_first=False)) == stored
-    (kept,) = await parts.store.checkpoints(SCOPE, limit=10)
+    deps = parts_with()
+    stored = await told(deps, CHINESE)
+    await deps.store.apply(Batch(notes=(note("n1"), note("n2", "到期", expires=NOW))))
+    saved = await save_checkpoint(SCOPE, deps)
+    assert await forget(USER, Policy(limit=1, below=1.0), deps) == {"n2": "expired"}
+    assert tuple(await deps.store.scan(Where(SCOPE), newest_first=False)) == stored
+    (kept,) = await deps.store.checkpoints(SCOPE, limit=10)
     assert kept == replace(saved, notes=(note("n1"),))
 
 

@@ -32,9 +32,9 @@ from kemem.chat import (
 )
 from kemem.chat.tools import MENTIONED, OTHERS, RECALL
 from kemem.errors import Conflict, InvalidArgument, NotFound
+from kemem.records import Message
 from kemem.testing import Streamed, calling, running_openai_server
 from kemem.testing.openai_server import RESET, STRICT, Answer, Fault, OpenAIServer, status
-from kemem.types import Message
 from tests.recalls import quiet
 
 LIN, AMY, BO = Member("lin", name="林"), Member("amy", name="Amy"), Member("bo")

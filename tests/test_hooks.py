@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kemem.answers import Added
 from kemem.errors import InvalidArgument, NotFound
 from kemem.hooks import Hooks
+from kemem.results import Added
 
 Told = list[dict[str, Any]]
 SAID: Told = [

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from kemem.memory import AsyncMemory
-from kemem.serve.http import create_app
-from kemem.serve.shapes import FIELD_NAMES
-from kemem.types import Matrix
+from kemem.records import Matrix
+from kemem.serve.http.app import create_app
+from kemem.serve.http.schemas import FIELD_NAMES
 from tests.server import (
     INVALID,
     Server,

@@ -21,8 +21,14 @@ from kemem.chat import (
     ToolResultEvent,
 )
 from kemem.memory import AsyncMemory
-from kemem.serve.chat_shapes import ChatReply, MemberReply, RecalledMemory, UsedTool, event_item
-from kemem.serve.http import create_app
+from kemem.serve.http.app import create_app
+from kemem.serve.http.chat_schemas import (
+    ChatReply,
+    MemberReply,
+    RecalledMemory,
+    UsedTool,
+    event_item,
+)
 from kemem.settings import Settings, load
 from kemem.testing.llm import calling
 from kemem.testing.openai_server import OpenAIServer, Streamed, running_openai_server

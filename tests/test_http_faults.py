@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from kemem.memory import AsyncMemory
-from kemem.serve.http import create_app
+from kemem.serve.http.app import create_app
 from tests.server import (
     INVALID,
     Server,

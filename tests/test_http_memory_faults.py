@@ -6,9 +6,16 @@ from typing import Any
 import httpx
 import pytest
 
-from kemem.answers import Added, Hit, Item, Memories, Outcome
-from kemem.serve.memory_shapes import Answer, Fate, FoundItem, MemoryItem, MemoryList, Remembered
-from kemem.types import Link, Message, Note
+from kemem.records import Link, Message, Note
+from kemem.results import Added, Hit, Item, Memories, Outcome
+from kemem.serve.http.memory_schemas import (
+    Answer,
+    Fate,
+    FoundItem,
+    MemoryItem,
+    MemoryList,
+    Remembered,
+)
 from tests.server import INVALID, Server, note_of, notes, refusal
 
 MEMORIES = "/v1/memories"

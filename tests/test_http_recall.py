@@ -20,9 +20,9 @@ from kemem.errors import Unavailable
 from kemem.memory import AsyncMemory
 from kemem.ports import ToolCall
 from kemem.recall import Evidence, Limits, Recalled, Step
-from kemem.serve.events import EventStream, Tell, wants_events
-from kemem.serve.http import create_app
-from kemem.serve.recall_shapes import EvidenceItem, LimitsItem, Recollection, StepItem
+from kemem.serve.http.app import create_app
+from kemem.serve.http.recall_schemas import EvidenceItem, LimitsItem, Recollection, StepItem
+from kemem.serve.http.sse import EventStream, Tell, wants_events
 from kemem.testing.llm import calling
 from kemem.testing.openai_server import Answer, running_openai_server
 from tests.routes import KEY, SECRET, keyed, token

@@ -7,8 +7,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from kemem.answers import Context
-from kemem.serve.session_shapes import SessionContext
+from kemem.results import Context
+from kemem.serve.http.session_schemas import SessionContext
 from kemem.testing.openai_server import Answer, running_openai_server, status
 from tests.server import INVALID, MISSING, add, note_of, notes, refusal, running_server, wait_for
 

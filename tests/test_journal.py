@@ -7,8 +7,8 @@ import pytest
 
 from kemem import AsyncMemory, PermissionDenied
 from kemem.errors import Unavailable
+from kemem.records import Line
 from kemem.testing import FakeClock, HashingEmbedder
-from kemem.types import Line
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 SPICE = pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from kemem.errors import (
     PermissionDenied,
     Unavailable,
 )
-from kemem.serve.jsonrpc import MAX_BATCH, Method, respond
-from kemem.serve.shapes import Body
+from kemem.serve.http.schemas import Body
+from kemem.serve.rpc.jsonrpc import MAX_BATCH, Method, respond
 
 PARSE_ERROR = {"jsonrpc": "2.0", "error": {"code": -32700, "message": "Parse error"}, "id": None}
 INVALID = {"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": None}

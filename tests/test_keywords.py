@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.text.keywords import Keyword, expanded, keywords
+from kemem.facts.keywords import Keyword, expanded, keywords
 from kemem.text.segment import search_text
 
 KINDS = ("entity", "action", "concept", "time")

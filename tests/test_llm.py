@@ -19,7 +19,7 @@ from openai import AsyncOpenAI, OpenAI
 from kemem.backends.clients import as_llm
 from kemem.backends.openai import OpenAILLM
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.ports import LLM, Parts
+from kemem.ports import LLM, Deps
 from kemem.testing import FakeClock, RamStore
 from kemem.testing.llm import ScriptedLLM
 from kemem.testing.openai_server import (
@@ -57,8 +57,8 @@ async def opened(kind: str, base_url: str, timeout: float = 10) -> AsyncIterator
         await llm.close()
 
 
-def parts(llm: LLM | None, timeout: float = 10) -> Parts:
-    return Parts(RamStore(), None, FakeClock(0), llm=llm, llm_timeout=timeout)
+def deps(llm: LLM | None, timeout: float = 10) -> Deps:
+    return Deps(RamStore(), None, FakeClock(0), llm=llm, llm_timeout=timeout)
 
 
 @pytest.mark.parametrize("kind", MINE)
@@ -93,8 +93,8 @@ async def test_a_format_that_is_refused_is_not_asked_for_again(
     """Servers differ in what they know; the second question goes straight to what worked."""
     with running_openai_server([{"a": 1}, {"a": 2}], refuses=refuses) as server:
         async with opened(kind, server.base_url) as llm:
-            assert await parts(llm).ask(ASKED, SCHEMA) == {"a": 1}
-            assert await parts(llm).ask(ASKED, SCHEMA) == {"a": 2}
+            assert await deps(llm).ask(ASKED, SCHEMA) == {"a": 1}
+            assert await deps(llm).ask(ASKED, SCHEMA) == {"a": 2}
     assert [it.get("response_format", {}).get("type") for it in server.requests] == asked
 
 
@@ -105,8 +105,8 @@ async def test_a_failure_of_another_kind_does_not_lower_the_format() -> None:
         async with opened("async", server.base_url) as llm:
             for _ in range(2):
                 with pytest.raises(Unavailable):
-                    await parts(llm).ask(ASKED, SCHEMA)
-            assert await parts(llm).ask(ASKED, SCHEMA) == {"a": 1}
+                    await deps(llm).ask(ASKED, SCHEMA)
+            assert await deps(llm).ask(ASKED, SCHEMA) == {"a": 1}
     assert server.requests[-1]["response_format"]["type"] == "json_schema"
     assert len(server.requests) == 5
 
@@ -137,7 +137,7 @@ async def test_a_fault_of_the_server_is_unavailable(
         async with opened(kind, server.base_url) as llm:
             begun = time.monotonic()
             with caplog.at_level(logging.INFO), pytest.raises(Unavailable) as raised:
-                await parts(llm).ask(ASKED, SCHEMA)
+                await deps(llm).ask(ASKED, SCHEMA)
     assert time.monotonic() - begun < 5
     assert len(server.requests) == 1
     assert KEY not in str(raised.value)
@@ -156,13 +156,13 @@ async def test_a_client_says_itself_that_there_was_no_answer(kind: str, fault: s
 
 @pytest.mark.parametrize("kind", MINE)
 async def test_a_server_that_hangs_is_left_in_time(kind: str) -> None:
-    """By the clock of the parts, or by the client's own if that is shorter."""
+    """By the clock of the deps, or by the client's own if that is shorter."""
     with running_openai_server(lambda _: hang(30)) as server:
         for own, whole in ((30.0, 0.3), (0.3, 30.0)):
             async with opened(kind, server.base_url, own) as llm:
                 begun = time.monotonic()
                 with pytest.raises(Unavailable):
-                    await parts(llm, whole).ask(ASKED, SCHEMA)
+                    await deps(llm, whole).ask(ASKED, SCHEMA)
                 assert time.monotonic() - begun < 3
 
 
@@ -172,7 +172,7 @@ async def test_an_unreachable_server_is_unavailable() -> None:
         pass
     async with opened("connect", server.base_url) as llm:
         with pytest.raises(Unavailable):
-            await parts(llm).ask(ASKED, SCHEMA)
+            await deps(llm).ask(ASKED, SCHEMA)
 
 
 async def test_ten_megabytes_of_facts_are_read_in_part() -> None:
@@ -180,7 +180,7 @@ async def test_ten_megabytes_of_facts_are_read_in_part() -> None:
     with running_openai_server([huge()]) as server:
         async with opened("async", server.base_url) as llm:
             begun = time.monotonic()
-            answer = await parts(llm).ask(ASKED, SCHEMA)
+            answer = await deps(llm).ask(ASKED, SCHEMA)
     assert time.monotonic() - begun < 5
     assert 100 < len(answer["facts"]) < 5_000
 
@@ -189,7 +189,7 @@ async def test_fenced_json_with_prose_around_is_read() -> None:
     """M27, through the wire."""
     with running_openai_server(['好的：\n```json\n{"facts": []}\n```\nDone.']) as server:
         async with opened("sync", server.base_url) as llm:
-            assert await parts(llm).ask(ASKED, SCHEMA) == {"facts": []}
+            assert await deps(llm).ask(ASKED, SCHEMA) == {"facts": []}
 
 
 async def test_a_call_that_never_returns_holds_up_no_other() -> None:
@@ -202,11 +202,11 @@ async def test_a_call_that_never_returns_holds_up_no_other() -> None:
 
     async def ask_in_vain() -> None:
         with pytest.raises(Unavailable):
-            await parts(as_llm(stuck, "", 60), 0.5).ask(ASKED, SCHEMA)
+            await deps(as_llm(stuck, "", 60), 0.5).ask(ASKED, SCHEMA)
 
     waiting = [asyncio.create_task(ask_in_vain()) for _ in range(40)]
     begun = time.monotonic()
-    assert await parts(as_llm(lambda _: {"a": 1}, "", 60)).ask(ASKED, SCHEMA) == {"a": 1}
+    assert await deps(as_llm(lambda _: {"a": 1}, "", 60)).ask(ASKED, SCHEMA) == {"a": 1}
     assert time.monotonic() - begun < 0.4
     await asyncio.gather(*waiting)
     release.set()
@@ -229,7 +229,7 @@ async def says_later(messages: list[dict[str, str]]) -> dict[str, Any]:
 async def test_a_function_is_a_model(function: Callable[..., Any]) -> None:
     """Sync or async, text or the JSON itself."""
     llm = as_llm(function, "", 10)
-    assert await parts(llm).ask(ASKED, SCHEMA) == {"a": "火"}
+    assert await deps(llm).ask(ASKED, SCHEMA) == {"a": "火"}
     assert llm.name == function.__name__
     assert as_llm(function, "my-model", 10).name == "my-model"
     reply = await llm.reply(ASKED)
@@ -244,7 +244,7 @@ async def test_whatever_a_function_raises_is_unavailable(error: Exception) -> No
         raise error
 
     with pytest.raises(Unavailable) as raised:
-        await parts(as_llm(broken, "", 10)).ask(ASKED, SCHEMA)
+        await deps(as_llm(broken, "", 10)).ask(ASKED, SCHEMA)
     assert KEY not in str(raised.value)
 
 
@@ -252,7 +252,7 @@ async def test_whatever_a_function_raises_is_unavailable(error: Exception) -> No
 async def test_a_function_that_returns_no_text_is_unavailable(returned: object) -> None:
     """Neither text nor JSON."""
     with pytest.raises(Unavailable):
-        await parts(as_llm(lambda _: returned, "", 10)).ask(ASKED, SCHEMA)
+        await deps(as_llm(lambda _: returned, "", 10)).ask(ASKED, SCHEMA)
 
 
 class Creator:
@@ -280,7 +280,7 @@ class BlockingCreator(Creator):
 async def test_a_client_with_create_is_a_model(client: Creator, tokens: tuple[int, int]) -> None:
     """JSON is asked for only where a schema is wanted."""
     llm = as_llm(client, "", 10)
-    assert await parts(llm).ask(ASKED, SCHEMA) == {"a": "火"}
+    assert await deps(llm).ask(ASKED, SCHEMA) == {"a": "火"}
     reply = await llm.reply(ASKED)
     assert (reply.prompt_tokens, reply.completion_tokens) == tokens
     assert client.asked == [(ASKED, {"json_output": True}), (ASKED, {})]

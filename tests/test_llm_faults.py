@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from kemem import Added, AsyncMemory, Memory
+from kemem.add.embed import MAX_ATTEMPTS
 from kemem.ports import Prompt, Reply, Schema
+from kemem.records import Matrix
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, running_openai_server
 from kemem.testing.openai_server import (
@@ -26,8 +28,6 @@ from kemem.testing.openai_server import (
     huge,
     status,
 )
-from kemem.types import Matrix
-from kemem.writing.embed import MAX_ATTEMPTS
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 BOTH = pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from kemem.backends.clients import as_llm
 from kemem.backends.openai import OpenAILLM
 from kemem.backends.written_calls import read_calls, written
 from kemem.errors import Unavailable
-from kemem.ports import LLM, Parts, Prompt, Reply, Schema, Tool, ToolCall
+from kemem.ports import LLM, Deps, Prompt, Reply, Schema, Tool, ToolCall
 from kemem.settings import load
 from kemem.testing import FakeClock, RamStore, ScriptedLLM, calling, running_openai_server
 from kemem.testing.openai_server import Answer, Fault, status
@@ -110,8 +110,8 @@ async def opened(kind: str, base_url: str) -> AsyncIterator[LLM]:
         await llm.close()
 
 
-def parts(llm: LLM | None, timeout: float = 10) -> Parts:
-    return Parts(RamStore(), None, FakeClock(0), llm=llm, llm_timeout=timeout)
+def deps(llm: LLM | None, timeout: float = 10) -> Deps:
+    return Deps(RamStore(), None, FakeClock(0), llm=llm, llm_timeout=timeout)
 
 
 def wanted(reply: Reply) -> list[tuple[str, Any]]:
@@ -129,10 +129,10 @@ async def test_a_model_calls_tools_and_answers_from_their_results(kind: str, tal
     calls = [calling("search", query=talk.query), calling("now")]
     with running_openai_server([calls, talk.answer]) as server:
         async with opened(kind, server.base_url) as llm:
-            reply = await parts(llm).converse(talk.begun, talk.tools)
+            reply = await deps(llm).converse(talk.begun, talk.tools)
             assert (reply.text, list(reply.calls)) == ("", calls)
             went_on = talk.went_on(*reply.calls)
-            last = await parts(llm).converse(went_on, talk.tools)
+            last = await deps(llm).converse(went_on, talk.tools)
             assert (last.text, last.calls) == (talk.answer, ())
     first, second = server.requests
     assert set(first) == {"model", "messages", "tools"}
@@ -159,7 +159,7 @@ async def test_broken_arguments_are_kept_as_they_were_written(kind: str, broken:
     call = ToolCall("c_1", "search", broken)
     with running_openai_server([call]) as server:
         async with opened(kind, server.base_url) as llm:
-            assert (await parts(llm).converse(ENGLISH.begun, ENGLISH.tools)).calls == (call,)
+            assert (await deps(llm).converse(ENGLISH.begun, ENGLISH.tools)).calls == (call,)
 
 
 def completion(*entries: Any, content: str | None = None) -> Fault:
@@ -186,7 +186,7 @@ async def test_calls_are_read_as_servers_give_them(kind: str, talk: Talk) -> Non
     )
     with running_openai_server([answer]) as server:
         async with opened(kind, server.base_url) as llm:
-            reply = await parts(llm).converse(talk.begun, talk.tools)
+            reply = await deps(llm).converse(talk.begun, talk.tools)
     searches = [("search", {"query": talk.query}), ("search", {"query": talk.asked})]
     assert wanted(reply) == [*searches, ("now", {}), ("now", {})]
     assert talk.query in reply.calls[0].arguments, "in letters, not in escapes"
@@ -200,7 +200,7 @@ async def test_neither_text_nor_calls_is_unavailable(kind: str, answer: Answer) 
     with running_openai_server([answer]) as server:
         async with opened(kind, server.base_url) as llm:
             with pytest.raises(Unavailable, match="without a text"):
-                await parts(llm).converse(CHINESE.begun, CHINESE.tools)
+                await deps(llm).converse(CHINESE.begun, CHINESE.tools)
 
 
 # Servers that refuse tools
@@ -215,11 +215,11 @@ async def test_a_server_that_refuses_tools_is_asked_in_writing_from_then_on(
     said = {"calls": [{"name": "search", "arguments": {"query": talk.query}}]}
     with running_openai_server([said, talk.answer, "{}"], refuses={"tools"}) as server:
         async with opened(kind, server.base_url) as llm:
-            first = await parts(llm).converse(talk.begun, talk.tools)
+            first = await deps(llm).converse(talk.begun, talk.tools)
             assert wanted(first) == [("search", {"query": talk.query})]
             went_on = talk.went_on(*first.calls)
-            assert (await parts(llm).converse(went_on, talk.tools)).text == talk.answer
-            assert await parts(llm).ask(went_on, EMPTY_OBJECT) == {}
+            assert (await deps(llm).converse(went_on, talk.tools)).text == talk.answer
+            assert await deps(llm).ask(went_on, EMPTY_OBJECT) == {}
     assert ["tools" in it for it in server.requests] == [True, False, False, False]
     for request in server.requests[1:]:
         assert {it["role"] for it in request["messages"]} <= {"system", "user", "assistant"}
@@ -236,7 +236,7 @@ async def test_a_failure_of_another_kind_does_not_end_native_tools() -> None:
         async with opened("async", server.base_url) as llm:
             for _ in range(2):
                 with pytest.raises(Unavailable):
-                    await parts(llm).converse(CHINESE.begun, CHINESE.tools)
+                    await deps(llm).converse(CHINESE.begun, CHINESE.tools)
             assert (await llm.reply(CHINESE.begun, tools=CHINESE.tools)).calls == (call,)
     assert ["tools" in it for it in server.requests] == [True, True, False, True]
 
@@ -248,8 +248,8 @@ async def test_a_server_that_refuses_a_broken_call_still_has_tools(talk: Talk) -
     with running_openai_server([status(400), talk.answer, calling("now")]) as server:
         async with opened("async", server.base_url) as llm:
             went_on = talk.went_on(broken)
-            assert (await parts(llm).converse(went_on, talk.tools)).text == talk.answer
-            assert wanted(await parts(llm).converse(talk.begun, talk.tools)) == [("now", {})]
+            assert (await deps(llm).converse(went_on, talk.tools)).text == talk.answer
+            assert wanted(await deps(llm).converse(talk.begun, talk.tools)) == [("now", {})]
     assert ["tools" in it for it in server.requests] == [True, False, True]
 
 
@@ -395,18 +395,18 @@ class Replier:
 async def test_a_model_that_knows_no_tools_calls_them_in_writing(given: Any, talk: Talk) -> None:
     """Functions, clients as AutoGen has them, objects without `tools`."""
     llm = as_llm(given, "", 10)
-    called = await parts(llm).converse(talk.begun, talk.tools)
+    called = await deps(llm).converse(talk.begun, talk.tools)
     assert wanted(called) == [("search", {"query": talk.asked})]
-    last = await parts(llm).converse(talk.went_on(*called.calls), talk.tools)
+    last = await deps(llm).converse(talk.went_on(*called.calls), talk.tools)
     assert (last.text, last.calls) == (talk.found, ())
-    assert (await parts(llm).converse(talk.begun, ())).text == "nothing to call"
+    assert (await deps(llm).converse(talk.begun, ())).text == "nothing to call"
 
 
 async def test_a_function_may_return_a_reply_with_calls() -> None:
     given = Reply("", 5, 2, (calling("search", query="茶 tea"),))
-    assert await parts(as_llm(lambda _: given, "", 10)).converse(CHINESE.begun, ()) == given
+    assert await deps(as_llm(lambda _: given, "", 10)).converse(CHINESE.begun, ()) == given
     assert (
-        await parts(as_llm(lambda _: given, "", 10)).converse(CHINESE.begun, CHINESE.tools) == given
+        await deps(as_llm(lambda _: given, "", 10)).converse(CHINESE.begun, CHINESE.tools) == given
     )
 
 
@@ -450,7 +450,7 @@ async def test_an_object_that_takes_tools_is_taken_as_it_is() -> None:
     """By name or with any keyword."""
     for given in (Open(), ScriptedLLM([])):
         assert as_llm(given, "", 10) is given
-    assert (await parts(as_llm(Open(), "", 10)).converse(CHINESE.begun, ())).text == "tools"
+    assert (await deps(as_llm(Open(), "", 10)).converse(CHINESE.begun, ())).text == "tools"
     assert as_llm(Replier(), "", 10).name == "old"
 
 
@@ -480,28 +480,28 @@ NO_TEXT: Any = None
 async def test_a_call_that_is_none_is_unavailable(call: Any) -> None:
     """A model of one's own may return anything."""
     with pytest.raises(Unavailable, match="in a way that cannot be read"):
-        await parts(Returning(Reply("茶 tea", calls=(call,)))).converse(CHINESE.begun, ())
+        await deps(Returning(Reply("茶 tea", calls=(call,)))).converse(CHINESE.begun, ())
 
 
 @pytest.mark.parametrize("returned", [None, "绿茶 tea", Reply(""), Reply(" \n"), Reply(None)])  # type: ignore[arg-type]
 async def test_an_object_that_gives_no_reply_is_unavailable(returned: Any) -> None:
     """For conversations as for questions."""
     with pytest.raises(Unavailable, match="the LLM"):
-        await parts(Returning(returned)).converse(CHINESE.begun, CHINESE.tools)
+        await deps(Returning(returned)).converse(CHINESE.begun, CHINESE.tools)
     with pytest.raises(Unavailable, match="the LLM"):
-        await parts(Returning(returned)).ask(CHINESE.begun, EMPTY_OBJECT)
+        await deps(Returning(returned)).ask(CHINESE.begun, EMPTY_OBJECT)
 
 
 @pytest.mark.parametrize("error", [ValueError("密码 swordfish"), KeyError(), OSError()])
 async def test_whatever_a_model_raises_in_a_conversation_is_unavailable(error: Exception) -> None:
     with pytest.raises(Unavailable, match=type(error).__name__) as raised:
-        await parts(ScriptedLLM([error])).converse(CHINESE.begun, CHINESE.tools)
+        await deps(ScriptedLLM([error])).converse(CHINESE.begun, CHINESE.tools)
     assert "swordfish" not in str(raised.value)
 
 
 async def test_without_a_model_there_is_no_conversation() -> None:
     with pytest.raises(Unavailable, match="no LLM is configured"):
-        await parts(None).converse(ENGLISH.begun, ENGLISH.tools)
+        await deps(None).converse(ENGLISH.begun, ENGLISH.tools)
 
 
 @pytest.mark.parametrize(
@@ -517,9 +517,7 @@ async def test_a_conversation_waits_for_the_shorter_time(
         return ""
 
     with pytest.raises(Unavailable, match=f"within {shown}"):
-        await parts(as_llm(never, "", 60), whole).converse(
-            CHINESE.begun, CHINESE.tools, timeout=own
-        )
+        await deps(as_llm(never, "", 60), whole).converse(CHINESE.begun, CHINESE.tools, timeout=own)
 
 
 # The test kit
@@ -572,7 +570,7 @@ async def test_a_memory_closes_the_model_that_it_opened(tmp_path: Path, said: st
         settings = load(data_dir=tmp_path, embedder="none", llm_base_url=server.base_url)
         async with AsyncMemory(settings=settings) as memory:
             await memory.add(said, "u")
-            llm: Any = (await memory._opening.parts()).llm
+            llm: Any = (await memory._runtime.deps()).llm
             assert not llm._client.client.is_closed()
         assert llm._client.client.is_closed()
 

@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 
 from kemem.memory import AsyncMemory
 from kemem.recall.desk import Language
-from kemem.serve.cli import app
-from kemem.serve.mcp_reading import RESOURCES
-from kemem.serve.mcp_server import create_mcp
-from kemem.serve.mcp_tools import MCP_TOOLS, Whose
+from kemem.serve.cli.main import app
+from kemem.serve.mcp.reading import RESOURCES
+from kemem.serve.mcp.server import create_mcp
+from kemem.serve.mcp.tools import MCP_TOOLS, Whose
 from kemem.settings import Settings
 from kemem.testing import ScriptedLLM
 from tests.command import COMMAND, environment, kemem, kemem_cold

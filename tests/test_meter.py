@@ -15,12 +15,12 @@ from kemem.chat import LeakCounts
 from kemem.chat.leaks.stream import Leak
 from kemem.errors import Unavailable
 from kemem.ports import Reply
-from kemem.serve.http import create_app
-from kemem.serve.later import working
-from kemem.serve.meter import DAY, HOUR, MINUTE, Meter, Point, Tally
+from kemem.records import Health
+from kemem.serve.http.app import create_app
+from kemem.serve.http.worker import working
+from kemem.serve.telemetry.meter import DAY, HOUR, MINUTE, Meter, Point, Tally
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
-from kemem.types import Health
 
 NOON = 1_767_268_800_000_000  # 2026-01-01 12:00
 KINDS = ("metric", "metric.hour", "metric.day")

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 
 import pytest
 
+from kemem.add.commit import commit
+from kemem.add.edit import erase, erase_all, rewrite
+from kemem.add.extraction import Fact, Triple
+from kemem.add.forget import Policy
+from kemem.add.mirror import mirror
+from kemem.add.task import Decision
 from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.jobs import run_due
-from kemem.ports import Parts
+from kemem.ports import Deps
+from kemem.records import NOTES, Link, Note, Relation, Scope, Where
 from kemem.testing import FakeClock, RamStore
 from kemem.testing.conformance.suite import ME, MY_NOTES, noted, said
 from kemem.testing.world import NOW
-from kemem.types import NOTES, Link, Note, Relation, Scope, Where
-from kemem.writing.commit import commit
-from kemem.writing.edit import erase, erase_all, rewrite
-from kemem.writing.extraction import Fact, Triple
-from kemem.writing.forget import Policy
-from kemem.writing.mirror import mirror
-from kemem.writing.task import Decision
 
 SAID = [
     ("小明在北京大学读书", Link("n", "小明", "就读于", "北京大学", "person", "place")),
@@ -72,30 +72,30 @@ def graph() -> FakeGraph:
 
 
 @pytest.fixture
-def parts(graph: FakeGraph) -> Parts:
-    return Parts(RamStore(), None, FakeClock(NOW), graph=graph)
+def deps(graph: FakeGraph) -> Deps:
+    return Deps(RamStore(), None, FakeClock(NOW), graph=graph)
 
 
-async def remember(parts: Parts, text: str, *links: Link, note_id: str = "n") -> Note:
+async def remember(deps: Deps, text: str, *links: Link, note_id: str = "n") -> Note:
     """A note with its links, committed as a stage of add would."""
-    await parts.store.apply(Batch(jobs=(Job("draw", "extract", ME, NOW),)))
-    job = await parts.store.claim(NOW, 1)
+    await deps.store.apply(Batch(jobs=(Job("draw", "extract", ME, NOW),)))
+    job = await deps.store.claim(NOW, 1)
     assert job is not None
     note = noted(note_id, text, sources=("m",))
     entities = {it.source: it.source_type for it in links}
     entities |= {it.destination: it.destination_type for it in links}
     triples = tuple(Triple(it.source, it.relationship, it.destination) for it in links)
     fact = Fact(text, sources=("m",), relations=triples)
-    await commit([Decision(fact, note)], entities, job, parts)
+    await commit([Decision(fact, note)], entities, job, deps)
     return note
 
 
-async def work(parts: Parts) -> int:
-    return await run_due(parts, Policy())
+async def work(deps: Deps) -> int:
+    return await run_due(deps, Policy())
 
 
-async def waiting(parts: Parts) -> list[Job]:
-    return [job for job in await parts.store.jobs() if job.kind == "mirror"]
+async def waiting(deps: Deps) -> list[Job]:
+    return [job for job in await deps.store.jobs() if job.kind == "mirror"]
 
 
 def arrow(link: Link) -> str:
@@ -104,89 +104,89 @@ def arrow(link: Link) -> str:
 
 @EACH
 async def test_what_is_committed_is_put(
-    graph: FakeGraph, parts: Parts, text: str, link: Link
+    graph: FakeGraph, deps: Deps, text: str, link: Link
 ) -> None:
     """With the relations as the store has them, after the batch and not before."""
-    note = await remember(parts, text, link)
+    note = await remember(deps, text, link)
     assert graph.calls == []
-    (job,) = await waiting(parts)
+    (job,) = await waiting(deps)
     assert (job.scope, job.ids) == (ME, ("n",))
-    await work(parts)
-    assert graph.held == {("agent", "u_", "n"): await parts.store.around(MY_NOTES, ())}
+    await work(deps)
+    assert graph.held == {("agent", "u_", "n"): await deps.store.around(MY_NOTES, ())}
     ((relation,),) = graph.held.values()
     assert (relation.source_type, relation.valid_from) == ("person", note.valid_from)
-    assert await parts.store.jobs() == []
+    assert await deps.store.jobs() == []
 
 
 @EACH
 async def test_what_is_deleted_is_removed(
-    graph: FakeGraph, parts: Parts, text: str, link: Link
+    graph: FakeGraph, deps: Deps, text: str, link: Link
 ) -> None:
     """One note by its id; what the others support stays (K04)."""
-    note = await remember(parts, text, link)
-    await remember(parts, f"{text}, 真的 really", link, note_id="另 other")
-    await work(parts)
-    await erase(note, parts)
+    note = await remember(deps, text, link)
+    await remember(deps, f"{text}, 真的 really", link, note_id="另 other")
+    await work(deps)
+    await erase(note, deps)
     assert graph.arrows() == {"n": [arrow(link)], "另 other": [arrow(link)]}
-    await work(parts)
+    await work(deps)
     assert graph.arrows() == {"另 other": [arrow(link)]}
-    assert await waiting(parts) == []
+    assert await waiting(deps) == []
 
 
 @EACH
 async def test_a_deleted_message_takes_its_relations_along(
-    graph: FakeGraph, parts: Parts, text: str, link: Link
+    graph: FakeGraph, deps: Deps, text: str, link: Link
 ) -> None:
     """Those of the notes that were drawn from it alone."""
     message = said("m", text)
-    await parts.store.apply(Batch(put=(message,)))
-    await remember(parts, text, link)
-    await work(parts)
-    await erase(message, parts)
-    await work(parts)
+    await deps.store.apply(Batch(put=(message,)))
+    await remember(deps, text, link)
+    await work(deps)
+    await erase(message, deps)
+    await work(deps)
     assert graph.held == {}
 
 
 @EACH
 async def test_a_rewritten_note_supports_what_it_says_now(
-    graph: FakeGraph, parts: Parts, text: str, link: Link
+    graph: FakeGraph, deps: Deps, text: str, link: Link
 ) -> None:
     """With other words it loses its links, here as in the store."""
-    note = await remember(parts, text, link)
-    await work(parts)
-    await rewrite(note, "完全不同 something else", {}, parts)
-    await work(parts)
+    note = await remember(deps, text, link)
+    await work(deps)
+    await rewrite(note, "完全不同 something else", {}, deps)
+    await work(deps)
     assert graph.arrows() == {"n": []}
 
 
 @EACH
 async def test_an_erased_scope_is_carried_over_anew(
-    graph: FakeGraph, parts: Parts, text: str, link: Link
+    graph: FakeGraph, deps: Deps, text: str, link: Link
 ) -> None:
     """All of it is removed, and what the erasure left is put back; others are not touched."""
-    await remember(parts, text, link)
+    await remember(deps, text, link)
     elsewhere = noted("他", "别人的 of another", user_id="u_%")
-    await parts.store.apply(Batch(notes=(elsewhere,), links=(Link("他", "他", "in", "Rome"),)))
-    await mirror(Job("j", "mirror", Scope("agent", "u_%"), NOW, ("他",)), parts)
+    await deps.store.apply(Batch(notes=(elsewhere,), links=(Link("他", "他", "in", "Rome"),)))
+    await mirror(Job("j", "mirror", Scope("agent", "u_%"), NOW, ("他",)), deps)
     kept = noted("k", "短 short", kind="knowledge")
-    await parts.store.apply(Batch(notes=(kept,), links=(Link("k", "茶 tea", "is", "hot"),)))
-    await work(parts)
-    await erase_all(Where(ME, kinds=NOTES - {"knowledge"}), parts)
-    await work(parts)
+    await deps.store.apply(Batch(notes=(kept,), links=(Link("k", "茶 tea", "is", "hot"),)))
+    await work(deps)
+    await erase_all(Where(ME, kinds=NOTES - {"knowledge"}), deps)
+    await work(deps)
     assert graph.arrows() == {"他": ["他 in Rome"], "k": ["茶 tea is hot"]}
-    await erase_all(Where(Scope("agent"), kinds=NOTES), parts)
-    await work(parts)
+    await erase_all(Where(Scope("agent"), kinds=NOTES), deps)
+    await work(deps)
     assert graph.held == {}
 
 
 async def test_a_scope_of_many_notes_is_carried_over_page_by_page(
-    graph: FakeGraph, parts: Parts
+    graph: FakeGraph, deps: Deps
 ) -> None:
     """Each note once, also where many are of one time."""
     notes = tuple(noted(f"n{number}", f"第 {number} of many") for number in range(250))
     links = tuple(Link(note.note_id, note.note_id, "in", "茶 tea") for note in notes)
-    await parts.store.apply(Batch(notes=notes, links=links))
-    await mirror(Job("j", "mirror", ME, NOW), parts)
+    await deps.store.apply(Batch(notes=notes, links=links))
+    await mirror(Job("j", "mirror", ME, NOW), deps)
     assert graph.arrows() == {name: [f"{name} in 茶 tea"] for name in (it.note_id for it in notes)}
     assert graph.calls == ["remove", *["put"] * 250]
 
@@ -194,45 +194,45 @@ async def test_a_scope_of_many_notes_is_carried_over_page_by_page(
 @EACH
 @pytest.mark.parametrize("error", [Unavailable("down"), OSError("密码 secret"), KeyError("code")])
 async def test_a_failing_graph_leaves_the_job(
-    graph: FakeGraph, parts: Parts, text: str, link: Link, error: Exception
+    graph: FakeGraph, deps: Deps, text: str, link: Link, error: Exception
 ) -> None:
     """`mirror` raises Unavailable; the job waits, and what was written stays readable."""
-    await remember(parts, text, link)
+    await remember(deps, text, link)
     graph.error = error
-    (job,) = await waiting(parts)
+    (job,) = await waiting(deps)
     with pytest.raises(Unavailable, match=type(error).__name__) as caught:
-        await mirror(job, parts)
+        await mirror(job, deps)
     assert "密码" not in caught.value.message
-    assert await waiting(parts) == [job]
-    assert len(await parts.store.around(MY_NOTES, (link.source,))) == 1
+    assert await waiting(deps) == [job]
+    assert len(await deps.store.around(MY_NOTES, (link.source,))) == 1
 
 
 @EACH
 async def test_the_job_is_tried_again_until_the_graph_is_back(
-    graph: FakeGraph, parts: Parts, text: str, link: Link
+    graph: FakeGraph, deps: Deps, text: str, link: Link
 ) -> None:
     """Later each time, with the error on it; then it is done."""
-    await remember(parts, text, link)
+    await remember(deps, text, link)
     graph.error = OSError("refused")
-    assert await work(parts) == 1
-    (job,) = await waiting(parts)
+    assert await work(deps) == 1
+    (job,) = await waiting(deps)
     assert (job.state, job.attempts) == ("pending", 1)
     assert job.due > NOW and "OSError" in (job.error or "")
-    assert await work(parts) == 0
+    assert await work(deps) == 0
     graph.error = None
-    assert isinstance(parts.clock, FakeClock)
-    parts.clock.advance(seconds=600)
-    assert await work(parts) == 1
+    assert isinstance(deps.clock, FakeClock)
+    deps.clock.advance(seconds=600)
+    assert await work(deps) == 1
     assert graph.arrows() == {"n": [arrow(link)]}
-    assert await parts.store.jobs() == []
+    assert await deps.store.jobs() == []
 
 
 @EACH
 async def test_without_a_graph_database_nothing_is_asked_for(text: str, link: Link) -> None:
     """No job is written; one that is left from before is done with."""
-    parts = Parts(RamStore(), None, FakeClock(NOW))
-    await remember(parts, text, link)
-    assert await parts.store.jobs() == []
-    await parts.store.apply(Batch(jobs=(Job("旧 old", "mirror", ME, NOW, ("n",)),)))
-    assert await work(parts) == 1
-    assert await parts.store.jobs() == []
+    deps = Deps(RamStore(), None, FakeClock(NOW))
+    await remember(deps, text, link)
+    assert await deps.store.jobs() == []
+    await deps.store.apply(Batch(jobs=(Job("旧 old", "mirror", ME, NOW, ("n",)),)))
+    assert await work(deps) == 1
+    assert await deps.store.jobs() == []

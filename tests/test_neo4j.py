@@ -16,19 +16,19 @@ import pytest
 from hypothesis import strategies as st
 from neo4j.exceptions import AuthError, ServiceUnavailable
 
+from kemem.add.mirror import mirror
 from kemem.backends import neo4j
 from kemem.backends.neo4j import Neo4jGraph, Place
 from kemem.batch import Applied, Batch, Job
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.filters import Filter
-from kemem.ports import GraphMirror, Parts, Store
+from kemem.ports import Deps, GraphMirror, Store
+from kemem.records import NOTES, Note, Relation, Scope, Where
 from kemem.testing import FakeClock, RamStore, note_world
 from kemem.testing.conformance.graphing import GraphingRules, said_by
 from kemem.testing.conformance.suite import EVERYTHING, ME, MY_NOTES, law
 from kemem.testing.note_world import ENTITIES, NOTE_SCOPES
 from kemem.testing.world import AGENTS, NOW
-from kemem.types import NOTES, Note, Relation, Scope, Where
-from kemem.writing.mirror import mirror
 
 HOSTILE = (
     "} DETACH DELETE n //",
@@ -285,12 +285,12 @@ class Mirrored(RamStore):
         await self.truth.apply(batch)
         after = await self._notes()
         touched = {note.note_id for note in batch.notes} | {*applied.merged.values()}
-        parts = Parts(self.truth, None, FakeClock(NOW), graph=self.graph)
+        deps = Deps(self.truth, None, FakeClock(NOW), graph=self.graph)
         for owner in before.keys() | after.keys():
             own, gone = after.get(owner, set()), before.get(owner, set())
             ids = tuple(sorted((own & touched) | (gone - own)))
             if ids:
-                await mirror(Job("mirror", "mirror", Scope(*owner), NOW, ids), parts)
+                await mirror(Job("mirror", "mirror", Scope(*owner), NOW, ids), deps)
         return applied
 
     async def around(
@@ -375,8 +375,8 @@ class TestNeo4jGraph(GraphingRules):
         left = [it for it in before.values() if (*it.source[:2], it.told["note_id"]) not in ids]
         assert store.server.edges == left
         if again:
-            parts = Parts(store.truth, None, FakeClock(NOW), graph=store.graph)
-            await mirror(Job("mirror", "mirror", scope, NOW), parts)
+            deps = Deps(store.truth, None, FakeClock(NOW), graph=store.graph)
+            await mirror(Job("mirror", "mirror", scope, NOW), deps)
             found = await store.around(inside, (), limit=1_000)
             assert found == await store.truth.around(inside, (), limit=1_000)
 

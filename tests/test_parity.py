@@ -16,8 +16,8 @@ import pytest
 import kemem
 from kemem import AsyncMemory, Memory, Policy
 from kemem.errors import Conflict, InvalidArgument, KeMemError, NotFound, Unavailable
+from kemem.records import Matrix
 from kemem.testing import FakeClock, HashingEmbedder
-from kemem.types import Matrix
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 PATIENCE = 20  # seconds

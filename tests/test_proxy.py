@@ -212,7 +212,7 @@ def test_a_turn_is_stored_once_however_often_it_is_sent(
 
 @EITHER_WAY
 def test_images_pass_and_only_words_are_stored(site: Site, tongue: Tongue, stream: bool) -> None:
-    """Parts with text are joined; a message without words is not stored, nor recalled for."""
+    """Deps with text are joined; a message without words is not stored, nor recalled for."""
     user = site.new_user()
     site.model.says(tongue.reply, tongue.preamble)
     words = [{"type": "text", "text": tongue.asked}, PIXEL, {"type": "text", "text": tongue.words}]

@@ -22,12 +22,12 @@ from kemem.batch import Applied, Batch
 from kemem.chat.proxy import Proxy
 from kemem.errors import Unavailable
 from kemem.memory import AsyncMemory
-from kemem.ports import Parts
-from kemem.serve.http import create_app
+from kemem.ports import Deps
+from kemem.records import Found, Message
+from kemem.serve.http.app import create_app
 from kemem.settings import load
 from kemem.testing import FakeClock, RamStore, Streamed, calling, running_openai_server
 from kemem.testing.openai_server import EMPTY, GARBAGE, NO_CHOICES, RESET, Answer, Fault, status
-from kemem.types import Found, Message
 from tests.proxied import (
     CHINESE,
     ENGLISH,
@@ -377,7 +377,7 @@ class Full(RamStore):
 def memory_over(store: RamStore, **settings: Any) -> AsyncMemory:
     """A memory whose parts are open already."""
     memory = AsyncMemory(settings=load(embedder="none", llm="none", **settings))
-    memory.opening._parts = Parts(store, None, FakeClock(NOON))
+    memory.runtime._deps = Deps(store, None, FakeClock(NOON))
     return memory
 
 

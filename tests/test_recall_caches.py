@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from kemem import AsyncMemory, Memory
 from kemem.notebook import AsyncNotebook
-from kemem.ports import Parts, Prompt, Reply, Schema, Tool
+from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.recall import Cache, Caches, GetMemoryDetailOutput, RecallAgent, Recalled
+from kemem.records import Matrix
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
 from kemem.text.times import to_rfc3339
-from kemem.types import Matrix
 from tests.recalls import (
     BOTH,
     NOW,
@@ -76,10 +76,10 @@ def found(result: Recalled) -> object:
 @BOTH
 async def test_what_was_just_found_is_served_again(tongue: Tongue) -> None:
     """By any handle of the same reach; hits and misses are counted."""
-    parts, caches = await furnished(), Caches()
+    deps, caches = await furnished(), Caches()
     results = []
     for _ in range(3):
-        bound = handle(parts, tongue.user, model(tongue.question))
+        bound = handle(deps, tongue.user, model(tongue.question))
         results.append(await RecallAgent(bound, caches=caches).recall(tongue.question))
     first, *later = results
     assert cached(first) == dict.fromkeys(CACHED, False)
@@ -107,8 +107,8 @@ async def test_handles_of_a_memory_share_its_caches(tmp_path: Path, tongue: Tong
 @BOTH
 async def test_nothing_is_served_across_users_agents_sessions_or_grants(tongue: Tongue) -> None:
     """Not even the keywords of a question: that someone has asked it is nobody's business."""
-    parts, caches = await furnished(), Caches()
-    memory = notebook(replace(parts, llm=model(tongue.question)))
+    deps, caches = await furnished(), Caches()
+    memory = notebook(replace(deps, llm=model(tongue.question)))
     for user in ("zh", "en"):
         for agent in ("a", "b"):
             for session in ("s", "t"):
@@ -164,15 +164,15 @@ CHANGES: dict[str, Change] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_after_a_change_nothing_older_is_served(tongue: Tongue, change: Change) -> None:
     """E01: what warm caches give is what none would."""
-    parts, caches = await furnished(), Caches()
-    bound = handle(parts, tongue.user)
+    deps, caches = await furnished(), Caches()
+    bound = handle(deps, tongue.user)
     warm = RecallAgent(bound, caches=caches)
     await warm.recall(tongue.facts[0])
     notes = [
         it.id for it in (await bound.get_all(limit=1000)).items if it.memory == tongue.facts[0]
     ]
     assert all(cached(await warm.recall(tongue.facts[0])).values())
-    await change(notebook(parts), tongue, notes[0])
+    await change(notebook(deps), tongue, notes[0])
     after = await warm.recall(tongue.facts[0])
     fresh = await RecallAgent(bound).recall(tongue.facts[0])
     assert found(after) == found(fresh)
@@ -188,23 +188,23 @@ LIVED = [
 @pytest.mark.parametrize(("places", "question"), LIVED, ids=["zh", "en"])
 async def test_what_is_superseded_is_not_served(places: tuple[str, str], question: str) -> None:
     """Neither found, nor read, nor handed over by its key."""
-    parts, caches = parts_with(), Caches()
-    memory = notebook(parts)
+    deps, caches = parts_with(), Caches()
+    memory = notebook(deps)
     (old,) = (await memory.add(places[0], "u")).results
     warm = RecallAgent(memory.for_user("u"), caches=caches)
     assert old.id in (await warm.recall(question)).memory_keys
-    parts.clock.advance(seconds=30)  # type: ignore[attr-defined]
+    deps.clock.advance(seconds=30)  # type: ignore[attr-defined]
     (new,) = (await memory.add(places[1], "u")).results
     assert new.event == "UPDATE"
     keys = (await warm.recall(question)).memory_keys
     assert new.id in keys and old.id not in keys
-    assert await read(parts, "u", old.id, caches) == (False, ())
+    assert await read(deps, "u", old.id, caches) == (False, ())
 
 
-async def read(parts: Parts, user: str, key: str, caches: Caches) -> tuple[bool, tuple[str, ...]]:
+async def read(deps: Deps, user: str, key: str, caches: Caches) -> tuple[bool, tuple[str, ...]]:
     """Whether a model that has a key can read it, and what is handed over of it."""
     llm = ScriptedLLM([calling(DETAIL, memory_key=key), handing([key])])
-    bound = handle(parts, user, llm)
+    bound = handle(deps, user, llm)
     result = await RecallAgent(bound, caches=caches).recall("?")
     (answer,) = told(llm.calls[-1].messages)
     return answer["success"], result.memory_keys
@@ -213,23 +213,23 @@ async def read(parts: Parts, user: str, key: str, caches: Caches) -> tuple[bool,
 @BOTH
 async def test_what_has_expired_is_not_served(tongue: Tongue) -> None:
     """At once, with warm caches and without any write that tells them."""
-    parts, caches = parts_with(), Caches()
-    clock = parts.clock
+    deps, caches = parts_with(), Caches()
+    clock = deps.clock
     assert isinstance(clock, FakeClock)
-    memory = notebook(parts)
+    memory = notebook(deps)
     ends = to_rfc3339(NOW + 30_000_000)
     (added,) = (
         await memory.add(tongue.facts[0], tongue.user, infer=False, expires_at=ends)
     ).results
     warm = RecallAgent(memory.for_user(tongue.user), caches=caches)
     assert added.id in (await warm.recall(tongue.question)).memory_keys
-    assert await read(parts, tongue.user, added.id, caches) == (True, (added.id,))
+    assert await read(deps, tongue.user, added.id, caches) == (True, (added.id,))
     clock.advance(seconds=29)
     assert added.id in (await warm.recall(tongue.question)).memory_keys
     clock.advance(seconds=1)
     result = await warm.recall(tongue.question)
     assert added.id not in str([step.keys for step in result.trace])
-    assert await read(parts, tongue.user, added.id, caches) == (False, ())
+    assert await read(deps, tongue.user, added.id, caches) == (False, ())
 
 
 class Acting:
@@ -261,8 +261,8 @@ class Acting:
 @pytest.mark.parametrize("kind", ["user_info", "message"])
 async def test_what_is_deleted_after_the_search_is_not_found(tongue: Tongue, kind: str) -> None:
     """A10: between search and detail, however warm the caches are."""
-    parts, caches = await furnished(), Caches()
-    memory = notebook(parts)
+    deps, caches = await furnished(), Caches()
+    memory = notebook(deps)
     gone: list[str] = []
 
     async def erase(key: str) -> None:
@@ -275,7 +275,7 @@ async def test_what_is_deleted_after_the_search_is_not_found(tongue: Tongue, kin
 
     for deed in (spare, spare, erase):
         llm = Acting(tongue.facts[0], kind, deed)
-        result = await RecallAgent(handle(parts, tongue.user, llm), caches=caches).recall("?")
+        result = await RecallAgent(handle(deps, tongue.user, llm), caches=caches).recall("?")
         search, detail, _ = result.trace
         assert search.keys and search.tool == SEARCH and detail.tool == DETAIL
         assert detail.success == bool(result.evidence) == (deed is spare)
@@ -343,8 +343,8 @@ OPERATIONS = st.lists(
 @given(OPERATIONS)
 async def test_warm_caches_change_nothing(operations: list[tuple[str, Tongue, int]]) -> None:
     """Whatever is done in whatever order, a recall finds what one without caches would find."""
-    parts, caches = parts_with(), Caches()
-    clock, memory = parts.clock, notebook(parts)
+    deps, caches = parts_with(), Caches()
+    clock, memory = deps.clock, notebook(deps)
     assert isinstance(clock, FakeClock)
     for name, tongue, number in operations:
         text = f"{tongue.facts[number % 3]} {number}"

@@ -1,4 +1,4 @@
-"""Whose memories a recall sees, what they can do to it, and what becomes of it when parts fail."""
+"""Whose memories a recall sees, what they can do to it, and what becomes of it when deps fail."""
 
 import asyncio
 import re
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from kemem import Memory, Unavailable
-from kemem.ports import LLM, Parts, Prompt, Reply
+from kemem.ports import LLM, Deps, Prompt, Reply
 from kemem.recall import Budget, RecallAgent, Recalled
+from kemem.records import Found, Match, Message, Note
 from kemem.settings import load
 from kemem.testing import HashingEmbedder, RamStore, ScriptedLLM, calling, running_openai_server
 from kemem.testing.openai_server import GARBAGE, RESET, status
 from kemem.text.fence import neutralise
-from kemem.types import Found, Match, Message, Note
 from tests.recalls import (
     BOTH,
     CHINESE,
@@ -38,9 +38,9 @@ STRANGER = {CHINESE.user: ENGLISH, ENGLISH.user: CHINESE}
 SEARCH, DETAIL, EXPAND = "search_memories", "get_memory_detail", "expand_context_window"
 
 
-async def recalled(parts: Parts, tongue: Tongue, llm: LLM | None, **granted: Any) -> Recalled:
+async def recalled(deps: Deps, tongue: Tongue, llm: LLM | None, **granted: Any) -> Recalled:
     """What comes of a recall, in three small rounds."""
-    bound = handle(parts, tongue.user, llm, **granted)
+    bound = handle(deps, tongue.user, llm, **granted)
     agent = RecallAgent(bound, budget=Budget(window=3))
     async with asyncio.timeout(60):
         return await agent.recall(tongue.question)
@@ -91,11 +91,11 @@ def is_disarmed(text: str) -> bool:
 @BOTH
 async def test_nothing_that_a_memory_says_is_more_than_data(tongue: Tongue) -> None:
     """A08, A09: in every prompt, in the result's text and message; verbatim as evidence."""
-    parts = await furnished()
-    memory = notebook(parts)
+    deps = await furnished()
+    memory = notebook(deps)
     for text in HOSTILE:
         await memory.add(f"{tongue.facts[0]} {text}", tongue.user, infer=False)
-    before = await keys_of(parts, tongue.user)
+    before = await keys_of(deps, tongue.user)
     more = calling(EXPAND, reason="?", current_size=3, requested_size=40)
     search = calling(SEARCH, query=tongue.question, min_relevance_score=0.0, limit=10)
 
@@ -109,7 +109,7 @@ async def test_nothing_that_a_memory_says_is_more_than_data(tongue: Tongue) -> N
 
     llm = ScriptedLLM([search, more, search, look, hand_over])
     asking = replace(tongue, question=" ".join([tongue.question, *HOSTILE[:-1]]))
-    result = await recalled(parts, asking, llm)
+    result = await recalled(deps, asking, llm)
     prompts = [
         it["content"] for call in llm.calls for it in call.messages if it["role"] != "system"
     ]
@@ -117,9 +117,9 @@ async def test_nothing_that_a_memory_says_is_more_than_data(tongue: Tongue) -> N
     for text in [*filter(None, prompts), str(result), result.message]:
         assert is_disarmed(text), text
     assert all(len(call.tools) == 5 for call in llm.calls)
-    by_rules = await recalled(parts, tongue, None)
+    by_rules = await recalled(deps, tongue, None)
     assert is_disarmed(str(by_rules)) and is_disarmed(by_rules.message)
-    assert before == await keys_of(parts, tongue.user)
+    assert before == await keys_of(deps, tongue.user)
     contents = {
         it.memory for kind in KINDS for it in await memory.get_all(tongue.user, kinds=[kind])
     }
@@ -189,13 +189,13 @@ async def test_a_store_error_is_tried_once_more_and_told_without_internals(
 ) -> None:
     """A11: the model is told what to do, the caller what failed."""
     store = Failing(error)
-    parts = await furnished(store)
+    deps = await furnished(store)
     search = calling(SEARCH, query=tongue.question)
     llm = ScriptedLLM([search, hand_over_what_is_shown])
     for times, success in ((1, True), (2, False)):
         store.fails, store.asked = {"generation": times}, Counter()
         llm.calls.clear()
-        result = await recalled(parts, tongue, llm)
+        result = await recalled(deps, tongue, llm)
         assert result.trace[0].success is success and store.asked["generation"] == 2
         assert result.completed and bool(result.evidence) is success
         assert bool(result.problems) is not success
@@ -210,15 +210,15 @@ async def test_a_store_that_is_down_gives_a_result_that_says_so(
 ) -> None:
     """From the start, or from the moment that something was found."""
     store = Failing(error)
-    parts = await furnished(store)
-    keys, _ = await keys_of(parts, tongue.user)
+    deps = await furnished(store)
+    keys, _ = await keys_of(deps, tongue.user)
     for replies in (
         [calling(SEARCH, query=tongue.question)],
         [calling(DETAIL, memory_key=min(keys)), handing(keys)],
     ):
         store.fails = dict.fromkeys(("generation", "search", "nearest", "scan", "notes"), 1_000)
         llm = ScriptedLLM(replies, repeat=True) if thinking else None
-        result = await recalled(parts, tongue, llm)
+        result = await recalled(deps, tongue, llm)
         assert not result.evidence and result.confidence == 0 and result.problems
         assert is_discreet(result, llm)
         assert not result.search_summary.startswith(("未找到", "What the user refers to"))
@@ -228,14 +228,14 @@ async def test_a_store_that_is_down_gives_a_result_that_says_so(
 async def test_what_was_found_before_the_store_failed_is_not_vouched_for(tongue: Tongue) -> None:
     """The hand-off reads again what it hands over."""
     store = Failing(OSError(INTERNALS))
-    parts = await furnished(store)
+    deps = await furnished(store)
 
     def fail(messages: Prompt) -> Any:
         store.fails = {"notes": 1_000}
         return hand_over_what_is_shown(messages)
 
     llm = ScriptedLLM([calling(SEARCH, query=tongue.question), *[fail] * 3])
-    result = await recalled(parts, tongue, llm)
+    result = await recalled(deps, tongue, llm)
     assert not result.evidence and not result.completed and result.problems
     assert is_discreet(result, llm)
 
@@ -259,9 +259,9 @@ class Stuck(RamStore):
 @BOTH
 async def test_a_store_that_never_answers_is_not_waited_for(tongue: Tongue) -> None:
     store = Stuck()
-    parts = await furnished(store)
+    deps = await furnished(store)
     store.stuck = True
-    agent = RecallAgent(handle(parts, tongue.user), budget=Budget(seconds=0.3))
+    agent = RecallAgent(handle(deps, tongue.user), budget=Budget(seconds=0.3))
     async with asyncio.timeout(30):
         result = await agent.recall(tongue.question)
     assert not result.completed and result.problems
@@ -313,10 +313,10 @@ def test_rules_do_the_work_of_a_server_that_fails(
 
 @BOTH
 async def test_a_model_that_dies_half_way_leaves_what_it_found(tongue: Tongue) -> None:
-    parts = await furnished()
+    deps = await furnished()
     search = calling(SEARCH, query=tongue.question)
     llm = ScriptedLLM([Reply("", calls=(search,)), ConnectionError(INTERNALS)])
-    result = await recalled(parts, tongue, llm)
+    result = await recalled(deps, tongue, llm)
     assert (result.by, result.completed) == ("llm", False)
     assert tongue.answer in str(result) and "LLM" in result.problems[0]
     assert result.reason.startswith(("模型失败", "the model failed"))

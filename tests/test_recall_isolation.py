@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kemem import AsyncMemory, Memory
-from kemem.ports import LLM, Parts, Prompt
+from kemem.ports import LLM, Deps, Prompt
 from kemem.recall import Budget, RecallAgent, Recalled, json_schemas
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling
 from tests.recalls import (
@@ -44,9 +44,9 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
         yield memory
 
 
-async def recalled(parts: Parts, tongue: Tongue, llm: LLM | None, **granted: Any) -> Recalled:
+async def recalled(deps: Deps, tongue: Tongue, llm: LLM | None, **granted: Any) -> Recalled:
     """What comes of a recall, in small rounds."""
-    bound = handle(parts, tongue.user, llm, **granted)
+    bound = handle(deps, tongue.user, llm, **granted)
     return await RecallAgent(bound, budget=Budget(window=3)).recall(tongue.question)
 
 
@@ -69,7 +69,7 @@ def test_no_tool_takes_a_user(language: Any) -> None:
 @BOTH
 async def test_a_user_that_a_model_names_is_ignored(tongue: Tongue) -> None:
     """A01: in every tool, by whatever name."""
-    parts = await furnished()
+    deps = await furnished()
     stranger = STRANGER[tongue.user]
 
     async def told_of(claimed: dict[str, Any]) -> Recalled:
@@ -88,7 +88,7 @@ async def test_a_user_that_a_model_names_is_ignored(tongue: Tongue) -> None:
             look,
             hand_over,
         ]
-        return await recalled(parts, tongue, ScriptedLLM(replies))
+        return await recalled(deps, tongue, ScriptedLLM(replies))
 
     plain, claimed = await told_of({}), await told_of(dict.fromkeys(FOREIGN, stranger.user))
     assert moves(plain) == moves(claimed) and plain.evidence == claimed.evidence
@@ -99,29 +99,29 @@ async def test_a_user_that_a_model_names_is_ignored(tongue: Tongue) -> None:
 @BOTH
 async def test_another_s_key_is_as_one_that_does_not_exist(tongue: Tongue) -> None:
     """A02: the same words, and nothing of it is handed over."""
-    parts = await furnished()
-    theirs, their_messages = await keys_of(parts, STRANGER[tongue.user].user)
-    (own, *_) = (await keys_of(parts, tongue.user))[0]
+    deps = await furnished()
+    theirs, their_messages = await keys_of(deps, STRANGER[tongue.user].user)
+    (own, *_) = (await keys_of(deps, tongue.user))[0]
     foreign = [min(theirs - their_messages), min(their_messages), "n_nowhere", "无此"]
     answers = set()
     for key in foreign:
         handed = handing([*foreign, own, "", "\n", "x" * 65, "\ud800", own])
         llm = ScriptedLLM([calling(DETAIL, memory_key=key), handed])
-        result = await recalled(parts, tongue, llm)
+        result = await recalled(deps, tongue, llm)
         assert result.memory_keys == (own,) == result.trace[-1].keys
         (answer,) = told(llm.calls[-1].messages)
         answers.add(str(answer).replace(key, "KEY"))
     (only,) = answers
     assert "KEY" in only and "'success': False" in only
-    result = await recalled(parts, tongue, ScriptedLLM([handing(foreign)]))
+    result = await recalled(deps, tongue, ScriptedLLM([handing(foreign)]))
     assert (result.evidence, result.confidence) == ((), 0.0)
 
 
 @BOTH
 async def test_what_an_agent_s_users_share_is_seen_by_them_only(tongue: Tongue) -> None:
     """By search, in detail, and as evidence."""
-    parts = await furnished()
-    memory = notebook(parts)
+    deps = await furnished()
+    memory = notebook(deps)
     for agent in ("ours", "theirs"):
         await memory.add(f"{tongue.facts[0]} {agent}", agent_id=agent, infer=False)
     (hidden,) = (await memory.get_all(agent_id="theirs")).items
@@ -135,7 +135,7 @@ async def test_what_an_agent_s_users_share_is_seen_by_them_only(tongue: Tongue) 
                 handing([hidden.id, shared.id]),
             ]
         )
-        result = await recalled(parts, tongue, llm if by == "llm" else None, agent_id="ours")
+        result = await recalled(deps, tongue, llm if by == "llm" else None, agent_id="ours")
         brought = {key for step in result.trace for key in step.keys}
         assert hidden.id not in brought and shared.id in result.memory_keys
         assert "theirs" not in str(result)
@@ -157,12 +157,12 @@ def test_a_handle_of_a_session_sees_that_session_only(memory: Memory, tongue: To
 @BOTH
 async def test_what_stands_beside_a_message_is_of_its_conversation(tongue: Tongue) -> None:
     """Two agents of one user may have sessions of the same name."""
-    parts = parts_with()
+    deps = parts_with()
     for at in range(6):
         said = {"role": "user", "content": f"{tongue.facts[0]} {at}", "message_id": f"m{at}"}
-        await notebook(parts).ingest(said, tongue.user, agent_id="ab"[at % 2], session_id="s")
+        await notebook(deps).ingest(said, tongue.user, agent_id="ab"[at % 2], session_id="s")
     llm = ScriptedLLM([calling(DETAIL, memory_key="m2"), handing(["m2"])])
-    result = await recalled(parts, tongue, llm)
+    result = await recalled(deps, tongue, llm)
     (answer,) = told(llm.calls[-1].messages)
     beside = {it["memory_key"] for it in answer["metadata"]["context"]}
     assert beside == {"m0", "m4"} and result.message_ids == ("m2",)

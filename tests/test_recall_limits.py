@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem import InvalidArgument, Memory, NotFound
-from kemem.ports import Parts, Prompt, Reply, Schema, Tool, ToolCall
+from kemem.ports import Deps, Prompt, Reply, Schema, Tool, ToolCall
 from kemem.recall import Budget, RecallAgent, Recalled, Step
+from kemem.records import Note
 from kemem.testing import HashingEmbedder, RamStore, ScriptedLLM, calling
-from kemem.types import Note
 from tests.recalls import (
     BOTH,
     TALK,
@@ -37,13 +37,13 @@ SEARCH = "search_memories"
 
 
 @pytest.fixture(scope="module")
-def parts() -> Parts:
+def deps() -> Deps:
     """A store that recalls only read."""
     return asyncio.run(furnished())
 
 
 async def recalled(
-    parts: Parts,
+    deps: Deps,
     tongue: Tongue,
     llm: Any = None,
     budget: Budget | None = None,
@@ -51,11 +51,11 @@ async def recalled(
 ) -> Recalled:
     """What comes of a recall, which must obey every law."""
     budget = budget or Budget()
-    agent = RecallAgent(handle(parts, tongue.user, llm), budget=budget)
+    agent = RecallAgent(handle(deps, tongue.user, llm), budget=budget)
     async with asyncio.timeout(60):
         result = await agent.recall(question or tongue.question)
     obeys(result, budget)
-    keys, messages = await keys_of(parts, tongue.user)
+    keys, messages = await keys_of(deps, tongue.user)
     assert {*result.memory_keys} <= keys and {*result.message_ids} <= messages
     if isinstance(llm, ScriptedLLM):
         extracted = [step for step in result.trace if step.tool == "extract_search_keywords"]
@@ -162,50 +162,50 @@ BUDGETS = st.builds(
 @FEW
 @given(st.lists(REPLIES, min_size=1, max_size=6), BUDGETS, st.sampled_from(TONGUES))
 async def test_any_mixture_of_replies_ends_in_a_result(
-    parts: Parts, replies: list[Any], budget: Budget, tongue: Tongue
+    deps: Deps, replies: list[Any], budget: Budget, tongue: Tongue
 ) -> None:
     """A03-A07: over and over until a limit is reached."""
-    await recalled(parts, tongue, ScriptedLLM(replies, repeat=True), budget)
+    await recalled(deps, tongue, ScriptedLLM(replies, repeat=True), budget)
 
 
 @FEW
 @given(BUDGETS, st.sampled_from([it for each in TONGUES for it in (each.question, "那个 it")]))
-async def test_rules_obey_the_same_laws(parts: Parts, budget: Budget, question: str) -> None:
+async def test_rules_obey_the_same_laws(deps: Deps, budget: Budget, question: str) -> None:
     for tongue in TONGUES:
-        await recalled(parts, tongue, None, budget, question)
+        await recalled(deps, tongue, None, budget, question)
 
 
 # One habit at a time
 
 
 @BOTH
-async def test_a_model_that_always_searches_is_stopped(parts: Parts, tongue: Tongue) -> None:
+async def test_a_model_that_always_searches_is_stopped(deps: Deps, tongue: Tongue) -> None:
     """A03: three searches, then advice, then the best that was found."""
     asked = calling(SEARCH, query=tongue.question)
-    result = await recalled(parts, tongue, ScriptedLLM([asked], repeat=True))
+    result = await recalled(deps, tongue, ScriptedLLM([asked], repeat=True))
     assert [step.success for step in result.trace] == [True] * 3 + [False] * 3 + [True]
     assert not result.completed and result.by == "llm"
     assert tongue.answer in str(result)
 
 
 @BOTH
-async def test_a_call_that_fails_makes_no_room_for_searches(parts: Parts, tongue: Tongue) -> None:
+async def test_a_call_that_fails_makes_no_room_for_searches(deps: Deps, tongue: Tongue) -> None:
     """One that succeeds does."""
     search = calling(SEARCH, query=tongue.question)
     wrong = calling("get_memory_detail", memory_key="n_nowhere")
     right = calling("extract_search_keywords", query=tongue.question)
     reply = [search, search, search, wrong, search, right, search]
-    result = await recalled(parts, tongue, ScriptedLLM([reply, "{}", handing()]))
+    result = await recalled(deps, tongue, ScriptedLLM([reply, "{}", handing()]))
     assert [step.success for step in result.trace] == [True] * 3 + [False] * 2 + [True] * 3
 
 
 @BOTH
-async def test_rules_that_take_over_may_search_at_once(parts: Parts, tongue: Tongue) -> None:
+async def test_rules_that_take_over_may_search_at_once(deps: Deps, tongue: Tongue) -> None:
     """What a model searched for in vain does not count against them."""
     asked = calling(SEARCH, query=tongue.nothing, min_relevance_score=0.9)
     for last in (asked, RuntimeError("down")):
         replies: list[Any] = [asked, asked, asked, last, last, last]
-        result = await recalled(parts, tongue, ScriptedLLM(replies))
+        result = await recalled(deps, tongue, ScriptedLLM(replies))
         assert (result.by, result.completed) == ("rules", True)
         assert tongue.answer in str(result)
 
@@ -213,12 +213,12 @@ async def test_rules_that_take_over_may_search_at_once(parts: Parts, tongue: Ton
 @BOTH
 @pytest.mark.parametrize("size", [10**9, 1e9, -5, 0, 2, 7, TALK, "many"])
 async def test_a_model_that_always_expands_is_stopped(
-    parts: Parts, tongue: Tongue, size: Any
+    deps: Deps, tongue: Tongue, size: Any
 ) -> None:
     """A04: the window never shrinks, and never grows beyond its limit."""
     asked = calling("expand_context_window", reason="?", current_size=5, requested_size=size)
     budget = Budget(max_iterations=4, window=3, max_window=9)
-    result = await recalled(parts, tongue, ScriptedLLM([asked], repeat=True), budget)
+    result = await recalled(deps, tongue, ScriptedLLM([asked], repeat=True), budget)
     grows = isinstance(size, int | float) and size > 3
     assert result.limits.windows == ((3, min(int(size), 9)) if grows else (3,))
 
@@ -226,7 +226,7 @@ async def test_a_model_that_always_expands_is_stopped(
 @BOTH
 @pytest.mark.parametrize(("rounds", "windows"), [(1, (3,)), (2, (3, 6)), (9, (3, 6, 9, TALK))])
 async def test_each_round_can_show_more(
-    parts: Parts, tongue: Tongue, rounds: int, windows: tuple[int, ...]
+    deps: Deps, tongue: Tongue, rounds: int, windows: tuple[int, ...]
 ) -> None:
     """Until all is shown, or no round is left."""
     more = [
@@ -234,13 +234,13 @@ async def test_each_round_can_show_more(
         for size in (6, 9, 40, 50, 60, 70)
     ]
     budget = Budget(max_iterations=rounds, window=3)
-    result = await recalled(parts, tongue, ScriptedLLM(more), budget)
+    result = await recalled(deps, tongue, ScriptedLLM(more), budget)
     assert result.limits.windows == windows
 
 
 @BOTH
-async def test_the_first_window_is_within_its_limit(parts: Parts, tongue: Tongue) -> None:
-    result = await recalled(parts, tongue, None, Budget(window=9, max_window=2))
+async def test_the_first_window_is_within_its_limit(deps: Deps, tongue: Tongue) -> None:
+    result = await recalled(deps, tongue, None, Budget(window=9, max_window=2))
     assert result.limits.windows == (2,)
 
 
@@ -275,33 +275,33 @@ async def test_the_first_window_is_within_its_limit(parts: Parts, tongue: Tongue
     ],
 )
 async def test_rules_take_over_from_a_model_that_errs(
-    parts: Parts, tongue: Tongue, reply: Any
+    deps: Deps, tongue: Tongue, reply: Any
 ) -> None:
     """A05, A07: it is told so, three times at most, and the answer is found."""
     llm = ScriptedLLM([reply], repeat=True)
-    result = await recalled(parts, tongue, llm)
+    result = await recalled(deps, tongue, llm)
     assert (result.by, result.completed) == ("rules", True)
     assert len(llm.calls) <= 3 and len(result.problems) >= 1
     assert tongue.answer in str(result)
 
 
 @BOTH
-async def test_a_hand_off_ends_a_reply_of_many_calls(parts: Parts, tongue: Tongue) -> None:
+async def test_a_hand_off_ends_a_reply_of_many_calls(deps: Deps, tongue: Tongue) -> None:
     """Whatever stands behind it is not done; what stands before it is."""
     search = calling(SEARCH, query=tongue.question)
     for reply, tools in (
         ([handing(), search, search], ["handoff"]),
         ([search, handing(), search], [SEARCH, "handoff"]),
     ):
-        result = await recalled(parts, tongue, ScriptedLLM([reply]))
+        result = await recalled(deps, tongue, ScriptedLLM([reply]))
         assert [step.tool for step in result.trace] == tools and result.completed
 
 
 @BOTH
-async def test_fifty_calls_in_a_reply_are_cut_to_what_is_left(parts: Parts, tongue: Tongue) -> None:
+async def test_fifty_calls_in_a_reply_are_cut_to_what_is_left(deps: Deps, tongue: Tongue) -> None:
     """A05: and then the hand-over is ours."""
     reply = [calling("extract_search_keywords", query=f"{tongue.question} {n}") for n in range(50)]
-    result = await recalled(parts, tongue, ScriptedLLM([reply, *["{}"] * 50]))
+    result = await recalled(deps, tongue, ScriptedLLM([reply, *["{}"] * 50]))
     assert [step.tool for step in result.trace] == ["extract_search_keywords"] * 15 + ["handoff"]
     assert not result.completed
 
@@ -320,11 +320,11 @@ class Counting(RamStore):
 async def test_a_hand_off_of_very_many_keys_is_cut(tongue: Tongue) -> None:
     """Neither the store nor the trace has to bear all of them."""
     store = Counting()
-    parts = await furnished(store)
-    keys, _ = await keys_of(parts, tongue.user)
+    deps = await furnished(store)
+    keys, _ = await keys_of(deps, tongue.user)
     many = [f"n_{number}" for number in range(10_000)]
     for named, found in ((many, 0), ([*sorted(keys), *many], 10)):
-        result = await recalled(parts, tongue, ScriptedLLM([handing(named)]))
+        result = await recalled(deps, tongue, ScriptedLLM([handing(named)]))
         assert len(result.evidence) == found and len(str(result.trace)) < 5_000
     assert store.looked_up < 200
 
@@ -348,9 +348,9 @@ class Asleep:
 
 
 @BOTH
-async def test_a_model_that_never_answers_is_not_waited_for(parts: Parts, tongue: Tongue) -> None:
+async def test_a_model_that_never_answers_is_not_waited_for(deps: Deps, tongue: Tongue) -> None:
     """Rules take over; with evidence at hand, that is handed over."""
-    impatient = replace(parts, llm_timeout=0.05)
+    impatient = replace(deps, llm_timeout=0.05)
     result = await recalled(impatient, tongue, Asleep())
     assert (result.by, result.completed) == ("rules", True)
     assert "did not answer" in result.problems[0] and tongue.answer in str(result)
@@ -362,17 +362,17 @@ async def test_a_model_that_never_answers_is_not_waited_for(parts: Parts, tongue
 
 @BOTH
 async def test_half_of_the_time_is_left_when_a_model_does_not_answer(
-    parts: Parts, tongue: Tongue
+    deps: Deps, tongue: Tongue
 ) -> None:
-    result = await recalled(parts, tongue, Asleep(), Budget(seconds=0.2))
+    result = await recalled(deps, tongue, Asleep(), Budget(seconds=0.2))
     waited = re.findall(r"did not answer within (\S+) s", result.problems[0])
     assert result.by == "rules" and 0 < float(waited[0]) <= 0.1
 
 
 @BOTH
-async def test_without_time_a_recall_still_ends(parts: Parts, tongue: Tongue) -> None:
+async def test_without_time_a_recall_still_ends(deps: Deps, tongue: Tongue) -> None:
     for llm in (None, Asleep()):
-        result = await recalled(parts, tongue, llm, Budget(seconds=1e-6))
+        result = await recalled(deps, tongue, llm, Budget(seconds=1e-6))
         assert not result.completed
         assert result.reason.startswith(("已到时间上限", "the time is up"))
 
@@ -407,15 +407,13 @@ def test_what_cannot_be_asked_is_refused_by_name(memory: Memory, tongue: Tongue)
 
 
 @BOTH
-async def test_an_agent_needs_a_user_and_a_session_that_can_be(
-    parts: Parts, tongue: Tongue
-) -> None:
+async def test_an_agent_needs_a_user_and_a_session_that_can_be(deps: Deps, tongue: Tongue) -> None:
     """A mistake of the caller is not taken for a store that fails."""
     with pytest.raises(InvalidArgument, match="user_id"):
-        RecallAgent(notebook(parts))
+        RecallAgent(notebook(deps))
     with pytest.raises(InvalidArgument, match="session_id must not begin or end with blanks: ' s'"):
-        await RecallAgent(handle(parts, tongue.user), session_id=" s").recall(tongue.question)
-    bound = handle(parts, tongue.user, session_id="s")
+        await RecallAgent(handle(deps, tongue.user), session_id=" s").recall(tongue.question)
+    bound = handle(deps, tongue.user, session_id="s")
     with pytest.raises(NotFound):
         await RecallAgent(bound, session_id="other").recall(tongue.question)
 

@@ -10,11 +10,11 @@ import pytest
 
 from kemem import AsyncMemory, Memory
 from kemem.errors import Exhausted, InvalidArgument, PermissionDenied
-from kemem.serve.jsonrpc import respond
-from kemem.serve.rpc_methods import MemoryTools
+from kemem.records import Matrix
+from kemem.serve.rpc.jsonrpc import respond
+from kemem.serve.rpc.methods import MemoryTools
 from kemem.settings import Settings
 from kemem.testing import FakeClock, HashingEmbedder
-from kemem.types import Matrix
 from tests.command import kemem
 from tests.server import INVALID, Server, refusal
 from tests.tools import DOCKER, FASTAPI, piped

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.types import Message
-from kemem.writing.extraction import Extraction, Fact
-from kemem.writing.rules import MOST_FACTS, extract_by_rules
+from kemem.add.extraction import Extraction, Fact
+from kemem.add.rules import MOST_FACTS, extract_by_rules
+from kemem.records import Message
 
 NOON = 1_768_910_400_000_000  # Tuesday, 20 January 2026, 12:00 UTC
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem import Memory
-from kemem.reading.fuse import IN_TIME, WORDS, fuse
-from kemem.reading.question import Found, Gathered, Mode
-from kemem.reading.understand import understand
+from kemem.records import Match
+from kemem.search.fuse import IN_TIME, WORDS, fuse
+from kemem.search.question import Found, Gathered, Mode
+from kemem.search.understand import understand
 from kemem.testing import FakeClock
-from kemem.types import Match
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 MODES: tuple[Mode, ...] = get_args(Mode)

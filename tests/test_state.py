@@ -10,45 +10,45 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kemem.add.condense import KEPT, condense
 from kemem.batch import Batch
-from kemem.ports import Parts, Prompt, Reply, Schema, Tool
+from kemem.ports import Deps, Prompt, Reply, Schema, Tool
+from kemem.records import Checkpoint, Where
 from kemem.testing import FakeClock, RamStore
 from kemem.testing.llm import ScriptedLLM
 from kemem.text.language import count_tokens
 from kemem.text.summary import cut, said, said_before, sentences, summarise
-from kemem.types import Checkpoint, Where
-from kemem.writing.condense import KEPT, condense
 from tests.talk import CHINESE, ENGLISH, NOW, OTHER, SCOPE, note, parts_with, talk, told, varied
 
 BUDGET = 200
 LANGUAGES = pytest.mark.parametrize("language", ["zh", "en"])
 
 
-async def grown(parts: Parts, texts: list[str], step: int = 10) -> Checkpoint | None:
+async def grown(deps: Deps, texts: list[str], step: int = 10) -> Checkpoint | None:
     """The State after a talk that was condensed every few messages."""
     live = None
     for at in range(0, len(texts), step):
-        await told(parts, texts[at : at + step], start=at)
-        live = await condense(SCOPE, parts, budget=BUDGET)
+        await told(deps, texts[at : at + step], start=at)
+        live = await condense(SCOPE, deps, budget=BUDGET)
     return live
 
 
 @pytest.mark.parametrize("texts", [CHINESE, ENGLISH, ()])
 async def test_a_short_session_needs_no_state(texts: tuple[str, ...]) -> None:
     """What fits into the budget stays as it was said."""
-    parts = parts_with()
-    await told(parts, texts)
-    assert await condense(SCOPE, parts, budget=BUDGET) is None
-    assert await parts.store.checkpoints(SCOPE) == []
+    deps = parts_with()
+    await told(deps, texts)
+    assert await condense(SCOPE, deps, budget=BUDGET) is None
+    assert await deps.store.checkpoints(SCOPE) == []
 
 
 @LANGUAGES
 async def test_what_is_older_becomes_layers_and_the_newest_messages_stay(language: str) -> None:
     """The State is stored, covers a beginning of the session, and leaves out its end."""
-    parts = parts_with()
-    live = await grown(parts, varied(language, 40))
+    deps = parts_with()
+    live = await grown(deps, varied(language, 40))
     assert live is not None and live.layers
-    assert await parts.store.checkpoints(SCOPE) == [live]
+    assert await deps.store.checkpoints(SCOPE) == [live]
     assert live.layers[0].first == 1
     assert 0 < live.reach <= 40 - KEPT
 
@@ -74,11 +74,11 @@ async def test_levels_grow_with_the_logarithm_of_the_session(language: str) -> N
 )
 async def test_layers_cover_one_run_without_holes(sizes: list[int], budget: int, step: int) -> None:
     """From the first message to the reach, each number belongs to exactly one layer."""
-    parts = parts_with()
+    deps = parts_with()
     live = None
     for at in range(0, len(sizes), step):
-        await told(parts, ["字" * size for size in sizes[at : at + step]], start=at)
-        live = await condense(SCOPE, parts, budget=budget)
+        await told(deps, ["字" * size for size in sizes[at : at + step]], start=at)
+        live = await condense(SCOPE, deps, budget=budget)
         waiting = sizes[live.reach if live else 0 : at + step]
         assert sum(waiting) <= budget or len(waiting) < KEPT + 2
         assert live is None or len(waiting) >= KEPT
@@ -90,47 +90,47 @@ async def test_layers_cover_one_run_without_holes(sizes: list[int], budget: int,
 
 async def test_to_condense_twice_changes_nothing() -> None:
     """Only a State that is new is written."""
-    parts = parts_with()
-    live = await grown(parts, varied("en", 40))
-    assert await condense(SCOPE, parts, budget=BUDGET) == live
-    assert len(await parts.store.checkpoints(SCOPE, limit=9)) == len(
-        {one.checkpoint_id for one in await parts.store.checkpoints(SCOPE, limit=9)}
+    deps = parts_with()
+    live = await grown(deps, varied("en", 40))
+    assert await condense(SCOPE, deps, budget=BUDGET) == live
+    assert len(await deps.store.checkpoints(SCOPE, limit=9)) == len(
+        {one.checkpoint_id for one in await deps.store.checkpoints(SCOPE, limit=9)}
     )
 
 
 async def test_a_message_that_arrives_late_is_summarised_too() -> None:
     """Its time lies in what was covered long ago; its sequence number says that it is new."""
-    parts = parts_with()
-    live = await grown(parts, varied("en", 40))
+    deps = parts_with()
+    live = await grown(deps, varied("en", 40))
     late = replace(talk(["My locker code is 7741."])[0], message_id="late", ts=NOW - 1)
-    (stored,) = (await parts.store.apply(Batch(put=(late,)))).inserted
+    (stored,) = (await deps.store.apply(Batch(put=(late,)))).inserted
     assert live is not None and stored.sequence_no == 41 > live.reach
-    await told(parts, varied("en", 90)[41:], start=41)
-    after = await condense(SCOPE, parts, budget=BUDGET)
+    await told(deps, varied("en", 90)[41:], start=41)
+    after = await condense(SCOPE, deps, budget=BUDGET)
     assert after is not None and after.reach > 41
     assert any("7741" in layer.text for layer in after.layers)
 
 
 async def test_deleted_messages_leave_no_hole() -> None:
     """The State goes with them, and is made anew from what is left."""
-    parts = parts_with()
-    await grown(parts, varied("zh", 40))
-    await parts.store.apply(Batch(drop=(Where(SCOPE, ids=frozenset({"m00000", "m00003"})),)))
-    assert await parts.store.checkpoints(SCOPE) == []
-    live = await condense(SCOPE, parts, budget=BUDGET)
+    deps = parts_with()
+    await grown(deps, varied("zh", 40))
+    await deps.store.apply(Batch(drop=(Where(SCOPE, ids=frozenset({"m00000", "m00003"})),)))
+    assert await deps.store.checkpoints(SCOPE) == []
+    live = await condense(SCOPE, deps, budget=BUDGET)
     assert live is not None and live.layers[0].first == 1
     assert all(one.last + 1 == two.first for one, two in pairwise(live.layers))
 
 
 async def test_notes_of_the_session_go_into_its_checkpoint() -> None:
     """Those of another session and of another kind do not."""
-    parts = parts_with()
+    deps = parts_with()
     own = note("n1")
     others = (note("n2", "别处", session_id="other"), note("n3", "用户信息", kind="user_info"))
-    await parts.store.apply(Batch(notes=(own, *others)))
-    live = await grown(parts, varied("zh", 40))
+    await deps.store.apply(Batch(notes=(own, *others)))
+    live = await grown(deps, varied("zh", 40))
     assert live is not None and live.notes == (own,)
-    assert await condense(OTHER, parts, budget=BUDGET) is None
+    assert await condense(OTHER, deps, budget=BUDGET) is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ async def test_the_model_writes_one_summary_for_each_layer(language: str, prompt
 @LANGUAGES
 def test_prompts_are_short(language: str) -> None:
     """They are paid for with every summary."""
-    prompts = files("kemem.writing")
+    prompts = files("kemem.add")
     for name in ("summarise", "experience"):
         assert count_tokens((prompts / f"{name}_{language}.md").read_text("utf-8")) < 500
 
@@ -175,9 +175,9 @@ async def test_a_message_cannot_end_the_data() -> None:
 async def test_rules_summarise_where_the_model_fails(language: str, reply: Any) -> None:
     """Nothing is raised, nothing is lost, and the model is not asked again in vain."""
     llm = ScriptedLLM([reply], repeat=True)
-    parts = parts_with(llm)
-    await told(parts, varied(language, 80))
-    live = await condense(SCOPE, parts, budget=BUDGET)
+    deps = parts_with(llm)
+    await told(deps, varied(language, 80))
+    live = await condense(SCOPE, deps, budget=BUDGET)
     await told(ruled := parts_with(), varied(language, 80))
     expected = await condense(SCOPE, ruled, budget=BUDGET)
     assert live is not None and expected is not None and live.layers == expected.layers
@@ -211,10 +211,10 @@ class Forgetting:
 async def test_what_is_deleted_during_a_summary_does_not_come_back() -> None:
     """A model takes its time; nothing that it quotes may have gone meanwhile."""
     store = RamStore()
-    parts = Parts(store, None, FakeClock(NOW), llm=Forgetting(store))
-    await told(parts, varied("en", 40))
-    assert await condense(SCOPE, parts, budget=BUDGET) is None
-    assert await parts.store.checkpoints(SCOPE) == []
+    deps = Deps(store, None, FakeClock(NOW), llm=Forgetting(store))
+    await told(deps, varied("en", 40))
+    assert await condense(SCOPE, deps, budget=BUDGET) is None
+    assert await deps.store.checkpoints(SCOPE) == []
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from starlette.requests import Request
 
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.serve.auth import OPEN_PATHS, Caller, Trust
-from kemem.serve.guarded import memory_of
-from kemem.serve.http import create_app, serve
+from kemem.serve.http.app import create_app, serve
+from kemem.serve.http.auth import OPEN_PATHS, Caller, Trust
+from kemem.serve.http.guarded import memory_of
 from kemem.settings import Settings
 from tests.routes import (
     GUARDED,

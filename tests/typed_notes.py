@@ -8,12 +8,12 @@ from typing import Any
 
 from kemem import AsyncMemory
 from kemem.notebook import AsyncNotebook
-from kemem.opening import Opening
-from kemem.ports import LLM, Embedder, Parts
-from kemem.reach import Reach
+from kemem.ports import LLM, Deps, Embedder
 from kemem.recall import Budget, Caches
 from kemem.recall.desk import Desk, Language
 from kemem.recall.use import use
+from kemem.runtime import Runtime
+from kemem.scope import CallScope
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, RamStore, ScriptedLLM, calling
 from kemem.text.times import to_rfc3339
@@ -70,13 +70,13 @@ async def opened(
         yield memory
 
 
-class Opened(Opening):
-    """Parts that a test has opened itself."""
+class Opened(Runtime):
+    """Deps that a test has opened itself."""
 
-    def __init__(self, parts: Parts, **settings: Any) -> None:
+    def __init__(self, deps: Deps, **settings: Any) -> None:
         chosen = load(llm="none", **settings)
         super().__init__(chosen, embedder=None, llm=None, reranker=None, clock=None)
-        self._parts = parts
+        self._deps = deps
 
 
 async def notebook(
@@ -87,10 +87,10 @@ async def notebook(
     **settings: Any,
 ) -> AsyncNotebook:
     """The same in the reference store, with or without a model."""
-    parts = Parts(store or RamStore(), HASHING, FakeClock(NOW), ScriptedLLM([drawn(facts)]))
+    deps = Deps(store or RamStore(), HASHING, FakeClock(NOW), ScriptedLLM([drawn(facts)]))
     if facts:
-        await tell(AsyncNotebook(Opened(parts), Reach()), facts)
-    return AsyncNotebook(Opened(replace(parts, llm=llm), **settings), Reach())
+        await tell(AsyncNotebook(Opened(deps), CallScope()), facts)
+    return AsyncNotebook(Opened(replace(deps, llm=llm), **settings), CallScope())
 
 
 async def desk_for(
@@ -99,7 +99,7 @@ async def desk_for(
     """The desk of a recall for the user u that begins."""
     return Desk(
         memory=memory.for_user("u"),
-        parts=await memory.opening.parts(),
+        deps=await memory.runtime.deps(),
         caches=Caches(),
         budget=budget or Budget(),
         question="?",

@@ -143,9 +143,9 @@ def _mind(status: int) -> None:
 
 
 if __name__ == "__main__":
-    for heavy in ("kemem.chat.turn", "kemem.serve.http", "typer.main"):
+    for heavy in ("kemem.chat.turn", "kemem.serve.http.app", "typer.main"):
         import_module(heavy)
     assert threading.active_count() == 1, "what has threads must not fork"
     gc.freeze()  # at the end nobody need take apart what was imported
     _become_asked(socket.socket(fileno=int(sys.argv[1])))
-    import_module("kemem.serve.cli").main()  # only now: its consoles read the environment
+    import_module("kemem.serve.cli.main").main()  # only now: its consoles read the environment

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kemem.types import Message
-from kemem.writing.extraction import Extraction, Fact
-from kemem.writing.rules import extract_by_rules
+from kemem.add.extraction import Extraction, Fact
+from kemem.add.rules import extract_by_rules
+from kemem.records import Message
 
 HERE = Path(__file__).parent
 NOON = 1_768_910_400_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 WARM_UP = 10  # adds before the clock starts; what they ask of the model is counted
 
-# Parts of a run. The stores of a part name it as their model, so the server knows who asks.
+# Deps of a run. The stores of a part name it as their model, so the server knows who asks.
 VERBATIM = "verbatim"
 INFER = "infer"
 LOAD = "load"

@@ -10,9 +10,9 @@ from bench.systems import LIMIT, versions
 from bench.systems.kemem import TableEmbedder, as_kemem
 from bench.vectors import VectorTable
 from kemem import Memory
-from kemem.answers import Added
+from kemem.records import NOTES
+from kemem.results import Added
 from kemem.settings import load
-from kemem.types import NOTES
 
 
 class KeMemMemories:

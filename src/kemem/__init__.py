@@ -1,6 +1,6 @@
 """KeMem: the memory of LLM agents and chat products."""
 
-from kemem.answers import Added, Context, Hit, Ingested, Item, Memories, Outcome
+from kemem.add.forget import Policy
 from kemem.batch import Job
 from kemem.errors import (
     Conflict,
@@ -14,10 +14,7 @@ from kemem.errors import (
     Unavailable,
 )
 from kemem.memory import AsyncMemory
-from kemem.settings import Settings
-from kemem.snapshot import Backup
-from kemem.sync import Memory
-from kemem.types import (
+from kemem.records import (
     Change,
     Checkpoint,
     Entry,
@@ -29,7 +26,10 @@ from kemem.types import (
     Page,
     Relation,
 )
-from kemem.writing.forget import Policy
+from kemem.results import Added, Context, Hit, Ingested, Item, Memories, Outcome
+from kemem.settings import Settings
+from kemem.snapshot import Backup
+from kemem.sync import Memory
 
 __all__ = [
     "Added",

@@ -1,4 +1,4 @@
-"""From settings to parts: the only file that knows the names of backends."""
+"""From settings to deps: the only file that knows the names of backends."""
 
 import time
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kemem.errors import InvalidArgument
-from kemem.ports import LLM, Embedder, GraphMirror, Parts, Reranker, Store
+from kemem.ports import LLM, Deps, Embedder, GraphMirror, Reranker, Store
+from kemem.records import Micros
 from kemem.settings import Settings
-from kemem.types import Micros
 
 
 def system_clock() -> Micros:
@@ -23,10 +23,10 @@ def assemble(
     llm: object,
     reranker: Reranker | None,
     clock: Callable[[], Micros] | None,
-) -> Parts:
+) -> Deps:
     """The parts that settings name; models given as objects win. Opens the store."""
     model = open_llm(settings, llm)  # before the store: what is wrong leaves nothing open
-    return Parts(
+    return Deps(
         store=open_store(settings),
         embedder=embedder or open_embedder(settings),
         clock=clock or system_clock,
@@ -76,8 +76,8 @@ def open_store(settings: Settings) -> Store:
     """The database of the settings, created or migrated as needed."""
     cache_bytes = settings.vector_cache_mb << 20
     if settings.database_url is None:
-        from kemem.backends.sql.sqlite import Sqlite
-        from kemem.backends.sql.store import SqlStore
+        from kemem.store.sqlite import Sqlite
+        from kemem.store.store import SqlStore
 
         return SqlStore(Sqlite(settings.data_dir), cache_bytes)
     try:
@@ -86,8 +86,8 @@ def open_store(settings: Settings) -> Store:
         raise InvalidArgument("database_url is not a URL", field="database_url") from None
     match url.get_backend_name():
         case "postgresql":
-            from kemem.backends.sql.postgres import Postgres
-            from kemem.backends.sql.store import SqlStore
+            from kemem.store.postgres import Postgres
+            from kemem.store.store import SqlStore
 
             return SqlStore(Postgres(url), cache_bytes)
         case other:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kemem.types import (
+from kemem.records import (
     Change,
     Checkpoint,
     Embedded,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from reprlib import repr as shown
 from typing import Any, Literal, TypeVar
 
-from kemem.answers import Added
 from kemem.errors import InvalidArgument, NotFound
+from kemem.results import Added
 
 F = TypeVar("F", bound=Callable[..., Any])
 Stage = Literal["before", "after"]

@@ -5,38 +5,38 @@ from copy import copy
 from dataclasses import replace
 from typing import Self
 
-from kemem.answers import Hit, Ingested
+from kemem.add.ingest import ingest
 from kemem.errors import InvalidArgument, PermissionDenied
-from kemem.opening import Opening
-from kemem.ports import Parts
-from kemem.reach import Reach, Time, to_range
-from kemem.reading import transcript
-from kemem.reading.search import search
+from kemem.ports import Deps
+from kemem.records import ROLES, Message, Messages, Page, Where
+from kemem.results import Hit, Ingested
+from kemem.runtime import Runtime
+from kemem.scope import CallScope, Time, to_range
+from kemem.search import transcript
+from kemem.search.recipe import search
 from kemem.settings import Settings
 from kemem.text.ids import check_id
-from kemem.types import ROLES, Message, Messages, Page, Where
-from kemem.writing.ingest import ingest
 
 
 class AsyncLog:
     """What was said: the part of AsyncMemory that knows messages only."""
 
-    def __init__(self, opening: Opening, reach: Reach) -> None:
-        self._opening = opening
+    def __init__(self, runtime: Runtime, reach: CallScope) -> None:
+        self._runtime = runtime
         self._reach = reach
 
     @property
     def settings(self) -> Settings:
         """The settings in force."""
-        return self._opening.settings
+        return self._runtime.settings
 
     @property
-    def opening(self) -> Opening:
+    def runtime(self) -> Runtime:
         """The store and models behind this memory, for what is built on it."""
-        return self._opening
+        return self._runtime
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> CallScope:
         """Whose data this memory is bound to; of the application's own, nobody's."""
         return self._reach
 
@@ -54,7 +54,7 @@ class AsyncLog:
         the store with this memory, which is the one to close.
         """
         check_id(user_id, "user_id")
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id)
         handle = copy(self)
         handle._reach = replace(reach, sensitive=reach.sensitive and sensitive is True)
         return handle
@@ -74,10 +74,10 @@ class AsyncLog:
         """
         if self._reach.user_id is None:
             check_id(user_id, "user_id")
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
-        parts = await self._opening.prepared()
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id)
+        deps = await self._runtime.prepared()
         owner = reach.to_owner(self._reach)
-        return await ingest(messages, owner, self.settings.max_content_bytes, parts)
+        return await ingest(messages, owner, self.settings.max_content_bytes, deps)
 
     async def messages(
         self,
@@ -90,7 +90,7 @@ class AsyncLog:
     ) -> Page[Message]:
         """The transcript, newest first; `since` is inclusive, `until` is not."""
         where = self._where(user_id, since, until, role)
-        return await transcript.read(where, page_size, cursor, await self._opening.parts())
+        return await transcript.read(where, page_size, cursor, await self._runtime.deps())
 
     async def lexical_search(
         self,
@@ -105,8 +105,8 @@ class AsyncLog:
     ) -> Page[Hit]:
         """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
         where = self._where(user_id, since, until, role)
-        parts = await self._opening.parts()
-        return await transcript.by_words(where, query_text, page_size, cursor, parts)
+        deps = await self._runtime.deps()
+        return await transcript.by_words(where, query_text, page_size, cursor, deps)
 
     async def semantic_search(
         self,
@@ -128,8 +128,8 @@ class AsyncLog:
             raise InvalidArgument(
                 "give query_text, a text, or query_embedding: one of the two", field="query_text"
             )
-        parts = await self._opening.parts()
-        return await transcript.by_meaning(where, asked, top_k, min_score, parts)
+        deps = await self._runtime.deps()
+        return await transcript.by_meaning(where, asked, top_k, min_score, deps)
 
     async def hybrid_search(
         self,
@@ -145,7 +145,7 @@ class AsyncLog:
     ) -> list[Hit]:
         """Messages by words and meaning together, with the reasons for each."""
         where = self._where(user_id, since, until, role, agent_id, session_id)
-        return list(await search(query_text, where, limit, await self._opening.parts()))
+        return list(await search(query_text, where, limit, await self._runtime.deps()))
 
     async def neighbors(
         self, message_id: str, user_id: str | None = None, before: int = 20, after: int = 0
@@ -153,12 +153,12 @@ class AsyncLog:
         """A message in its context, in the order things were said."""
         where = self._where(user_id, None, None, None)
         found = check_id(message_id, "message_id")
-        return await transcript.neighbors(where, found, before, after, await self._opening.parts())
+        return await transcript.neighbors(where, found, before, after, await self._runtime.deps())
 
-    async def _operate(self) -> Parts:
-        """The parts for an operator's work, which no handle of one user may do."""
+    async def _operate(self) -> Deps:
+        """The deps for an operator's work, which no handle of one user may do."""
         self._check_unbound()
-        return await self._opening.parts()
+        return await self._runtime.deps()
 
     def _check_unbound(self) -> None:
         if self._reach.is_bound:
@@ -180,5 +180,5 @@ class AsyncLog:
             )
         if self._reach.user_id is None:
             check_id(user_id, "user_id")
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id)
         return Where(reach.scope, *to_range(since, until), role, sensitive=reach.sensitive)

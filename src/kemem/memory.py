@@ -7,24 +7,24 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kemem import session
-from kemem.answers import Added, Context
+from kemem.add.condense import condense
+from kemem.add.forget import Policy, forget
+from kemem.add.parse import check_prompt
+from kemem.add.recipe import draw_again, end_now
+from kemem.add.task import Task
 from kemem.errors import InvalidArgument, NotFound
 from kemem.hooks import Stage
-from kemem.opening import Opening
 from kemem.operations import AsyncOperations
-from kemem.ports import Embedder, Parts, Reranker
-from kemem.reach import Reach, Time, to_time
-from kemem.reading.directory import directory
-from kemem.reading.transcript import page_limit
+from kemem.ports import Deps, Embedder, Reranker
 from kemem.recall import Account, Budget, Caches, OnRecall, RecallAgent, Recalled, Step
+from kemem.records import NOTES, Change, Checkpoint, Entry, Micros, Page, Relation, Scope, Where
+from kemem.results import Added, Context
+from kemem.runtime import Runtime
+from kemem.scope import CallScope, Time, to_time
+from kemem.search.directory import directory
+from kemem.search.transcript import page_limit
 from kemem.settings import Settings, load
 from kemem.text.ids import check_id
-from kemem.types import NOTES, Change, Checkpoint, Entry, Micros, Page, Relation, Scope, Where
-from kemem.writing.add import draw_again, end_now
-from kemem.writing.condense import condense
-from kemem.writing.forget import Policy, forget
-from kemem.writing.parse import check_prompt
-from kemem.writing.task import Task
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,8 +53,8 @@ class AsyncMemory(AsyncOperations):
         if settings and (data_dir or database_url):
             raise InvalidArgument("give settings, or data_dir or database_url, not both")
         chosen = settings or load(data_dir=data_dir, database_url=database_url)
-        opening = Opening(chosen, embedder=embedder, llm=llm, reranker=reranker, clock=clock)
-        super().__init__(opening, Reach())
+        runtime = Runtime(chosen, embedder=embedder, llm=llm, reranker=reranker, clock=clock)
+        super().__init__(runtime, CallScope())
         self._caches = Caches()
         self.on_recall: OnRecall | None = None  # may be set before handles are made
 
@@ -93,7 +93,7 @@ class AsyncMemory(AsyncOperations):
         The LLM decides on the steps; without one, or when it fails, rules do. `session_id` is the
         conversation that the question comes from: its last messages tell what is meant.
         """
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id, run_id)
         if reach.user_id is None:
             raise InvalidArgument("give user_id: a recall is about one user", field="user_id")
         granted = self._reach.is_bound and self._reach.sensitive
@@ -134,10 +134,10 @@ class AsyncMemory(AsyncOperations):
 
         What is known already stays as it is; what fails is left to a job.
         """
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
-        parts = await self._opening.prepared()
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id, run_id)
+        deps = await self._runtime.prepared()
         task = Task(kind="user_info", prompt=check_prompt(prompt))
-        return await draw_again(Where(reach.scope, sensitive=reach.sensitive), task, parts)
+        return await draw_again(Where(reach.scope, sensitive=reach.sensitive), task, deps)
 
     async def graph(
         self,
@@ -151,18 +151,18 @@ class AsyncMemory(AsyncOperations):
         as_of: Time | None = None,
     ) -> list[Relation]:
         """Relations near some entities, or the newest ones; each cites its notes."""
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
-        parts = await self._opening.parts()
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id)
+        deps = await self._runtime.deps()
         when = to_time(as_of, "as_of")
         where = Where(
             reach.scope,
             kinds=NOTES,
-            valid_at=parts.clock() if when is None else when,
+            valid_at=deps.clock() if when is None else when,
             known_by=when,
             sensitive=reach.sensitive,
         )
         names = [around] if isinstance(around, str) else list(around or ())
-        graph = parts.graph or parts.store
+        graph = deps.graph or deps.store
         return await graph.around(where, names, hops=hops, limit=page_limit(limit, "limit"))
 
     async def summarize(
@@ -177,8 +177,8 @@ class AsyncMemory(AsyncOperations):
 
         `add` calls it by itself; None while all of it still fits into the State's budget.
         """
-        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        live = await condense(scope, parts, budget=self.settings.state_tokens)
+        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        live = await condense(scope, deps, budget=self.settings.state_tokens)
         return live and self._reach.visible(live)
 
     async def context(
@@ -191,8 +191,8 @@ class AsyncMemory(AsyncOperations):
         max_tokens: int = 2000,
     ) -> Context:
         """What to put into a prompt of a session: summaries, then the newest messages verbatim."""
-        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        return await session.context(scope, max_tokens, parts, sensitive=self._reach.sensitive)
+        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        return await session.context(scope, max_tokens, deps, sensitive=self._reach.sensitive)
 
     async def checkpoint(
         self,
@@ -203,8 +203,8 @@ class AsyncMemory(AsyncOperations):
         run_id: str | None = None,
     ) -> Checkpoint:
         """A snapshot of a session's short-term memory: its State and its short-term notes."""
-        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        return self._reach.visible(await session.save_checkpoint(scope, parts))
+        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        return self._reach.visible(await session.save_checkpoint(scope, deps))
 
     async def restore_checkpoint(
         self,
@@ -216,8 +216,8 @@ class AsyncMemory(AsyncOperations):
         run_id: str | None = None,
     ) -> Checkpoint:
         """Short-term memory as it was at the newest checkpoint, or at the one named."""
-        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        return self._reach.visible(await session.restore_checkpoint(scope, checkpoint_id, parts))
+        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        return self._reach.visible(await session.restore_checkpoint(scope, checkpoint_id, deps))
 
     async def end_session(
         self,
@@ -228,8 +228,8 @@ class AsyncMemory(AsyncOperations):
         run_id: str | None = None,
     ) -> Added:
         """End a session: its experience is kept as a note, short-term notes and State go."""
-        scope, parts = await self._session(session_id, user_id, agent_id, run_id)
-        return await end_now(scope, parts)
+        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        return await end_now(scope, deps)
 
     async def forget(
         self,
@@ -239,19 +239,19 @@ class AsyncMemory(AsyncOperations):
         policy: Policy | None = None,
     ) -> dict[str, str]:
         """Apply the policy of forgetting now: ids of the notes that went, each with the reason."""
-        reach, _ = self._reach.narrowed(user_id, agent_id)
-        parts = await self._opening.parts()
-        await self._opening.uses.flush(parts)
-        return await forget(reach.scope, policy or self._policy, parts)
+        reach, _ = self._reach.restrict(user_id, agent_id)
+        deps = await self._runtime.deps()
+        await self._runtime.uses.flush(deps)
+        return await forget(reach.scope, policy or self._policy, deps)
 
     async def forgotten(
         self, user_id: str | None = None, agent_id: str | None = None, *, limit: int = 100
     ) -> list[Change]:
         """Notes that were deleted or forgotten, newest first: ids, times and reasons, no text."""
-        reach, _ = self._reach.narrowed(user_id, agent_id)
-        parts = await self._opening.parts()
+        reach, _ = self._reach.restrict(user_id, agent_id)
+        deps = await self._runtime.deps()
         size = page_limit(limit, "limit")
-        return await parts.store.history(reach.scope, event="delete", limit=size)
+        return await deps.store.history(reach.scope, event="delete", limit=size)
 
     async def sessions(
         self,
@@ -262,14 +262,14 @@ class AsyncMemory(AsyncOperations):
         cursor: str | None = None,
     ) -> Page[Entry]:
         """The sessions of a user or agent."""
-        reach, _ = self._reach.narrowed(user_id, agent_id)
-        parts = await self._opening.parts()
-        return await directory("session", reach.scope, page_limit(limit, "limit"), cursor, parts)
+        reach, _ = self._reach.restrict(user_id, agent_id)
+        deps = await self._runtime.deps()
+        return await directory("session", reach.scope, page_limit(limit, "limit"), cursor, deps)
 
     async def close(self) -> None:
         """Let go of files and connections, for good; a handle closes nothing."""
         if not self._reach.is_bound:
-            await self._opening.close()
+            await self._runtime.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -288,12 +288,12 @@ class AsyncMemory(AsyncOperations):
         user_id: str | None,
         agent_id: str | None,
         run_id: str | None,
-    ) -> tuple[Scope, Parts]:
+    ) -> tuple[Scope, Deps]:
         """The one session that a call means."""
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id, run_id)
         check_id(reach.session_id, "session_id")
-        parts = await self._opening.parts()
-        found = await parts.store.directory("session", reach.scope, limit=2)
+        deps = await self._runtime.deps()
+        found = await deps.store.directory("session", reach.scope, limit=2)
         if not found:
             raise NotFound(f"no session {reach.session_id!r:.80}", session_id=reach.session_id)
         if len(found) > 1:
@@ -301,4 +301,4 @@ class AsyncMemory(AsyncOperations):
                 f"several users or agents have a session {reach.session_id!r:.80}: name them",
                 field="user_id",
             )
-        return Scope(found[0].agent_id, found[0].user_id or "", found[0].id), parts
+        return Scope(found[0].agent_id, found[0].user_id or "", found[0].id), deps

@@ -4,22 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kemem.answers import Added, Hit, Item, Memories
-from kemem.errors import InvalidArgument, KeMemError, NotFound
-from kemem.hooks import Hooks
-from kemem.log import AsyncLog
-from kemem.opening import Opening
-from kemem.ports import Parts
-from kemem.reach import Reach, Time, kinds_of, to_range, to_time
-from kemem.reading.listing import find, listing
-from kemem.reading.question import Mode
-from kemem.reading.search import search
-from kemem.reading.transcript import least_score, page_limit
-from kemem.text.ids import check_id
-from kemem.types import MESSAGES, NOTES, Change, Message, Messages, Note, Scope, Where
-from kemem.writing.add import add
-from kemem.writing.edit import erase, erase_all, learn, rewrite
-from kemem.writing.parse import (
+from kemem.add.edit import erase, erase_all, learn, rewrite
+from kemem.add.parse import (
     check_metadata,
     check_prompt,
     check_summary,
@@ -28,7 +14,21 @@ from kemem.writing.parse import (
     parse_messages,
     with_defaults,
 )
-from kemem.writing.task import Task
+from kemem.add.recipe import add
+from kemem.add.task import Task
+from kemem.errors import InvalidArgument, KeMemError, NotFound
+from kemem.hooks import Hooks
+from kemem.log import AsyncLog
+from kemem.ports import Deps
+from kemem.records import MESSAGES, NOTES, Change, Message, Messages, Note, Scope, Where
+from kemem.results import Added, Hit, Item, Memories
+from kemem.runtime import Runtime
+from kemem.scope import CallScope, Time, kinds_of, to_range, to_time
+from kemem.search.listing import find, listing
+from kemem.search.question import Mode
+from kemem.search.recipe import search
+from kemem.search.transcript import least_score, page_limit
+from kemem.text.ids import check_id
 
 ALL = MESSAGES | NOTES
 
@@ -36,8 +36,8 @@ ALL = MESSAGES | NOTES
 class AsyncNotebook(AsyncLog):
     """What is remembered: the part of AsyncMemory that adds, finds, changes and erases."""
 
-    def __init__(self, opening: Opening, reach: Reach) -> None:
-        super().__init__(opening, reach)
+    def __init__(self, runtime: Runtime, reach: CallScope) -> None:
+        super().__init__(runtime, reach)
         self._hooks = Hooks()
 
     async def add(
@@ -64,7 +64,7 @@ class AsyncNotebook(AsyncLog):
         a user_id means knowledge that all users of the agent share. Without `wait` the messages
         can be found at once, and what they say is left to a job.
         """
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id, run_id)
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id, run_id)
         owner, shared = reach.to_owner(self._reach), check_metadata(metadata, "metadata")
         task = Task(
             kind=_kind(memory_type, owner.user_id),
@@ -74,20 +74,20 @@ class AsyncNotebook(AsyncLog):
             expires=to_time(expires_at, "expires_at"),
             sensitive=sensitive,
         )
-        parts = await self._opening.prepared()
+        deps = await self._runtime.prepared()
         to_time(timestamp, "timestamp")
         given = with_defaults(messages, shared, timestamp)
         most = self.settings.max_content_bytes
-        parsed = parse_messages(given, owner, parts.clock(), most)
+        parsed = parse_messages(given, owner, deps.clock(), most)
         wanted, problems = await self._hooks.before(given)
         if not wanted:
             return Added(problems=tuple(problems))
         if wanted is not given:
             try:
-                parsed = parse_messages(wanted, owner, parts.clock(), most)
+                parsed = parse_messages(wanted, owner, deps.clock(), most)
             except KeMemError as error:
                 problems.append(f"a hook's messages cannot be stored: {error.message}")
-        added = await add(parsed, task, self.settings.state_tokens, parts, wait=wait)
+        added = await add(parsed, task, self.settings.state_tokens, deps, wait=wait)
         problems += await self._hooks.after(added)
         return replace(added, problems=(*added.problems, *problems))
 
@@ -104,11 +104,11 @@ class AsyncNotebook(AsyncLog):
         One that is the same in content, summary and tags is kept once. Not on a handle.
         """
         self._check_unbound()
-        reach, _ = self._reach.narrowed(agent_id="default" if agent_id is None else agent_id)
+        reach, _ = self._reach.restrict(agent_id="default" if agent_id is None else agent_id)
         text = check_text(content, "content", self.settings.max_content_bytes)
         about, words = check_summary(summary), check_tags(tags)
-        parts = await self._opening.prepared()
-        entry = await learn(text, about, words, reach.scope.agent_id or "", parts)
+        deps = await self._runtime.prepared()
+        entry = await learn(text, about, words, reach.scope.agent_id or "", deps)
         return await self.get(entry, agent_id=reach.agent_id)
 
     async def search(
@@ -137,15 +137,15 @@ class AsyncNotebook(AsyncLog):
 
         Each contains one of the `keywords`. `count` says how many there are beyond `limit`.
         """
-        reach, rest = self._reach.narrowed(user_id, agent_id, session_id, run_id, filters)
-        parts = await self._opening.parts()
+        reach, rest = self._reach.restrict(user_id, agent_id, session_id, run_id, filters)
+        deps = await self._runtime.deps()
         when = to_time(as_of, "as_of")
         where = Where(
             reach.scope,
             *to_range(since, until),
             kinds=kinds_of(kinds, ALL),
             shared=None if reach.session_id else reach.agent_id or "default",
-            valid_at=parts.clock() if when is None else when,
+            valid_at=deps.clock() if when is None else when,
             known_by=when,
             filters=rest,
             sensitive=reach.sensitive,
@@ -154,7 +154,7 @@ class AsyncNotebook(AsyncLog):
             query,
             where,
             limit if top_k is None else top_k,
-            parts,
+            deps,
             mode=mode,
             keywords=keywords,
             threshold=least_score(threshold, "threshold"),
@@ -163,7 +163,7 @@ class AsyncNotebook(AsyncLog):
             count=count,
             field="query",
         )
-        await self._opening.uses.count(found, parts)
+        await self._runtime.uses.count(found, deps)
         return found
 
     async def get(
@@ -178,9 +178,9 @@ class AsyncNotebook(AsyncLog):
 
         A user also finds what all users of the agent share.
         """
-        where, parts = await self._one(memory_id, user_id, agent_id, session_id)
-        row = await find(memory_id, _with_shared(where), parts)
-        if isinstance(row, Note) and row.expires is not None and row.expires <= parts.clock():
+        where, deps = await self._one(memory_id, user_id, agent_id, session_id)
+        row = await find(memory_id, _with_shared(where), deps)
+        if isinstance(row, Note) and row.expires is not None and row.expires <= deps.clock():
             raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
         return Item(row)
 
@@ -193,10 +193,10 @@ class AsyncNotebook(AsyncLog):
         session_id: str | None = None,
     ) -> list[Message]:
         """The messages that a memory was drawn from, oldest first; of a message, itself."""
-        where, parts = await self._one(memory_id, user_id, agent_id, session_id)
-        item = Item(await find(memory_id, _with_shared(where), parts))
+        where, deps = await self._one(memory_id, user_id, agent_id, session_id)
+        item = Item(await find(memory_id, _with_shared(where), deps))
         said = replace(where, ids=frozenset(item.sources), kinds=MESSAGES)
-        return await parts.store.scan(said, limit=max(1, len(item.sources)), newest_first=False)
+        return await deps.store.scan(said, limit=max(1, len(item.sources)), newest_first=False)
 
     async def get_all(
         self,
@@ -213,8 +213,8 @@ class AsyncNotebook(AsyncLog):
         cursor: str | None = None,
     ) -> Memories[Item]:
         """Notes, newest first; with kinds=["message"] the messages."""
-        reach, rest = self._reach.narrowed(user_id, agent_id, session_id, run_id, filters)
-        parts = await self._opening.parts()
+        reach, rest = self._reach.restrict(user_id, agent_id, session_id, run_id, filters)
+        deps = await self._runtime.deps()
         when = to_time(as_of, "as_of")
         where = Where(
             reach.scope,
@@ -224,8 +224,8 @@ class AsyncNotebook(AsyncLog):
             sensitive=reach.sensitive,
         )
         size = page_limit(limit if top_k is None else top_k, "limit")
-        now = parts.clock() if when is None else when
-        return await listing(where, size, cursor, parts, valid_at=now)
+        now = deps.clock() if when is None else when
+        return await listing(where, size, cursor, deps, valid_at=now)
 
     async def update(
         self,
@@ -238,14 +238,14 @@ class AsyncNotebook(AsyncLog):
         session_id: str | None = None,
     ) -> Item:
         """A note with other words or metadata; messages are what was said and never change."""
-        where, parts = await self._one(memory_id, user_id, agent_id, session_id)
-        row = await find(memory_id, where, parts)
+        where, deps = await self._one(memory_id, user_id, agent_id, session_id)
+        row = await find(memory_id, where, deps)
         if not isinstance(row, Note):
             raise InvalidArgument(f"{memory_id} is a message, which never changes")
         most = self.settings.max_content_bytes
         text = row.content if content is None else check_text(content, "content", most)
         kept = row.metadata if metadata is None else check_metadata(metadata, "metadata")
-        return Item(await rewrite(row, text, kept, parts))
+        return Item(await rewrite(row, text, kept, deps))
 
     async def delete(
         self,
@@ -256,8 +256,8 @@ class AsyncNotebook(AsyncLog):
         session_id: str | None = None,
     ) -> None:
         """Erase one memory; of a message also the notes that were drawn from it alone."""
-        where, parts = await self._one(memory_id, user_id, agent_id, session_id)
-        await erase(await find(memory_id, where, parts), parts)
+        where, deps = await self._one(memory_id, user_id, agent_id, session_id)
+        await erase(await find(memory_id, where, deps), deps)
 
     async def delete_all(
         self,
@@ -274,10 +274,10 @@ class AsyncNotebook(AsyncLog):
         With filters only notes are meant, with `kinds` those kinds. What is sensitive goes too,
         whoever erases. Returns how many rows went.
         """
-        reach, rest = self._reach.narrowed(user_id, agent_id, session_id, run_id, filters)
+        reach, rest = self._reach.restrict(user_id, agent_id, session_id, run_id, filters)
         chosen = kinds_of(kinds, ALL if rest is None else NOTES)
-        parts = await self._opening.parts()
-        return await erase_all(Where(reach.scope, kinds=chosen, filters=rest), parts)
+        deps = await self._runtime.deps()
+        return await erase_all(Where(reach.scope, kinds=chosen, filters=rest), deps)
 
     async def history(
         self,
@@ -292,18 +292,18 @@ class AsyncNotebook(AsyncLog):
         A note that was deleted leaves a line without text, for who names its user or agent.
         """
         check_id(memory_id, "memory_id")
-        reach, _ = self._reach.narrowed(user_id, agent_id)
-        parts = await self._opening.parts()
+        reach, _ = self._reach.restrict(user_id, agent_id)
+        deps = await self._runtime.deps()
         size = page_limit(limit, "limit")
         if reach.session_id is not None:
-            await find(memory_id, Where(reach.scope, kinds=NOTES), parts)
+            await find(memory_id, Where(reach.scope, kinds=NOTES), deps)
         if not reach.sensitive:
             hidden = Where(reach.scope, kinds=NOTES, ids=frozenset([memory_id]))
-            if any(note.sensitive for note in await parts.store.notes(hidden)):
+            if any(note.sensitive for note in await deps.store.notes(hidden)):
                 raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
         owner = Scope(reach.agent_id, reach.user_id) if reach.agent_id or reach.user_id else None
-        scope = owner or await parts.store.owner(memory_id)
-        lines = scope and await parts.store.history(scope, note_id=memory_id, limit=size)
+        scope = owner or await deps.store.owner(memory_id)
+        lines = scope and await deps.store.history(scope, note_id=memory_id, limit=size)
         if not lines:
             raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
         return lines
@@ -319,9 +319,9 @@ class AsyncNotebook(AsyncLog):
         For caches built on this memory: ask for the mark, then read; what was made of the reading
         holds as long as the mark is the same.
         """
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
-        parts = await self._opening.parts()
-        return await parts.store.generation(_with_shared(Where(reach.scope, kinds=ALL)))
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id)
+        deps = await self._runtime.deps()
+        return await deps.store.generation(_with_shared(Where(reach.scope, kinds=ALL)))
 
     async def _one(
         self,
@@ -329,15 +329,15 @@ class AsyncNotebook(AsyncLog):
         user_id: str | None,
         agent_id: str | None,
         session_id: str | None,
-    ) -> tuple[Where, Parts]:
+    ) -> tuple[Where, Deps]:
         """What a call about one memory may see; the id of a note names its owner."""
         check_id(memory_id, "memory_id")
-        reach, _ = self._reach.narrowed(user_id, agent_id, session_id)
-        parts = await self._opening.parts()
-        scope = reach.scope if reach.is_bound else await parts.store.owner(memory_id)
+        reach, _ = self._reach.restrict(user_id, agent_id, session_id)
+        deps = await self._runtime.deps()
+        scope = reach.scope if reach.is_bound else await deps.store.owner(memory_id)
         if scope is None:
             raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
-        return Where(scope, kinds=ALL, sensitive=reach.sensitive), parts
+        return Where(scope, kinds=ALL, sensitive=reach.sensitive), deps
 
 
 def _with_shared(where: Where) -> Where:

@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from kemem import snapshot
-from kemem.answers import Census
+from kemem.add.forget import Policy
 from kemem.batch import Job
 from kemem.errors import InvalidArgument
 from kemem.jobs import ask_to_forget, mirror_all, prepare, retry, run_due
 from kemem.notebook import AsyncNotebook
-from kemem.ports import Parts
-from kemem.reading.directory import directory
-from kemem.reading.transcript import page_limit
+from kemem.ports import Deps
+from kemem.records import Entry, Health, Line, Micros, Page
+from kemem.results import Census
+from kemem.search.directory import directory
+from kemem.search.transcript import page_limit
 from kemem.snapshot import Backup, Places
 from kemem.text.ids import check_id
-from kemem.types import Entry, Health, Line, Micros, Page
 from kemem.workspace import Workspaces
-from kemem.writing.forget import Policy
 
 
 @runtime_checkable
@@ -31,12 +31,12 @@ class Counted(Protocol):
 class AsyncJournal:
     """The journal of a memory's store, opened with the first call."""
 
-    def __init__(self, parts: Callable[[], Awaitable[Parts]]) -> None:
-        self._parts = parts
+    def __init__(self, deps: Callable[[], Awaitable[Deps]]) -> None:
+        self._deps = deps
 
     async def note(self, lines: Sequence[Line]) -> None:
         """Write lines, each in the place of one with its kind and id; a power cut may undo it."""
-        await (await self._parts()).store.note(lines)
+        await (await self._deps()).store.note(lines)
 
     async def lines(
         self,
@@ -48,14 +48,14 @@ class AsyncJournal:
         limit: int = 1000,
     ) -> list[Line]:
         """Lines of a kind, newest first, equal times by id; `since` is inclusive, `until` not."""
-        store = (await self._parts()).store
+        store = (await self._deps()).store
         return await store.lines(kind, since=since, until=until, user_id=user_id, limit=limit)
 
     async def trim(
         self, kind: str, *, before: Micros | None = None, keep: int | None = None
     ) -> int:
         """Erase the lines of a kind from before a time, and all but the newest `keep`."""
-        return await (await self._parts()).store.trim(kind, before=before, keep=keep)
+        return await (await self._deps()).store.trim(kind, before=before, keep=keep)
 
 
 class AsyncOperations(AsyncNotebook):
@@ -63,32 +63,32 @@ class AsyncOperations(AsyncNotebook):
 
     async def agents(self, *, limit: int = 100, cursor: str | None = None) -> Page[Entry]:
         """Every agent: for operators."""
-        parts = await self._operate()
-        return await directory("agent", None, page_limit(limit, "limit"), cursor, parts)
+        deps = await self._operate()
+        return await directory("agent", None, page_limit(limit, "limit"), cursor, deps)
 
     async def users(
         self, agent_id: str | None = None, *, limit: int = 100, cursor: str | None = None
     ) -> Page[Entry]:
         """Every user, or those of an agent: for operators."""
-        parts = await self._operate()
-        reach, _ = self._reach.narrowed(agent_id=agent_id)
+        deps = await self._operate()
+        reach, _ = self._reach.restrict(agent_id=agent_id)
         scope = reach.scope if reach.is_bound else None
-        return await directory("user", scope, page_limit(limit, "limit"), cursor, parts)
+        return await directory("user", scope, page_limit(limit, "limit"), cursor, deps)
 
     async def run_jobs(self) -> int:
         """Work through what waits in the outbox; returns how many steps were done."""
         self._check_unbound()
-        parts = await self._opening.prepared()
-        await self._opening.uses.flush(parts)
+        deps = await self._runtime.prepared()
+        await self._runtime.uses.flush(deps)
         policy = self._policy
-        if policy != Policy() and self._opening.forgetting_is_due():
-            await ask_to_forget(parts)
-        return await run_due(parts, policy)
+        if policy != Policy() and self._runtime.forgetting_is_due():
+            await ask_to_forget(deps)
+        return await run_due(deps, policy)
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Work that waits or has failed, for operators."""
-        parts = await self._operate()
-        return await parts.store.jobs(page_limit(limit, "limit"))
+        deps = await self._operate()
+        return await deps.store.jobs(page_limit(limit, "limit"))
 
     async def retry_job(self, job_id: str) -> Job:
         """Let a job that was given up be tried again."""
@@ -97,16 +97,16 @@ class AsyncOperations(AsyncNotebook):
     async def reindex(self) -> int:
         """Derive words, vectors and a mirrored graph of all rows again; returns the steps done."""
         self._check_unbound()
-        parts = await self._opening.prepared()
-        await parts.store.rebuild_words()
-        await prepare(parts, again=True)
-        await mirror_all(parts)
-        return await run_due(parts, self._policy)
+        deps = await self._runtime.prepared()
+        await deps.store.rebuild_words()
+        await prepare(deps, again=True)
+        await mirror_all(deps)
+        return await run_due(deps, self._policy)
 
     async def workspaces(self) -> Workspaces:
         """The folders of tasks, whose files are backed up and restored with the store."""
-        parts = await self._operate()
-        return Workspaces(self.places.workspaces / await parts.archive.label())
+        deps = await self._operate()
+        return Workspaces(self.places.workspaces / await deps.archive.label())
 
     @property
     def places(self) -> Places:
@@ -118,26 +118,26 @@ class AsyncOperations(AsyncNotebook):
 
     async def backup(self, path: str | Path | None = None) -> Backup:
         """Write everything, the workspaces too, to a new file; readable by its owner alone."""
-        parts = await self._operate()
-        await self._opening.uses.flush(parts)
-        return await snapshot.backup(parts, self.places, path)
+        deps = await self._operate()
+        await self._runtime.uses.flush(deps)
+        return await snapshot.backup(deps, self.places, path)
 
     async def restore(self, path: str | Path) -> Backup:
         """Put what a backup holds in the place of everything; a damaged one changes nothing.
 
         A relative path is one in the directory of backups.
         """
-        parts = await self._operate()
-        await self._opening.uses.flush(parts)
-        before = await parts.store.scopes()
-        found = await snapshot.restore(parts, self.places, path)
-        await prepare(parts)
-        await mirror_all(parts, before)
+        deps = await self._operate()
+        await self._runtime.uses.flush(deps)
+        before = await deps.store.scopes()
+        found = await snapshot.restore(deps, self.places, path)
+        await prepare(deps)
+        await mirror_all(deps, before)
         return found
 
     async def health(self) -> Health:
         """The state of the store; raises Unavailable when it cannot be reached."""
-        return await (await self._opening.parts()).store.health()
+        return await (await self._runtime.deps()).store.health()
 
     async def census(self, *, largest: int = 10) -> Census:
         """How much of each there is, and which users have the most; it may take a while."""

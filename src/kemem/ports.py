@@ -11,9 +11,7 @@ import numpy as np
 
 from kemem.batch import Applied, Batch, Job
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.text.loose_json import parse_json
-from kemem.text.query import Query
-from kemem.types import (
+from kemem.records import (
     Change,
     Checkpoint,
     Entry,
@@ -33,6 +31,8 @@ from kemem.types import (
     Vector,
     Where,
 )
+from kemem.text.loose_json import parse_json
+from kemem.text.query import Query
 
 MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
 LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
@@ -291,19 +291,19 @@ class Reranker(Protocol):
         """How well each text answers, 0-1."""
 
 
-class Turns:
+class OwnerLocks:
     """One at a time for each owner: what is compared with stored notes must still be so."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
 
-    def of(self, owner: Scope) -> asyncio.Lock:
+    def for_owner(self, owner: Scope) -> asyncio.Lock:
         """The lock of an owner; it lives as long as someone holds or awaits it."""
         return self._locks.setdefault(owner, asyncio.Lock())
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Deps:
     """The bundle that is handed down."""
 
     store: Store
@@ -314,7 +314,7 @@ class Parts:
     graph: GraphMirror | None = None  # a graph database beside the store
     llm_timeout: float = LLM_TIMEOUT
     on_reply: OnReply | None = None
-    turns: Turns = field(default_factory=Turns)
+    locks: OwnerLocks = field(default_factory=OwnerLocks)
 
     @property
     def model(self) -> Model | None:

@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
-from kemem.answers import Context
+from kemem.add.condense import (
+    newest_checkpoint,
+    next_checkpoint,
+    session_messages,
+    short_term,
+)
+from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, NotFound
-from kemem.ports import Parts
-from kemem.text.ids import new_id
-from kemem.text.language import count_tokens
-from kemem.text.summary import cut, said, said_before, speaker, speaks_chinese, summarise
-from kemem.types import (
+from kemem.ports import Deps
+from kemem.records import (
     CHECKPOINTS_KEPT,
     SHORT_TERM,
     Change,
@@ -23,13 +26,10 @@ from kemem.types import (
     Scope,
     Where,
 )
-from kemem.writing.condense import (
-    newest_checkpoint,
-    next_checkpoint,
-    session_messages,
-    short_term,
-)
-from kemem.writing.task import mirror_jobs
+from kemem.results import Context
+from kemem.text.ids import new_id
+from kemem.text.language import count_tokens
+from kemem.text.summary import cut, said, said_before, speaker, speaks_chinese, summarise
 
 LEAST_TOKENS = 50
 _NEWEST = 50  # messages by which the language is told
@@ -40,9 +40,7 @@ _HEADINGS = {
 }
 
 
-async def context(
-    scope: Scope, max_tokens: int, parts: Parts, *, sensitive: bool = True
-) -> Context:
+async def context(scope: Scope, max_tokens: int, deps: Deps, *, sensitive: bool = True) -> Context:
     """What to put into a prompt: notes, summaries of what is older, the newest messages verbatim.
 
     All that was said is there, verbatim or in a summary, as well as it fits into `max_tokens`.
@@ -53,10 +51,10 @@ async def context(
             f"max_tokens must be a number from {LEAST_TOKENS} on, not {shown(max_tokens)}",
             field="max_tokens",
         )
-    live = await newest_checkpoint(scope, parts.store)
-    messages = await session_messages(scope, parts.store)
-    now = parts.clock()
-    notes = [note for note in await short_term(scope, parts.store) if not note.ended(now)]
+    live = await newest_checkpoint(scope, deps.store)
+    messages = await session_messages(scope, deps.store)
+    now = deps.clock()
+    notes = [note for note in await short_term(scope, deps.store) if not note.ended(now)]
     if not sensitive:
         messages = [message for message in messages if not message.sensitive]
         notes = [note for note in notes if not note.sensitive]
@@ -179,31 +177,31 @@ def _bullet(note: Note) -> str:
     return "- " + " ".join(note.content.split())
 
 
-async def save_checkpoint(scope: Scope, parts: Parts) -> Checkpoint:
+async def save_checkpoint(scope: Scope, deps: Deps) -> Checkpoint:
     """Keep the short-term memory of a session as it is now: its layers and its notes."""
-    notes = await short_term(scope, parts.store)
-    if not notes and not await parts.store.scan(Where(scope), limit=1):
+    notes = await short_term(scope, deps.store)
+    if not notes and not await deps.store.scan(Where(scope), limit=1):
         raise NotFound(f"session {scope.session_id!r} has no messages and no notes")
-    live = await newest_checkpoint(scope, parts.store)
-    saved = next_checkpoint(scope, live, live.layers if live else (), notes, parts)
-    await parts.store.apply(Batch(checkpoints=(saved,)))
+    live = await newest_checkpoint(scope, deps.store)
+    saved = next_checkpoint(scope, live, live.layers if live else (), notes, deps)
+    await deps.store.apply(Batch(checkpoints=(saved,)))
     return saved
 
 
-async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, parts: Parts) -> Checkpoint:
+async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps) -> Checkpoint:
     """Bring back the layers and notes of a checkpoint, the newest or a named one; messages stay."""
-    saved = await parts.store.checkpoints(scope, limit=CHECKPOINTS_KEPT)
+    saved = await deps.store.checkpoints(scope, limit=CHECKPOINTS_KEPT)
     wanted = next((one for one in saved if checkpoint_id in (None, one.checkpoint_id)), None)
     if wanted is None:
         named = "" if checkpoint_id is None else f" {shown(checkpoint_id)}"
         raise NotFound(f"session {scope.session_id!r} has no checkpoint{named}")
-    now = {note.id: note for note in await short_term(scope, parts.store)}
+    now = {note.id: note for note in await short_term(scope, deps.store)}
     gone = frozenset(now) - {note.id for note in wanted.notes}
     back = [note for note in wanted.notes if now.get(note.id) != note]
     back.sort(key=lambda note: note.id not in now)  # a new one must not merge into an outdated one
-    fresh = next_checkpoint(scope, saved[0], wanted.layers, wanted.notes, parts)
+    fresh = next_checkpoint(scope, saved[0], wanted.layers, wanted.notes, deps)
     reason = f"restored {wanted.checkpoint_id}"
-    await parts.store.apply(
+    await deps.store.apply(
         Batch(
             drop=(Where(scope, ids=gone, kinds=SHORT_TERM),) if gone else (),
             notes=tuple(back),
@@ -212,7 +210,7 @@ async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, parts: Par
             checkpoints=(*(reversed(saved) if gone else ()), fresh),
             at=fresh.created,
             reason=reason,
-            jobs=(*_embedding(scope, back, parts), *mirror_jobs(scope, (), fresh.created, parts)),
+            jobs=(*_embedding(scope, back, deps), *mirror_jobs(scope, (), fresh.created, deps)),
         )
     )
     return fresh
@@ -223,9 +221,9 @@ def _change(before: Note | None, after: Note, at: int, reason: str) -> Change:
     return replace(line, event="update", before=before.content) if before else line
 
 
-def _embedding(scope: Scope, notes: Sequence[Note], parts: Parts) -> tuple[Job, ...]:
+def _embedding(scope: Scope, notes: Sequence[Note], deps: Deps) -> tuple[Job, ...]:
     """The work that gives notes which are back their vectors again."""
-    if parts.embedder is None or not notes:
+    if deps.embedder is None or not notes:
         return ()
-    now, ids = parts.clock(), tuple(note.id for note in notes)
+    now, ids = deps.clock(), tuple(note.id for note in notes)
     return (Job(new_id("j", now), "embed", Scope(scope.agent_id, scope.user_id), now, ids),)

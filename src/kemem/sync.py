@@ -14,8 +14,8 @@ from kemem.errors import Conflict, Unavailable
 from kemem.hooks import Stage
 from kemem.memory import AsyncMemory
 from kemem.ports import Embedder, Reranker
+from kemem.records import Micros
 from kemem.settings import Settings
-from kemem.types import Micros
 
 P = ParamSpec("P")
 T = TypeVar("T")

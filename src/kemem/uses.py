@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from kemem.answers import Hit
 from kemem.batch import Batch, Use
-from kemem.ports import Parts
-from kemem.types import Note
+from kemem.ports import Deps
+from kemem.records import Note
+from kemem.results import Hit
 
 _HEAD = 10  # hits of a search that count as used
 _MANY = 100  # uses that are written together
@@ -18,17 +18,17 @@ class Uses:
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
-    async def count(self, found: Iterable[Hit], parts: Parts) -> None:
+    async def count(self, found: Iterable[Hit], deps: Deps) -> None:
         """Note what a search found."""
         notes = [hit.row for hit in list(found)[:_HEAD] if isinstance(hit.row, Note)]
         self._counts.update((note.agent_id, note.user_id, note.note_id) for note in notes)
         if self._counts.total() >= _MANY:
-            await self.flush(parts)
+            await self.flush(deps)
 
-    async def flush(self, parts: Parts) -> None:
+    async def flush(self, deps: Deps) -> None:
         """Write what was counted."""
         counts, self._counts = self._counts, Counter()
-        now = parts.clock()
+        now = deps.clock()
         used = tuple(Use(*key, count, now) for key, count in counts.items())
         if used:
-            await parts.store.apply(Batch(used=used))
+            await deps.store.apply(Batch(used=used))

@@ -4,12 +4,7 @@ from dataclasses import replace
 
 from kemem.batch import Applied, Batch, Job
 from kemem.errors import KeMemError
-from kemem.testing import RamStore
-from kemem.testing.ram_ranking import Direction, Stored
-from kemem.testing.ram_tables import Key, Tables, key
-from kemem.text.marks import ASKING, spoken_by
-from kemem.text.query import Query
-from kemem.types import (
+from kemem.records import (
     Embedded,
     Found,
     Match,
@@ -22,6 +17,11 @@ from kemem.types import (
     Vector,
     Where,
 )
+from kemem.testing import RamStore
+from kemem.testing.ram_ranking import Direction, Stored
+from kemem.testing.ram_tables import Key, Tables, key
+from kemem.text.marks import ASKING, spoken_by
+from kemem.text.query import Query
 
 
 class DropLeavesWords(RamStore):

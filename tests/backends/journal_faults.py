@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from kemem.batch import Batch
+from kemem.records import Line, Scope, Where
 from kemem.testing import RamStore
 from kemem.testing.ram_tables import Tables
-from kemem.types import Line, Scope, Where
 
 
 class NothingIsReplaced(RamStore):

@@ -5,11 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kemem.batch import Applied, Batch
-from kemem.testing import RamStore
-from kemem.testing.ram_ranking import Stored
-from kemem.testing.ram_tables import Key, Tables, key, pair
-from kemem.text.query import Query
-from kemem.types import (
+from kemem.records import (
     MESSAGES,
     NOTES,
     Embedded,
@@ -25,6 +21,10 @@ from kemem.types import (
     Vector,
     Where,
 )
+from kemem.testing import RamStore
+from kemem.testing.ram_ranking import Stored
+from kemem.testing.ram_tables import Key, Tables, key, pair
+from kemem.text.query import Query
 
 
 class NothingIsMerged(RamStore):

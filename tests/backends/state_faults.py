@@ -5,9 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kemem.batch import Applied, Batch, Use
-from kemem.testing import RamStore
-from kemem.testing.ram_tables import Key, Tables, key, pair
-from kemem.types import (
+from kemem.records import (
     Change,
     Checkpoint,
     Embedded,
@@ -21,6 +19,8 @@ from kemem.types import (
     Scope,
     Where,
 )
+from kemem.testing import RamStore
+from kemem.testing.ram_tables import Key, Tables, key, pair
 
 
 class DropLeavesLinks(RamStore):

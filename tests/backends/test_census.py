@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from kemem.answers import Census, Holding
-from kemem.backends.sql.postgres import Postgres
-from kemem.backends.sql.sqlite import Sqlite
-from kemem.backends.sql.store import SqlStore
 from kemem.batch import Batch
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
 from kemem.operations import Counted
+from kemem.records import NOTES, Link, Scope, Where
+from kemem.results import Census, Holding
 from kemem.settings import Settings
+from kemem.store.postgres import Postgres
+from kemem.store.sqlite import Sqlite
+from kemem.store.store import SqlStore
 from kemem.testing import RamStore
 from kemem.testing.conformance.suite import noted, put, remember, said
-from kemem.types import NOTES, Link, Scope, Where
 
 
 @pytest.fixture(params=["ram", "sqlite", "postgres"])

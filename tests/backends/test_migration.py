@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from kemem import AsyncMemory, Memory, NotFound
-from kemem.backends.sql.sqlite import FILE
+from kemem.records import Line
 from kemem.settings import load
+from kemem.store.sqlite import FILE
 from kemem.testing import FakeClock, HashingEmbedder
-from kemem.types import Line
 
 LATER = 1_900_000_000_000_000
 

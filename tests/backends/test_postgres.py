@@ -6,9 +6,9 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from kemem.backends.sql.postgres import Postgres
-from kemem.backends.sql.store import SqlStore
 from kemem.ports import Store
+from kemem.store.postgres import Postgres
+from kemem.store.store import SqlStore
 from kemem.testing.conformance import StoreConformance
 from tests.conftest import new_database
 

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from kemem import AsyncMemory, Memory, Unavailable
-from kemem.backends.sql.postgres import Postgres
-from kemem.backends.sql.store import SqlStore
 from kemem.batch import Batch, Job
+from kemem.records import Message, Scope, Where
 from kemem.settings import load
+from kemem.store.postgres import Postgres
+from kemem.store.store import SqlStore
 from kemem.text.query import parse
-from kemem.types import Message, Scope, Where
 
 ME = Where(Scope(user_id="小明"))
 NOW = 1_767_225_600_000_000

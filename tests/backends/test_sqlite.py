@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kemem.backends.sql.sqlite import Sqlite
-from kemem.backends.sql.store import SqlStore
 from kemem.ports import Store
+from kemem.store.sqlite import Sqlite
+from kemem.store.store import SqlStore
 from kemem.testing.conformance import StoreConformance
 
 

@@ -23,17 +23,17 @@ from sqlalchemy import Connection, event
 from sqlalchemy.dialects import sqlite
 
 from kemem import Memory, Unavailable
-from kemem.backends.sql import migrate
-from kemem.backends.sql.columns import Columns
-from kemem.backends.sql.migrate import STEPS, bring_up_to_date
-from kemem.backends.sql.notes import sensitive_rows
-from kemem.backends.sql.spaces import find_spaces
-from kemem.backends.sql.sqlite import FILE, Sqlite
-from kemem.backends.sql.store import SqlStore
 from kemem.batch import Batch, Job
+from kemem.records import Embedded, Message, Model, Scope, Where
 from kemem.settings import load
+from kemem.store import migrate
+from kemem.store.columns import Columns
+from kemem.store.migrate import STEPS, bring_up_to_date
+from kemem.store.notes import sensitive_rows
+from kemem.store.spaces import find_spaces
+from kemem.store.sqlite import FILE, Sqlite
+from kemem.store.store import SqlStore
 from kemem.text.query import parse
-from kemem.types import Embedded, Message, Model, Scope, Where
 
 ME = Where(Scope(user_id="小明"))
 SENSITIVE = str(sensitive_rows.compile(dialect=sqlite.dialect()))

@@ -12,9 +12,9 @@ from kemem import AsyncMemory, InvalidArgument
 from kemem.errors import PermissionDenied, Unauthenticated, Unavailable
 from kemem.recall import Budget, Caches, RecallAgent
 from kemem.recall.desk import Language
+from kemem.records import Found, Message
 from kemem.settings import load
 from kemem.testing import RamStore, ScriptedLLM, calling
-from kemem.types import Found, Message
 from tests.typed_notes import Fact, desk_for, notebook, used
 
 SQL = Path(__file__).parents[2] / "src" / "kemem" / "backends" / "sql"
@@ -279,7 +279,7 @@ async def test_a_user_that_a_model_names_is_ignored(language: Language) -> None:
             ),
         ]
     )
-    store = (await memory.opening.parts()).store
+    store = (await memory.runtime.deps()).store
     assert isinstance(store, RamStore)
     result = await RecallAgent((await notebook(store=store, llm=llm)).for_user("u")).recall(
         ASKED[language]

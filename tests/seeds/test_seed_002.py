@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kemem import AsyncMemory, Hit, InvalidArgument, Memory, NotFound
+from kemem.records import Matrix
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, running_openai_server
-from kemem.types import Matrix
 
 ROOT = Path(__file__).parents[2]
 SEED = ROOT.parent / "shared" / "seeds" / "002_e92251cc4c899574.txt"

@@ -30,10 +30,10 @@ from kemem.chat import (
     ToolCallEvent,
     ToolResultEvent,
 )
+from kemem.records import Message
 from kemem.settings import load
 from kemem.testing import Streamed, calling
 from kemem.testing.openai_server import STRICT, OpenAIServerProcess, openai_server_process
-from kemem.types import Message
 from tests.chats import CHINESE, ENGLISH, Talk
 
 RECALL, OTHERS, MENTIONED = "recall_memory", "get_other_members_messages", "is_mentioned"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from cachetools import LRUCache
 
-from kemem.types import Matrix, Vector
+from kemem.records import Matrix, Vector
 
 _CHUNK = 16  # texts at once: larger chunks cost memory and gain nothing
 _THREADS = min(os.cpu_count() or 1, 4)

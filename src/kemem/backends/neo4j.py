@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from kemem.backends.sql.graph import MAX_HOPS, MAX_RELATIONS, name_key
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.types import NOTES, Note, Relation, Scope, Where
+from kemem.records import NOTES, Note, Relation, Scope, Where
+from kemem.store.graph import MAX_HOPS, MAX_RELATIONS, name_key
 
 if TYPE_CHECKING:
     from neo4j import AsyncDriver

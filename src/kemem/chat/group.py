@@ -7,7 +7,6 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from kemem.answers import Context
 from kemem.chat.events import DoneEvent, Event, TextEvent
 from kemem.chat.prompts import SILENCE, as_member, system
 from kemem.chat.recalls import Recalls
@@ -24,6 +23,7 @@ from kemem.chat.tools import (
 from kemem.chat.turn import Happened, Item, recalled, speak, synthetic
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
+from kemem.results import Context
 from kemem.text.ids import check_id
 
 Copy = dict[str, Any]  # of a message, for one member's log

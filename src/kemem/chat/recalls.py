@@ -9,10 +9,10 @@ from kemem.chat.events import RecallEvent
 from kemem.memory import AsyncMemory
 from kemem.recall import Account, Budget, Evidence, RecallAgent
 from kemem.recall.agent import LONGEST_QUESTION
+from kemem.records import Scope
 from kemem.text.fence import neutralise
 from kemem.text.language import is_chinese
 from kemem.text.times import to_rfc3339
-from kemem.types import Scope
 
 SECONDS = 10.0  # for one recall: somebody waits
 _LONGEST = 2_000  # characters of one memory

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from kemem.answers import Context
 from kemem.chat.counts import LeakCounts
 from kemem.chat.metered import Metered
 from kemem.chat.models import connect
@@ -14,9 +13,10 @@ from kemem.chat.turn import Item, Speaker
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.recall.result import indented
+from kemem.records import Message
+from kemem.results import Context
 from kemem.text.fence import neutralise
 from kemem.text.language import is_chinese
-from kemem.types import Message
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -50,7 +50,7 @@ class Room:
             self._client, chosen = connect(self.memory.settings)
             self._model = self._model or chosen
         model = self._model or self.memory.settings.llm_model
-        metered = cast("AsyncOpenAI", Metered(self._client, self.memory.opening.replied))
+        metered = cast("AsyncOpenAI", Metered(self._client, self.memory.runtime.replied))
         return Speaker(metered, model, LeakCounts(self._counts))
 
     def language(self, message: str) -> str:

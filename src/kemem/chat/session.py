@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
+from kemem.records import MESSAGES, Message, Micros
 from kemem.text.ids import new_id
 from kemem.text.times import to_rfc3339
-from kemem.types import MESSAGES, Message, Micros
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem
@@ -80,7 +80,7 @@ class MemorySession:
 
         What they say can be found at once and is remembered by a job.
         """
-        parts = await self._memory.opening.parts()
+        parts = await self._memory.runtime.deps()
         now, most = parts.clock(), self._memory.settings.max_content_bytes
         told = [
             message
@@ -96,8 +96,8 @@ class MemorySession:
 
     async def pop_item(self) -> "TResponseInputItem | None":
         """Take the newest item out of the log, with the memories that were drawn from it alone."""
-        parts = await self._memory.opening.parts()
-        async with parts.turns.of(self._memory.reach.scope):
+        parts = await self._memory.runtime.deps()
+        async with parts.locks.for_owner(self._memory.reach.scope):
             while entries := await self._newest(1):
                 entry = entries[0]
                 try:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from kemem.answers import Item
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.notebook import AsyncNotebook
 from kemem.recall.caches import Caches
@@ -14,6 +13,7 @@ from kemem.recall.policy import calling, hand_over, walk
 from kemem.recall.render import as_tools
 from kemem.recall.result import By, Recalled, Step
 from kemem.recall.use import Used, succeeded, use
+from kemem.results import Item
 from kemem.text.language import is_chinese
 
 LONGEST_QUESTION = 10_000  # characters
@@ -60,11 +60,11 @@ class RecallAgent:
     ) -> Recalled:
         """Search, look closer, hand over: whatever goes wrong on the way, there is a result."""
         _check(question)
-        parts = await self._memory.opening.parts()
+        deps = await self._memory.runtime.deps()
         desk = Desk(
             memory=self._memory,
-            parts=parts,
-            by=self._by or ("rules" if parts.llm is None else "llm"),
+            deps=deps,
+            by=self._by or ("rules" if deps.llm is None else "llm"),
             caches=self._caches,
             budget=self._budget,
             question=question,
@@ -131,7 +131,7 @@ def _note_reply(desk: Desk, outcome: str) -> None:
             success=False,
             outcome=outcome,
             keys=(),
-            started=desk.parts.clock(),
+            started=desk.deps.clock(),
             seconds=0.0,
         )
     )

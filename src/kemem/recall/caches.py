@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 from cachetools import TTLCache
 
-from kemem.answers import Hit, Memories
 from kemem.recall.models import ExtractKeywordsOutput, GetMemoryDetailOutput, Model
+from kemem.results import Hit, Memories
 
 V = TypeVar("V")
 _MEGABYTE = 1_000_000

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from kemem.answers import Item
 from kemem.errors import InvalidArgument, NotFound
 from kemem.notebook import AsyncNotebook
 from kemem.recall.desk import TOOL_SECONDS, Desk
+from kemem.results import Item
 
 log = logging.getLogger("kemem")
 

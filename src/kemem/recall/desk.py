@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal
 
-from kemem.answers import Hit, Item, Memories
 from kemem.errors import InvalidArgument, NotFound
 from kemem.notebook import AsyncNotebook
-from kemem.ports import Parts
+from kemem.ports import Deps
 from kemem.recall.caches import Caches
 from kemem.recall.models import HandoffInput, SearchMemoriesInput
 from kemem.recall.result import By, Evidence, Limits, Step
+from kemem.records import MESSAGES, NOTES, Note
+from kemem.results import Hit, Item, Memories
 from kemem.text.times import to_rfc3339
-from kemem.types import MESSAGES, NOTES, Note
 
 Language = Literal["zh", "en"]
 SEARCHES_IN_A_ROW = 3
@@ -56,7 +56,7 @@ class Desk:
     """The state of one recall; nothing of it outlives the recall or is shared with another."""
 
     memory: AsyncNotebook  # a handle: whose data is settled
-    parts: Parts
+    deps: Deps
     caches: Caches
     budget: Budget
     question: str
@@ -115,7 +115,7 @@ class Desk:
     async def find(self, key: str) -> Item:
         """A memory that a search could find now; what has ended is NotFound as what never was."""
         item = await self.memory.get(key)
-        if _ended(item, self.parts.clock()):
+        if _ended(item, self.deps.clock()):
             raise NotFound(f"no memory {key!r:.80}", memory_id=key)
         return item
 
@@ -124,11 +124,11 @@ class Desk:
         key = self.whose(asked.model_dump_json(), *sorted(self.without))
         mark = await self.generation()
         found = self.caches.search.get(key, mark)
-        now = self.parts.clock()
+        now = self.deps.clock()
         self.cached = found is not None and not any(_ended(hit, now) for hit in found)
         if found is None or not self.cached:
             found = await self._search(asked, now)
-            never = () if self.parts.model else ("semantic",)
+            never = () if self.deps.model else ("semantic",)
             if {*found.missing}.issubset(never):  # what else is missing may answer a moment later
                 self.caches.search.put(key, found, mark)
         for hit in found:

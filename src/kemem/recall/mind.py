@@ -4,11 +4,11 @@ from collections.abc import Generator, Sequence
 from importlib.resources import files
 from typing import Any, Protocol
 
-from kemem.answers import Item
 from kemem.ports import Tool, ToolCall
 from kemem.recall.desk import Desk
 from kemem.recall.result import indented
 from kemem.recall.use import Used
+from kemem.results import Item
 from kemem.text.fence import fenced
 
 _LONGEST = 2_000  # characters of one message of the window
@@ -35,7 +35,7 @@ class ModelMind:
     async def next(self, answers: Sequence[Used]) -> Sequence[ToolCall]:
         """What the model calls after it has read the answers."""
         self._messages += [_answer(used) for used in answers]
-        reply = await self._desk.parts.converse(
+        reply = await self._desk.deps.converse(
             self._messages, self._tools, timeout=self._desk.seconds_left / 2
         )
         if reply.calls:
@@ -81,9 +81,9 @@ def _task(desk: Desk, window: Sequence[Item]) -> str:
     said = "\n".join(f"{it.message.role}: {indented(it.memory[:_LONGEST])}" for it in window)
     seen = list(desk.seen.items())[:10]
     found = "\n".join(f"[{key}] {indented(hit.memory[:200])}" for key, hit in seen)
-    parts = [fenced("conversation", said)] if said else []
-    parts += [fenced("found_before", found)] if found else []
-    return "\n\n".join([*parts, fenced("question", desk.question[:_LONGEST])])
+    deps = [fenced("conversation", said)] if said else []
+    deps += [fenced("found_before", found)] if found else []
+    return "\n\n".join([*deps, fenced("question", desk.question[:_LONGEST])])
 
 
 def _answer(used: Used) -> dict[str, Any]:

@@ -5,16 +5,16 @@ from collections.abc import Generator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from kemem.answers import Hit, Item
+from kemem.facts.keywords import keywords
 from kemem.ports import ToolCall
 from kemem.recall.desk import MOST_RESULTS, Desk
 from kemem.recall.evidence import FOLLOWED, Turn, followed, parts_of, ranked, worth
 from kemem.recall.models import GetMemoryDetailOutput, HandoffInput, SearchMemoriesOutput
 from kemem.recall.tools import summary
 from kemem.recall.use import Used
-from kemem.text.keywords import keywords
+from kemem.records import Message
+from kemem.results import Hit, Item
 from kemem.text.when import time_phrases
-from kemem.types import Message
 
 SURE, LIKELY, WEAK = 0.5, 0.3, 0.1  # relevance: to be found at all, by meaning, beside others
 DETAILS = 5  # hits that are read with what was said around them

@@ -73,8 +73,8 @@ def schema(model: type[BaseModel], language: Language) -> dict[str, Any]:
     """The JSON schema of a model, described in one language."""
     made = model.model_json_schema()
     models = {each.__name__: each for each in _family(model)}
-    parts = {model.__name__: made, **made.get("$defs", {})}
-    for name, part in parts.items():
+    deps = {model.__name__: made, **made.get("$defs", {})}
+    for name, part in deps.items():
         part.pop("description", None)
         part.pop("title", None)
         for field, shown in part["properties"].items():

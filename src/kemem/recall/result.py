@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from kemem.records import Micros, Scope
 from kemem.text.fence import fenced
 from kemem.text.times import to_rfc3339
-from kemem.types import Micros, Scope
 
 By = Literal["llm", "rules"]
 

@@ -5,8 +5,8 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
-from kemem.answers import Hit, Item
 from kemem.errors import InvalidArgument, NotFound, Unavailable
+from kemem.facts.keywords import expanded, keywords
 from kemem.recall.desk import MOST_RESULTS, SEARCHES_IN_A_ROW, Desk, will_end
 from kemem.recall.models import (
     ExpandContextWindowInput,
@@ -23,10 +23,10 @@ from kemem.recall.models import (
     SearchMemoriesOutput,
 )
 from kemem.recall.result import Evidence
+from kemem.records import Message, Note
+from kemem.results import Hit, Item
 from kemem.text.fence import neutralise
-from kemem.text.keywords import expanded, keywords
 from kemem.text.times import to_rfc3339
-from kemem.types import Message, Note
 
 CONTENT_BYTES = 102_400
 _PREVIEW = 200  # characters
@@ -86,7 +86,7 @@ async def extract_search_keywords_tool(
     desk: Desk, given: ExtractKeywordsInput
 ) -> ExtractKeywordsOutput:
     """What to search for, by the model; without one, or when it fails, by rules."""
-    model = desk.parts.llm.name if desk.parts.llm else None
+    model = desk.deps.llm.name if desk.deps.llm else None
     key = desk.whose(model, given.model_dump_json())
     known = desk.caches.expansion.get(key)
     desk.cached = known is not None
@@ -103,7 +103,7 @@ async def _told(desk: Desk, given: ExtractKeywordsInput) -> ExtractKeywordsOutpu
     """The keywords that the model names; None where it fails."""
     try:
         async with asyncio.timeout(desk.seconds_left / 2):
-            return _read(await desk.parts.ask(_question(desk, given), _KEYWORDS), given)
+            return _read(await desk.deps.ask(_question(desk, given), _KEYWORDS), given)
     except (Unavailable, TimeoutError):
         return None
 

@@ -48,7 +48,7 @@ class Used:
 
 async def use(call: ToolCall, desk: Desk) -> Used:
     """Do what a call asks for. Whatever is wrong with it is an answer, never an exception."""
-    started, begun = desk.parts.clock(), time.monotonic()
+    started, begun = desk.deps.clock(), time.monotonic()
     desk.calls += 1
     desk.cached = False
     entry = MEMRECALL_TOOLS.get(call.name)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kemem.errors import Conflict, Unavailable
+from kemem.records import Micros
 from kemem.snapshot.records import Backup, Header, Piece, Row, Workspace, Writer
-from kemem.types import Micros
 from kemem.workspace.folders import StoredFile, Workspaces
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
-from kemem.ports import Parts
+from kemem.ports import Deps
 from kemem.snapshot.draft import Draft
 from kemem.snapshot.records import Backup, Header, Piece, Row, Workspace, read, refuse
 from kemem.text.ids import new_id
@@ -34,19 +34,19 @@ class Places:
     workspaces: Path
 
 
-async def backup(parts: Parts, places: Places, path: str | Path | None = None) -> Backup:
+async def backup(deps: Deps, places: Places, path: str | Path | None = None) -> Backup:
     """Write everything to a new file; what is written meanwhile is in it wholly or not at all.
 
     A relative path is one in the directory of backups.
     """
-    archive = parts.archive
+    archive = deps.archive
     target = places.backups / (Path() if path is None else Path(path).expanduser())
     async with _turn(places.workspaces, fcntl.LOCK_SH):
-        version = (await parts.store.health()).schema_version
+        version = (await deps.store.health()).schema_version
         workspaces = Workspaces(places.workspaces / await archive.label())
         with _disk("the backup could not be written"):
             is_folder = path is None or target.is_dir()
-            draft = Draft(target.absolute(), is_folder=is_folder, now=parts.clock())
+            draft = Draft(target.absolute(), is_folder=is_folder, now=deps.clock())
             try:
                 await asyncio.to_thread(draft.begin, version, workspaces)
                 await archive.export(draft.add_row)
@@ -55,19 +55,19 @@ async def backup(parts: Parts, places: Places, path: str | Path | None = None) -
                 draft.discard()
 
 
-async def restore(parts: Parts, places: Places, path: str | Path) -> Backup:
+async def restore(deps: Deps, places: Places, path: str | Path) -> Backup:
     """Put what a backup holds in the place of everything; a file with any fault changes nothing.
 
     A relative path is one in the directory of backups.
     """
-    archive = parts.archive
+    archive = deps.archive
     place = (places.backups / Path(path).expanduser()).absolute()
     with _opened(place) as file:
         async with _turn(places.workspaces, fcntl.LOCK_EX):
-            version = (await parts.store.health()).schema_version
+            version = (await deps.store.health()).schema_version
             found = await asyncio.to_thread(_verify, file, place, version)
             await asyncio.to_thread(_sweep, places.workspaces, await archive.label())
-            label = new_id("r", parts.clock())
+            label = new_id("r", deps.clock())
             try:
                 # Rows and label change in one transaction: until then the old workspaces are in
                 # force, from then on those that are complete by now.

@@ -1,6 +1,6 @@
 """A clock for tests."""
 
-from kemem.types import Micros
+from kemem.records import Micros
 
 
 class FakeClock:

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from kemem.records import Matrix, Vector
 from kemem.text.segment import is_cjk, search_text
-from kemem.types import Matrix, Vector
 
 
 class HashingEmbedder:

@@ -16,6 +16,18 @@ from hypothesis.strategies import SearchStrategy
 
 from kemem.batch import Batch, Ending, Use
 from kemem.filters import COMPARISONS, Filter
+from kemem.records import (
+    MESSAGES,
+    NOTES,
+    ROLES,
+    Change,
+    Checkpoint,
+    Layer,
+    Link,
+    Note,
+    Scope,
+    Where,
+)
 from kemem.testing.world import (
     AGENTS,
     EXTREMES,
@@ -32,18 +44,6 @@ from kemem.testing.world import (
     transcripts,
 )
 from kemem.text.fingerprint import fingerprint
-from kemem.types import (
-    MESSAGES,
-    NOTES,
-    ROLES,
-    Change,
-    Checkpoint,
-    Layer,
-    Link,
-    Note,
-    Scope,
-    Where,
-)
 
 T = TypeVar("T")
 

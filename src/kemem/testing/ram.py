@@ -6,25 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from kemem.answers import Census, Holding
 from kemem.batch import Job
 from kemem.errors import InvalidArgument
-from kemem.testing.ram_ranking import (
-    Direction,
-    Stored,
-    beyond,
-    directions,
-    matches,
-    names,
-    place,
-    similarity,
-)
-from kemem.testing.ram_tables import Key, covers, key, newest_first, pair
-from kemem.testing.ram_writing import RamWriter
-from kemem.text.marks import index_text
-from kemem.text.query import Query
-from kemem.text.talk import lenders
-from kemem.types import (
+from kemem.records import (
     MESSAGES,
     NOTES,
     Change,
@@ -46,6 +30,22 @@ from kemem.types import (
     Vector,
     Where,
 )
+from kemem.results import Census, Holding
+from kemem.testing.ram_ranking import (
+    Direction,
+    Stored,
+    beyond,
+    directions,
+    matches,
+    names,
+    place,
+    similarity,
+)
+from kemem.testing.ram_tables import Key, covers, key, newest_first, pair
+from kemem.testing.ram_writing import RamWriter
+from kemem.text.marks import index_text
+from kemem.text.query import Query
+from kemem.text.talk import lenders
 
 R = TypeVar("R", Message, Note)
 

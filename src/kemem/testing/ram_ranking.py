@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
+from kemem.records import Match, Matrix, Message, Micros, Model, Rank, Row
 from kemem.text.marks import ASKING, length
 from kemem.text.query import Phrase, Query
 from kemem.text.rank import word_scores
 from kemem.text.talk import VOICES, Talk
-from kemem.types import Match, Matrix, Message, Micros, Model, Rank, Row
 
 Direction = NDArray[np.float64]  # a vector of length 1
 

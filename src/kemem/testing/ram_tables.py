@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from kemem.batch import Job
-from kemem.testing.ram_ranking import Direction, Stored
-from kemem.text.segment import normalise
-from kemem.types import (
+from kemem.records import (
     Change,
     Checkpoint,
     Entry,
@@ -23,6 +21,8 @@ from kemem.types import (
     Row,
     Scope,
 )
+from kemem.testing.ram_ranking import Direction, Stored
+from kemem.text.segment import normalise
 
 Pair = tuple[str, str]  # agent and user
 Key = tuple[str, ...]

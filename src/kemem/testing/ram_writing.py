@@ -6,10 +6,7 @@ from itertools import count
 
 from kemem.batch import Applied, Batch, Use
 from kemem.errors import Conflict, InvalidArgument, Unavailable
-from kemem.testing.ram_ranking import Stored, directions
-from kemem.testing.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
-from kemem.text.marks import index_text
-from kemem.types import (
+from kemem.records import (
     CHECKPOINTS_KEPT,
     MESSAGES,
     NOTES,
@@ -24,6 +21,9 @@ from kemem.types import (
     Scope,
     Where,
 )
+from kemem.testing.ram_ranking import Stored, directions
+from kemem.testing.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
+from kemem.text.marks import index_text
 
 
 class RamWriter:

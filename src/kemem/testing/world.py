@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from kemem.batch import Batch, Job, JobKind
+from kemem.records import ROLES, Embedded, Message, Model, Scope, Vector, Where
 from kemem.text.query import Query, parse
-from kemem.types import ROLES, Embedded, Message, Model, Scope, Vector, Where
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from kemem.text.facts.patterns import words
+from kemem.text.patterns import words
 
 FENCES = words("""
 recalled_memories found_before tool_data memories conversation question talk instructions

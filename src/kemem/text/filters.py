@@ -7,8 +7,8 @@ from typing import Any
 
 from kemem.errors import InvalidArgument
 from kemem.filters import COMPARISONS, Filter
+from kemem.records import TIME_FIELDS
 from kemem.text.times import to_micros
-from kemem.types import TIME_FIELDS
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 200

@@ -5,7 +5,7 @@ import unicodedata
 from reprlib import repr as shown
 
 from kemem.errors import InvalidArgument
-from kemem.types import Micros
+from kemem.records import Micros
 
 MAX_ID = 64
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U

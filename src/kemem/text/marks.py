@@ -6,9 +6,9 @@ type one, in a message or in a query.
 
 import re
 
+from kemem.records import Message, Row
 from kemem.text.query import Phrase
 from kemem.text.segment import search_text
-from kemem.types import Message, Row
 
 _BY = "\ue000"
 _ASKING = "\ue001"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kemem.records import MESSAGES, ROLES, Where
 from kemem.text.query import Mask
-from kemem.types import MESSAGES, ROLES, Where
 
 VOICES = ROLES[:2]  # user and assistant; what systems and tools write is not part of the talk
 NEAR = (0.6, 0.4, 0.3, 0.25, 0.2)  # what a word counts that is said 1, 2, … messages away,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from reprlib import repr as shown
 
 from kemem.errors import InvalidArgument
-from kemem.types import Micros
+from kemem.records import Micros
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST: Micros = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)

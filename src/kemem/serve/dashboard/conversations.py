@@ -11,16 +11,9 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.answers import Context, Item
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
-from kemem.serve.dashboard.fields import Fields
-from kemem.serve.dashboard.guard import DashboardRoute
-from kemem.serve.dashboard.memories import link_to
-from kemem.serve.dashboard.page import page
-from kemem.serve.guarded import Memory
-from kemem.text.language import count_tokens
-from kemem.types import (
+from kemem.records import (
     CHECKPOINTS_KEPT,
     MESSAGES,
     NOTES,
@@ -32,6 +25,13 @@ from kemem.types import (
     Scope,
     Where,
 )
+from kemem.results import Context, Item
+from kemem.serve.dashboard.fields import Fields
+from kemem.serve.dashboard.guard import DashboardRoute
+from kemem.serve.dashboard.memories import link_to
+from kemem.serve.dashboard.page import page
+from kemem.serve.http.guarded import Memory
+from kemem.text.language import count_tokens
 
 HOME = "/dashboard/conversations"
 PAGE = 50
@@ -172,7 +172,7 @@ async def show_short_term(request: Request, memory: Memory) -> Response:
     fields = Fields(request.query_params)
     talk = await _named(fields, memory)
     max_tokens = fields.whole("max_tokens", MOST_TOKENS, TOKENS)
-    parts = await memory.opening.parts()
+    parts = await memory.runtime.deps()
     kept = await parts.store.checkpoints(_scope(talk.entry), limit=CHECKPOINTS_KEPT)
     waits = talk.count > LONG and fields.text("max_tokens") is None
     context = None if waits else await memory.context(**_ids(talk), max_tokens=max_tokens)
@@ -206,7 +206,7 @@ async def _named(fields: Fields, memory: AsyncMemory) -> Talk:
 
 
 async def _entry(scope: Scope, memory: AsyncMemory) -> Entry:
-    parts = await memory.opening.parts()
+    parts = await memory.runtime.deps()
     found = await parts.store.directory("session", scope, limit=2)
     if not found:
         raise NotFound(f"no session {scope.session_id!r:.80}", session_id=scope.session_id)
@@ -236,7 +236,7 @@ async def _drawn(
     drawn: dict[str, list[Note]] = defaultdict(list)
     if not messages:
         return drawn
-    store = (await memory.opening.parts()).store
+    store = (await memory.runtime.deps()).store
     times = [message.ts for message in messages]
     near = Where(scope, since=min(times), until=max(times) + 1, kinds=NOTES)
     found = await store.notes(near, limit=NOTES_READ)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kemem.serve.meter import DAY, HOUR, MINUTE, Point, Tally
-from kemem.types import Micros
+from kemem.records import Micros
+from kemem.serve.telemetry.meter import DAY, HOUR, MINUTE, Point, Tally
 
 ADDS = frozenset(["add_memories", "store_messages"])
 SEARCHES = frozenset(

@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from starlette.datastructures import UploadFile
 
 from kemem.errors import PermissionDenied
-from kemem.serve.auth import SESSION_COOKIE, Trust
+from kemem.serve.http.auth import SESSION_COOKIE, Trust
 
 FORM_COOKIE = "kemem_form"
 FIELD = "form_token"

@@ -11,16 +11,16 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from kemem.answers import Item
 from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
+from kemem.records import NOTES, Micros, Note, Relation, Scope, Where
+from kemem.results import Item
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.memories import link_to
 from kemem.serve.dashboard.page import is_fragment, page
-from kemem.serve.guarded import Memory
+from kemem.serve.http.guarded import Memory
 from kemem.text.times import to_rfc3339
-from kemem.types import NOTES, Micros, Note, Relation, Scope, Where
 
 HOME = "/dashboard/graph"
 PEOPLE = 50
@@ -227,7 +227,7 @@ async def _notes(
     relations: Sequence[Relation], view: View, memory: AsyncMemory
 ) -> Mapping[str, Note]:
     ids = {note_id for relation in relations for note_id in relation.note_ids[-CITED:]}
-    store = (await memory.opening.parts()).store
+    store = (await memory.runtime.deps()).store
     where = Where(view.scope, kinds=NOTES, ids=frozenset(ids))
     return {note.id: note for note in await store.notes(where, limit=len(ids))}
 
@@ -239,7 +239,7 @@ def _cited(relation: Relation, notes: Mapping[str, Note]) -> tuple[tuple[Note, s
 
 async def _first(view: View, memory: AsyncMemory) -> Micros:
     """When the first message was said."""
-    store = (await memory.opening.parts()).store
+    store = (await memory.runtime.deps()).store
     oldest = await store.scan(Where(view.scope), limit=1, newest_first=False)
     return oldest[0].ts if oldest else system_clock()
 

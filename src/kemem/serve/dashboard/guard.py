@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.serve.dashboard.forms import check_form_token
 from kemem.serve.dashboard.page import page
-from kemem.serve.failures import invalid
-from kemem.serve.told import told
+from kemem.serve.http.failures import invalid
+from kemem.serve.http.told import told
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

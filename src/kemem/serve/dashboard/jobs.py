@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from kemem.errors import NotFound
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import page
-from kemem.serve.guarded import Memory
+from kemem.serve.http.guarded import Memory
 
 HOME = "/dashboard/jobs"
 SHOWN = 200

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-from kemem.answers import Hit
+from kemem.results import Hit
 from kemem.text.snippets import CLOSE, OPEN
 
 Tag = Literal["", "ins", "del", "mark"]

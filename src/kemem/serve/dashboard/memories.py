@@ -8,16 +8,16 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
-from kemem.answers import Item
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
+from kemem.records import NOTE_KINDS, NOTES, Change, Message, Note, Relation, Scope, Where
+from kemem.results import Item
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.marked import Piece, changed
 from kemem.serve.dashboard.page import page
-from kemem.serve.guarded import Memory
-from kemem.serve.memory_shapes import Named
-from kemem.types import NOTE_KINDS, NOTES, Change, Message, Note, Relation, Scope, Where
+from kemem.serve.http.guarded import Memory
+from kemem.serve.http.memory_schemas import Named
 
 HOME = "/dashboard/memories"
 KINDS = ("notes", *NOTE_KINDS, "message")
@@ -194,7 +194,7 @@ async def _contexts(item: Item, memory: AsyncMemory) -> list[list[Message]]:
 
 async def _relations(item: Item, memory: AsyncMemory) -> list[Relation]:
     """The relations that a note supports, whether or not it still holds."""
-    parts = await memory.opening.parts()
+    parts = await memory.runtime.deps()
     owner = Scope(item.row.agent_id, item.row.user_id)
     where = Where(owner, kinds=NOTES, ids=frozenset([item.id]))
     return await parts.store.around(where, [], limit=RELATIONS)

@@ -5,17 +5,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from kemem.answers import Census
 from kemem.assemble import system_clock
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
+from kemem.records import NOTE_KINDS, Health, Micros
+from kemem.results import Census
 from kemem.serve.dashboard import figures
 from kemem.serve.dashboard.figures import SPANS, Span
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import language_of, page, translator
-from kemem.serve.guarded import Memory
-from kemem.serve.meter import DAY, Meter, Point
-from kemem.types import NOTE_KINDS, Health, Micros
+from kemem.serve.http.guarded import Memory
+from kemem.serve.telemetry.meter import DAY, Meter, Point
 
 _DAYS = 30  # of the chart of growth
 

@@ -16,11 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from kemem.assemble import system_clock
-from kemem.serve.auth import SESSION_COOKIE
+from kemem.records import Micros
 from kemem.serve.dashboard.forms import form_token, seat, set_cookie
 from kemem.serve.dashboard.static_files import address, has_all
+from kemem.serve.http.auth import SESSION_COOKIE
 from kemem.text.times import to_rfc3339
-from kemem.types import Micros
 
 LANGUAGES = ("en", "zh")
 THEMES = ("auto", "light", "dark")

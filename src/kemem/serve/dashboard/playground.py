@@ -9,16 +9,16 @@ from typing import Any, Literal, cast
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.answers import Hit
 from kemem.errors import KeMemError
 from kemem.memory import AsyncMemory
+from kemem.records import NOTE_KINDS
+from kemem.results import Hit
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.marked import Piece, highlighted
 from kemem.serve.dashboard.memories import SUGGESTED, link_to
 from kemem.serve.dashboard.page import page
-from kemem.serve.guarded import Memory
-from kemem.types import NOTE_KINDS
+from kemem.serve.http.guarded import Memory
 
 Mode = Literal["hybrid", "lexical", "semantic"]
 

@@ -14,9 +14,9 @@ from kemem.errors import InvalidArgument
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import is_fragment, page
-from kemem.serve.guarded import Memory
-from kemem.serve.runs import Run, kept_runs, latest, metrics_of
-from kemem.serve.votes import LONGEST, Asked, Opinion, Vote, day_of, keep_vote, report
+from kemem.serve.http.guarded import Memory
+from kemem.serve.telemetry.runs import Run, kept_runs, latest, metrics_of
+from kemem.serve.telemetry.votes import LONGEST, Asked, Opinion, Vote, day_of, keep_vote, report
 from kemem.text.ids import check_id
 
 HOME = "/dashboard/quality"

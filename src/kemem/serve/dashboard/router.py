@@ -6,7 +6,6 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 
 from kemem.errors import NotFound
-from kemem.serve.auth import NOTHING_HERE
 from kemem.serve.dashboard import (
     conversations,
     graph,
@@ -22,6 +21,7 @@ from kemem.serve.dashboard import (
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.recent import Recent
 from kemem.serve.dashboard.static_files import STATIC, STATIC_PATH, VENDOR, CachedFiles
+from kemem.serve.http.auth import NOTHING_HERE
 
 ends = APIRouter(route_class=DashboardRoute)
 

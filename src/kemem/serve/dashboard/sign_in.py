@@ -6,10 +6,10 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from kemem.errors import Unauthenticated
-from kemem.serve.auth import SESSION_COOKIE, SESSION_SECONDS, Trust
 from kemem.serve.dashboard.forms import PATH, set_cookie
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import own_address, page
+from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Trust
 
 router = APIRouter(route_class=DashboardRoute)
 

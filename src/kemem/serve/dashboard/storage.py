@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from kemem.types import Micros
+from kemem.records import Micros
 
 _MOST = 20_000  # files that are counted in one folder
 

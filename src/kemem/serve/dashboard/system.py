@@ -10,14 +10,14 @@ from fastapi.responses import RedirectResponse
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
-from kemem.serve.auth import Trust
+from kemem.serve.cli.doctor import examine, show_settings
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import language_of, page, translator
 from kemem.serve.dashboard.storage import Stored, backups_in, stored_in
-from kemem.serve.doctor import examine, show_settings
-from kemem.serve.failures import to_json
-from kemem.serve.guarded import Memory
-from kemem.serve.rpc_methods import Dump, MemoryTools
+from kemem.serve.http.auth import Trust
+from kemem.serve.http.failures import to_json
+from kemem.serve.http.guarded import Memory
+from kemem.serve.rpc.methods import Dump, MemoryTools
 from kemem.text.ids import check_id
 
 HOME = "/dashboard/system"

@@ -7,18 +7,18 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.answers import Item
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
-from kemem.serve.auth import NOTHING_HERE
+from kemem.records import Line, Micros, Note
+from kemem.results import Item
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.memories import SUGGESTED, link_to
 from kemem.serve.dashboard.page import page
-from kemem.serve.guarded import Memory
-from kemem.serve.tracing import TRACE
+from kemem.serve.http.auth import NOTHING_HERE
+from kemem.serve.http.guarded import Memory
+from kemem.serve.telemetry.tracing import TRACE
 from kemem.text.ids import check_id
-from kemem.types import Line, Micros, Note
 
 HOME = "/dashboard/traces"
 PAGE = 50

@@ -11,9 +11,9 @@ from importlib.resources import files
 from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
 from kemem.serve.demo.world import QUESTIONS
-from kemem.serve.meter import Meter
-from kemem.serve.runs import Run, keep_runs
-from kemem.serve.tracing import Traces
+from kemem.serve.telemetry.meter import Meter
+from kemem.serve.telemetry.runs import Run, keep_runs
+from kemem.serve.telemetry.tracing import Traces
 from kemem.text.language import is_chinese
 from kemem.text.times import to_rfc3339
 

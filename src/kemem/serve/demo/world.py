@@ -8,10 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 from kemem.memory import AsyncMemory
-from kemem.serve.meter import Meter
+from kemem.records import Micros
+from kemem.serve.telemetry.meter import Meter
 from kemem.settings import Settings
 from kemem.text.times import to_rfc3339
-from kemem.types import Micros
 
 _MINUTE: Micros = 60_000_000
 _DAY: Micros = 86_400_000_000

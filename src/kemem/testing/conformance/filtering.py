@@ -6,6 +6,7 @@ from typing import Any
 from kemem.batch import Batch
 from kemem.filters import Filter
 from kemem.ports import Store
+from kemem.records import MESSAGES, Message, Note, Scope, Where
 from kemem.testing.conformance.nearest import ASKED, ONE, embed
 from kemem.testing.conformance.searching import find, ranks
 from kemem.testing.conformance.suite import (
@@ -23,7 +24,6 @@ from kemem.testing.conformance.suite import (
     said,
 )
 from kemem.testing.world import NOW
-from kemem.types import MESSAGES, Message, Note, Scope, Where
 
 KEPT: dict[str, dict[str, Any]] = {  # rows by id, with what is known of them
     "zh": {"tag": "工作", "n": 1, "who": ["小明", "Ann"]},

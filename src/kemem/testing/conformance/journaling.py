@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kemem.batch import Batch
 from kemem.ports import Store
+from kemem.records import Line, Scope, Where
 from kemem.testing.conformance.suite import (
     ALL_MINE,
     EVERYTHING,
@@ -23,7 +24,6 @@ from kemem.testing.conformance.suite import noted as note_of
 from kemem.testing.note_world import ALL_KINDS
 from kemem.testing.ram import RamStore
 from kemem.testing.world import NOW, TIMES, USERS, rarely
-from kemem.types import Line, Scope, Where
 
 KINDS = ("metric", "追踪")
 BODIES: tuple[dict[str, Any], ...] = (

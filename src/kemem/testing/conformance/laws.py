@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kemem.batch import Batch
 from kemem.ports import Store
+from kemem.records import Embedded, Message, Model, Position, Scope, Where
 from kemem.testing import world
 from kemem.testing.conformance.comparing import (
     WORD_PRECISION,
@@ -21,7 +22,6 @@ from kemem.testing.conformance.searching import beyond
 from kemem.testing.conformance.suite import EVERYTHING, MINE, Suite, law, said
 from kemem.testing.ram import RamStore
 from kemem.text.query import Query, plain
-from kemem.types import Embedded, Message, Model, Position, Scope, Where
 
 Transcript = tuple[Message, ...]
 Change = tuple[Transcript, frozenset[str]]  # messages to put, ids to drop

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from kemem.batch import Batch
 from kemem.ports import Store
+from kemem.records import NOTES, Change, Embedded, Message, Note, Position, Row, Scope, Where
 from kemem.testing import note_world, world
 from kemem.testing.conformance.comparing import (
     QUESTION,
@@ -23,7 +24,6 @@ from kemem.testing.conformance.suite import EVERYTHING, Suite, law
 from kemem.testing.note_world import ALL_KINDS, ENTITIES
 from kemem.testing.ram import RamStore
 from kemem.text.query import Query, parse
-from kemem.types import NOTES, Change, Embedded, Message, Note, Position, Row, Scope, Where
 
 Rows = tuple[tuple[Message, ...], tuple[Note, ...]]
 users = ("u_", "u_", "u_%", "")

@@ -8,6 +8,7 @@ import pytest
 from kemem.batch import Applied, Batch, Job, Use
 from kemem.errors import InvalidArgument
 from kemem.ports import Store
+from kemem.records import NOTE_KINDS, Change, Checkpoint, Link, Note, Position, Scope, Where
 from kemem.testing.conformance.nearest import ASKED, ONE, embed, scores
 from kemem.testing.conformance.searching import beyond, find, ranks
 from kemem.testing.conformance.suite import (
@@ -24,7 +25,6 @@ from kemem.testing.conformance.suite import (
 )
 from kemem.testing.conformance.writing import METADATA, contents_of
 from kemem.testing.world import AGENTS, CONTENTS, EXTREMES, NOW
-from kemem.types import NOTE_KINDS, Change, Checkpoint, Link, Note, Position, Scope, Where
 
 SPICE = "用户不吃辣 no spice"
 SAME = ("用户不吃辣 No Spice。", "用户不吃辣, no spice!")

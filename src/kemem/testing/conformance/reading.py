@@ -2,9 +2,9 @@
 
 from kemem.batch import Batch
 from kemem.ports import Store
+from kemem.records import ROLES, Position, Scope, Where
 from kemem.testing.conformance.suite import ME, Suite, ids, put, rule, said
 from kemem.testing.world import AGENTS, NOW, SESSIONS, USERS
-from kemem.types import ROLES, Position, Scope, Where
 
 
 class ReadingRules(Suite):

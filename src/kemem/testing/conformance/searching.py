@@ -4,10 +4,10 @@ from typing import Any
 
 from kemem.batch import Batch
 from kemem.ports import Store
+from kemem.records import Found, Match, Rank, Scope, Where
 from kemem.testing.conformance.suite import EVERYTHING, ME, MINE, Suite, put, rule, said
 from kemem.testing.world import HOSTILE, NOW
 from kemem.text.query import MAX_PHRASE, parse
-from kemem.types import Found, Match, Rank, Scope, Where
 
 TABLE_TALK = {
     "chili": "I can't eat spicy food",

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kemem.batch import Batch
 from kemem.ports import Store
+from kemem.records import Message, Where
 from kemem.testing import world
 from kemem.testing.conformance.comparing import same_search
 from kemem.testing.conformance.note_laws import both
@@ -14,7 +15,6 @@ from kemem.testing.conformance.suite import EVERYTHING, ME, MINE, Suite, law, pu
 from kemem.testing.world import NOW
 from kemem.text.marks import spoken_by
 from kemem.text.query import Phrase, Query, Talked, plain
-from kemem.types import Message, Where
 
 
 def talked(text: str, length: float = 0.0) -> Query:

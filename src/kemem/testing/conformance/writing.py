@@ -10,11 +10,11 @@ import pytest
 from kemem.batch import Applied, Batch, Job
 from kemem.errors import Conflict, InvalidArgument, KeMemError
 from kemem.ports import Store
+from kemem.records import ROLES, Embedded, Scope, Where
 from kemem.testing.conformance.suite import EVERYTHING, ME, Suite, ids, put, rule, said
 from kemem.testing.note_world import ALL_KINDS
 from kemem.testing.world import AGENTS, CONTENTS, EXTREMES, MODELS, NOW, USERS, vector
 from kemem.text.query import parse
-from kemem.types import ROLES, Embedded, Scope, Where
 
 MODEL = MODELS[0]
 OTHERWISE: tuple[dict[str, Any], ...] = (  # each tells the same message id differently

@@ -1,0 +1,141 @@
+"""Forgetting: notes that expired, that faded, or that are the weakest of too many."""
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from reprlib import repr as shown
+
+from kemem.add.task import mirror_jobs
+from kemem.batch import Batch
+from kemem.errors import InvalidArgument
+from kemem.ports import Deps, Store
+from kemem.records import (
+    CHECKPOINTS_KEPT,
+    NOTES,
+    Checkpoint,
+    Micros,
+    Note,
+    Position,
+    Scope,
+    Where,
+)
+
+FADING = frozenset({"user_info", "experience"})  # knowledge goes only when it expires
+_DAY: Micros = 86_400_000_000
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When notes are forgotten, besides those that expire; the default is never."""
+
+    limit: int = 0  # notes that a user keeps; 0: no limit
+    below: float = 0.0  # a strength, 0-1; weaker notes go; 0: none
+    half_life_days: float = 90
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.limit, int) or self.limit < 0:
+            raise InvalidArgument(
+                f"limit must be 0 or more, not {shown(self.limit)}", field="limit"
+            )
+        if not 0 <= self.below <= 1:
+            raise InvalidArgument(f"below must be 0-1, not {shown(self.below)}", field="below")
+        if not 0 < self.half_life_days < math.inf:
+            raise InvalidArgument(
+                f"half_life_days must be more than 0, not {shown(self.half_life_days)}",
+                field="half_life_days",
+            )
+
+
+def strength(note: Note, now: Micros, policy: Policy) -> float:
+    """How firmly a note is held, 0-1: important, lately touched and often used ones most."""
+    age = max(now - max(note.used or 0, note.updated), 0) / _DAY
+    recency = math.pow(0.5, age / policy.half_life_days)
+    return min(max(note.importance, 0.0) * recency * (1 + math.log1p(note.uses)), 1.0)
+
+
+async def forget(scope: Scope, policy: Policy, deps: Deps) -> dict[str, str]:
+    """Delete what the policy gives up: note id -> "expired", "decayed" or "limit".
+
+    Messages stay, and so do notes that were superseded: they are the past. Age is told by the
+    clock alone: run it with a clock that is set right, as one that is ahead ages every note.
+    """
+    now = deps.clock()
+    forgotten: dict[str, str] = {}
+    crowd = _Crowd(policy.limit)
+    after: Position | None = None
+    where = Where(scope, kinds=NOTES)
+    while page := await deps.store.notes(where, after=after, limit=_PAGE):
+        gone: dict[str, list[Note]] = {"expired": [], "decayed": [], "limit": []}
+        for note in page:
+            if note.expires is not None and note.expires <= now:
+                gone["expired"].append(note)
+            elif note.kind in FADING and not note.ended(now):
+                held = strength(note, now, policy)
+                if held < policy.below:
+                    gone["decayed"].append(note)
+                else:
+                    gone["limit"] += crowd.pushed_out(note, held)
+        for reason, notes in gone.items():
+            if notes:
+                await _drop(notes, reason, now, deps)
+                forgotten |= {note.id: reason for note in notes}
+        after = Position(page[-1].ts, page[-1].id)
+    return forgotten
+
+
+@dataclass(slots=True)
+class _Crowd:
+    """The strongest notes of each user so far; one too many pushes the weakest out."""
+
+    limit: int
+    held: dict[tuple[str, str], list[tuple[float, Micros, str, Note]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def pushed_out(self, note: Note, held: float) -> Iterator[Note]:
+        if not self.limit:
+            return
+        own = self.held[note.agent_id, note.user_id]
+        heapq.heappush(own, (held, note.updated, note.id, note))
+        if len(own) > self.limit:
+            yield heapq.heappop(own)[-1]
+
+
+async def _drop(notes: Sequence[Note], reason: str, now: Micros, deps: Deps) -> None:
+    owned: dict[Scope, set[str]] = defaultdict(set)
+    for note in notes:
+        owned[Scope(note.agent_id, note.user_id)].add(note.id)
+    mirrored = [mirror_jobs(owner, sorted(ids), now, deps) for owner, ids in owned.items()]
+    await deps.store.apply(
+        Batch(
+            drop=tuple(
+                Where(owner, ids=frozenset(ids), kinds=NOTES) for owner, ids in owned.items()
+            ),
+            checkpoints=await _still_good(notes, deps.store),
+            jobs=tuple(job for jobs in mirrored for job in jobs),
+            at=now,
+            reason=reason,
+        )
+    )
+
+
+async def _still_good(notes: Sequence[Note], store: Store) -> tuple[Checkpoint, ...]:
+    """Checkpoints that go with rows of their session, to be written again without these notes."""
+    gone = {note.id for note in notes}
+    sessions = {
+        Scope(note.agent_id, note.user_id, note.session_id)
+        for note in notes
+        if note.session_id is not None
+    }
+    saved = [
+        one
+        for session in sessions
+        for one in reversed(await store.checkpoints(session, limit=CHECKPOINTS_KEPT))
+    ]
+    return tuple(
+        replace(one, notes=tuple(note for note in one.notes if note.id not in gone))
+        for one in saved
+    )

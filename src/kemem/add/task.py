@@ -1,0 +1,93 @@
+"""What the stages of add hand to each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kemem.add.extraction import Fact
+from kemem.batch import Job
+from kemem.ports import Deps
+from kemem.records import Micros, Note, Scope
+from kemem.text.fingerprint import dated
+from kemem.text.ids import new_id
+from kemem.text.times import to_rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How notes are drawn from messages."""
+
+    kind: str  # of the notes
+    infer: bool = True  # False: messages become notes word by word
+    prompt: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    expires: Micros | None = None
+    sensitive: bool = False
+
+    def to_details(self) -> dict[str, Any]:
+        """The task as a job keeps it."""
+        return {**asdict(self), "metadata": dict(self.metadata)}
+
+    @classmethod
+    def from_details(cls, details: Mapping[str, Any]) -> "Task":
+        """The task of a job."""
+        return cls(**details)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where notes belong: what the messages have in common that they are drawn from."""
+
+    agent_id: str
+    user_id: str
+    session_id: str | None
+
+
+@dataclass(slots=True)
+class Decision:
+    """What became of one fact, and the notes that change with it."""
+
+    fact: Fact
+    note: Note | None  # new, or the known one that says it already; None: only an end was told
+    known: bool = False
+    ended: list[Note] = field(default_factory=list)  # as they are from now on
+
+
+def digest(fact: Fact) -> str:
+    """Equal for facts that say the same of the same day."""
+    return dated(fact.text, None if fact.when is None else to_rfc3339(fact.when)[:10])
+
+
+def new_note(fact: Fact, task: Task, place: Place, said: Micros, now: Micros) -> Note:
+    """A fact as a note that has been true since it was said."""
+    return Note(
+        note_id=new_id("n", now),
+        agent_id=place.agent_id,
+        user_id=place.user_id,
+        session_id=place.session_id,
+        kind=task.kind,
+        content=fact.text,
+        digest=digest(fact),
+        ts=said if fact.when is None else fact.when,
+        created=now,
+        updated=now,
+        valid_from=said,
+        expires=task.expires,
+        memory_type=fact.memory_type,
+        keywords=fact.keywords,
+        metadata=task.metadata,
+        sources=fact.sources,
+        topic=fact.topic,
+        importance=fact.importance,
+        sensitive=task.sensitive,
+    )
+
+
+def mirror_jobs(scope: Scope, note_ids: Sequence[str], now: Micros, deps: Deps) -> tuple[Job, ...]:
+    """A graph database beside the store hears of a change after it is written.
+
+    Without ids all of the scope is carried over anew.
+    """
+    if deps.graph is None:
+        return ()
+    return (Job(new_id("j", now), "mirror", scope, now, tuple(note_ids)),)

@@ -1,0 +1,262 @@
+"""What is configured, reachable and healthy, and what to do about what is not."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+from pydantic import AliasChoices, SecretStr
+from rich.text import Text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from kemem.assemble import open_embedder, open_llm, open_store, system_clock
+from kemem.batch import Batch, Job
+from kemem.errors import KeMemError
+from kemem.ports import Store
+from kemem.records import Health
+from kemem.settings import CONFIG_FILE, Settings
+
+SENTENCES = ("我不吃辣", "I can't eat spicy food")
+LEAST_DISK = 256 << 20  # bytes
+OPENAI = "https://api.openai.com/v1"  # where its library turns to without an address
+_PREFIX = "KEMEM_"
+_WIDTH = max(map(len, Settings.model_fields))
+_ALL = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting in force, fit to be shown, and where it came from."""
+
+    name: str
+    value: str | int | None
+    source: str
+
+    def __rich__(self) -> Text:
+        value = "-" if self.value is None else self.value
+        return Text.assemble(f"{self.name:<{_WIDTH}} {value}  ", (self.source, "dim"))
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: what was found and, only where it is wrong, what to do."""
+
+    name: str
+    found: str
+    advice: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        return not self.advice
+
+    def __rich__(self) -> Text:
+        state = ("ok    ", "green") if self.healthy else ("wrong ", "bold red")
+        advice = f"\n{'':<18} {self.advice}" if self.advice else ""
+        return Text.assemble(state, f"{self.name:<12} {self.found}{advice}")
+
+
+def show_settings(settings: Settings, flags: frozenset[str]) -> list[Setting]:
+    """Every setting with its source; secrets are masked."""
+    return [
+        Setting(name, _shown(getattr(settings, name), name), _source(name, settings, flags))
+        for name in Settings.model_fields
+    ]
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Every check, in the order in which one would look."""
+    embedded = settings.database_url is None
+    return [
+        _names(),
+        *(_directory(settings.data_dir) if embedded else ()),
+        *_store(settings),
+        _embedder(settings),
+        _llm(settings),
+        _neo4j(settings),
+    ]
+
+
+async def retry_failed(settings: Settings) -> int:
+    """Let every job that was given up be tried again now; returns how many."""
+    async with _opened(settings) as store:
+        now = system_clock()
+        failed = await _failed(store)
+        again = (replace(job, state="pending", due=now, attempts=0) for job in failed)
+        await store.apply(Batch(jobs=tuple(again)))
+    return len(failed)
+
+
+def shown_url(url: str) -> str:
+    """A database URL without what is secret in it."""
+    try:
+        return make_url(url).set(query={}).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "***"
+
+
+def _shown(value: object, name: str) -> str | int | None:
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, SecretStr):
+        return "***"
+    match name:
+        case "database_url":
+            return shown_url(str(value))
+        case "llm_base_url" | "neo4j_url":
+            return _address(str(value))
+        case _:
+            return str(value)
+
+
+def _address(url: str) -> str:
+    """Where a URL leads, without its secrets.  "http://key@host/v1?k=1" -> "http://host/v1" """
+    try:
+        scheme, place, path, *_ = urlsplit(url)
+    except ValueError:
+        return "***"
+    return urlunsplit((scheme, place.rpartition("@")[2], path, "", "")) if place else "***"
+
+
+def _source(name: str, settings: Settings, flags: frozenset[str]) -> str:
+    if name in flags:
+        return "flag"
+    if name not in settings.model_fields_set or getattr(settings, name) is None:
+        return "default"
+    variable = _variable(name)
+    if variable is None:
+        return CONFIG_FILE
+    return "environment" if variable.startswith(_PREFIX) else f"environment ({variable})"
+
+
+def _variable(name: str) -> str | None:
+    """The variable that a setting is read from; it may be that of another program."""
+    alias = Settings.model_fields[name].validation_alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else (f"{_PREFIX}{name}",)
+    given = {variable.upper() for variable in os.environ}
+    return next((it for it in (str(one).upper() for one in choices) if it in given), None)
+
+
+def _environment() -> set[str]:
+    """Settings named by environment variables, as fields spell them."""
+    names = (variable.upper() for variable in os.environ)
+    return {name.removeprefix(_PREFIX).lower() for name in names if name.startswith(_PREFIX)}
+
+
+def _names() -> Check:
+    """A misspelt variable would be ignored without a word; a misspelt line of the file is not."""
+    known = Settings.model_fields.keys()
+    unknown = [f"{_PREFIX}{name.upper()}" for name in sorted(_environment() - known)]
+    if unknown:
+        return Check("settings", f"unknown: {', '.join(unknown)}", "correct or remove the names")
+    return Check("settings", "all names are known")
+
+
+def _directory(directory: Path) -> list[Check]:
+    """The directory of the embedded store, or the one that it would be created in."""
+    there = next(it for it in (directory, *directory.absolute().parents) if it.exists())
+    free = shutil.disk_usage(there).free
+    disk = Check(
+        "disk",
+        f"{free / 2**30:.1f} GiB free",
+        "" if free >= LEAST_DISK else "free some space; writes fail when the disk is full",
+    )
+    if not there.is_dir():
+        return [Check("directory", f"{there} is a file", "choose another --data-dir"), disk]
+    if not os.access(there, os.W_OK | os.X_OK):
+        advice = "make it writable for this user, or choose another --data-dir"
+        return [Check("directory", f"{there} is not writable", advice), disk]
+    found = "is writable" if there == directory else "is created on first use"
+    return [Check("directory", f"{directory} {found}"), disk]
+
+
+def _store(settings: Settings) -> list[Check]:
+    """The store and its jobs; a directory that does not exist yet is left so."""
+    if settings.database_url is None and not settings.data_dir.exists():
+        return [Check("store", "nothing is stored yet")]
+    try:
+        health, failed = asyncio.run(_look(settings))
+    except KeMemError as error:
+        advice = "follow the message, or choose another store: --data-dir, --database-url"
+        return [Check("store", error.message, advice)]
+    found = (
+        f"{health.backend}, schema {health.schema_version}, messages: {health.messages}, "
+        f"notes: {health.notes}, vectors: {health.vectors}"
+    )
+    return [Check("store", found), _jobs(health, failed)]
+
+
+async def _look(settings: Settings) -> tuple[Health, list[Job]]:
+    async with _opened(settings) as store:
+        health = await store.health()
+        return health, await _failed(store) if health.failed_jobs else []
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Store]:
+    store = await asyncio.to_thread(open_store, settings)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _failed(store: Store) -> list[Job]:
+    return [job for job in await store.jobs(_ALL) if job.state == "failed"]
+
+
+def _jobs(health: Health, failed: list[Job]) -> Check:
+    found = f"{health.pending_jobs} pending, {health.failed_jobs} failed"
+    if health.oldest_error:
+        found += f"; {health.oldest_error}"
+    if not failed:
+        return Check("jobs", found)
+    if all(job.kind in ("embed", "reembed") for job in failed):
+        return Check("jobs", found, "mend the cause, then run: kemem reindex")
+    advice = "see them with: kemem jobs; mend the cause, then run: kemem retry --all"
+    return Check("jobs", found, advice)
+
+
+def _embedder(settings: Settings) -> Check:
+    """Load the model and let it compare the same sentence in two languages."""
+    embedder = open_embedder(settings)
+    if embedder is None:
+        return Check("embedder", "none: messages are found by their words only")
+    started = time.perf_counter()
+    try:
+        first, second = asyncio.run(embedder.embed(SENTENCES, purpose="passage"))
+    except Exception as error:  # a model's code: whatever it raises is a finding
+        found = f"{embedder.name} does not work: {type(error).__name__}: {error}"
+        return Check("embedder", found, "install KeMem again; until then, words answer")
+    seconds = time.perf_counter() - started
+    similarity = float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
+    return Check(
+        "embedder",
+        f"{embedder.name}, {len(first)} dimensions, ready in {seconds:.1f} s, "
+        f"“{SENTENCES[0]}” ~ “{SENTENCES[1]}”: {similarity:.2f}",
+    )
+
+
+def _llm(settings: Settings) -> Check:
+    """Which model would be asked; it is not called, as that may cost money."""
+    model = open_llm(settings, None)
+    if model is None:
+        return Check("llm", "none: notes are drawn by rules")
+    address = _address(settings.llm_base_url or OPENAI)
+    key = "with a key" if settings.llm_api_key else "without a key"
+    return Check("llm", f"{model.name} at {address}, {key}; it was not called")
+
+
+def _neo4j(settings: Settings) -> Check:
+    """Which graph database would be written to; it is not called."""
+    if settings.neo4j_url is None:
+        return Check("neo4j", "none: the graph is in the store only")
+    address, name = _address(settings.neo4j_url), settings.neo4j_database
+    database = f"database {name}" if name else "its default database"
+    return Check("neo4j", f"{address}, {database}, as {settings.neo4j_user}; it was not called")

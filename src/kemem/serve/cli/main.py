@@ -1,0 +1,160 @@
+"""The command line: the memory for people and scripts."""
+
+import gc
+import shlex
+import sys
+import traceback
+from collections.abc import Iterator
+from importlib.metadata import version
+from shutil import which
+from typing import Annotated, Any
+
+import structlog
+import typer
+from rich.text import Text
+from typer.core import TyperGroup, TyperOption
+
+from kemem.errors import KeMemError
+from kemem.serve.cli.backup import backup, restore
+from kemem.serve.cli.chat import chat
+from kemem.serve.cli.demo import demo, is_empty
+from kemem.serve.cli.doctor import shown_url
+from kemem.serve.cli.messages import import_messages, search
+from kemem.serve.cli.operators import doctor, jobs, reindex, retry, work
+from kemem.serve.cli.quality import quality
+from kemem.serve.cli.recall import recall
+from kemem.serve.cli.terminal import DatabaseUrl, DataDir, errors, output, settings_in_force
+from kemem.serve.mcp.command import mcp
+from kemem.serve.rpc.command import dump, rpc
+from kemem.settings import Settings
+
+OPTIONAL_PACKAGES = {  # and the extra that brings them
+    **dict.fromkeys(("fastapi", "jinja2", "jwt", "starlette", "uvicorn"), "server"),
+    **dict.fromkeys(("multipart", "prometheus_client"), "server"),
+    **dict.fromkeys(("mcp", "mcp_types"), "mcp"),
+    **dict.fromkeys(("agents", "jsonschema"), "agents"),
+}
+COMPLETION = ("install_completion", "show_completion")  # options that typer adds
+
+
+class Commands(TyperGroup):
+    """All commands; the help leaves out what sets up completion, and so fits a screen."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        parameters = super().get_params(ctx)
+        for each in parameters:
+            if isinstance(each, TyperOption) and each.name in COMPLETION:
+                each.hidden = True
+        return parameters
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # with boxes the help does not fit a screen
+    pretty_exceptions_enable=False,  # its tracebacks show local variables, secrets among them
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+log = structlog.get_logger("kemem")
+
+
+def main() -> None:
+    """Run the command; whatever goes wrong is one line on standard error."""
+    gc.freeze()  # what is imported stays: looking through it made a short command a sixth longer
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("info"))
+    try:
+        app(prog_name="kemem")
+    except Exception as error:  # the edge: people get a sentence, the log gets the rest
+        errors.print(Text(f"error: {_explain(error)}", style="red"))
+        sys.exit(1)
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, KeMemError):
+        return error.message
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if extra := OPTIONAL_PACKAGES.get(missing or ""):
+        return f"{missing} is missing; in the checkout, run: pip install '.[{extra}]'"
+    log.debug("command failed", at=traceback.format_exc())
+    return f"{type(error).__name__}: {error} (KEMEM_LOG_LEVEL=debug shows where)"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        output.print(f"kemem {version('kemem-memory')}")
+        raise typer.Exit
+
+
+Version = typer.Option(
+    "--version",
+    callback=_print_version,
+    is_eager=True,
+    hidden=True,  # its line is needed for a command: the help fits a screen
+)
+
+
+@app.callback()
+def kemem(_version: Annotated[bool, Version] = False) -> None:
+    """Memory for LLM agents: keeps what was said and finds it again."""
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.", min=0, max=65_535)] = None,
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Serve the HTTP API."""
+    settings = settings_in_force(data_dir, database_url, host=host, port=port)
+
+    from kemem.serve.http.app import serve as serve_http
+    from kemem.serve.http.auth import Trust
+
+    trust = Trust(settings)
+    trust.check_host(settings.host)
+    for line in _announcement(settings, trust.asks_for_credentials):
+        output.print(line)
+    if is_empty(settings):
+        command = "kemem" if which("kemem") else sys.argv[0]
+        here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
+        output.print(f"Empty?  {command} demo{here} fills it with examples, from another terminal")
+    sys.stdout.flush()
+    given = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}
+    serve_http(settings, frozenset(name for name, value in given.items() if value is not None))
+
+
+# In the order of the help; commands whose packages are optional stand above and import late.
+app.command()(demo)
+app.command("import")(import_messages)
+app.command()(search)
+app.command()(recall)
+app.command()(chat)
+app.add_typer(mcp, name="mcp")
+app.command()(rpc)
+app.command()(dump)
+app.command()(backup)
+app.command()(restore)
+app.command()(reindex)
+app.command()(jobs)
+app.command()(work)
+app.command()(retry)
+app.command()(doctor)
+app.command(hidden=True)(quality)  # after a benchmark, which few run: the help fits a screen
+
+
+def _announcement(settings: Settings, protected: bool) -> Iterator[str]:
+    """What somebody who starts a server wants to know."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url, database_url = f"http://{host}:{settings.port}", settings.database_url
+    yield f"Look    {url}/dashboard"
+    yield f"API     {url}/v1"
+    yield f"MCP     {url}/mcp"
+    yield f"Docs    {url}/docs"
+    yield f"Health  {url}/readyz"
+    yield f"Data    {settings.data_dir if database_url is None else shown_url(database_url)}"
+    yield f"Access  {'with a key or token' if protected else 'from this machine, without a key'}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""The HTTP server: an app around a memory, and the process that runs it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import uvicorn
+from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kemem.chat import ChatService, GroupChatService, LeakCounts
+from kemem.chat.proxy import Proxy
+from kemem.memory import AsyncMemory
+from kemem.serve.dashboard.router import offer_dashboard
+from kemem.serve.http import (
+    chat_routes,
+    directory_routes,
+    health_routes,
+    memory_routes,
+    message_routes,
+    operator_routes,
+    proxy_routes,
+    recall_routes,
+    session_routes,
+)
+from kemem.serve.http.auth import Guard, Trust
+from kemem.serve.http.edge import Edge
+from kemem.serve.http.failures import DOCUMENTED, handle_failures
+from kemem.serve.http.limits import BodyLimit
+from kemem.serve.http.logs import configure_logs
+from kemem.serve.http.worker import working
+from kemem.serve.mcp.http import offer_mcp
+from kemem.serve.rpc import routes as rpc_routes
+from kemem.serve.telemetry.meter import Meter
+from kemem.serve.telemetry.metrics import Metrics
+from kemem.serve.telemetry.tracing import Traces
+from kemem.settings import Settings
+
+_GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
+
+
+def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> FastAPI:
+    """The HTTP API over a memory, which it closes when it stops; some settings came by flags."""
+    trust = Trust(memory.settings)
+    app = FastAPI(
+        title="KeMem",
+        version="1",
+        openapi_url=None,  # served by a route of ours, so that it is guarded like the others
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        responses=DOCUMENTED,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.memory = memory
+    app.state.trust = trust
+    app.state.flags = flags
+    app.state.leaks = LeakCounts()
+    app.state.chat = ChatService(memory, counts=app.state.leaks)
+    app.state.group = GroupChatService(memory, counts=app.state.leaks)
+    app.state.proxy = Proxy(memory, counts=app.state.leaks)
+    app.state.metrics = Metrics(memory.caches, app.state.leaks)
+    app.state.meter = Meter(leaks=app.state.leaks)
+    app.state.traces = Traces(memory)
+    memory.runtime.on_reply = app.state.meter.count_reply
+    # Only described here: the guard asks for the credential, whatever the route.
+    locks = [Depends(HTTPBearer(auto_error=False))] if trust.asks_for_credentials else []
+    for routes in (
+        message_routes,
+        memory_routes,
+        recall_routes,
+        chat_routes,
+        proxy_routes,
+        session_routes,
+        directory_routes,
+        rpc_routes,
+        operator_routes,
+    ):
+        app.include_router(routes.router, dependencies=locks)
+    app.include_router(health_routes.router)
+    app.state.mcp = offer_mcp(app, memory)
+    offer_dashboard(app)
+    handle_failures(app)
+    app.add_middleware(BodyLimit, max_body_bytes=memory.settings.max_body_bytes)
+    app.add_middleware(Guard, trust=trust)
+    app.add_middleware(Edge, metrics=app.state.metrics, meter=app.state.meter)
+    app.state.requests = set()
+    app.add_middleware(InProgress, requests=app.state.requests)
+    return app
+
+
+class InProgress:
+    """Keeps the requests in progress: at the end uvicorn cancels them, and does not wait."""
+
+    def __init__(self, app: ASGIApp, requests: set[asyncio.Task[Any]]) -> None:
+        self._app = app
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        if task is None or scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        self._requests.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._requests.discard(task)
+
+
+def serve(settings: Settings, flags: frozenset[str] = frozenset()) -> None:
+    """Serve until told to stop; without a credential in the settings, to this machine only."""
+    Trust(settings).check_host(settings.host)
+    configure_logs(settings.log_level)
+    uvicorn.run(
+        create_app(AsyncMemory(settings=settings), flags),
+        host=settings.host,
+        port=settings.port,
+        http="h11",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+    )
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    ledgers = app.state.meter, app.state.traces
+    async with working(app.state.memory, *ledgers), app.state.mcp.run():
+        yield
+        if requests := app.state.requests:  # a turn that was cancelled stores what was said
+            await asyncio.wait(requests, timeout=_GRACE)
+        with suppress(TimeoutError):  # what is not remembered by then is a job of the next start
+            async with asyncio.timeout(_GRACE):
+                chats = (app.state.chat, app.state.group, app.state.proxy)
+                await asyncio.gather(*(chat.close() for chat in chats))

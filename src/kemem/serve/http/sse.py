@@ -1,0 +1,118 @@
+"""Server-sent events: who asks for them, and work that tells what happens while it goes on."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from kemem.serve.http.failures import failure, to_json
+
+Told = dict[str, Any]  # JSON
+Tell = Callable[[str, Told], None]  # the name of an event, and its data
+Work = Callable[[Tell], Coroutine[Any, Any, None]]
+
+EVENT_STREAM = "text/event-stream"
+PAUSE = 15.0  # seconds of silence, then a comment keeps the connection alive
+
+_QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
+
+
+class EventStream(Response):
+    """What some work tells, as it happens, then the error that ended it; who hangs up ends it.
+
+    What fails before the first event is an ordinary failure with a status of its own.
+    """
+
+    media_type = EVENT_STREAM
+
+    def __init__(self, work: Work, pause: float = PAUSE) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({"X-Accel-Buffering": "no"})  # or a proxy holds the events back
+        self._work = work
+        self._pause = pause
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        told: asyncio.Queue[bytes | None] = asyncio.Queue()
+        working = asyncio.create_task(
+            self._work(lambda name, data: told.put_nowait(self.event(name, to_json(data))))
+        )
+        working.add_done_callback(lambda _: told.put_nowait(None))
+        leaving = asyncio.create_task(_hang_up(receive))
+        leaving.add_done_callback(lambda _: working.cancel())
+        head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            async for chunk in self._chunks(told, working):
+                if head:
+                    await send(head)
+                    head = {}
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body"})
+        finally:
+            leaving.cancel()
+            working.cancel()
+            await asyncio.gather(leaving, working, return_exceptions=True)
+
+    def event(self, name: str, data: bytes) -> bytes:
+        """An event as it is sent."""
+        return format_sse_event(event=name, data_str=data.decode())
+
+    async def _chunks(
+        self, told: asyncio.Queue[bytes | None], working: asyncio.Task[None]
+    ) -> AsyncIterator[bytes]:
+        """All that is to be sent; what ends the work before the first chunk is raised."""
+        silent = True
+        while chunk := await self._next(told):
+            silent = False
+            yield chunk
+        if working.cancelled():
+            error: BaseException | None = ClientDisconnect()
+        else:
+            error = working.exception()
+        if isinstance(error, Exception) and not silent:
+            yield self.event("error", bytes(failure(error).body))
+        elif error is not None:
+            raise error
+
+    async def _next(self, told: asyncio.Queue[bytes | None]) -> bytes | None:
+        try:
+            async with asyncio.timeout(self._pause):
+                return await told.get()
+        except TimeoutError:
+            return KEEPALIVE_COMMENT
+
+
+def described(events: str) -> dict[int | str, dict[str, Any]]:
+    """What an answer as events says of itself in the description of the API."""
+    schema = {"type": "string", "description": f"Events with JSON as data: {events}"}
+    return {200: {"content": {EVENT_STREAM: {"schema": schema}}}}
+
+
+def wants_events(request: Request) -> bool:
+    """Whether a request prefers events to JSON, by its Accept headers."""
+    accepted = ",".join(request.headers.getlist("accept")).lower()
+    return _rank(EVENT_STREAM, accepted) > _rank("application/json", accepted)
+
+
+def _rank(media_type: str, accepted: str) -> tuple[float, int, int]:
+    """How much a type is wanted: the quality, exactness and place of the range that fits best."""
+    ranges = ["*/*", media_type.partition("/")[0] + "/*", media_type]
+    fitting = [(0, 0.0, 0)]
+    for place, each in enumerate(accepted.split(",")):
+        name, *parameters = (part.strip() for part in each.split(";"))
+        if name in ranges:
+            given = [found[1] for it in parameters if (found := _QUALITY.fullmatch(it))]
+            fitting.append((ranges.index(name), float(given[0]) if given else 1.0, -place))
+    exactness, quality, place = max(fitting)
+    return (quality, exactness, place) if quality else (0.0, 0, 0)
+
+
+async def _hang_up(receive: Receive) -> None:
+    """Wait until the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

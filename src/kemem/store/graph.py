@@ -1,0 +1,357 @@
+"""The graph as rows: entities, relations, and the notes that say so."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from kemem.errors import InvalidArgument
+from kemem.records import Link, Micros, Relation, Where
+from kemem.store.database import Database, Space, insert_new
+from kemem.store.notes import note_conditions, note_shape, note_spaces, note_values
+from kemem.store.scan import chunks
+from kemem.store.schema import entity, note, relation, relation_source
+from kemem.store.spaces import reserve
+from kemem.text.segment import normalise
+
+MAX_HOPS = 5
+MAX_RELATIONS = 1_000
+MAX_RELATIONSHIP = 255
+
+Triple = tuple[int, str, int]
+
+_entities = select(entity.c.name_key, entity.c.id, entity.c.type).where(
+    entity.c.space_no == bindparam("of_space"),
+    entity.c.name_key.in_(bindparam("names", expanding=True)),
+)
+_relations = select(
+    relation.c.source_id, relation.c.relationship, relation.c.destination_id, relation.c.id
+).where(
+    relation.c.space_no == bindparam("of_space"),
+    relation.c.source_id.in_(bindparam("sources", expanding=True)),
+    relation.c.destination_id.in_(bindparam("destinations", expanding=True)),
+)
+_supported = select(relation_source.c.relation_id).where(
+    relation_source.c.space_no == bindparam("of_space"),
+    relation_source.c.note_row.in_(bindparam("rows", expanding=True)),
+)
+
+
+def name_key(name: str) -> str:
+    """What makes two names one entity: case, width and blanks do not count."""
+    return " ".join(normalise(name).split())[:255]
+
+
+def put_links(
+    connection: Connection, database: Database, space: Space, links: Sequence[tuple[Link, int]]
+) -> None:
+    """Relations of one space, each with the row of the note that supports it."""
+    if any(len(link.relationship) > MAX_RELATIONSHIP for link, _ in links):
+        raise InvalidArgument(f"a relationship has at most {MAX_RELATIONSHIP} characters")
+    names: dict[str, tuple[str, str]] = {}
+    for link, _ in links:
+        _name(names, link.source, link.source_type)
+        _name(names, link.destination, link.destination_type)
+    entities = _ensure_entities(connection, space, names)
+    triples = [
+        (entities[name_key(it.source)], it.relationship, entities[name_key(it.destination)])
+        for it, _ in links
+    ]
+    relations = _ensure_relations(connection, space, triples)
+    connection.execute(
+        insert_new(database.insert, relation_source),
+        [
+            {"space_no": space.space_no, "relation_id": relations[triple], "note_row": row}
+            for triple, (_, row) in zip(triples, links, strict=True)
+        ],
+    )
+
+
+def _name(names: dict[str, tuple[str, str]], name: str, kind: str) -> None:
+    """The first spelling stays, and the first type that says something."""
+    shown, known = names.get(name_key(name), (name, "thing"))
+    names[name_key(name)] = (shown, kind if known == "thing" else known)
+
+
+def _ensure_entities(
+    connection: Connection, space: Space, names: Mapping[str, tuple[str, str]]
+) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for chunk in chunks(sorted(names)):
+        values = {"of_space": space.space_no, "names": list(chunk)}
+        for key, row, kind in connection.execute(_entities, values).all():
+            found[key] = row
+            if kind == "thing" and names[key][1] != "thing":
+                this = and_(entity.c.space_no == space.space_no, entity.c.id == row)
+                connection.execute(update(entity).where(this).values(type=names[key][1]))
+    missing = [key for key in names if key not in found]
+    if missing:
+        first = reserve(connection, space, len(missing))
+        rows = [
+            {
+                "space_no": space.space_no,
+                "id": first + index,
+                "name": names[key][0],
+                "name_key": key,
+                "type": names[key][1],
+            }
+            for index, key in enumerate(missing)
+        ]
+        connection.execute(insert(entity), rows)
+        found |= {key: first + index for index, key in enumerate(missing)}
+    return found
+
+
+def _ensure_relations(
+    connection: Connection, space: Space, triples: Sequence[Triple]
+) -> dict[Triple, int]:
+    found: dict[Triple, int] = {}
+    for chunk in chunks(sorted({source for source, _, _ in triples})):
+        values = {
+            "of_space": space.space_no,
+            "sources": list(chunk),
+            "destinations": list({destination for _, _, destination in triples}),
+        }
+        for source, relationship, destination, row in connection.execute(_relations, values):
+            found[source, relationship, destination] = row
+    missing = [triple for triple in dict.fromkeys(triples) if triple not in found]
+    if missing:
+        first = reserve(connection, space, len(missing))
+        rows = [
+            {
+                "space_no": space.space_no,
+                "id": first + index,
+                "source_id": source,
+                "relationship": relationship,
+                "destination_id": destination,
+            }
+            for index, (source, relationship, destination) in enumerate(missing)
+        ]
+        connection.execute(insert(relation), rows)
+        found |= {triple: first + index for index, triple in enumerate(missing)}
+    return found
+
+
+def unlink(connection: Connection, space_no: int, note_rows: Sequence[int]) -> None:
+    """Take back what these notes support, and relations and entities that nothing else does."""
+    of_space = relation_source.c.space_no == space_no
+    by_note = and_(of_space, relation_source.c.note_row.in_(note_rows))
+    values = {"of_space": space_no, "rows": list(note_rows)}
+    touched = set(connection.execute(_supported, values).scalars())
+    if not touched:
+        return
+    connection.execute(delete(relation_source).where(by_note))
+    for chunk in chunks(sorted(touched)):
+        kept = select(relation_source.c.relation_id).where(
+            of_space, relation_source.c.relation_id.in_(chunk)
+        )
+        loose = set(chunk) - set(connection.execute(kept).scalars())
+        _drop_relations(connection, space_no, loose)
+
+
+def _drop_relations(connection: Connection, space_no: int, rows: Iterable[int]) -> None:
+    this = and_(relation.c.space_no == space_no, relation.c.id.in_(sorted(rows)))
+    ends = connection.execute(select(relation.c.source_id, relation.c.destination_id).where(this))
+    entities = {end for pair in ends for end in pair}
+    connection.execute(delete(relation).where(this))
+    for chunk in chunks(sorted(entities)):
+        used: set[int] = set()
+        for end in (relation.c.source_id, relation.c.destination_id):
+            statement = select(end).where(relation.c.space_no == space_no, end.in_(chunk))
+            used |= set(connection.execute(statement).scalars())
+        connection.execute(
+            delete(entity).where(
+                entity.c.space_no == space_no, entity.c.id.in_(sorted(set(chunk) - used))
+            )
+        )
+
+
+def around(
+    connection: Connection, where: Where, names: Sequence[str], hops: int, limit: int
+) -> list[Relation]:
+    """Relations near some entities, breadth first: one query for each hop and direction.
+
+    A recursive query would be planned badly by some versions of SQLite, by a factor of hundreds.
+    """
+    if where.filters is not None:
+        raise InvalidArgument("the graph takes no filters", field="filters")
+    if type(hops) is not int or not 1 <= hops <= MAX_HOPS:
+        raise InvalidArgument(f"hops must be 1-{MAX_HOPS}, not {hops!r:.80}", field="hops")
+    if type(limit) is not int or not 1 <= limit <= MAX_RELATIONS:
+        raise InvalidArgument(f"limit must be 1-{MAX_RELATIONS}, not {limit!r:.80}", field="limit")
+    walk = _Walk(connection, where, note_spaces(connection, where), limit)
+    if not names:
+        return walk.relations(walk.edges(None))
+    frontier = walk.named(sorted({name_key(name) for name in names}))
+    for _ in range(hops):
+        if frontier and len(walk.found) < limit:
+            frontier = walk.expand(frontier)
+    return walk.found
+
+
+class _Edge(NamedTuple):
+    """A visible relation, its ends, and when its oldest visible note began."""
+
+    row: int
+    space_no: int
+    source_row: int
+    source: str
+    source_type: str
+    relationship: str
+    destination_row: int
+    destination: str
+    destination_type: str
+    begun: Micros
+
+
+_named = select(entity.c.id).where(
+    entity.c.space_no.in_(bindparam("spaces", expanding=True)),
+    entity.c.name_key.in_(bindparam("names", expanding=True)),
+)
+_source = entity.alias("source_end")
+_destination = entity.alias("destination_end")
+_begun: Any = func.min(note.c.valid_from)
+_joined = (
+    relation.join(
+        relation_source,
+        and_(
+            relation_source.c.space_no == relation.c.space_no,
+            relation_source.c.relation_id == relation.c.id,
+        ),
+    )
+    .join(
+        note,
+        and_(
+            note.c.space_no == relation_source.c.space_no,
+            note.c.id == relation_source.c.note_row,
+        ),
+    )
+    .join(
+        _source,
+        and_(_source.c.space_no == relation.c.space_no, _source.c.id == relation.c.source_id),
+    )
+    .join(
+        _destination,
+        and_(
+            _destination.c.space_no == relation.c.space_no,
+            _destination.c.id == relation.c.destination_id,
+        ),
+    )
+)
+_edges = (
+    select(
+        relation.c.id,
+        relation.c.space_no,
+        _source.c.id,
+        _source.c.name,
+        _source.c.type,
+        relation.c.relationship,
+        _destination.c.id,
+        _destination.c.name,
+        _destination.c.type,
+        _begun,
+    )
+    .select_from(_joined)
+    .group_by(
+        *(relation.c.space_no, relation.c.id),
+        *(_source.c.space_no, _source.c.id),
+        *(_destination.c.space_no, _destination.c.id),
+    )
+    .order_by(_begun.desc(), _source.c.name, relation.c.relationship, _destination.c.name)
+)
+_notes = select(
+    relation_source.c.relation_id, note.c.note_id, note.c.valid_from, note.c.valid_until
+).join_from(
+    relation_source,
+    note,
+    and_(note.c.space_no == relation_source.c.space_no, note.c.id == relation_source.c.note_row),
+)
+
+
+class _Walk:
+    """A breadth-first walk over the visible relations of some spaces."""
+
+    def __init__(
+        self, connection: Connection, where: Where, spaces: Sequence[Space], limit: int
+    ) -> None:
+        self._connection = connection
+        self._spaces = {each.space_no: each for each in spaces}
+        self._visible = note_conditions(note_shape(where))
+        self._values = note_values(where, spaces)
+        self._limit = limit
+        self._passed: set[int] = set()  # relations
+        self._reached: set[int] = set()  # entities
+        self.found: list[Relation] = []
+
+    def named(self, keys: Sequence[str]) -> set[int]:
+        """The entities of these names; their rows tell spaces apart."""
+        for chunk in chunks(keys):
+            values = {"spaces": list(self._spaces), "names": list(chunk)}
+            self._reached |= set(self._connection.execute(_named, values).scalars())
+        return set(self._reached)
+
+    def expand(self, frontier: set[int]) -> set[int]:
+        """One hop further; returns the entities that were not reached before."""
+        edges: dict[int, _Edge] = {}
+        for chunk in chunks(sorted(frontier)):
+            for end in (relation.c.source_id, relation.c.destination_id):
+                edges |= {edge.row: edge for edge in self.edges(end.in_(chunk))}
+        fresh = [edge for row, edge in edges.items() if row not in self._passed]
+        self._passed |= edges.keys()
+        self.found += self.relations(fresh)[: self._limit - len(self.found)]
+        ends = {end for edge in fresh for end in (edge.source_row, edge.destination_row)}
+        ends -= self._reached
+        self._reached |= ends
+        return ends
+
+    def edges(self, condition: ColumnElement[bool] | None) -> list[_Edge]:
+        """Visible relations, newest first, enough of them whatever was passed already."""
+        conditions = [relation.c.space_no.in_(self._spaces), *self._visible]
+        if condition is not None:
+            conditions.append(condition)
+        statement = _edges.where(*conditions).limit(self._limit + len(self._passed))
+        return [_Edge(*tuple(row)) for row in self._connection.execute(statement, self._values)]
+
+    def relations(self, edges: Sequence[_Edge]) -> list[Relation]:
+        """The relations behind some edges with their visible notes, newest first."""
+        notes: dict[int, list[tuple[str, Micros, Micros | None]]] = defaultdict(list)
+        for chunk in chunks([edge.row for edge in edges]):
+            wanted = relation_source.c.relation_id.in_(chunk)
+            of_spaces = relation_source.c.space_no.in_(self._spaces)
+            statement = _notes.where(of_spaces, wanted, *self._visible)
+            for row, *said in self._connection.execute(statement, self._values):
+                notes[row].append(tuple(said))
+        found = [self._relation(edge, notes[edge.row]) for edge in edges]
+        return sorted(found, key=_place)
+
+    def _relation(self, edge: _Edge, notes: list[tuple[str, Micros, Micros | None]]) -> Relation:
+        space = self._spaces[edge.space_no]
+        ends = [until for _, _, until in notes]
+        return Relation(
+            agent_id=space.agent_id,
+            user_id=space.user_id,
+            source=edge.source,
+            relationship=edge.relationship,
+            destination=edge.destination,
+            source_type=edge.source_type,
+            destination_type=edge.destination_type,
+            note_ids=tuple(sorted(note_id for note_id, _, _ in notes)),
+            valid_from=edge.begun,
+            valid_until=None if None in ends else max(filter(None, ends)),
+        )
+
+
+def _place(found: Relation) -> tuple[Any, ...]:
+    names = (found.source, found.relationship, found.destination, found.agent_id, found.user_id)
+    return (-found.valid_from, *names)

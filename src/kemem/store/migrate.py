@@ -1,0 +1,156 @@
+"""Schema versions: created or brought forward in one transaction; a newer store is left alone."""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    MetaData,
+    Table,
+    bindparam,
+    delete,
+    exists,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.schema import DropTable
+
+from kemem.errors import Unavailable
+from kemem.store.database import Database
+from kemem.store.rebuild import rebuild_words
+from kemem.store.scan import chunks
+from kemem.store.schema import (
+    checkpoint,
+    job,
+    journal,
+    message,
+    meta,
+    metadata,
+    note,
+    sensitive_messages,
+    sensitive_notes,
+)
+from kemem.text.segment import TEXT_VERSION
+
+Step = Callable[[Connection, Database], None]
+
+
+def _create(connection: Connection, database: Database) -> None:
+    database.create(connection)
+    connection.execute(
+        meta.insert(),
+        [
+            {"key": "text_version", "value": TEXT_VERSION},
+            {"key": "secret", "value": secrets.token_hex(32)},
+        ],
+    )
+
+
+def _add_notes(connection: Connection, database: Database) -> None:
+    """Version 1 held messages only: its tables of notes and graph were a sketch, always empty."""
+    sketched = "relation_source relation entity note_history note_vector note checkpoint"
+    for name in sketched.split():
+        connection.execute(DropTable(Table(name, MetaData())))
+    for name in ("vector", "words"):
+        connection.execute(text(f"ALTER TABLE message_{name} RENAME TO row_{name}"))
+    metadata.create_all(connection)
+    database.note_sizes(connection)
+    for job_id, payload in connection.execute(select(job.c.job_id, job.c.payload)).all():
+        renamed = {"ids": payload["message_ids"], "after": payload["after"], "details": {}}
+        connection.execute(update(job).where(job.c.job_id == job_id).values(payload=renamed))
+
+
+def _mark_messages(connection: Connection, database: Database) -> None:
+    """Version 2 knew sensitive notes only: what they were drawn from is sensitive as well, and so
+    is what else was drawn from that. States that may retell it go; they are made again.
+    """
+    added = "ALTER TABLE message ADD COLUMN sensitive BOOLEAN DEFAULT false NOT NULL"
+    connection.execute(text(added))
+    for index in (sensitive_messages, sensitive_notes):
+        index.create(connection, checkfirst=True)
+    database.note_sizes(connection)
+    cited: dict[int, set[str]] = defaultdict(set)
+    known = select(note.c.space_no, note.c.sources).where(note.c.sensitive)
+    for space_no, sources in connection.execute(known):
+        cited[space_no].update(sources or ())
+    for space_no, names in cited.items():
+        rows = select(note.c.id, note.c.sources).where(note.c.space_no == space_no)
+        drawn = [row for row, sources in connection.execute(rows) if names & {*(sources or ())}]
+        _mark(connection, message.c.message_id, space_no, sorted(names))
+        _mark(connection, note.c.id, space_no, drawn)
+    quoted = exists().where(
+        message.c.space_no == checkpoint.c.space_no,
+        message.c.session_id == checkpoint.c.session_id,
+        message.c.sensitive,
+    )
+    connection.execute(delete(checkpoint).where(quoted))
+
+
+def _mark(connection: Connection, key: Column[Any], space_no: int, names: Sequence[Any]) -> None:
+    for chunk in chunks(names):
+        own = (key.table.c.space_no == space_no, key.in_(chunk))
+        connection.execute(update(key.table).where(*own).values(sensitive=True))
+
+
+def _add_journal(connection: Connection, database: Database) -> None:
+    """Version 3 had no journal; one that came from version 1 has got its table already."""
+    journal.create(connection, checkfirst=True)
+
+
+STEPS: tuple[Step, ...] = (  # step n leads from version n + 1 to n + 2
+    _add_notes,
+    _mark_messages,
+    _add_journal,
+)
+
+_get = select(meta.c.value).where(meta.c.key == bindparam("wanted"))
+_set = update(meta).where(meta.c.key == bindparam("wanted")).values(value=bindparam("new_value"))
+
+
+def bring_up_to_date(
+    connection: Connection, database: Database, steps: Sequence[Step] = STEPS
+) -> None:
+    """Create or migrate the store inside the caller's transaction."""
+    version, newest = _version(connection), 1 + len(steps)
+    if version > newest:
+        raise Unavailable(
+            f"the store has schema version {version}, this KeMem knows {newest}; "
+            "install a newer KeMem, the store was left as it is"
+        )
+    if version == 0:
+        _create(connection, database)
+    for step in steps[version - 1 :] if version else ():
+        step(connection, database)
+    if version < newest:
+        write_meta(connection, "schema_version", str(newest))
+    if read_meta(connection, "text_version") != TEXT_VERSION:
+        rebuild_words(connection, database)
+        write_meta(connection, "text_version", TEXT_VERSION)
+
+
+def _version(connection: Connection) -> int:
+    tables = inspect(connection).get_table_names()
+    if "meta" in tables:
+        return int(read_meta(connection, "schema_version") or 0)
+    if tables:
+        raise Unavailable(
+            "the database holds tables of another program; KeMem needs one of its own"
+        )
+    return 0
+
+
+def read_meta(connection: Connection, key: str) -> str | None:
+    """A value kept with the store."""
+    value: str | None = connection.execute(_get, {"wanted": key}).scalar()
+    return value
+
+
+def write_meta(connection: Connection, key: str, value: str) -> None:
+    """Change a value kept with the store."""
+    if connection.execute(_set, {"wanted": key, "new_value": value}).rowcount == 0:
+        connection.execute(meta.insert(), {"key": key, "value": value})

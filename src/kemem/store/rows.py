@@ -1,0 +1,150 @@
+"""Messages written to their table, with their words: put, drop."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection, delete, insert
+
+from kemem.errors import Conflict
+from kemem.records import Message, Where
+from kemem.store.database import Database, IndexedText, Space
+from kemem.store.scan import CHUNK, Stored, message_spaces, named, scan_rows
+from kemem.store.schema import message, row_vector
+from kemem.store.spaces import ensure_sessions, lock_user, mark_changed, reserve
+from kemem.store.timeline import separate
+from kemem.text.marks import index_text, length
+
+
+def put(
+    connection: Connection, database: Database, messages: Sequence[Message]
+) -> tuple[list[Message], list[str]]:
+    """Store messages; returns them as stored, and the ids that were there already."""
+    by_user: dict[str, list[Message]] = defaultdict(list)
+    for item in messages:
+        by_user[item.user_id].append(item)
+    stored: dict[tuple[str, str], Message] = {}
+    for user_id in sorted(by_user):  # always in this order, so that no two writers deadlock
+        for item in _put_user(connection, database, user_id, by_user[user_id]):
+            stored[user_id, item.message_id] = item
+    inserted, ignored = [], []
+    for item in messages:
+        fresh = stored.pop((item.user_id, item.message_id), None)
+        if fresh:
+            inserted.append(fresh)
+        else:
+            ignored.append(item.message_id)
+    return inserted, ignored
+
+
+def _put_user(
+    connection: Connection, database: Database, user_id: str, messages: Sequence[Message]
+) -> list[Message]:
+    now = messages[0].ingest_time
+    agents = {item.agent_id for item in messages}
+    spaces = lock_user(connection, database, user_id, agents, now)
+    fresh = _fresh(connection, list(spaces.values()), messages)
+    by_agent: dict[str, list[Message]] = defaultdict(list)
+    for item in fresh:
+        by_agent[item.agent_id].append(item)
+    return [
+        item
+        for agent_id, items in by_agent.items()
+        for item in _insert(connection, database, spaces[agent_id], items)
+    ]
+
+
+def _fresh(
+    connection: Connection, spaces: Sequence[Space], messages: Sequence[Message]
+) -> list[Message]:
+    """Messages that are not there yet; one that is, with other content, refuses the batch."""
+    ids = [item.message_id for item in messages]
+    known = {it.row.message_id: it.row for it in named(connection, spaces, ids)}
+    fresh, conflicts = [], []
+    for item in messages:
+        other = known.get(item.message_id)
+        if other is None:
+            known[item.message_id] = item
+            fresh.append(item)
+        elif not _same(item, other):
+            conflicts.append(item.message_id)
+    if conflicts:
+        raise Conflict(
+            f"stored already with other content: {', '.join(conflicts[:5])}; nothing was stored",
+            message_ids=conflicts,
+        )
+    return fresh
+
+
+def _same(given: Message, stored: Message) -> bool:
+    """Whether a message was only handed in again; a retry may carry another time."""
+    return given == replace(
+        stored, ts=given.ts, ingest_time=given.ingest_time, sequence_no=given.sequence_no
+    )
+
+
+def _insert(
+    connection: Connection, database: Database, found: Space, messages: Sequence[Message]
+) -> list[Message]:
+    """New rows of one space with their words."""
+    now = messages[0].ingest_time
+    sessions = dict.fromkeys((item.session_id for item in messages), (now, now))
+    ensure_sessions(connection, database, found, sessions)
+    placed = separate(connection, found.space_no, messages)
+    first = reserve(connection, found, len(placed))
+    texts = [index_text(item) for item in placed]
+    connection.execute(
+        insert(message),
+        [
+            {
+                "space_no": found.space_no,
+                "id": first + index,
+                "message_id": item.message_id,
+                "agent_id": item.agent_id,
+                "user_id": item.user_id,
+                "session_id": item.session_id,
+                "role": item.role,
+                "content": item.content,
+                "content_type": item.content_type,
+                "metadata": dict(item.metadata) or None,
+                "parent_message_id": item.parent_message_id,
+                "create_time": item.ts,
+                "ingest_time": item.ingest_time,
+                "sequence_no": item.sequence_no,
+                "length": length(texts[index]),
+                "sensitive": item.sensitive,
+            }
+            for index, item in enumerate(placed)
+        ],
+    )
+    database.add_words(
+        connection,
+        [IndexedText(found.space_no, first + index, body) for index, body in enumerate(texts)],
+    )
+    return placed
+
+
+def drop_messages(
+    connection: Connection, database: Database, where: Where
+) -> list[Stored[Message]]:
+    """Remove visible messages with their words and vectors."""
+    spaces = message_spaces(connection, where)
+    gone: list[Stored[Message]] = []
+    while rows := scan_rows(connection, where, spaces, None, CHUNK, newest_first=False):
+        database.remove_words(connection, message_texts(rows))
+        for table in (row_vector, message):
+            connection.execute(
+                delete(table).where(
+                    table.c.space_no.in_({row.space_no for row in rows}),
+                    table.c.id.in_([row.id for row in rows]),
+                )
+            )
+        gone += rows
+    for space_no in {row.space_no for row in gone}:
+        mark_changed(connection, space_no, rows=True)
+    return gone
+
+
+def message_texts(rows: Iterable[Stored[Message]]) -> list[IndexedText]:
+    """The search texts of messages as they are indexed."""
+    return [IndexedText(row.space_no, row.id, index_text(row.row)) for row in rows]

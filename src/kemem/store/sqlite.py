@@ -1,0 +1,322 @@
+"""SQLite: the embedded default. One file, one writer thread that groups commits."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Connection,
+    Engine,
+    Executable,
+    Table,
+    Text,
+    bindparam,
+    column,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    literal,
+    select,
+    table,
+    text,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+
+from kemem.errors import KeMemError, Unavailable
+from kemem.records import Matrix
+from kemem.store.database import IndexedText, Space, Values
+from kemem.store.migrate import bring_up_to_date
+from kemem.store.schema import SEQ_BITS, dump_json, metadata
+from kemem.text.query import Phrase
+
+FILE = "kemem.db"
+APPLICATION_ID = 0x6B656D65  # "keme": tells our files from those of other programs
+_GROUP = 128  # writes that may share a commit
+_READERS = 4
+
+T = TypeVar("T")
+
+_words = table("row_words", column("rowid"), column("body"), column("row_words"))
+# Rows of an index, then how many share its first column, its first two, and so on. Without them
+# SQLite takes a space for ten rows and reads all of it instead of looking up ids.
+_statistics = table("sqlite_stat1", column("tbl"), column("idx"), column("stat"))
+_EXPECTED = [
+    {"tbl": table_name, "idx": index, "stat": stat}
+    for table_name, index, stat in (
+        ("message", "message", "1000000 10000 1"),
+        ("message", "uk_message_id", "1000000 10000 1"),
+        ("message", "uk_agent_user_session_time", "1000000 10000 100 1"),
+        ("message", "uk_session_sequence", "1000000 10000 100 1"),
+        ("message", "idx_message_user_create_time", "1000000 10000 2 1"),
+        ("message", "idx_message_create_time", "1000000 2"),
+        ("message", "idx_message_sensitive", "1000 10 1"),
+        ("row_vector", "row_vector", "1000000 10000 1"),
+        ("note", "note", "1000000 10000 1"),
+        ("note", "uk_note_id", "1000000 10000 1"),
+        ("note", "idx_note_id", "1000000 1"),
+        ("note", "idx_note_time", "1000000 10000 2 1"),
+        ("note", "idx_note_digest", "1000000 10000 1"),
+        ("note", "idx_note_topic", "1000000 10000 10"),
+        ("note", "idx_note_valid_until", "1000000 10000 10"),
+        ("note", "idx_note_expire_time", "1000000 10000 10"),
+        ("note", "idx_note_sensitive", "1000 10 1"),
+        ("entity", "entity", "1000000 10000 1"),
+        ("entity", "idx_entity_name", "1000000 10000 1"),
+        ("relation", "relation", "1000000 10000 1"),
+        ("relation", "idx_relation_source", "1000000 10000 10 2 1"),
+        ("relation", "idx_relation_destination", "1000000 10000 10"),
+        ("relation_source", "relation_source", "1000000 10000 2 1"),
+        ("relation_source", "idx_relation_source_note", "1000000 10000 2"),
+    )
+]
+_asked = func.json_each(bindparam("phrases", type_=Text)).table_valued("key", "value")
+_first: BindParameter[int] = bindparam("first_id", type_=BigInteger)
+_holding = (
+    select(func.aggregate_strings(_words.c.rowid - _first, ","))
+    .where(
+        _words.c.row_words.op("MATCH")(_asked.c.value),
+        _words.c.rowid.between(_first, _first + (1 << SEQ_BITS) - 1),
+    )
+    .correlate(_asked)
+)
+_look_up = select(_asked.c.key, _holding.scalar_subquery())
+# Tokens come from kemem.text.segment; "ascii" leaves every non-ASCII character as it is.
+_CREATE_WORDS = text(
+    "CREATE VIRTUAL TABLE row_words USING fts5("
+    "body, content='', columnsize=0, tokenize=\"ascii tokenchars '+#'\")"
+)
+
+
+@dataclass(slots=True)
+class _Write:
+    work: Callable[[Connection], Any]
+    durable: bool
+    future: "Future[Any]"
+
+
+class Sqlite:
+    """A store in a directory."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._waits_for_disk = True
+
+    def open(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise Unavailable(f"cannot create {self.path.parent}: {error.strerror}") from None
+        self._reader = self._engine(_READERS, "BEGIN")
+        self._writer = self._engine(1, "BEGIN IMMEDIATE")
+        try:
+            with self._writer.begin() as connection:
+                bring_up_to_date(connection, self)
+        except DBAPIError as error:
+            self.close()
+            raise self.explain(error) from None
+        except KeMemError:
+            self.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name="kemem-writer", daemon=True)
+        self._thread.start()
+
+    def _engine(self, size: int, begin: str) -> Engine:
+        engine = create_engine(
+            URL.create("sqlite", database=str(self.path)),
+            pool_size=size,
+            max_overflow=0,
+            json_serializer=dump_json,
+            connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 10},
+        )
+
+        @event.listens_for(engine, "connect")
+        def configure(connection: Any, record: Any) -> None:
+            for pragma in (
+                "journal_mode=WAL",
+                "synchronous=FULL",  # NORMAL loses acknowledged writes when the power fails
+                "foreign_keys=ON",
+                "secure_delete=ON",
+                "cache_size=-16384",
+            ):
+                connection.execute(f"PRAGMA {pragma}")
+
+        @event.listens_for(engine, "begin")
+        def start(connection: Connection) -> None:
+            connection.exec_driver_sql(begin)
+
+        return engine
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        engine = self._engine(1, "BEGIN")
+        try:
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+    def write(
+        self, work: Callable[[Connection], T], durable: bool = True, alone: bool = False
+    ) -> "Future[T]":
+        future: Future[T] = Future()
+        self._queue.put(_Write(work, durable, future))
+        return future
+
+    def close(self) -> None:
+        if self._thread:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+        self._reader.dispose()
+        self._writer.dispose()
+
+    def _run(self) -> None:
+        """Writer thread: whatever waits shares one commit, each work in a savepoint of its own."""
+        while (first := self._queue.get()) is not None:
+            group = [first]
+            closing = False
+            while len(group) < _GROUP and not self._queue.empty():
+                following = self._queue.get()
+                if following is None:
+                    closing = True
+                    break
+                group.append(following)
+            self._commit(group)
+            if closing:
+                return
+
+    def _commit(self, waiting: list[_Write]) -> None:
+        group = [write for write in waiting if write.future.set_running_or_notify_cancel()]
+        try:
+            self._sync(any(write.durable for write in group))
+            with self._writer.begin() as connection:
+                # Alone, the transaction itself takes back what fails.
+                attempt = _attempt if len(group) > 1 else _do
+                outcomes = [attempt(write, connection) for write in group]
+        except BaseException as error:  # nobody's work is stored
+            outcomes = [(write, None, error) for write in group]
+        for write, result, failure in outcomes:
+            if failure is None:
+                write.future.set_result(result)
+            else:
+                write.future.set_exception(failure)
+
+    def _sync(self, durable: bool) -> None:
+        """Whether the next commit waits for the disk; the one after it that does covers both."""
+        if durable != self._waits_for_disk:
+            with self._writer.connect() as connection:
+                driver: Any = connection.connection.driver_connection  # outside a transaction
+                driver.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._waits_for_disk = durable
+
+    def explain(self, error: DBAPIError) -> KeMemError:
+        name = getattr(error.orig, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            return Unavailable(
+                f"the store {self.path} is damaged or not a KeMem store; restore a backup"
+            )
+        reasons = {
+            "SQLITE_FULL": "the disk is full",
+            "SQLITE_READONLY": "the store is read-only",
+            "SQLITE_CANTOPEN": "the store cannot be opened",
+            "SQLITE_BUSY": "another process holds the store",
+            "SQLITE_IOERR": "reading or writing the disk failed",
+        }
+        for prefix, reason in reasons.items():
+            if name.startswith(prefix):
+                return Unavailable(f"{reason}: {self.path}; nothing was written")
+        return Unavailable(f"the store did not answer ({name or type(error.orig).__name__})")
+
+    def create(self, connection: Connection) -> None:
+        connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
+        metadata.create_all(connection, checkfirst=False)
+        connection.execute(_CREATE_WORDS)
+        connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
+        self.note_sizes(connection)
+
+    def note_sizes(self, connection: Connection) -> None:
+        connection.execute(delete(_statistics))
+        connection.execute(insert(_statistics), _EXPECTED)
+        connection.exec_driver_sql("ANALYZE sqlite_master")  # makes this connection read it
+
+    def finish_replacing(self, connection: Connection) -> None:
+        pass  # numbers follow the largest, and every read is of one moment
+
+    @staticmethod
+    def insert(into: Table) -> Any:
+        return sqlite.insert(into)
+
+    def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+        connection.execute(
+            insert(_words).values(rowid=bindparam("id"), body=bindparam("text")),
+            [{"id": row.id, "text": row.text} for row in texts],
+        )
+
+    def remove_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+        connection.execute(
+            insert(_words).values(
+                row_words=literal("delete"), rowid=bindparam("id"), body=bindparam("text")
+            ),
+            [{"id": row.id, "text": row.text} for row in texts],
+        )
+        # FTS5 only marks deleted rows; merging all segments makes the words really go.
+        connection.execute(insert(_words).values(row_words=literal("optimize")))
+
+    def clear_words(self, connection: Connection) -> None:
+        connection.execute(insert(_words).values(row_words=literal("delete-all")))
+
+    def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
+        notation = [
+            f'"{" ".join(phrase.tokens)}"' + (" *" if phrase.prefix else "") for phrase in phrases
+        ]
+        return _look_up, {"phrases": dump_json(notation), "first_id": space.first_id}
+
+    def vector_column(self, vector: Any) -> Any:
+        return vector
+
+    def dump_vectors(self, matrix: Matrix) -> list[Any]:
+        return [row.tobytes() for row in matrix.astype("<f2")]
+
+    def load_vectors(self, values: Sequence[Any]) -> Matrix:
+        halves = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), -1)
+        return halves.astype(np.float32)
+
+
+_Outcome = tuple[_Write, Any, BaseException | None]
+
+
+def _do(write: _Write, connection: Connection) -> _Outcome:
+    return write, write.work(connection), None
+
+
+def _attempt(write: _Write, connection: Connection) -> _Outcome:
+    """One work of a group; its failure takes back only its own changes."""
+    savepoint = connection.begin_nested()
+    try:
+        result = write.work(connection)
+        savepoint.commit()
+        return write, result, None
+    except Exception as error:
+        savepoint.rollback()
+        return write, None, error
