@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "log": CORE | {"settings", "runtime", "scope"},
     "notebook": CORE | {"runtime", "scope", "hooks", "log"},
     "operations": CORE | {"jobs", "notebook", "snapshot", "workspace"},
-    "recall": WORDS | {"facts", "notebook"},
+    "recall": WORDS | {"facts", "scope"},
     "memory": CORE | MEMORY | {"settings", "recall"},
     "sync": WORDS | {"settings", "memory", "hooks"},
     "workspace": WORDS | {"settings"},

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.notebook import AsyncNotebook
 from kemem.recall.caches import Caches
 from kemem.recall.context import MemoryContext
-from kemem.recall.desk import Budget, Desk, Language
+from kemem.recall.desk import Budget, Desk, Language, MemoryReader
 from kemem.recall.mind import Mind, ModelMind, RuleMind
 from kemem.recall.models import ExpandContextWindowOutput
 from kemem.recall.policy import calling, hand_over, walk
@@ -33,7 +32,7 @@ class RecallAgent:
 
     def __init__(
         self,
-        memory: AsyncNotebook,
+        memory: MemoryReader,
         *,
         session_id: str | None = None,
         budget: Budget | None = None,

@@ -5,8 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from kemem.errors import InvalidArgument, NotFound
-from kemem.notebook import AsyncNotebook
-from kemem.recall.desk import TOOL_SECONDS, Desk
+from kemem.recall.desk import TOOL_SECONDS, Desk, MemoryReader
 from kemem.results import Item
 
 log = logging.getLogger("kemem")
@@ -17,7 +16,7 @@ Round = Callable[[Desk, Sequence[Item]], Awaitable[int | None]]
 class MemoryContext:
     """Shows the last messages, and more of them whenever a round ends with an expansion."""
 
-    def __init__(self, memory: AsyncNotebook, session_id: str | None = None) -> None:
+    def __init__(self, memory: MemoryReader, session_id: str | None = None) -> None:
         self._memory = memory
         self._session_id = session_id
 

@@ -1,19 +1,19 @@
 """What lies on the table during one recall: whose memories, what was found, what is left."""
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from kemem.errors import InvalidArgument, NotFound
-from kemem.notebook import AsyncNotebook
 from kemem.ports import Deps
 from kemem.recall.caches import Caches
 from kemem.recall.models import HandoffInput, SearchMemoriesInput
 from kemem.recall.result import By, Evidence, Limits, Step
-from kemem.records import MESSAGES, NOTES, Note
+from kemem.records import MESSAGES, NOTES, Message, Note
 from kemem.results import Hit, Item, Memories
+from kemem.scope import CallScope, Time
 from kemem.text.times import to_rfc3339
 
 Language = Literal["zh", "en"]
@@ -27,6 +27,59 @@ _MODES: dict[str, Literal["semantic", "lexical", "hybrid"]] = {
     "keyword": "lexical",
     "hybrid": "hybrid",
 }
+
+
+class DepsProvider(Protocol):
+    """Opens the store and the models behind a memory."""
+
+    async def deps(self) -> Deps:
+        """The store and the models, opened on first use."""
+
+
+class MemoryReader(Protocol):
+    """What a recall reads of a memory; `AsyncMemory` and its handles have it."""
+
+    @property
+    def reach(self) -> CallScope:
+        """The ids that this memory is bound to."""
+
+    @property
+    def runtime(self) -> DepsProvider:
+        """The source of the store and the models."""
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int,
+        filters: Mapping[str, Any] | None,
+        threshold: float | None,
+        kinds: Iterable[str] | None,
+        since: Time | None,
+        keywords: Sequence[str] | None,
+        mode: Literal["semantic", "lexical", "hybrid"],
+        count: bool,
+    ) -> Memories[Hit]:
+        """Notes and messages that match a query, best first."""
+
+    async def get(self, memory_id: str) -> Item:
+        """One memory; raises NotFound for one that does not exist or belongs to another user."""
+
+    async def get_all(
+        self, *, session_id: str | None, kinds: Iterable[str] | None, limit: int
+    ) -> Memories[Item]:
+        """Memories of some kinds, newest first."""
+
+    async def sources(self, memory_id: str) -> list[Message]:
+        """The messages that a memory was extracted from."""
+
+    async def neighbors(
+        self, message_id: str, user_id: str | None, before: int, after: int
+    ) -> list[Message]:
+        """A message with those before and after it, in conversation order."""
+
+    async def generation(self) -> str:
+        """A mark that changes with every change of what a search can find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +108,7 @@ class Budget:
 class Desk:
     """The state of one recall; nothing of it outlives the recall or is shared with another."""
 
-    memory: AsyncNotebook  # a handle: whose data is settled
+    memory: MemoryReader  # a handle: whose data is settled
     deps: Deps
     caches: Caches
     budget: Budget
