@@ -10,7 +10,7 @@ VENDOR := src/kemem/serve/dashboard/static/vendor
 INPUTS := pyproject.toml constraints.txt requirements/embedder.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run assets test browser pictures install lint bench docs clean
+.PHONY: help run assets test pictures install lint bench docs clean
 
 help:  ## Show this list
 	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "%-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,19 +31,12 @@ $(VENDOR)/stamp: package.json
 		node_modules/uplot/dist/uPlot.min.css node_modules/force-graph/dist/force-graph.min.js $(VENDOR)
 	@touch $@
 
-test:  ## Everything that CI checks: lint, types and tests (ARGS="-k search")
-	@$(MAKE) --no-print-directory -j3 lint assets browser
+test:  ## Lint, types and tests; without Chromium and npm, the browser tests are skipped (ARGS="-k search")
+	@$(MAKE) --no-print-directory -j2 lint assets
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-browser:
-	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& echo "Installing Chromium ..." && apt-get -qq update \
-		&& DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
-			chromium fonts-wqy-microhei >/dev/null; } \
-	|| { echo "The tests need a browser: install the packages chromium and fonts-wqy-microhei."; exit 1; }
-
-pictures: $(VENV)/dev.stamp assets browser  ## Take screenshots of the dashboard into build/screenshots
-	KEMEM_TEST_SCREENSHOTS=build/screenshots $(BIN)/pytest tests/test_dashboard_browser.py $(ARGS)
+pictures: $(VENV)/dev.stamp assets  ## Take screenshots of the dashboard into build/screenshots
+	KEMEM_TEST_BROWSER=required KEMEM_TEST_SCREENSHOTS=build/screenshots $(BIN)/pytest tests/test_dashboard_browser.py $(ARGS)
 
 install: $(VENV)/runtime.stamp  ## Install the library and the server into .venv
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import (
     Browser,
     ConsoleMessage,
@@ -18,6 +19,10 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from kemem.serve.dashboard.static_files import VENDOR, has_all
+from tests.conftest import NOT_RUN
+
+PROGRAMS = ("chromium", "chromium-browser")
 SCREENSHOTS = os.environ.get("KEMEM_TEST_SCREENSHOTS")  # a folder: they take a while
 PATIENCE = 30_000  # milliseconds
 LOCALES = {"zh": "zh-CN", "en": "en-GB"}
@@ -25,11 +30,28 @@ WIDE: ViewportSize = {"width": 1280, "height": 860}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
+def require_browser() -> None:
+    """Skip the tests of a fixture where no browser can run them; with KEMEM_TEST_BROWSER=required
+    fail instead.
+    """
+    if lacking := missing():
+        refuse = pytest.fail if os.environ.get("KEMEM_TEST_BROWSER") == "required" else pytest.skip
+        refuse(f"{NOT_RUN}: {lacking}")
+
+
+def missing() -> str | None:
+    """What browser tests lack on this machine; None if they can run."""
+    if not any(map(shutil.which, PROGRAMS)):
+        return "there is no Chromium (on Debian: chromium and fonts-wqy-microhei)"
+    if not has_all(VENDOR):
+        return "the dashboard has no charts (run make assets, which needs npm)"
+    return None
+
+
 @contextmanager
 def running_chromium() -> Iterator[Browser]:
     """The Chromium of the system; while it runs, this thread cannot run another event loop."""
-    program = shutil.which("chromium")
-    assert program, "There is no chromium: install the package chromium, and fonts-wqy-microhei."
+    program = next(filter(None, map(shutil.which, PROGRAMS)))
     alone = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to use
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as driver:

@@ -11,6 +11,8 @@ import pytest
 from kemem.testing.postgres import running_postgres
 from tests.server import Server, running_server
 
+NOT_RUN = "browser tests were NOT RUN"
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
@@ -60,3 +62,16 @@ def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: what looks for garbage need not look through them."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly, after everything else, that browser tests were left out."""
+    left_out = [
+        report
+        for report in terminalreporter.getreports("skipped")
+        if NOT_RUN in report.longreprtext
+    ]
+    if left_out:
+        reason = left_out[0].longreprtext.partition(NOT_RUN)[2].removesuffix("')")
+        terminalreporter.section("browser tests", sep="!", red=True)
+        terminalreporter.line(f"{len(left_out)} {NOT_RUN}{reason}", red=True)

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 from kemem.assemble import system_clock
 from kemem.serve.demo.world import read_world, tell
 from kemem.settings import load
-from tests.browser import PHONE, WIDE, Visitor, running_chromium, visitor
+from tests.browser import PHONE, WIDE, Visitor, require_browser, running_chromium, visitor
 from tests.left_behind import EVIL, fill_up
 from tests.server import Server, running_server
 
@@ -40,6 +40,7 @@ LOOKS = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server over the demo, with a key and some traffic."""
+    require_browser()
     home = tmp_path_factory.mktemp("dashboard") / "data"
     settings, now = load(data_dir=home, embedder="none", llm="none"), system_clock()
     asyncio.run(tell(read_world(now), settings, now, lambda _: None))
