@@ -27,6 +27,7 @@ FACES |= {"sync", "recall", "chat", "workspace", "__init__"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "fork": {"errors"},
     "filters": set(),
     "records": {"errors", "filters"},
     "batch": {"records"},
@@ -47,13 +48,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "session": CORE,
     "snapshot": CORE | {"workspace"},
     "assemble": CORE | {"settings", "backends", "store", "jobs"},
-    "runtime": CORE | {"settings", "assemble", "jobs", "uses"},
+    "runtime": CORE | {"settings", "assemble", "fork", "jobs", "uses"},
     "log": CORE | {"settings", "runtime", "scope"},
     "notebook": CORE | {"runtime", "scope", "hooks", "log"},
     "operations": CORE | {"jobs", "notebook", "snapshot", "workspace"},
     "recall": WORDS | {"facts", "scope"},
     "memory": CORE | MEMORY | {"settings", "recall"},
-    "sync": WORDS | {"settings", "memory", "hooks"},
+    "sync": WORDS | {"settings", "memory", "hooks", "fork"},
     "workspace": WORDS | {"settings"},
     "chat": WORDS | {"settings", "memory", "recall"},
     "__init__": (FACES - {"__init__", "assemble", "jobs"}) | {"add"},

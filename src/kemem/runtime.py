@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kemem.assemble import assemble
 from kemem.errors import Unavailable
+from kemem.fork import ProcessBound
 from kemem.jobs import prepare
 from kemem.ports import Deps, Embedder, OnReply, Reply, Reranker
 from kemem.records import Micros
@@ -17,7 +18,7 @@ from kemem.uses import Uses
 _DAY = 86_400.0  # seconds
 
 
-class Runtime:
+class Runtime(ProcessBound):
     """Opens once, closes once."""
 
     def __init__(
@@ -42,6 +43,7 @@ class Runtime:
 
     async def deps(self) -> Deps:
         """The deps; the store is opened by whoever asks first."""
+        self.use()
         if self._deps and not self._closed:
             return self._deps
         async with self._lock:
@@ -74,6 +76,8 @@ class Runtime:
 
     async def close(self) -> None:
         """Let go of files and connections; what is closed stays closed."""
+        if self.is_forked:  # connections and threads are the parent's
+            return
         async with self._lock:
             was_closed, self._closed = self._closed, True
             if self._deps and not was_closed:

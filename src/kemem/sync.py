@@ -10,7 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from kemem.errors import Conflict, Unavailable
+from kemem.errors import Conflict, KeMemError, Unavailable
+from kemem.fork import ProcessBound
 from kemem.hooks import Stage
 from kemem.memory import AsyncMemory
 from kemem.ports import Embedder, Reranker
@@ -156,7 +157,7 @@ class Memory:
         self.close()
 
 
-class Portal:
+class Portal(ProcessBound):
     """An event loop in a daemon thread, started with the first call."""
 
     def __init__(self) -> None:
@@ -167,9 +168,15 @@ class Portal:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return what it returns."""
-        if threading.current_thread() is self._thread:
+        try:
+            self.use()
+            if threading.current_thread() is self._thread:
+                raise Conflict(
+                    "a function that this memory calls cannot wait for the memory itself"
+                )
+        except KeMemError:
             work.close()
-            raise Conflict("a function that this memory calls cannot wait for the memory itself")
+            raise
         with self._turn:  # until the work is handed over: a loop that has closed would lose it
             if self._closed:
                 work.close()
@@ -191,6 +198,8 @@ class Portal:
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run the last work and stop the loop; later calls are refused, another close waits."""
+        if self.is_forked:  # the thread and the loop are the parent's
+            return
         with self._turn:
             loop, self._loop, self._closed = self._loop, None, True
             if loop is None or self._thread is None:

@@ -1,0 +1,116 @@
+"""A forked child: what it opened works, what its parent opened is refused at once."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+START = """
+import asyncio, multiprocessing, os, sys, threading, traceback
+from kemem import AsyncMemory, Memory, Settings
+from kemem.errors import Unavailable
+
+def opened(name):
+    return Memory(settings=Settings(data_dir=sys.argv[1] + name, embedder="none"))
+
+def refused(call):
+    try:
+        call()
+    except Unavailable as error:
+        assert "open a new Memory in the child process" in str(error), error
+    else:
+        raise AssertionError("the child was not refused")
+
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        sys.exit()  # as a worker of gunicorn does: with atexit and the collection of all objects
+    assert os.waitpid(pid, 0)[1] == 0
+
+memory = opened("parent")
+memory.add("I live in Oslo", user_id="u")
+"""
+FORKS = """
+# reading and writing
+def child():
+    refused(lambda: memory.search("Oslo", user_id="u"))
+    refused(lambda: memory.for_user("u").add("I live in Rome"))
+    memory.close()
+
+in_child(child)
+assert memory.search("Oslo", user_id="u")
+memory.add("I like tea", user_id="u")
+
+# while other threads write
+ends = threading.Event()
+
+def write():
+    while not ends.is_set():
+        memory.add("I like tea", user_id="u")
+
+threads = [threading.Thread(target=write) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(5):
+    in_child(lambda: refused(lambda: memory.search("tea", user_id="u")))
+ends.set()
+for thread in threads:
+    thread.join()
+assert memory.search("tea", user_id="u")
+
+# a memory of the child's own
+lazy = opened("lazy")
+
+def child():
+    for mine in (opened("parent"), lazy):  # nobody used the lazy one before the fork
+        with mine:
+            mine.add("I have a cat", user_id="u")
+            assert mine.search("cat", user_id="u")
+
+in_child(child)
+assert memory.search("cat", user_id="u")
+
+# multiprocessing
+def child():
+    refused(lambda: memory.search("Oslo", user_id="u"))
+
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join(20)
+assert process.exitcode == 0, process.exitcode
+assert memory.search("Oslo", user_id="u")
+
+# AsyncMemory
+waiting = AsyncMemory(settings=Settings(data_dir=sys.argv[1] + "async", embedder="none"))
+loop = asyncio.new_event_loop()
+loop.run_until_complete(waiting.add("I live in Oslo", user_id="u"))
+
+def child():
+    refused(lambda: asyncio.run(waiting.search("Oslo", user_id="u")))
+    asyncio.run(waiting.close())
+
+in_child(child)
+assert loop.run_until_complete(waiting.search("Oslo", user_id="u"))
+loop.run_until_complete(waiting.close())
+loop.close()
+
+memory.close()
+print("parent is well")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_a_forked_child_neither_hangs_nor_harms_its_parent(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", START + FORKS, f"{tmp_path}/"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("parent is well\n", "", 0)
