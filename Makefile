@@ -7,13 +7,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PINNED := --constraint constraints.txt --build-constraint constraints.txt
 VENDOR := src/kemem/serve/dashboard/static/vendor
-INPUTS := pyproject.toml constraints.txt requirements/embedder.txt
+INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/embedder.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run assets test pictures install lint bench docs clean
+.PHONY: help run assets test test-kit pictures install lint bench docs clean
 
 help:  ## Show this list
-	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "%-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/runtime.stamp assets  ## Install what is missing and serve on 127.0.0.1:8420 (ARGS="--port 9000")
 	@exec $(BIN)/kemem serve $(ARGS)
@@ -34,6 +34,9 @@ $(VENDOR)/stamp: package.json
 test:  ## Lint, types and tests; without Chromium and npm, the browser tests are skipped (ARGS="-k search")
 	@$(MAKE) --no-print-directory -j2 lint assets
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-kit: $(VENV)/dev.stamp  ## Check that the conformance suite finds planted faults
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal packages/kemem-conformance/kit $(ARGS)
 
 pictures: $(VENV)/dev.stamp assets  ## Take screenshots of the dashboard into build/screenshots
 	KEMEM_TEST_BROWSER=required KEMEM_TEST_SCREENSHOTS=build/screenshots $(BIN)/pytest tests/test_dashboard_browser.py $(ARGS)
@@ -67,7 +70,8 @@ $(VENV)/runtime.stamp: $(INPUTS)
 
 $(VENV)/dev.stamp: $(VENV)/runtime.stamp
 	@echo "Installing the development tools ..."
-	@$(PIP) install $(PINNED) --group dev --editable '.[server,postgres,neo4j]'
+	@$(PIP) install $(PINNED) --group dev --editable '.[server,postgres,neo4j]' \
+		--editable packages/kemem-conformance
 	@touch $@
 
 $(VENV)/docs.stamp: $(VENV)/runtime.stamp

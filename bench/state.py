@@ -15,7 +15,8 @@ from kemem.batch import Batch
 from kemem.ports import Deps
 from kemem.records import Message, Scope
 from kemem.session import context
-from kemem.testing import FakeClock, RamStore
+from kemem.testing import FakeClock
+from kemem_conformance.ram import RamStore
 
 MESSAGES = 300
 EARLY = 120  # the facts are told within the first so many messages

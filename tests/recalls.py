@@ -15,7 +15,8 @@ from kemem.records import MESSAGES, NOTES, Scope, Where
 from kemem.runtime import Runtime
 from kemem.scope import CallScope
 from kemem.settings import Settings, load
-from kemem.testing import FakeClock, HashingEmbedder, RamStore, calling
+from kemem.testing import FakeClock, HashingEmbedder, calling
+from kemem_conformance.ram import RamStore
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 TALK = 12  # messages of each user

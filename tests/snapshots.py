@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from kemem.ports import Store
 from kemem.records import MESSAGES, NOTES, Scope, Where
-from kemem.testing.world import DIRECTIONS, MODELS, vector
 from kemem.text.query import parse
+from kemem_conformance.world import DIRECTIONS, MODELS, vector
 
 MANY = 10_000
 LEVELS: tuple[Literal["agent", "user", "session"], ...] = ("agent", "user", "session")

@@ -6,8 +6,9 @@ from typing import Any
 from kemem.batch import Batch
 from kemem.ports import LLM, Deps
 from kemem.records import Message, Note, Scope
-from kemem.testing import FakeClock, RamStore
+from kemem.testing import FakeClock
 from kemem.text.fingerprint import fingerprint
+from kemem_conformance.ram import RamStore
 
 NOW = 1_769_424_420_000_000
 MINUTE = 60_000_000

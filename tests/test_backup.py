@@ -23,9 +23,10 @@ from kemem.snapshot import Backup, Places, backup, restore
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
-from kemem.testing import FakeClock, HashingEmbedder, RamStore
-from kemem.testing.note_world import note_batches
-from kemem.testing.world import NOW, histories
+from kemem.testing import FakeClock, HashingEmbedder
+from kemem_conformance.note_world import note_batches
+from kemem_conformance.ram import RamStore
+from kemem_conformance.world import NOW, histories
 from tests.command import kemem
 from tests.snapshots import picture
 

@@ -34,7 +34,7 @@ from kemem.errors import Unavailable
 from kemem.ports import ToolCall
 from kemem.records import Found, Message
 from kemem.settings import load
-from kemem.testing import RamStore, ScriptedLLM, calling
+from kemem.testing import ScriptedLLM, calling
 from kemem.testing.openai_server import (
     EMPTY,
     GARBAGE,
@@ -48,6 +48,7 @@ from kemem.testing.openai_server import (
     running_openai_server,
     status,
 )
+from kemem_conformance.ram import RamStore
 from tests.chats import (
     CHINESE,
     ENGLISH,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kemem.errors import InvalidArgument
 from kemem.filters import COMPARISONS, Filter
 from kemem.records import Message, Note, Scope, Where
-from kemem.testing.note_world import filter_pool
 from kemem.text.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, split_filters
+from kemem_conformance.note_world import filter_pool
 
 NOW = 1_769_424_420_000_000  # 2026-01-26T10:47:00Z
 KNOWN = {

@@ -20,7 +20,7 @@ from kemem.backends.clients import as_llm
 from kemem.backends.openai import OpenAILLM
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import LLM, Deps
-from kemem.testing import FakeClock, RamStore
+from kemem.testing import FakeClock
 from kemem.testing.llm import ScriptedLLM
 from kemem.testing.openai_server import (
     EMPTY,
@@ -35,6 +35,7 @@ from kemem.testing.openai_server import (
     running_openai_server,
     status,
 )
+from kemem_conformance.ram import RamStore
 
 KEY = "sk-secret-123"
 SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}

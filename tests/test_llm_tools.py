@@ -20,8 +20,9 @@ from kemem.backends.written_calls import read_calls, written
 from kemem.errors import Unavailable
 from kemem.ports import LLM, Deps, Prompt, Reply, Schema, Tool, ToolCall
 from kemem.settings import load
-from kemem.testing import FakeClock, RamStore, ScriptedLLM, calling, running_openai_server
+from kemem.testing import FakeClock, ScriptedLLM, calling, running_openai_server
 from kemem.testing.openai_server import Answer, Fault, status
+from kemem_conformance.ram import RamStore
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 EMPTY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}

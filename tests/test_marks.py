@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.testing.conformance.suite import noted, said
 from kemem.text.marks import ASKING, asks, index_text, length, spoken_by
 from kemem.text.query import parse
 from kemem.text.segment import search_text
+from kemem_conformance.suite import noted, said
 
 QUESTIONS = [
     "你去过罗马吗？",

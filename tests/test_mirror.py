@@ -15,9 +15,10 @@ from kemem.errors import Unavailable
 from kemem.jobs import run_due
 from kemem.ports import Deps
 from kemem.records import NOTES, Link, Note, Relation, Scope, Where
-from kemem.testing import FakeClock, RamStore
-from kemem.testing.conformance.suite import ME, MY_NOTES, noted, said
-from kemem.testing.world import NOW
+from kemem.testing import FakeClock
+from kemem_conformance.ram import RamStore
+from kemem_conformance.suite import ME, MY_NOTES, noted, said
+from kemem_conformance.world import NOW
 
 SAID = [
     ("小明在北京大学读书", Link("n", "小明", "就读于", "北京大学", "person", "place")),

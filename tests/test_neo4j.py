@@ -24,11 +24,13 @@ from kemem.errors import InvalidArgument, Unavailable
 from kemem.filters import Filter
 from kemem.ports import Deps, GraphMirror, Store
 from kemem.records import NOTES, Note, Relation, Scope, Where
-from kemem.testing import FakeClock, RamStore, note_world
-from kemem.testing.conformance.graphing import GraphingRules, said_by
-from kemem.testing.conformance.suite import EVERYTHING, ME, MY_NOTES, law
-from kemem.testing.note_world import ENTITIES, NOTE_SCOPES
-from kemem.testing.world import AGENTS, NOW
+from kemem.testing import FakeClock
+from kemem_conformance import note_world
+from kemem_conformance.graphing import GraphingRules, said_by
+from kemem_conformance.note_world import ENTITIES, NOTE_SCOPES
+from kemem_conformance.ram import RamStore
+from kemem_conformance.suite import EVERYTHING, ME, MY_NOTES, law
+from kemem_conformance.world import AGENTS, NOW
 
 HOSTILE = (
     "} DETACH DELETE n //",

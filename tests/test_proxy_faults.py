@@ -26,8 +26,9 @@ from kemem.ports import Deps
 from kemem.records import Found, Message
 from kemem.serve.http.app import create_app
 from kemem.settings import load
-from kemem.testing import FakeClock, RamStore, Streamed, calling, running_openai_server
+from kemem.testing import FakeClock, Streamed, calling, running_openai_server
 from kemem.testing.openai_server import EMPTY, GARBAGE, NO_CHOICES, RESET, Answer, Fault, status
+from kemem_conformance.ram import RamStore
 from tests.proxied import (
     CHINESE,
     ENGLISH,

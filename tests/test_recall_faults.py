@@ -16,9 +16,10 @@ from kemem.ports import LLM, Deps, Prompt, Reply
 from kemem.recall import Budget, RecallAgent, Recalled
 from kemem.records import Found, Match, Message, Note
 from kemem.settings import load
-from kemem.testing import HashingEmbedder, RamStore, ScriptedLLM, calling, running_openai_server
+from kemem.testing import HashingEmbedder, ScriptedLLM, calling, running_openai_server
 from kemem.testing.openai_server import GARBAGE, RESET, status
 from kemem.text.fence import neutralise
+from kemem_conformance.ram import RamStore
 from tests.recalls import (
     BOTH,
     CHINESE,

@@ -16,7 +16,8 @@ from kemem import InvalidArgument, Memory, NotFound
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool, ToolCall
 from kemem.recall import Budget, RecallAgent, Recalled, Step
 from kemem.records import Note
-from kemem.testing import HashingEmbedder, RamStore, ScriptedLLM, calling
+from kemem.testing import HashingEmbedder, ScriptedLLM, calling
+from kemem_conformance.ram import RamStore
 from tests.recalls import (
     BOTH,
     TALK,

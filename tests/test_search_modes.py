@@ -14,9 +14,9 @@ from kemem import InvalidArgument, Memory
 from kemem.records import Matrix
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
-from kemem.testing.ram_ranking import contains
 from kemem.text.query import any_of
 from kemem.text.segment import search_text
+from kemem_conformance.ram_ranking import contains
 from tests.server import INVALID, note_of, refusal
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z

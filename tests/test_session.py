@@ -14,8 +14,9 @@ from kemem.ports import Deps
 from kemem.records import CHECKPOINTS_KEPT, Layer, Message, Note, Scope, Where
 from kemem.results import Context
 from kemem.session import compose, context, restore_checkpoint, save_checkpoint
-from kemem.testing import FakeClock, HashingEmbedder, RamStore
+from kemem.testing import FakeClock, HashingEmbedder
 from kemem.text.language import count_tokens
+from kemem_conformance.ram import RamStore
 from tests.talk import CHINESE, ENGLISH, MINUTE, NOW, SCOPE, note, parts_with, talk, told, varied
 
 LANGUAGES = pytest.mark.parametrize("language", ["zh", "en"])

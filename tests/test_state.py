@@ -14,10 +14,11 @@ from kemem.add.condense import KEPT, condense
 from kemem.batch import Batch
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.records import Checkpoint, Where
-from kemem.testing import FakeClock, RamStore
+from kemem.testing import FakeClock
 from kemem.testing.llm import ScriptedLLM
 from kemem.text.language import count_tokens
 from kemem.text.summary import cut, said, said_before, sentences, summarise
+from kemem_conformance.ram import RamStore
 from tests.talk import CHINESE, ENGLISH, NOW, OTHER, SCOPE, note, parts_with, talk, told, varied
 
 BUDGET = 200

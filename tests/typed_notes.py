@@ -15,8 +15,9 @@ from kemem.recall.use import use
 from kemem.runtime import Runtime
 from kemem.scope import CallScope
 from kemem.settings import load
-from kemem.testing import FakeClock, HashingEmbedder, RamStore, ScriptedLLM, calling
+from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
 from kemem.text.times import to_rfc3339
+from kemem_conformance.ram import RamStore
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 DAY = 86_400_000_000

@@ -16,8 +16,8 @@ from kemem.settings import Settings
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
-from kemem.testing import RamStore
-from kemem.testing.conformance.suite import noted, put, remember, said
+from kemem_conformance.ram import RamStore
+from kemem_conformance.suite import noted, put, remember, said
 
 
 @pytest.fixture(params=["ram", "sqlite", "postgres"])

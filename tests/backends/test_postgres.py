@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from kemem.ports import Store
 from kemem.store.postgres import Postgres
 from kemem.store.store import SqlStore
-from kemem.testing.conformance import StoreConformance
+from kemem_conformance import StoreConformance
 from tests.conftest import new_database
 
 TO_EMPTY = """

@@ -7,7 +7,7 @@ import pytest
 from kemem.ports import Store
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
-from kemem.testing.conformance import StoreConformance
+from kemem_conformance import StoreConformance
 
 
 class TestSqlite(StoreConformance):

@@ -14,7 +14,8 @@ from kemem.recall import Budget, Caches, RecallAgent
 from kemem.recall.desk import Language
 from kemem.records import Found, Message
 from kemem.settings import load
-from kemem.testing import RamStore, ScriptedLLM, calling
+from kemem.testing import ScriptedLLM, calling
+from kemem_conformance.ram import RamStore
 from tests.typed_notes import Fact, desk_for, notebook, used
 
 SQL = Path(__file__).parents[2] / "src" / "kemem" / "backends" / "sql"

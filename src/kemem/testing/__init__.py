@@ -1,19 +1,16 @@
-"""The test kit: a reference store, models that need no model, a clock that stands still.
+"""Test doubles: a scripted LLM, a scripted OpenAI server, a hashing embedder, a fake clock.
 
-`kemem.testing.conformance` has the suite that every store must pass; it needs pytest and
-hypothesis and is therefore imported by name.
+The suite that every store must pass is a package of its own, `kemem-conformance`.
 """
 
 from kemem.testing.clock import FakeClock
 from kemem.testing.embedders import HashingEmbedder
 from kemem.testing.llm import ScriptedLLM, calling
 from kemem.testing.openai_server import Streamed, openai_server_process, running_openai_server
-from kemem.testing.ram import RamStore
 
 __all__ = [
     "FakeClock",
     "HashingEmbedder",
-    "RamStore",
     "ScriptedLLM",
     "Streamed",
     "calling",

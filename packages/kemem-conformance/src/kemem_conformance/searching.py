@@ -5,9 +5,9 @@ from typing import Any
 from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import Found, Match, Rank, Scope, Where
-from kemem.testing.conformance.suite import EVERYTHING, ME, MINE, Suite, put, rule, said
-from kemem.testing.world import HOSTILE, NOW
 from kemem.text.query import MAX_PHRASE, parse
+from kemem_conformance.suite import EVERYTHING, ME, MINE, Suite, put, rule, said
+from kemem_conformance.world import HOSTILE, NOW
 
 TABLE_TALK = {
     "chili": "I can't eat spicy food",

@@ -9,8 +9,8 @@ from kemem.errors import InvalidArgument
 from kemem.filters import Filter
 from kemem.ports import Store
 from kemem.records import NOTES, Link, Note, Relation, Scope, Where
-from kemem.testing.conformance.suite import ME, MY_NOTES, Suite, noted, remember, rule
-from kemem.testing.world import NOW
+from kemem_conformance.suite import ME, MY_NOTES, Suite, noted, remember, rule
+from kemem_conformance.world import NOW
 
 CHAIN = ("小明", "Beijing University", "北京", "China", "亚洲", "World", "宇宙")
 CHATTER = ("n0", "n1", "n2", "n3", "n4", "n5")

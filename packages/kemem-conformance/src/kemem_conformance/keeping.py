@@ -11,9 +11,9 @@ from kemem.batch import Batch, Job, Use
 from kemem.errors import Unavailable
 from kemem.ports import Store
 from kemem.records import MESSAGES, NOTES, Embedded, Link, Position, Scope, Where
-from kemem.testing.conformance.suite import ALL_MINE, ME, Suite, noted, put, remember, rule, said
-from kemem.testing.world import AGENTS, MODELS, NOW, USERS, vector
 from kemem.text.query import parse
+from kemem_conformance.suite import ALL_MINE, ME, Suite, noted, put, remember, rule, said
+from kemem_conformance.world import AGENTS, MODELS, NOW, USERS, vector
 
 LEASE = 60_000_000
 

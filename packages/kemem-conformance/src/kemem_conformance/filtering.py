@@ -7,9 +7,9 @@ from kemem.batch import Batch
 from kemem.filters import Filter
 from kemem.ports import Store
 from kemem.records import MESSAGES, Message, Note, Scope, Where
-from kemem.testing.conformance.nearest import ASKED, ONE, embed
-from kemem.testing.conformance.searching import find, ranks
-from kemem.testing.conformance.suite import (
+from kemem_conformance.nearest import ASKED, ONE, embed
+from kemem_conformance.searching import find, ranks
+from kemem_conformance.suite import (
     ALL_MINE,
     ME,
     MINE,
@@ -23,7 +23,7 @@ from kemem.testing.conformance.suite import (
     rule,
     said,
 )
-from kemem.testing.world import NOW
+from kemem_conformance.world import NOW
 
 KEPT: dict[str, dict[str, Any]] = {  # rows by id, with what is known of them
     "zh": {"tag": "工作", "n": 1, "who": ["小明", "Ann"]},

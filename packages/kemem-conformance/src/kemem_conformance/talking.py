@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import Message, Where
-from kemem.testing import world
-from kemem.testing.conformance.comparing import same_search
-from kemem.testing.conformance.note_laws import both
-from kemem.testing.conformance.searching import ranks
-from kemem.testing.conformance.suite import EVERYTHING, ME, MINE, Suite, law, put, rule, said
-from kemem.testing.world import NOW
 from kemem.text.marks import spoken_by
 from kemem.text.query import Phrase, Query, Talked, plain
+from kemem_conformance import world
+from kemem_conformance.comparing import same_search
+from kemem_conformance.note_laws import both
+from kemem_conformance.searching import ranks
+from kemem_conformance.suite import EVERYTHING, ME, MINE, Suite, law, put, rule, said
+from kemem_conformance.world import NOW
 
 
 def talked(text: str, length: float = 0.0) -> Query:

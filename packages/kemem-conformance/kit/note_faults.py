@@ -21,10 +21,10 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.testing import RamStore
-from kemem.testing.ram_ranking import Stored
-from kemem.testing.ram_tables import Key, Tables, key, pair
 from kemem.text.query import Query
+from kemem_conformance.ram import RamStore
+from kemem_conformance.ram_ranking import Stored
+from kemem_conformance.ram_tables import Key, Tables, key, pair
 
 
 class NothingIsMerged(RamStore):

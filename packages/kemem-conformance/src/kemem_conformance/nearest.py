@@ -9,9 +9,9 @@ from kemem.batch import Batch
 from kemem.errors import InvalidArgument
 from kemem.ports import Store
 from kemem.records import Embedded, Match, Model, Scope, Where
-from kemem.testing.conformance.comparing import HALF_PRECISION
-from kemem.testing.conformance.suite import ME, Suite, put, rule, said
-from kemem.testing.world import MODELS, NOW, vector
+from kemem_conformance.comparing import HALF_PRECISION
+from kemem_conformance.suite import ME, Suite, put, rule, said
+from kemem_conformance.world import MODELS, NOW, vector
 
 ONE, TWO = MODELS
 ASKED = vector((0.8, 0.6, 0, 0))

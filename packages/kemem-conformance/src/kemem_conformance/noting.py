@@ -9,9 +9,9 @@ from kemem.batch import Applied, Batch, Job, Use
 from kemem.errors import InvalidArgument
 from kemem.ports import Store
 from kemem.records import NOTE_KINDS, Change, Checkpoint, Link, Note, Position, Scope, Where
-from kemem.testing.conformance.nearest import ASKED, ONE, embed, scores
-from kemem.testing.conformance.searching import beyond, find, ranks
-from kemem.testing.conformance.suite import (
+from kemem_conformance.nearest import ASKED, ONE, embed, scores
+from kemem_conformance.searching import beyond, find, ranks
+from kemem_conformance.suite import (
     ALL_MINE,
     ME,
     MY_NOTES,
@@ -23,8 +23,8 @@ from kemem.testing.conformance.suite import (
     rule,
     said,
 )
-from kemem.testing.conformance.writing import METADATA, contents_of
-from kemem.testing.world import AGENTS, CONTENTS, EXTREMES, NOW
+from kemem_conformance.world import AGENTS, CONTENTS, EXTREMES, NOW
+from kemem_conformance.writing import METADATA, contents_of
 
 SPICE = "用户不吃辣 no spice"
 SAME = ("用户不吃辣 No Spice。", "用户不吃辣, no spice!")

@@ -21,8 +21,8 @@ from kemem.records import (
     Row,
     Scope,
 )
-from kemem.testing.ram_ranking import Direction, Stored
 from kemem.text.segment import normalise
+from kemem_conformance.ram_ranking import Direction, Stored
 
 Pair = tuple[str, str]  # agent and user
 Key = tuple[str, ...]

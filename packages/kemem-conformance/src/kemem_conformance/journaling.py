@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import Line, Scope, Where
-from kemem.testing.conformance.suite import (
+from kemem_conformance.note_world import ALL_KINDS
+from kemem_conformance.ram import RamStore
+from kemem_conformance.suite import (
     ALL_MINE,
     EVERYTHING,
     ME,
@@ -20,10 +22,8 @@ from kemem.testing.conformance.suite import (
     rule,
     said,
 )
-from kemem.testing.conformance.suite import noted as note_of
-from kemem.testing.note_world import ALL_KINDS
-from kemem.testing.ram import RamStore
-from kemem.testing.world import NOW, TIMES, USERS, rarely
+from kemem_conformance.suite import noted as note_of
+from kemem_conformance.world import NOW, TIMES, USERS, rarely
 
 KINDS = ("metric", "追踪")
 BODIES: tuple[dict[str, Any], ...] = (

@@ -9,8 +9,8 @@ from typing import Any
 from kemem.batch import Applied, Batch
 from kemem.errors import KeMemError
 from kemem.records import Message, Model, Position, Row, Scope, Where
-from kemem.testing import RamStore
-from kemem.testing.ram_tables import Tables, key
+from kemem_conformance.ram import RamStore
+from kemem_conformance.ram_tables import Tables, key
 
 
 class InclusiveUntil(RamStore):

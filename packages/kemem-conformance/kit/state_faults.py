@@ -19,8 +19,8 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.testing import RamStore
-from kemem.testing.ram_tables import Key, Tables, key, pair
+from kemem_conformance.ram import RamStore
+from kemem_conformance.ram_tables import Key, Tables, key, pair
 
 
 class DropLeavesLinks(RamStore):

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import NOTES, Change, Embedded, Message, Note, Position, Row, Scope, Where
-from kemem.testing import note_world, world
-from kemem.testing.conformance.comparing import (
+from kemem.text.query import Query, parse
+from kemem_conformance import note_world, world
+from kemem_conformance.comparing import (
     QUESTION,
     names,
     outcome,
@@ -20,10 +21,9 @@ from kemem.testing.conformance.comparing import (
     same_records,
     same_search,
 )
-from kemem.testing.conformance.suite import EVERYTHING, Suite, law
-from kemem.testing.note_world import ALL_KINDS, ENTITIES
-from kemem.testing.ram import RamStore
-from kemem.text.query import Query, parse
+from kemem_conformance.note_world import ALL_KINDS, ENTITIES
+from kemem_conformance.ram import RamStore
+from kemem_conformance.suite import EVERYTHING, Suite, law
 
 Rows = tuple[tuple[Message, ...], tuple[Note, ...]]
 users = ("u_", "u_", "u_%", "")

@@ -4,15 +4,15 @@ import inspect
 from collections.abc import Callable
 
 import pytest
+from kit import faults, index_faults, journal_faults, note_faults, state_faults
 
 from kemem.ports import Store
-from kemem.testing import RamStore
-from kemem.testing.conformance import StoreConformance
-from kemem.testing.conformance.journaling import JournalLaws
-from kemem.testing.conformance.laws import Laws
-from kemem.testing.conformance.note_laws import NoteLaws
-from kemem.testing.conformance.talking import TalkLaws
-from tests.backends import faults, index_faults, journal_faults, note_faults, state_faults
+from kemem_conformance import StoreConformance
+from kemem_conformance.journaling import JournalLaws
+from kemem_conformance.laws import Laws
+from kemem_conformance.note_laws import NoteLaws
+from kemem_conformance.ram import RamStore
+from kemem_conformance.talking import TalkLaws
 
 FAULTS = [
     fault

@@ -13,9 +13,9 @@ from hypothesis.strategies import SearchStrategy
 from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import NOTES, Message, Note, Scope, Where
-from kemem.testing.note_world import ALL_KINDS
-from kemem.testing.world import NOW
 from kemem.text.fingerprint import fingerprint
+from kemem_conformance.note_world import ALL_KINDS
+from kemem_conformance.world import NOW
 
 ME = Scope("agent", "u_")
 MINE = Where(ME)

@@ -1,8 +1,8 @@
 """The reference store passes the suite that it is the model of."""
 
 from kemem.ports import Store
-from kemem.testing import RamStore
-from kemem.testing.conformance import StoreConformance
+from kemem_conformance import StoreConformance
+from kemem_conformance.ram import RamStore
 
 
 class TestRamStore(StoreConformance):

@@ -3,8 +3,8 @@
 from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import ROLES, Position, Scope, Where
-from kemem.testing.conformance.suite import ME, Suite, ids, put, rule, said
-from kemem.testing.world import AGENTS, NOW, SESSIONS, USERS
+from kemem_conformance.suite import ME, Suite, ids, put, rule, said
+from kemem_conformance.world import AGENTS, NOW, SESSIONS, USERS
 
 
 class ReadingRules(Suite):

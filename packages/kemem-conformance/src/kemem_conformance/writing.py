@@ -11,10 +11,10 @@ from kemem.batch import Applied, Batch, Job
 from kemem.errors import Conflict, InvalidArgument, KeMemError
 from kemem.ports import Store
 from kemem.records import ROLES, Embedded, Scope, Where
-from kemem.testing.conformance.suite import EVERYTHING, ME, Suite, ids, put, rule, said
-from kemem.testing.note_world import ALL_KINDS
-from kemem.testing.world import AGENTS, CONTENTS, EXTREMES, MODELS, NOW, USERS, vector
 from kemem.text.query import parse
+from kemem_conformance.note_world import ALL_KINDS
+from kemem_conformance.suite import EVERYTHING, ME, Suite, ids, put, rule, said
+from kemem_conformance.world import AGENTS, CONTENTS, EXTREMES, MODELS, NOW, USERS, vector
 
 MODEL = MODELS[0]
 OTHERWISE: tuple[dict[str, Any], ...] = (  # each tells the same message id differently

@@ -14,21 +14,22 @@ pytest.register_assert_rewrite(  # before their import: failures then show the v
     *(f"{__name__}.{chapter}" for chapter in ("journaling", "talking")),
 )
 
-from kemem.testing.conformance.filtering import FilteringRules  # noqa: E402
-from kemem.testing.conformance.graphing import GraphingRules  # noqa: E402
-from kemem.testing.conformance.journaling import JournalLaws, JournalRules  # noqa: E402
-from kemem.testing.conformance.keeping import KeepingRules  # noqa: E402
-from kemem.testing.conformance.laws import Laws  # noqa: E402
-from kemem.testing.conformance.nearest import NearestRules  # noqa: E402
-from kemem.testing.conformance.note_laws import NoteLaws  # noqa: E402
-from kemem.testing.conformance.noting import NotingRules  # noqa: E402
-from kemem.testing.conformance.reading import ReadingRules  # noqa: E402
-from kemem.testing.conformance.searching import SearchingRules  # noqa: E402
-from kemem.testing.conformance.states import StateRules  # noqa: E402
-from kemem.testing.conformance.talking import TalkingRules, TalkLaws  # noqa: E402
-from kemem.testing.conformance.writing import WritingRules  # noqa: E402
+from kemem_conformance.filtering import FilteringRules  # noqa: E402
+from kemem_conformance.graphing import GraphingRules  # noqa: E402
+from kemem_conformance.journaling import JournalLaws, JournalRules  # noqa: E402
+from kemem_conformance.keeping import KeepingRules  # noqa: E402
+from kemem_conformance.laws import Laws  # noqa: E402
+from kemem_conformance.nearest import NearestRules  # noqa: E402
+from kemem_conformance.note_laws import NoteLaws  # noqa: E402
+from kemem_conformance.noting import NotingRules  # noqa: E402
+from kemem_conformance.ram import RamStore  # noqa: E402
+from kemem_conformance.reading import ReadingRules  # noqa: E402
+from kemem_conformance.searching import SearchingRules  # noqa: E402
+from kemem_conformance.states import StateRules  # noqa: E402
+from kemem_conformance.talking import TalkingRules, TalkLaws  # noqa: E402
+from kemem_conformance.writing import WritingRules  # noqa: E402
 
-__all__ = ["StoreConformance"]
+__all__ = ["RamStore", "StoreConformance"]
 
 
 class StoreConformance(

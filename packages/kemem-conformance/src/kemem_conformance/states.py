@@ -6,8 +6,8 @@ from typing import Any
 from kemem.batch import Applied, Batch, Ending, Job
 from kemem.ports import Store
 from kemem.records import CHECKPOINTS_KEPT, Checkpoint, Entry, Layer, Scope, Where
-from kemem.testing.conformance.noting import FULL, STUDIES, added
-from kemem.testing.conformance.suite import (
+from kemem_conformance.noting import FULL, STUDIES, added
+from kemem_conformance.suite import (
     ALL_MINE,
     ME,
     MINE,
@@ -19,7 +19,7 @@ from kemem.testing.conformance.suite import (
     rule,
     said,
 )
-from kemem.testing.world import NOW
+from kemem_conformance.world import NOW
 
 HERE = Scope("agent", "u_", "s")
 LAYERS = (Layer(2, "他们谈了火锅 they talked", 1, 9), Layer(0, "And then 咖啡\0", 10, 12))

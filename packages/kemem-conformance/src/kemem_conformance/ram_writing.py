@@ -21,9 +21,9 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.testing.ram_ranking import Stored, directions
-from kemem.testing.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
 from kemem.text.marks import index_text
+from kemem_conformance.ram_ranking import Stored, directions
+from kemem_conformance.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
 
 
 class RamWriter:

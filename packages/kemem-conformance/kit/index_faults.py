@@ -17,11 +17,11 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.testing import RamStore
-from kemem.testing.ram_ranking import Direction, Stored
-from kemem.testing.ram_tables import Key, Tables, key
 from kemem.text.marks import ASKING, spoken_by
 from kemem.text.query import Query
+from kemem_conformance.ram import RamStore
+from kemem_conformance.ram_ranking import Direction, Stored
+from kemem_conformance.ram_tables import Key, Tables, key
 
 
 class DropLeavesWords(RamStore):

@@ -31,7 +31,10 @@ from kemem.records import (
     Where,
 )
 from kemem.results import Census, Holding
-from kemem.testing.ram_ranking import (
+from kemem.text.marks import index_text
+from kemem.text.query import Query
+from kemem.text.talk import lenders
+from kemem_conformance.ram_ranking import (
     Direction,
     Stored,
     beyond,
@@ -41,11 +44,8 @@ from kemem.testing.ram_ranking import (
     place,
     similarity,
 )
-from kemem.testing.ram_tables import Key, covers, key, newest_first, pair
-from kemem.testing.ram_writing import RamWriter
-from kemem.text.marks import index_text
-from kemem.text.query import Query
-from kemem.text.talk import lenders
+from kemem_conformance.ram_tables import Key, covers, key, newest_first, pair
+from kemem_conformance.ram_writing import RamWriter
 
 R = TypeVar("R", Message, Note)
 

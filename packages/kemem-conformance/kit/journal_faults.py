@@ -6,8 +6,8 @@ from typing import Any
 
 from kemem.batch import Batch
 from kemem.records import Line, Scope, Where
-from kemem.testing import RamStore
-from kemem.testing.ram_tables import Tables
+from kemem_conformance.ram import RamStore
+from kemem_conformance.ram_tables import Tables
 
 
 class NothingIsReplaced(RamStore):

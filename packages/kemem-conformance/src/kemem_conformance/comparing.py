@@ -12,10 +12,10 @@ from kemem.batch import Applied, Batch
 from kemem.errors import Conflict, InvalidArgument
 from kemem.ports import Store
 from kemem.records import Entry, Match, Message, Model, Note, Scope, Where
-from kemem.testing.conformance.suite import EVERYTHING
-from kemem.testing.note_world import ALL_KINDS, NOTE_USERS
-from kemem.testing.world import AGENTS, MODELS, vector
 from kemem.text.query import Query
+from kemem_conformance.note_world import ALL_KINDS, NOTE_USERS
+from kemem_conformance.suite import EVERYTHING
+from kemem_conformance.world import AGENTS, MODELS, vector
 
 QUESTION = vector((0.7, 0.5, 0.4, 0.3))  # another angle to each direction of the small world
 HALF_PRECISION = 2e-3  # what a store may lose by keeping vectors as float16

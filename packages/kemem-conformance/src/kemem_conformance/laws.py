@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import Embedded, Message, Model, Position, Scope, Where
-from kemem.testing import world
-from kemem.testing.conformance.comparing import (
+from kemem.text.query import Query, plain
+from kemem_conformance import world
+from kemem_conformance.comparing import (
     WORD_PRECISION,
     outcome,
     same_contents,
@@ -18,10 +19,9 @@ from kemem.testing.conformance.comparing import (
     same_search,
     unnumbered,
 )
-from kemem.testing.conformance.searching import beyond
-from kemem.testing.conformance.suite import EVERYTHING, MINE, Suite, law, said
-from kemem.testing.ram import RamStore
-from kemem.text.query import Query, plain
+from kemem_conformance.ram import RamStore
+from kemem_conformance.searching import beyond
+from kemem_conformance.suite import EVERYTHING, MINE, Suite, law, said
 
 Transcript = tuple[Message, ...]
 Change = tuple[Transcript, frozenset[str]]  # messages to put, ids to drop

@@ -28,7 +28,8 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.testing.world import (
+from kemem.text.fingerprint import fingerprint
+from kemem_conformance.world import (
     AGENTS,
     EXTREMES,
     JOB_IDS,
@@ -43,7 +44,6 @@ from kemem.testing.world import (
     times,
     transcripts,
 )
-from kemem.text.fingerprint import fingerprint
 
 T = TypeVar("T")
 
