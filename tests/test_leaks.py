@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.chat.leaks import Leak, LeakedCall, Shown, StreamGuard, Written, guarded
-from kemem.chat.leaks.stream import LONGEST
+from kemem.chat.leaks.stream import MAX_BLOCK
 from tests.leaky import (
     ARGUMENTS,
     FRAGMENTS,
@@ -136,15 +136,17 @@ def test_wherever_a_block_of_dsml_is_cut_nothing_of_it_is_seen(before: str) -> N
             assert "成都".startswith(arguments.get("query", ""))
 
 
-@pytest.mark.parametrize("shape", PLAIN, ids=lambda shape: shape.name)
-def test_a_call_that_is_cut_behind_its_name_is_hidden(shape: Shape) -> None:
-    text = shape.write(TOOL, {"query": "成都 and 火锅"})
-    for end in range(text.index(TOOL) + len(TOOL), len(text) + 1):
-        shown = fed(pieces("好的。" + text[:end], 9))
-        assert shown.text == "好的。", text[:end]
-        assert len(shown.leaks) == 1
-        for name, arguments in calls(shown):
-            assert (name, "成都 and 火锅".startswith(arguments.get("query", ""))) == (TOOL, True)
+def test_a_call_that_is_cut_behind_its_name_is_hidden() -> None:
+    seen = []
+    for text in (shape.write(TOOL, {"query": "成都 and 火锅"}) for shape in PLAIN):
+        for end in range(text.index(TOOL) + len(TOOL), len(text) + 1):
+            shown = fed(pieces("好的。" + text[:end], 9))
+            if shown.text != "好的。" or len(shown.leaks) != 1:
+                seen.append(text[:end])
+            for name, arguments in calls(shown):
+                assert name == TOOL
+                assert "成都 and 火锅".startswith(arguments.get("query", "")), text[:end]
+    assert seen == []
 
 
 @pytest.mark.parametrize(
@@ -261,13 +263,13 @@ def test_text_behind_a_call_that_never_closes_is_shown(after: str) -> None:
 @pytest.mark.parametrize("value", ["长", "long "])
 def test_a_block_without_end_ends_all_the_same(value: str) -> None:
     text = (
-        f'前 <｜DSML｜invoke name="x"><｜DSML｜parameter name="q" string="true">{value * LONGEST}'
+        f'前 <｜DSML｜invoke name="x"><｜DSML｜parameter name="q" string="true">{value * MAX_BLOCK}'
     )
     for size in (9_973, len(text)):
         shown = fed(pieces(text, size))
-        assert len(shown.leaks[0].text) == LONGEST
+        assert len(shown.leaks[0].text) == MAX_BLOCK
         assert shown.leaks[0].calls == ()
-        assert shown.text == "前 " + text[2 + LONGEST :]
+        assert shown.text == "前 " + text[2 + MAX_BLOCK :]
 
 
 def test_a_leak_does_not_print_what_was_hidden() -> None:

@@ -1,5 +1,7 @@
 """Prose about tool calls, and whatever else looks like markup, passes byte for byte."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from kemem.chat.leaks import Shown, StreamGuard, guarded
 from tests.leaky import pieces
 
 TOOLS = ("recall_memory", "is_mentioned")
+SIZES = (1, 2, 3, 7, 10_000)
 
 ABOUT_CALLS = [
     "`<tool_call>` is what Qwen writes, and `</tool_call>` closes it.",
@@ -79,13 +82,16 @@ ANYTHING_ELSE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 10_000])
-@pytest.mark.parametrize("prose", [*ABOUT_CALLS, *EXAMPLES_IN_CODE, *ANYTHING_ELSE])
-def test_prose_passes_byte_for_byte(prose: str, size: int) -> None:
-    guard = StreamGuard(TOOLS)
-    seen = [*map(guard.feed, pieces(prose, size)), guard.close()]
-    assert "".join(it.text for it in seen) == prose
-    assert not any(it.leaks for it in seen)
+def test_prose_passes_byte_for_byte() -> None:
+    """In pieces of any size, and nothing of it is reported as a leak."""
+    changed = []
+    for prose, size in product([*ABOUT_CALLS, *EXAMPLES_IN_CODE, *ANYTHING_ELSE], SIZES):
+        guard = StreamGuard(TOOLS)
+        outputs = [*map(guard.feed, pieces(prose, size)), guard.close()]
+        text = "".join(it.text for it in outputs)
+        if text != prose or any(it.leaks for it in outputs):
+            changed.append((prose, size, text))
+    assert changed == []
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="<＜[`")))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kemem import AsyncMemory, InvalidArgument
 from kemem.assemble import system_clock
 from kemem.chat import LeakCounts
-from kemem.chat.leaks.stream import Leak
+from kemem.chat.leaks import Leak
 from kemem.errors import Unavailable
 from kemem.ports import Reply
 from kemem.records import Health

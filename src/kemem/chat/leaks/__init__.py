@@ -1,5 +1,6 @@
-"""Tool calls that a model writes into its text: found, hidden and read, whatever the form."""
+"""Tool calls that a model writes into its text: detected, hidden and parsed, whatever the form."""
 
-from kemem.chat.leaks.stream import Leak, LeakedCall, Shown, StreamGuard, Written, guarded
+from kemem.chat.leaks.stream import Leak, Shown, StreamGuard, guarded
+from kemem.chat.leaks.values import LeakedCall, Written
 
 __all__ = ["Leak", "LeakedCall", "Shown", "StreamGuard", "Written", "guarded"]

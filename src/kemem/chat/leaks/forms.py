@@ -1,246 +1,387 @@
-"""The forms in which models write calls: by what each begins with, and how it is read."""
+"""The forms in which models write calls: a table of openers, and how each form is parsed.
+
+Regular forms are a row of data: markers around the name and around the arguments. Only those that
+follow no such pattern (`<tool_call>`, Gemma, Kimi K3, gpt-oss) have a function of their own.
+"""
 
 import json
 import re
+import string
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from kemem.chat.leaks.bodies import (
-    CLOSERS,
-    HEAD_LENGTH,
-    Pairs,
-    arguments_at,
-    json_at,
-    pairs_at,
-    python_at,
+from kemem.chat.leaks.buffer import BARS, SPACE, MarkerSet, Steps, StreamBuffer, normalize
+from kemem.chat.leaks.dsml import ATTRIBUTE, NAMESPACES, read_invokes, tag_at
+from kemem.chat.leaks.values import (
+    Block,
+    LeakedCall,
+    Opener,
+    Written,
+    balanced,
+    parse_json_calls,
+    parse_object,
+    parse_python_calls,
+    parse_value,
+    tool_name,
 )
-from kemem.chat.leaks.calls import Block, LeakedCall, Opener, Written
-from kemem.chat.leaks.invokes import ATTRIBUTE, NAMESPACES, read_invokes, tag_at
-from kemem.chat.leaks.tape import BARS, SPACE, Marks, Steps, Tape, plain
-from kemem.chat.leaks.values import arguments_in, bare, python_calls, typed
 
-Reader = Callable[[Tape, Opener], Steps[Block | None]]
+Reader = Callable[[StreamBuffer, Opener], Steps[Block | None]]
 """Reads what an opener begins; None where it is prose."""
 
 DSML = ("<dsml", "</dsml")  # never prose, whatever follows
+_INVOKES = tuple(f"<{space}invoke name=" for space in NAMESPACES)
 
+_HEAD_LENGTH = 250  # what tells a call from prose stands within so much
+_CLOSERS = MarkerSet(
+    *("</tool_call>", "</tool_calls>", "</function_call>", "</function_calls>", "</function>"),
+    *("</invoke>", "</parameter>", "</arg_value>", "</calls>", "</tool_use>", "</tool>", "</DSML"),
+    *("</minimax:tool_call>", "<|tool_call_end|>", "<|tool_calls_end|>"),
+    *("<|tool_calls_section_end|>", "<|action_end|>", "<|call|>", "<|end|>", "<|return|>"),
+    *("<|end_of_sentence|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_function_call>"),
+    *("<|close|>call<|sep|>", "<|close|>tools<|sep|>", "<|close|>message<|sep|>"),
+    "[/TOOL_CALLS]",
+)
 _NAME = re.compile(r"[\w.:-]*+", re.ASCII)
+_QUOTED_NAME = re.compile(r"[\w.:\"'“”-]*+", re.ASCII)
+_NAME_STARTS = string.ascii_letters + "_"
+_BETWEEN = re.compile(r"[\s;,]*+")
+_PARENTHESIS = re.compile(r"\(")
+_FENCE = re.compile(r"[\s`json]*+")  # ```json
+_TICKS = re.compile(r"[\s`]*+")
+_JSON_CALL = re.compile(
+    r"[\[\s]*+\{\s*+[\"'“]?"
+    r"(?:name|tool_name|tool|function|type|id|arguments|parameters|args|input)[\"'”]?\s*+[:：]"
+)
+_OBJECT = re.compile(r"\{\s*+(?:\}|[\"'“]|\w++\s*+:)")
+_PYTHON_CALL = re.compile(r"[\[\s]*+(?:print\(\s*+)?[A-Za-z_][\w.]*+\(\s*+(?:\)|\w++\s*+=)")
 _HEADER_END = re.compile(r"[{\n]")
 _BRACES = re.compile(r"[{}<＜]")
 _KEY = re.compile(r"[^\W\d][\w.-]*+(?=\s*+:)")
 _RECIPIENT = re.compile(rf"\bto=([\w.-]++)[\s\w<>{BARS}]*+\Z", re.ASCII)
-_IN_TOOL_CALL = Marks("<function=", *(f"<{space}invoke name=" for space in NAMESPACES), *DSML)
-_BEHIND_NAME = Marks("<tool_sep>", "<arg_key>", "</tool_call>")
-_BEHIND_FUNCTION = Marks("<parameter=", "</function>")
-_SEPARATORS = Marks("<|tool_sep|>", "<|tool_call_argument_begin|>")
-_ARGS = Marks("[ARGS]", "[CALL_ID]")
-_TAG_END = Marks(">")
-_TICKS = Marks("```")
-_GEMMA_QUOTE = Marks('<|"|>', "<escape>")
-_GEMMA_END = Marks("<tool_call|>", "<end_function_call>")
-_KIMI_SEP = Marks("<|sep|>")
-_QWEN = Pairs(
-    Marks("<parameter="),
-    _TAG_END,
-    "</parameter>",
-    Marks("</parameter>", "<parameter=", "</function>", "</tool_call>"),
-)
-_GLM = Pairs(
-    Marks("<arg_key>"),
-    Marks("</arg_key><arg_value>", "<arg_value>"),
-    "</argvalue>",
-    Marks("</arg_value>", "<arg_key>", "</tool_call>"),
-)
-_KIMI = Pairs(
-    Marks("<|open|>argument"),
-    _KIMI_SEP,
-    "<close>argument<sep>",
-    Marks("<|close|>argument<|sep|>", "<|open|>argument", "<|close|>call<|sep|>"),
-)
+_FENCE_END = MarkerSet("```")
+_GEMMA_QUOTE = MarkerSet('<|"|>', "<escape>")
+_GEMMA_END = MarkerSet("<tool_call|>", "<end_function_call>")
+_KIMI_SEPARATOR = MarkerSet("<|sep|>")
+_INSIDE_TOOL_CALL = MarkerSet("<function=", *_INVOKES, *DSML)
 
 
-def behind(tape: Tape, at: int) -> Steps[int]:
-    """Where the closing marks end that follow a block."""
+def skip_closers(buffer: StreamBuffer, at: int) -> Steps[int]:
+    """Where the closing markers end that follow a block."""
     while True:
-        here = yield from tape.run(SPACE, at)
-        mark, end = yield from tape.mark(here, CLOSERS)
-        if mark == "</dsml" and (tag := (yield from tag_at(tape, here))):
+        here = yield from buffer.skip(SPACE, at)
+        marker, end = yield from buffer.marker_at(here, _CLOSERS)
+        if marker == "</dsml" and (tag := (yield from tag_at(buffer, here))):
             end = tag.end
-        if not mark:
-            return tape.end if tape.cut(here, CLOSERS) else at
+        if not marker:
+            return buffer.end if buffer.ends_in_marker(here, _CLOSERS) else at
         at = end
 
 
-def _tool_call(tape: Tape, opener: Opener) -> Steps[Block | None]:
-    """What Hermes, Qwen, GLM, Hunyuan and Gemma 4 begin alike, and some wrappers of invokes."""
-    if block := (yield from json_at(tape, opener.end, "hermes")):
-        return block
-    here = yield from tape.run(SPACE, opener.end)
-    mark, end = yield from tape.mark(here, _IN_TOOL_CALL)
-    if mark == "<function=":
-        return (yield from _function(tape, Opener("qwen", here, end)))
-    if mark:
-        return (yield from read_invokes(tape, opener))
-    name, past = yield from _name(tape, here)
-    if name.startswith("call:"):
-        return (yield from _gemma(tape, name.removeprefix("call:"), past))
-    return (yield from _glm(tape, name, past)) if name else None
+# Arguments, in the three ways that most forms share.
 
 
-def _name(tape: Tape, at: int) -> Steps[tuple[str, int]]:
-    start = yield from tape.run(SPACE, at)
-    end = yield from tape.run(_NAME, start)
-    return tape.text[start:end], end
-
-
-def _glm(tape: Tape, name: str, at: int) -> Steps[Block | None]:
-    form, here = "glm", (yield from tape.run(SPACE, at))
-    mark, end = yield from tape.mark(here, _BEHIND_NAME)
-    if mark == "<toolsep>":
-        form, here = "hunyuan", (yield from tape.run(SPACE, end))
-        mark, end = yield from tape.mark(here, _BEHIND_NAME)
-    if mark == "<argkey>":
-        found, end = yield from pairs_at(tape, here, _GLM)
-        return Block(form, end, (_written(name, found),))
-    if mark == "</toolcall>":
-        return Block(form, end, (_written(name, {}),), sure=form == "hunyuan")
-    return None
-
-
-def _written(name: str, found: Mapping[str, str]) -> LeakedCall:
-    return LeakedCall(bare(name), {key: Written(value) for key, value in found.items()})
-
-
-def _function(tape: Tape, opener: Opener) -> Steps[Block | None]:
-    """`<function=name>` with arguments as Qwen writes them, or as JSON."""
-    stop, mark, past = yield from tape.until(_TAG_END, opener.end, HEAD_LENGTH)
-    name = bare(tape.text[opener.end : stop])
-    if not (mark and name and _NAME.fullmatch(name)):
+def _json_calls(
+    buffer: StreamBuffer, opener: Opener, form: str | None = None
+) -> Steps[Block | None]:
+    """Calls as JSON objects with their names, or as a list of them."""
+    here = yield from _unfence(buffer, opener.end)
+    end, fenced = opener.end, "`" in buffer.text[opener.end : here]
+    calls: list[LeakedCall] = []
+    while (yield from _looks_like(buffer, here, "{[", _JSON_CALL)):
+        text, end = yield from _brackets(buffer, here)
+        calls += parse_json_calls(text)
+        here = yield from buffer.skip(_BETWEEN, end)
+    if end == opener.end:
         return None
-    here = yield from tape.run(SPACE, past)
-    mark, end = yield from tape.mark(here, _BEHIND_FUNCTION)
-    if mark == "<parameter=":
-        found, end = yield from pairs_at(tape, here, _QWEN)
-        lines = {bare(key): it.removeprefix("\n").removesuffix("\n") for key, it in found.items()}
-        return Block("qwen", end, (_written(name, lines),))
-    if mark:
-        return Block(opener.form, end, (_written(name, {}),), sure=False)
-    return (yield from arguments_at(tape, here, opener.form, name))
+    end = (yield from buffer.skip(_TICKS, end)) if fenced else end
+    return Block(form or opener.form, end, tuple(calls))
 
 
-def _gemma(tape: Tape, name: str, at: int) -> Steps[Block | None]:
-    """JSON whose keys are bare and whose strings stand unescaped between marks."""
-    if (yield from tape.character(at)) != "{":
+def _json_arguments(buffer: StreamBuffer, at: int, form: str, name: str) -> Steps[Block | None]:
+    """The call of a tool whose arguments follow as a JSON object."""
+    start = yield from _unfence(buffer, at)
+    if not name or not (yield from _looks_like(buffer, start, "{", _OBJECT)):
+        return None
+    text, end = yield from _brackets(buffer, start)
+    if "`" in buffer.text[at:start]:
+        end = yield from buffer.skip(_TICKS, end)
+    return Block(form, end, _one_call(name, parse_object(text)))
+
+
+def _python_calls(
+    buffer: StreamBuffer, opener: Opener, closers: MarkerSet = _CLOSERS
+) -> Steps[Block | None]:
+    """Calls as Python writes them, possibly in a list."""
+    start = yield from buffer.skip(SPACE, opener.end)
+    if not (yield from _looks_like(buffer, start, _NAME_STARTS + "[", _PYTHON_CALL)):
+        return None
+    listed = buffer.text[start] == "["
+    opening = start if listed else (yield from buffer.find(_PARENTHESIS, start))
+    _, end = yield from _brackets(buffer, opening, closers)
+    return Block(opener.form, end, parse_python_calls(buffer.text[start:end]))
+
+
+def _one_call(name: str, arguments: Mapping[str, Any] | None) -> tuple[LeakedCall, ...]:
+    return () if arguments is None else (LeakedCall(tool_name(name), arguments),)
+
+
+def _unfence(buffer: StreamBuffer, at: int) -> Steps[int]:
+    """The position behind blanks, and behind the opening of a code fence if there is one."""
+    start = yield from buffer.skip(SPACE, at)
+    fenced = (yield from buffer.char_at(start)) == "`"
+    return (yield from buffer.skip(_FENCE, start)) if fenced else start
+
+
+def _looks_like(buffer: StreamBuffer, at: int, first: str, pattern: re.Pattern[str]) -> Steps[bool]:
+    """Whether the text continues like this; another first character decides at once."""
+    character = yield from buffer.char_at(at)
+    if not character or character not in first:
+        return False
+    end = yield from buffer.wait_for(at, _HEAD_LENGTH)
+    return bool(pattern.match(buffer.text, at, end))
+
+
+def _brackets(
+    buffer: StreamBuffer, at: int, closers: MarkerSet = _CLOSERS
+) -> Steps[tuple[str, int]]:
+    """The text in brackets; where they break off, up to the closing marker behind."""
+    end, complete = yield from balanced(buffer, at)
+    if not complete:
+        cut = end == buffer.end  # a string that nothing ends has run over the closing marker
+        stop, marker, _ = yield from buffer.find_marker(
+            closers, at if cut else end, None if cut else _HEAD_LENGTH
+        )
+        end = stop if marker else end
+    return buffer.text[at:end], end
+
+
+# Regular forms: a name, a separator, and arguments as JSON or between markers.
+
+
+def _written(key: str, value: str) -> tuple[str, Any]:
+    return key.strip(), Written(value)
+
+
+def _qwen_pair(key: str, value: str) -> tuple[str, Any]:
+    return tool_name(key), Written(value.removeprefix("\n").removesuffix("\n"))
+
+
+def _kimi_pair(key: str, value: str) -> tuple[str, Any]:
+    attributes = _attributes(key)
+    is_text = attributes.get("type") == "string"
+    return attributes.get("key", ""), value if is_text else parse_value(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Arguments between markers: opener KEY separator VALUE closer."""
+
+    opener: MarkerSet
+    separator: MarkerSet
+    closer: str
+    ends: MarkerSet  # the closer, and what else shows that a value is over
+    parse: Callable[[str, str], tuple[str, Any]] = _written
+    form: str = ""  # that such arguments give away
+
+    def read(self, buffer: StreamBuffer, at: int) -> Steps[tuple[dict[str, Any], int]]:
+        """The arguments from here on, and where they end."""
+        arguments: dict[str, Any] = {}
+        while True:
+            here = yield from buffer.skip(SPACE, at)
+            opened, key = yield from buffer.marker_at(here, self.opener)
+            if not opened:
+                cut = buffer.ends_in_marker(here, self.opener)
+                return arguments, buffer.end if cut else at
+            key_end, separated, start = yield from buffer.find_marker(self.separator, key)
+            end, marker, past = yield from buffer.find_marker(self.ends, start)
+            text, closed = buffer.text[start:end], marker == self.closer
+            if separated:
+                name, value = self.parse(
+                    buffer.text[key:key_end], text if closed else text.rstrip()
+                )
+                arguments[name] = value
+            at = past if closed or not marker else end
+
+
+class _Named:
+    """NAME separator ARGUMENTS; the separator may tell the form, by `separators`."""
+
+    def __init__(
+        self, separators: Mapping[str, str], pairs: _Pairs | None = None, empty: str = ""
+    ) -> None:
+        pair_openers = pairs.opener.complete if pairs else ()
+        self._separators = {normalize(it): form for it, form in separators.items()}
+        self._pairs = pairs
+        self._empty = normalize(empty)  # closes a call without arguments
+        self._markers = MarkerSet(*separators, *pair_openers, *([empty] if empty else ()))
+
+    def __call__(self, buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
+        name, here = yield from _read_name(buffer, opener.end)
+        if not name:
+            return None
+        form, behind = opener.form, (yield from buffer.skip(SPACE, here))
+        marker, past = yield from buffer.marker_at(behind, self._markers)
+        if marker == "[callid]":
+            _, marker, past = yield from buffer.find_marker(self._markers, past, _HEAD_LENGTH)
+        is_separated = marker in self._separators
+        if is_separated:
+            form, here = self._separators[marker] or form, past
+            if name == "function":  # DeepSeek V3 gives the type of the tool before its name
+                name, here = yield from _read_name(buffer, here)
+            behind = yield from buffer.skip(SPACE, here)
+            marker, past = yield from buffer.marker_at(behind, self._markers)
+        if self._pairs and marker in self._pairs.opener.complete:
+            arguments, end = yield from self._pairs.read(buffer, behind)
+            return Block(self._pairs.form or form, end, _one_call(name, arguments))
+        if marker and marker == self._empty:
+            return Block(form, past, _one_call(name, {}), sure=form == "hunyuan")
+        if not is_separated and (self._pairs or (yield from buffer.char_at(here)) != "{"):
+            return None
+        return (yield from _json_arguments(buffer, here, form, name))
+
+
+def _read_name(buffer: StreamBuffer, at: int) -> Steps[tuple[str, int]]:
+    """The name of a tool, without quotes, and its end; empty where there is none."""
+    start = yield from buffer.skip(SPACE, at)
+    end = yield from buffer.skip(_QUOTED_NAME, start)
+    return buffer.text[start:end].strip("\"'“”"), end
+
+
+_GLM_PAIRS = _Pairs(
+    MarkerSet("<arg_key>"),
+    MarkerSet("</arg_key><arg_value>", "<arg_value>"),
+    "</argvalue>",
+    MarkerSet("</arg_value>", "<arg_key>", "</tool_call>"),
+)
+_QWEN_PAIRS = _Pairs(
+    MarkerSet("<parameter="),
+    MarkerSet(">"),
+    "</parameter>",
+    MarkerSet("</parameter>", "<parameter=", "</function>", "</tool_call>"),
+    _qwen_pair,
+    form="qwen",
+)
+_KIMI_PAIRS = _Pairs(
+    MarkerSet("<|open|>argument"),
+    _KIMI_SEPARATOR,
+    "<close>argument<sep>",
+    MarkerSet("<|close|>argument<|sep|>", "<|open|>argument", "<|close|>call<|sep|>"),
+    _kimi_pair,
+)
+_GLM = _Named({"<tool_sep>": "hunyuan"}, _GLM_PAIRS, "</tool_call>")
+_FUNCTION = _Named({">": ""}, _QWEN_PAIRS, "</function>")
+_MISTRAL = _Named({"[ARGS]": "", "[CALL_ID]": ""})
+_SECTION = _Named({"<|tool_sep|>": "deepseek", "<|tool_call_argument_begin|>": "kimi_k2"})
+
+
+# Irregular forms.
+
+
+def _tool_call(buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
+    """What Hermes, Qwen, GLM, Hunyuan and Gemma 4 begin alike, and some wrappers of invokes."""
+    if block := (yield from _json_calls(buffer, opener, "hermes")):
+        return block
+    here = yield from buffer.skip(SPACE, opener.end)
+    marker, end = yield from buffer.marker_at(here, _INSIDE_TOOL_CALL)
+    if marker == "<function=":
+        return (yield from _FUNCTION(buffer, Opener("qwen", here, end)))
+    if marker:
+        return (yield from read_invokes(buffer, opener))
+    name, past = yield from _read_name(buffer, here)
+    if name.startswith("call:"):
+        return (yield from _gemma4(buffer, name.removeprefix("call:"), past))
+    return (yield from _GLM(buffer, Opener("glm", opener.start, opener.end)))
+
+
+def _gemma4(buffer: StreamBuffer, name: str, at: int) -> Steps[Block | None]:
+    """JSON whose keys are bare and whose strings stand unescaped between markers."""
+    if (yield from buffer.char_at(at)) != "{":
         return None
     written, depth, brace = "", 0, "{"
     while brace and (depth or not written):
-        stop = yield from tape.find(_BRACES, at)
-        mark, past = yield from tape.mark(stop, _GEMMA_QUOTE)
-        if mark:
-            end, _, after = yield from tape.until(_GEMMA_QUOTE, past)
-            written += _KEY.sub(r'"\g<0>"', tape.text[at:stop]) + json.dumps(tape.text[past:end])
-            at = after
+        stop = yield from buffer.find(_BRACES, at)
+        marker, past = yield from buffer.marker_at(stop, _GEMMA_QUOTE)
+        written += _KEY.sub(r'"\g<0>"', buffer.text[at:stop])
+        if marker:
+            end, _, at = yield from buffer.find_marker(_GEMMA_QUOTE, past)
+            written += json.dumps(buffer.text[past:end])
             continue
-        brace = tape.text[stop : stop + 1]
-        written += _KEY.sub(r'"\g<0>"', tape.text[at:stop]) + brace
+        brace = buffer.text[stop : stop + 1]
+        written += brace
         depth += {"{": 1, "}": -1}.get(brace, 0)
         at = stop + len(brace)
-    mark, end = yield from tape.mark((yield from tape.run(SPACE, at)), _GEMMA_END)
-    if mark == "<toolcall>" and tape.text[end - 2] not in BARS:  # it opens the next call
-        mark = ""
-    arguments = arguments_in(written)
-    calls = () if arguments is None else (LeakedCall(bare(name), arguments),)
-    return Block("gemma4", end if mark else at, calls)
+    marker, end = yield from buffer.marker_at((yield from buffer.skip(SPACE, at)), _GEMMA_END)
+    if marker == "<toolcall>" and buffer.text[end - 2] not in BARS:  # it opens the next call
+        marker = ""
+    return Block("gemma4", end if marker else at, _one_call(name, parse_object(written)))
 
 
-def _section(tape: Tape, opener: Opener) -> Steps[Block | None]:
-    """One call of DeepSeek V3 and V3.1 or of Kimi K2."""
-    stop, mark, past = yield from tape.until(_SEPARATORS, opener.end, HEAD_LENGTH)
-    name = tape.text[opener.end : stop].strip()
-    if not mark or not _NAME.fullmatch(name):
+def _kimi_k3(buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
+    """The name is an attribute, and so are keys and types."""
+    stop, marker, past = yield from buffer.find_marker(_KIMI_SEPARATOR, opener.end, _HEAD_LENGTH)
+    name = _attributes(buffer.text[opener.end : stop]).get("tool", "")
+    if not marker or not name:
         return None
-    if mark == "<toolcallargumentbegin>":
-        return (yield from arguments_at(tape, past, "kimi_k2", name))
-    if name == "function":  # V3 tells the type of the tool before its name
-        name, past = yield from _name(tape, past)
-    return (yield from arguments_at(tape, past, "deepseek", name))
-
-
-def _kimi(tape: Tape, opener: Opener) -> Steps[Block | None]:
-    stop, mark, past = yield from tape.until(_KIMI_SEP, opener.end, HEAD_LENGTH)
-    name = _attributes(tape.text[opener.end : stop]).get("tool", "")
-    if not mark or not name:
-        return None
-    found, end = yield from pairs_at(tape, past, _KIMI)
-    told = [(_attributes(key), value) for key, value in found.items()]
-    arguments = {
-        it.get("key", ""): value if it.get("type") == "string" else typed(value)
-        for it, value in told
-    }
-    return Block(opener.form, end, (LeakedCall(bare(name), arguments),))
+    arguments, end = yield from _KIMI_PAIRS.read(buffer, past)
+    return Block(opener.form, end, _one_call(name, arguments))
 
 
 def _attributes(text: str) -> dict[str, str]:
-    found = {key: value.strip("\"'“”") for key, value in ATTRIBUTE.findall(text)}
-    return {k: v.replace("&quot;", '"').replace("&amp;", "&") for k, v in found.items()}
+    values = {key: value.strip("\"'“”") for key, value in ATTRIBUTE.findall(text)}
+    return {k: v.replace("&quot;", '"').replace("&amp;", "&") for k, v in values.items()}
 
 
-def _mistral(tape: Tape, opener: Opener) -> Steps[Block | None]:
-    if block := (yield from json_at(tape, opener.end, opener.form)):
+def _mistral(buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
+    block = yield from _json_calls(buffer, opener)
+    return block or (yield from _MISTRAL(buffer, opener))
+
+
+def _json_or_python(buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
+    block = yield from _json_calls(buffer, opener)
+    name, past = yield from _read_name(buffer, opener.end)
+    if block or (name and (yield from buffer.char_at(past)) != "("):
         return block
-    name, past = yield from _name(tape, opener.end)
-    mark, end = yield from tape.mark(past, _ARGS)
-    if mark == "[callid]":
-        _, mark, end = yield from tape.until(_ARGS, end, HEAD_LENGTH)
-    if not mark and (yield from tape.character(past)) != "{":
-        return None
-    return (yield from arguments_at(tape, end, opener.form, name))
+    return (yield from _python_calls(buffer, opener))
 
 
-def _json_or_python(tape: Tape, opener: Opener) -> Steps[Block | None]:
-    block = yield from json_at(tape, opener.end, opener.form)
-    name, past = yield from _name(tape, opener.end)
-    if block or (name and (yield from tape.character(past)) != "("):
-        return block
-    return (yield from python_at(tape, opener.end, opener.form))
+def _harmony(buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
+    """A message of gpt-oss to a tool; its markers may be lost."""
+    brace = yield from buffer.find(_HEADER_END, opener.start, _HEAD_LENGTH)
+    to = _RECIPIENT.search(buffer.text, opener.start, brace)
+    return (yield from _json_arguments(buffer, brace, opener.form, to[1])) if to else None
 
 
-def _harmony(tape: Tape, opener: Opener) -> Steps[Block | None]:
-    """A message of gpt-oss to a tool; its marks may have got lost."""
-    brace = yield from tape.find(_HEADER_END, opener.start, HEAD_LENGTH)
-    to = _RECIPIENT.search(tape.text, opener.start, brace)
-    return (yield from arguments_at(tape, brace, opener.form, to[1])) if to else None
-
-
-def _tool_code(tape: Tape, opener: Opener) -> Steps[Block | None]:
-    block = yield from python_at(tape, opener.end, opener.form, _TICKS)
+def _tool_code(buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
+    block = yield from _python_calls(buffer, opener, _FENCE_END)
     if not block:
         return None
-    stop, _, past = yield from tape.until(_TICKS, block.end)
+    stop, _, past = yield from buffer.find_marker(_FENCE_END, block.end)
     if stop == past:  # the fence stays open: prose may follow
         return block
-    return Block(opener.form, past, python_calls(tape.text[opener.end : stop]))
+    return Block(opener.form, past, parse_python_calls(buffer.text[opener.end : stop]))
 
 
 _FORMS: tuple[tuple[str, Reader, tuple[str, ...]], ...] = (
     ("dsml", read_invokes, DSML),
-    ("anthropic", read_invokes, tuple(f"<{space}invoke name=" for space in NAMESPACES)),
+    ("anthropic", read_invokes, _INVOKES),
     ("anthropic", _tool_call, tuple(f"<{space}function_calls>" for space in NAMESPACES)),
     ("anthropic", _tool_call, ("<minimax:tool_call>",)),
     ("hermes", _tool_call, ("<tool_call>", "<tool_calls>", "<calls>", "<function_call>")),
     ("hermes", _tool_call, ("<tool_use>", "<tool>")),
     ("hunyuan", _tool_call, ("<tool_calls><tool_call>",)),
     ("gemma4", _tool_call, ("<start_function_call>",)),
-    ("function", _function, ("<function=",)),
+    ("function", _FUNCTION, ("<function=",)),
     ("llama", _json_or_python, ("<|python_tag|>",)),
     ("lfm2", _json_or_python, ("<|tool_call_start|>",)),
     ("internlm", _json_or_python, ("<|action_start|><|plugin|>",)),
     ("mistral", _mistral, ("[TOOL_CALLS]",)),
-    ("deepseek", _section, ("<|tool_call_begin|>", "<|tool_calls_begin|><|tool_call_begin|>")),
-    ("kimi_k2", _section, ("<|tool_calls_section_begin|><|tool_call_begin|>",)),
-    ("kimi_k3", _kimi, ("<|open|>call", "<|open|>tools<|sep|><|open|>call")),
+    ("deepseek", _SECTION, ("<|tool_call_begin|>", "<|tool_calls_begin|><|tool_call_begin|>")),
+    ("kimi_k2", _SECTION, ("<|tool_calls_section_begin|><|tool_call_begin|>",)),
+    ("kimi_k3", _kimi_k3, ("<|open|>call", "<|open|>tools<|sep|><|open|>call")),
     ("gpt_oss", _harmony, ("<|channel|>commentary", "<|channel|>analysis", "<|start|>assistant")),
     ("gpt_oss", _harmony, ("commentary to=functions.",)),
     ("gemma", _tool_code, ("```tool_code",)),
 )
-FORMS = {plain(mark): (form, reader) for form, reader, marks in _FORMS for mark in marks}
-OPENERS = Marks(*FORMS)
+FORMS = {normalize(it): (form, reader) for form, reader, openers in _FORMS for it in openers}
+OPENERS = MarkerSet(*FORMS)

@@ -4,19 +4,17 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from kemem.chat.leaks.calls import Block, LeakedCall, Opener, Written
-from kemem.chat.leaks.forms import DSML, FORMS, OPENERS, behind
-from kemem.chat.leaks.tape import BARS, Marks, Steps, Tape
+from kemem.chat.leaks.buffer import BARS, MarkerSet, Steps, StreamBuffer
+from kemem.chat.leaks.forms import DSML, FORMS, OPENERS, skip_closers
+from kemem.chat.leaks.values import Block, LeakedCall, Opener
 from kemem.text.loose_json import MAX_CHARACTERS
 
-__all__ = ["Leak", "LeakedCall", "Shown", "StreamGuard", "Written", "guarded"]
-
-LONGEST = MAX_CHARACTERS  # of a block: longer JSON would be read in part
-_CANDIDATE = re.compile(rf"`|{OPENERS.first.pattern}")
+MAX_BLOCK = MAX_CHARACTERS  # of a block: longer JSON would be read in part
+_CANDIDATE = re.compile(rf"`|{OPENERS.start.pattern}")
 _TICKS = re.compile("`*+")
-_DSML = Marks(*DSML)
-_DSML_CUT = re.compile(rf"[<＜][\s/]*+(?:[{BARS[1:]}]|[{BARS}]++[\s/{BARS}]*+D)", re.IGNORECASE)
-_CALL_CUT = re.compile(r"\s*+(?:[\[{][\[{\s]*+[\"'“]?\w*+[\"'”]?\s*+|[<＜][^<>/][^<>]*+)\Z")
+_DSML = MarkerSet(*DSML)
+_DSML_PREFIX = re.compile(rf"[<＜][\s/]*+(?:[{BARS[1:]}]|[{BARS}]++[\s/{BARS}]*+D)", re.IGNORECASE)
+_CALL_PREFIX = re.compile(r"\s*+(?:[\[{][\[{\s]*+[\"'“]?\w*+[\"'”]?\s*+|[<＜][^<>/][^<>]*+)\Z")
 _WORD = re.compile(r"(?:\A\s*+|[>\].:=\"'“(\[])([\w-]++)")  # directly behind markup
 
 
@@ -41,7 +39,7 @@ _NOTHING = Shown("", ())
 
 
 class StreamGuard:
-    """Takes a text in pieces and gives it back without leaked calls, whatever the pieces.
+    """Filters streamed text: returns it without leaked calls, however it is split into pieces.
 
     >>> guard = StreamGuard(tools=["recall_memory"])
     >>> guard.feed('好的。<tool_call>{"name": "recall_memory", "arg').text
@@ -55,100 +53,100 @@ class StreamGuard:
         self._begin()
 
     def _begin(self) -> None:
-        self._tape = Tape()
-        self._view = _View()
-        self._code = _Code()
+        self._buffer = StreamBuffer()
+        self._output = _Output()
+        self._code = _CodeSpans()
         self._example_end = 0  # up to there calls are an example in code
         self._steps = self._scan()
 
     def feed(self, piece: str) -> Shown:
         """Text that is safe to show now, and leaks that have ended."""
-        self._tape.add(piece)
+        self._buffer.append(piece)
         next(self._steps)
-        return self._view.taken()
+        return self._output.take()
 
     def close(self) -> Shown:
-        """The rest, at the end of the text; what is fed next is another one."""
-        self._tape.closed = True
+        """The rest, at the end of the text; what is fed next is a new text."""
+        self._buffer.closed = True
         for _ in self._steps:
             pass
-        self._view.end()
-        shown = self._view.taken()
+        self._output.end()
+        shown = self._output.take()
         self._begin()
         return shown
 
     def _scan(self) -> Steps[None]:
-        tape, at = self._tape, 0
+        buffer, at = self._buffer, 0
         while True:
-            found = _CANDIDATE.search(tape.text, at)
-            self._show(tape.text[at : found.start() if found else len(tape.text)])
-            if found:
-                at = yield from self._decide(found.start())
-            elif tape.closed:
+            match = _CANDIDATE.search(buffer.text, at)
+            self._show(buffer.text[at : match.start() if match else len(buffer.text)])
+            if match:
+                at = yield from self._decide(match.start())
+            elif buffer.closed:
                 return
             else:
-                at = len(tape.text)
+                at = len(buffer.text)
                 yield
-            if at * 2 > len(tape.text):  # not each time: the rest is copied
-                tape.drop(at)
+            if at * 2 > len(buffer.text):  # not each time: the rest is copied
+                buffer.drop(at)
                 at, self._example_end = 0, self._example_end - at
 
     def _decide(self, start: int) -> Steps[int]:
-        """Hides a block that begins here, or shows a character; says where to go on."""
-        tape, ticks = self._tape, 0
-        if tape.text[start] == "`":
-            ticks = (yield from tape.run(_TICKS, start)) - start
+        """Hide a block that begins here, or show a character; returns where to continue."""
+        buffer, ticks = self._buffer, 0
+        if buffer.text[start] == "`":
+            ticks = (yield from buffer.skip(_TICKS, start)) - start
         block = (yield from self._block(start)) if ticks in (0, 3) else None
-        if block and self._example(block):
+        if block and self._is_example(block):
             self._example_end, block = block.end, None
         if block:
-            end = yield from behind(tape, block.end)
-            self._view.hide(Leak(block.form, block.calls, tape.text[start:end]))
+            end = yield from skip_closers(buffer, block.end)
+            self._output.hide(Leak(block.form, block.calls, buffer.text[start:end]))
             return end
         self._code.ticks(ticks)
         end = start + (ticks or 1)
-        self._show(tape.text[start:end])
+        self._show(buffer.text[start:end])
         return end
 
     def _block(self, start: int) -> Steps[Block | None]:
-        tape = self._tape
-        mark, at = yield from tape.mark(start, OPENERS)
-        if not mark:
-            cut = _DSML_CUT.match(tape.text, start) and tape.cut(start, _DSML)
-            return Block("dsml", tape.end, ()) if cut else None
-        if start < self._example_end and mark not in DSML:
+        buffer = self._buffer
+        marker, at = yield from buffer.marker_at(start, OPENERS)
+        if not marker:
+            is_cut = _DSML_PREFIX.match(buffer.text, start) and buffer.ends_in_marker(start, _DSML)
+            return Block("dsml", buffer.end, ()) if is_cut else None
+        if start < self._example_end and marker not in DSML:
             return None
-        form, reader = FORMS[mark]
-        tape.short = False
-        tape.stop_at(start + LONGEST)
-        block = yield from reader(tape, Opener(form, start, at))
-        full = tape.short and tape.end == tape.limit
-        tape.stop_at(None)
-        if block and full:
-            return Block(block.form, start + LONGEST, ())
-        if not block and tape.short and tape.closed and self._cut(at):
-            return Block(form, tape.end, ())
+        form, reader = FORMS[marker]
+        buffer.starved = False
+        buffer.set_limit(start + MAX_BLOCK)
+        block = yield from reader(buffer, Opener(form, start, at))
+        is_full = buffer.starved and buffer.end == buffer.limit
+        buffer.set_limit(None)
+        if block and is_full:
+            return Block(block.form, start + MAX_BLOCK, ())
+        if not block and buffer.starved and buffer.closed and self._is_cut_call(at):
+            return Block(form, buffer.end, ())
         return block
 
-    def _cut(self, at: int) -> bool:
-        """Whether the text ends where a call has just begun: it may have named a known tool."""
-        rest = self._tape.text[at:]
+    def _is_cut_call(self, at: int) -> bool:
+        """Whether the text ends in the beginning of a call, which may name a known tool."""
+        rest = self._buffer.text[at:]
         if self._code.inside:
             return False
-        return bool(_CALL_CUT.match(rest)) or not self._tools.isdisjoint(_WORD.findall(rest))
+        return bool(_CALL_PREFIX.match(rest)) or not self._tools.isdisjoint(_WORD.findall(rest))
 
-    def _example(self, block: Block) -> bool:
-        """Whether a call is only written about."""
+    def _is_example(self, block: Block) -> bool:
+        """Whether the text only quotes a call, as an example."""
         if block.form == "dsml" or (block.sure and not self._code.inside):
             return False
         return not any(call.name in self._tools for call in block.calls)
 
     def _show(self, text: str) -> None:
         self._code.text(text)
-        self._view.show(text)
+        self._output.show(text)
 
 
-class _Code:
+class _CodeSpans:
     """Whether Markdown code is open: a fence, or a span up to the end of its line."""
 
     def __init__(self) -> None:
@@ -160,7 +158,7 @@ class _Code:
         return bool(self._fence or self._span)
 
     def ticks(self, count: int) -> None:
-        """So many backticks in a row."""
+        """Process a run of backticks."""
         if self._fence:
             self._fence = 0 if count >= self._fence else self._fence
         elif count >= 3:
@@ -169,22 +167,22 @@ class _Code:
             self._span = 0 if count == self._span else self._span or count
 
     def text(self, text: str) -> None:
-        """Anything else."""
+        """Process any other text."""
         if self._span and "\n" in text:
             self._span = 0
 
 
-class _View:
-    """What is shown and hidden.
+class _Output:
+    """The text to show and the leaks that were hidden.
 
-    Blanks wait for the word behind them: around leaks that end the text they are hidden as well.
+    Blanks wait for the next word: around leaks that end the text they are hidden as well.
     """
 
     def __init__(self) -> None:
         self._shown: list[str] = []
         self._leaks: list[Leak] = []
-        self._before, self._after = "", ""  # blanks around the leaks that no word follows yet
-        self._last: list[Leak] = []
+        self._before, self._after = "", ""  # blanks around the pending leaks
+        self._pending: list[Leak] = []  # no word follows them yet
 
     def show(self, text: str) -> None:
         if words := text.rstrip():
@@ -193,27 +191,29 @@ class _View:
         self._after += text[len(words) :]
 
     def hide(self, leak: Leak) -> None:
-        """Hides one more leak, and the blanks between it and the last."""
-        if not self._last:
-            self._before, self._after, self._last = self._after, "", [leak]
+        """Hide one more leak, and the blanks between it and the last."""
+        if not self._pending:
+            self._before, self._after, self._pending = self._after, "", [leak]
             return
-        last, text = self._last[-1], self._last[-1].text + self._after
+        last, text = self._pending[-1], self._pending[-1].text + self._after
         self._after = ""
         if last.form == leak.form:
-            self._last[-1] = Leak(leak.form, last.calls + leak.calls, text + leak.text)
+            self._pending[-1] = Leak(leak.form, last.calls + leak.calls, text + leak.text)
         else:
-            self._last[-1:] = [replace(last, text=text), leak]
+            self._pending[-1:] = [replace(last, text=text), leak]
 
     def end(self) -> None:
-        """No word follows any more."""
-        if self._last:
-            self._last[0] = replace(self._last[0], text=self._before + self._last[0].text)
-            self._last[-1] = replace(self._last[-1], text=self._last[-1].text + self._after)
+        """The text is over: blanks around pending leaks are hidden with them."""
+        if self._pending:
+            self._pending[0] = replace(self._pending[0], text=self._before + self._pending[0].text)
+            self._pending[-1] = replace(
+                self._pending[-1], text=self._pending[-1].text + self._after
+            )
             self._before = self._after = ""
         self._release()
 
-    def taken(self) -> Shown:
-        """What has come since the last time."""
+    def take(self) -> Shown:
+        """The output since the last call."""
         if not self._shown and not self._leaks:
             return _NOTHING
         taken = Shown("".join(self._shown), tuple(self._leaks))
@@ -222,8 +222,8 @@ class _View:
 
     def _release(self) -> None:
         self._shown += self._before, self._after
-        self._leaks += self._last
-        self._before, self._after, self._last = "", "", []
+        self._leaks += self._pending
+        self._before, self._after, self._pending = "", "", []
 
 
 def guarded(text: str, tools: Collection[str] = ()) -> Shown:
