@@ -105,7 +105,7 @@ async def desk_for(
         budget=budget or Budget(),
         question="?",
         language=language,
-        by="rules",
+        by="llm",
     )
 
 

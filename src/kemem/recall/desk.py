@@ -19,6 +19,7 @@ from kemem.text.times import to_rfc3339
 Language = Literal["zh", "en"]
 SEARCHES_IN_A_ROW = 3
 MOST_RESULTS = 10
+COUNTED = 24  # matches that rules count: to count all costs six searches, which a model can ask for
 TOOL_SECONDS = 10.0  # for one reading of the store
 _MOST = {"max_iterations": 10, "window": 1_000, "max_window": 1_000, "max_calls": 100}
 _DAY = 86_400_000_000  # microseconds
@@ -151,6 +152,11 @@ class Desk:
         """What the agent is told, in its language."""
         return chinese if self.language == "zh" else english
 
+    @property
+    def counts(self) -> bool:
+        """Whether searches count all that matches: for a model, which is told `total_found`."""
+        return self.by == "llm"
+
     def note(self, step: Step) -> None:
         """Keep a step, and tell whoever watches."""
         self.trace.append(step)
@@ -174,7 +180,8 @@ class Desk:
 
     async def search(self, asked: SearchMemoriesInput) -> Memories[Hit]:
         """What a search finds, kept for a minute while nothing changes."""
-        key = self.whose(asked.model_dump_json(), *sorted(self.without))
+        counted = str(self.counts)
+        key = self.whose(asked.model_dump_json(), counted, *sorted(self.without))
         mark = await self.generation()
         found = self.caches.search.get(key, mark)
         now = self.deps.clock()
@@ -193,19 +200,20 @@ class Desk:
         days, types = asked.time_range_days, asked.memory_types or []
         only_kinds = bool(types) and {*types} <= MESSAGES | NOTES
         named = [{"memory_type": {"in": types}}, {"kind": {"in": types}}]
+        wanted = asked.limit + len(self.without)
         found = await self.memory.search(
             asked.query,
-            limit=asked.limit + len(self.without),
+            limit=wanted if self.counts else max(wanted, COUNTED),
             threshold=asked.min_relevance_score,
             mode=_MODES[asked.search_mode],
             keywords=asked.keywords or None,
             kinds=types if only_kinds else None,
             filters={"OR": named} if types and not only_kinds else None,
             since=None if days is None else to_rfc3339(now - days * _DAY),
-            count=True,
+            count=self.counts,
         )
         left = [hit for hit in found if hit.id not in self.without]
-        total = found.total - (len(found) - len(left))
+        total = found.total - (len(found) - len(left)) if self.counts else len(left)
         return replace(found, items=tuple(left[: asked.limit]), total=total)
 
     def limits(self) -> Limits:

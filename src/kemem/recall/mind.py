@@ -1,12 +1,12 @@
 """What decides on the next move: a model, or rules. Both move through the same tools."""
 
 from collections.abc import Generator, Sequence
-from importlib.resources import files
 from typing import Any, Protocol
 
 from kemem.ports import Tool, ToolCall
 from kemem.recall.desk import Desk
 from kemem.recall.result import indented
+from kemem.recall.tools import prompt_text
 from kemem.recall.use import Used
 from kemem.results import Item
 from kemem.text.fence import fenced
@@ -63,7 +63,7 @@ class RuleMind:
 
 
 def _instructions(desk: Desk) -> str:
-    prompt = (files(__package__) / f"agent_{desk.language}.md").read_text("utf-8")
+    prompt = prompt_text("agent", desk.language)
     budget = desk.budget
     return prompt.format(
         iteration=desk.iteration,

@@ -2,12 +2,13 @@
 
 import asyncio
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.facts.keywords import expanded, keywords
-from kemem.recall.desk import MOST_RESULTS, SEARCHES_IN_A_ROW, Desk, will_end
+from kemem.recall.desk import MOST_RESULTS, SEARCHES_IN_A_ROW, Desk, Language, will_end
 from kemem.recall.models import (
     ExpandContextWindowInput,
     ExpandContextWindowOutput,
@@ -225,8 +226,14 @@ async def _evidence(desk: Desk, item: Item) -> Evidence:
         score=found.score if found else 0.0,
         said_by=_speaker(item),
         event_time=item.row.ts,
-        message_ids=tuple(message.id for message in await desk.memory.sources(item.id)),
+        message_ids=await _message_ids(desk, item),
     )
+
+
+async def _message_ids(desk: Desk, item: Item) -> tuple[str, ...]:
+    if isinstance(item.row, Message):
+        return (item.id,)
+    return tuple(message.id for message in await desk.memory.sources(item.id))
 
 
 def _speaker(item: Item) -> str:
@@ -258,11 +265,17 @@ def _said(message: Message, offset: int) -> dict[str, Any]:
 
 
 def _question(desk: Desk, given: ExtractKeywordsInput) -> list[dict[str, str]]:
-    prompt = (files(__package__) / f"keywords_{desk.language}.md").read_text("utf-8")
+    prompt = prompt_text("keywords", desk.language)
     return [
         {"role": "system", "content": prompt.format(max_keywords=given.max_keywords)},
         {"role": "user", "content": given.model_dump_json(include={"query", "context"})},
     ]
+
+
+@cache
+def prompt_text(name: str, language: Language) -> str:
+    """A prompt of this package, read from its file once."""
+    return (files(__package__) / f"{name}_{language}.md").read_text("utf-8")
 
 
 def _read(answer: Any, given: ExtractKeywordsInput) -> ExtractKeywordsOutput | None:

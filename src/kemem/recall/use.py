@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from kemem.ports import ToolCall
-from kemem.recall.desk import TOOL_SECONDS, Desk, Language
+from kemem.recall.desk import COUNTED, TOOL_SECONDS, Desk, Language
 from kemem.recall.models import (
     ExpandContextWindowOutput,
     ExtractKeywordsOutput,
@@ -223,8 +223,9 @@ def _short(value: Any) -> Any:
 def _outcome(output: Model, desk: Desk) -> str:
     match output:
         case SearchMemoriesOutput(success=True, total_found=total, results=results):
+            known = f"{total}" if desk.counts or total < COUNTED else f"{total}+"
             return desk.say(
-                f"找到 {total} 个，返回 {len(results)} 个", f"{total} found, {len(results)} shown"
+                f"找到 {known} 个，返回 {len(results)} 个", f"{known} found, {len(results)} shown"
             )
         case GetMemoryDetailOutput(success=True, content=str(content)):
             return desk.say(f"{len(content)} 个字符", f"{len(content)} characters")

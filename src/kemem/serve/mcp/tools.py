@@ -76,7 +76,7 @@ class Whose:
             budget=Budget(),
             question=text,
             language=self.language(text),
-            by="rules",
+            by="llm",
         )
 
 
