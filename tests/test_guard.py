@@ -1,4 +1,4 @@
-"""A guarded client against a real server: no leaked call is seen, and none is run twice."""
+"""A guarded client: no leaked call is seen, and none is run twice."""
 
 import json
 import logging
@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
-from openai import APIError, AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
+from openai import APIError
 from pydantic import BaseModel
 
 from kemem.chat.counts import LeakCounts
+from kemem.chat.filters import Call, ToolPolicy
 from kemem.chat.guard import guard
 from kemem.chat.leaks import Leak, LeakedCall, Written
-from kemem.chat.offer import Call, Offer
 from kemem.errors import Unavailable
-from kemem.testing import Streamed, calling, running_openai_server
+from kemem.testing import Streamed, calling
 from kemem.testing.openai_server import NO_CHOICES, Answer, Fault
+from tests.scripted import ScriptedApi, scripted_api
 
 RECALL: dict[str, Any] = {
     "type": "function",
@@ -53,13 +54,13 @@ TALKS = [
     ("火锅去哪吃？", "我先查一下。", "火锅"),
     ("Where to eat?", "Let me look.", "hotpot place"),
 ]
-BOTH = pytest.mark.parametrize(("asked", "said", "query"), TALKS, ids=["zh", "en"])
+TALK = pytest.mark.parametrize(("asked", "said", "query"), TALKS[:1], ids=["zh"])
 WAYS = ["sync", "sync stream", "async", "async stream"]
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
 STREAMS = pytest.mark.parametrize("way", ["sync stream", "async stream"])
 WAYS_AND_PIECES = pytest.mark.parametrize(
     ("way", "piece"),
-    [("sync", 8), ("async", 8), *product(["sync stream", "async stream"], [1, 2, 7, 1000])],
+    [("sync", 8), ("async", 8), *product(["sync stream", "async stream"], [1, 7])],
 )
 # Every way in one language, streams and whole answers in both.
 WAYS_AND_TALKS = pytest.mark.parametrize(
@@ -93,17 +94,14 @@ class Got:
 
 
 @asynccontextmanager
-async def client_of(way: str, base_url: str, **rules: Any) -> AsyncIterator[Any]:
+async def client_of(way: str, api: ScriptedApi, **rules: Any) -> AsyncIterator[Any]:
     """A guarded client, sync or async."""
-    options: dict[str, Any] = {"base_url": base_url, "api_key": "any", "max_retries": 0}
-    # Reading the certificates of the machine takes longer than a test, and nothing here uses TLS.
     if way.startswith("async"):
-        asynchronous = AsyncOpenAI(**options, http_client=DefaultAsyncHttpxClient(verify=False))
-        async with guard(asynchronous, **rules) as client:
+        async with guard(api.async_client(), **rules) as client:
             yield client
     else:
-        with guard(OpenAI(**options, http_client=DefaultHttpxClient(verify=False)), **rules) as it:
-            yield it
+        with guard(api.client(), **rules) as client:
+            yield client
 
 
 async def ask(
@@ -119,19 +117,19 @@ async def ask(
     """What an application gets for a question, and the requests that the server was sent."""
     request = {"model": "m", "messages": [{"role": "user", "content": asked}], "tools": [*tools]}
     got = into or Got()
-    with running_openai_server(script) as server:
-        async with client_of(way, server.base_url, **(rules or {})) as client:
-            stream = way.endswith("stream")
-            answer = client.chat.completions.create(**request, stream=stream, **more)
-            answer = await answer if way.startswith("async") else answer
-            if not stream:
-                for choice in answer.choices:
-                    got.add(choice, choice.message)
-            async for chunk in _chunks(answer) if stream else _chunks(()):
-                got.chunks.append(chunk)
-                for choice in chunk.choices:
-                    got.add(choice, choice.delta)
-        return got, server.requests
+    api = scripted_api(script)
+    async with client_of(way, api, **(rules or {})) as client:
+        stream = way.endswith("stream")
+        answer = client.chat.completions.create(**request, stream=stream, **more)
+        answer = await answer if way.startswith("async") else answer
+        if not stream:
+            for choice in answer.choices:
+                got.add(choice, choice.message)
+        async for chunk in _chunks(answer) if stream else _chunks(()):
+            got.chunks.append(chunk)
+            for choice in chunk.choices:
+                got.add(choice, choice.delta)
+    return got, api.requests
 
 
 async def _chunks(stream: Any) -> AsyncIterator[Any]:
@@ -158,7 +156,7 @@ def choice(index: int = 0, reason: str | None = None, **delta: Any) -> dict[str,
     return {"index": index, "delta": delta, "finish_reason": reason}
 
 
-@BOTH
+@TALK
 @WAYS_AND_PIECES
 async def test_a_leaked_call_is_run_and_not_seen(
     asked: str, said: str, query: str, piece: int, way: str
@@ -175,7 +173,7 @@ async def test_a_leaked_call_is_run_and_not_seen(
     assert (dict(counts), len(requests)) == ({("dsml", "run"): 1}, 1)
 
 
-@BOTH
+@TALK
 @WAYS_AND_PIECES
 async def test_ordinary_text_arrives_byte_for_byte(
     asked: str, said: str, query: str, piece: int, way: str
@@ -332,7 +330,7 @@ async def test_an_unreadable_leak_beside_words_is_only_hidden(
     assert counted(counts) == {"unreadable": 1}
 
 
-@BOTH
+@TALK
 @STREAMS
 @pytest.mark.parametrize("pieces", [1, 12, 30])
 async def test_a_stream_that_breaks_shows_no_half_call(
@@ -348,7 +346,7 @@ async def test_a_stream_that_breaks_shows_no_half_call(
     assert pieces < 30 or counts.total == 1
 
 
-@BOTH
+@TALK
 @STREAMS
 async def test_a_stream_without_an_end_has_broken_off_and_runs_no_half_call(
     asked: str, said: str, query: str, way: str
@@ -363,7 +361,7 @@ async def test_a_stream_without_an_end_has_broken_off_and_runs_no_half_call(
     assert (got.text.strip(), got.calls, got.reason, counts.total) == (said, [], None, 1)
 
 
-@BOTH
+@TALK
 async def test_a_stream_can_be_left_and_closes_its_response(
     asked: str, said: str, query: str
 ) -> None:
@@ -371,26 +369,26 @@ async def test_a_stream_can_be_left_and_closes_its_response(
     counts = LeakCounts()
     text = f"{said}{leaked(query)}{said}{'。' * 500}"
     request: Any = {"model": "m", "messages": [{"role": "user", "content": asked}], "stream": True}
-    with running_openai_server([Streamed(text, piece=40)] * 4) as server:
-        async with client_of("async", server.base_url, counts=counts) as client:
-            async with await client.chat.completions.create(**request) as stream:
-                shown = ""
-                while shown.count(said) < 2:
-                    shown += (await anext(stream)).choices[0].delta.content or ""
-                assert not stream.response.is_closed
-            assert stream.response.is_closed
-            stream = await client.chat.completions.create(**request)
-            await stream.aclose()
-            assert stream.response.is_closed
-        async with client_of("sync", server.base_url) as client:
-            with client.chat.completions.create(**request) as stream:
-                shown = ""
-                while said not in shown:
-                    shown += next(stream).choices[0].delta.content or ""
-            assert stream.response.is_closed
-            stream = client.chat.completions.create(**request)
-            stream.close()
-            assert stream.response.is_closed
+    api = scripted_api([Streamed(text, piece=40)] * 4)
+    async with client_of("async", api, counts=counts) as client:
+        async with await client.chat.completions.create(**request) as stream:
+            shown = ""
+            while shown.count(said) < 2:
+                shown += (await anext(stream)).choices[0].delta.content or ""
+            assert not stream.response.is_closed
+        assert stream.response.is_closed
+        stream = await client.chat.completions.create(**request)
+        await stream.aclose()
+        assert stream.response.is_closed
+    async with client_of("sync", api) as client:
+        with client.chat.completions.create(**request) as stream:
+            shown = ""
+            while said not in shown:
+                shown += next(stream).choices[0].delta.content or ""
+        assert stream.response.is_closed
+        stream = client.chat.completions.create(**request)
+        stream.close()
+        assert stream.response.is_closed
     assert counted(counts) == {"hidden": 1}
 
 
@@ -420,7 +418,7 @@ async def test_chunks_keep_what_they_carry(way: str) -> None:
     assert (end.usage.total_tokens, last.choices, last.usage.total_tokens) == (8, [], 9)
 
 
-@BOTH
+@TALK
 @STREAMS
 async def test_nothing_is_sent_for_what_is_held(
     asked: str, said: str, query: str, way: str
@@ -430,7 +428,7 @@ async def test_nothing_is_sent_for_what_is_held(
     assert len(got.chunks) == 3
 
 
-@BOTH
+@TALK
 @STREAMS
 async def test_the_reasoning_is_whole_before_the_reply_begins(
     asked: str, said: str, query: str, way: str
@@ -463,15 +461,15 @@ async def test_choices_are_guarded_apart(way: str) -> None:
     )
 
 
-@BOTH
+@TALK
 async def test_a_call_of_a_custom_tool_passes_as_it_came(asked: str, said: str, query: str) -> None:
     made = {"id": "call_1", "type": "custom", "custom": {"name": "sql", "input": query}}
     message = {"role": "assistant", "content": said + leaked(query), "tool_calls": [made]}
     given = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-    with running_openai_server([Fault(json.dumps({"choices": [given]}).encode())]) as server:
-        async with client_of("sync", server.base_url) as client:
-            messages = [{"role": "user", "content": asked}]
-            answer = client.chat.completions.create(model="m", messages=messages, tools=[RECALL])
+    api = scripted_api([Fault(json.dumps({"choices": [given]}).encode())])
+    async with client_of("sync", api) as client:
+        messages = [{"role": "user", "content": asked}]
+        answer = client.chat.completions.create(model="m", messages=messages, tools=[RECALL])
     assert answer.choices[0].message.content == said
     assert [it.model_dump() for it in answer.choices[0].message.tool_calls] == [made]
 
@@ -482,26 +480,26 @@ async def test_an_answer_without_choices_stays_one(way: str) -> None:
     assert (got, len(requests)) == (Got(), 1)
 
 
-@BOTH
+@TALK
 async def test_copies_of_a_client_are_guarded_and_the_rest_is_its_own(
     asked: str, said: str, query: str
 ) -> None:
     request: Any = {"model": "m", "messages": [{"role": "user", "content": asked}]}
-    with running_openai_server([said + UNREADABLE] * 3) as server:
-        async with client_of("sync", server.base_url) as client:
-            clients = [client.with_options(timeout=5), client.copy(max_retries=1), client.beta]
-            for it in clients:
-                answer = it.chat.completions.create(**request)
-                assert answer.choices[0].message.content.strip() == said
-            assert clients[0].timeout == 5
-            assert [model.id for model in client.models.list()] == ["scripted"]
+    api = scripted_api([said + UNREADABLE] * 3)
+    async with client_of("sync", api) as client:
+        clients = [client.with_options(timeout=5), client.copy(max_retries=1), client.beta]
+        for it in clients:
+            answer = it.chat.completions.create(**request)
+            assert answer.choices[0].message.content.strip() == said
+        assert clients[0].timeout == 5
+        assert [model.id for model in client.models.list()] == ["scripted"]
 
 
 class Place(BaseModel):
     name: str
 
 
-@BOTH
+@TALK
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_openais_own_helpers_are_guarded_too(
     asked: str, said: str, query: str, kind: str
@@ -510,25 +508,25 @@ async def test_openais_own_helpers_are_guarded_too(
     request: Any = {"model": "m", "messages": [{"role": "user", "content": asked}]}
     place = json.dumps({"name": query}, ensure_ascii=False)
     script: list[Answer] = [place + UNREADABLE, Streamed(said + leaked(query), piece=2)]
-    with running_openai_server(script) as server:
-        async with client_of(kind, server.base_url) as client:
-            chat = client.chat.completions
-            parsed = chat.parse(**request, response_format=Place)
-            streamed = chat.stream(**request, tools=[RECALL])
-            if kind == "async":
-                parsed = await parsed
-                async with streamed as stream:
-                    final = await stream.get_final_completion()
-            else:
-                with streamed as stream:
-                    final = stream.get_final_completion()
+    api = scripted_api(script)
+    async with client_of(kind, api) as client:
+        chat = client.chat.completions
+        parsed = chat.parse(**request, response_format=Place)
+        streamed = chat.stream(**request, tools=[RECALL])
+        if kind == "async":
+            parsed = await parsed
+            async with streamed as stream:
+                final = await stream.get_final_completion()
+        else:
+            with streamed as stream:
+                final = stream.get_final_completion()
     assert parsed.choices[0].message.parsed == Place(name=query)
     assert final.choices[0].message.content.strip() == said
     (call,) = final.choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == {"query": query}
 
 
-@BOTH
+@TALK
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_an_agent_runs_a_leaked_call_once(
     asked: str, said: str, query: str, is_streamed: bool
@@ -545,22 +543,22 @@ async def test_an_agent_runs_a_leaked_call_once(
     leaking = Streamed(f"{said}\n\n{leaked(query)}", reasoning=leaked(query), piece=3)
     script: list[Answer] = [leaking, "清汤 mild"]
     shown = ""
-    with running_openai_server(script, strict={"tools", "pairs", "reasoning_content"}) as server:
-        async with client_of("async", server.base_url) as client:
-            model = OpenAIChatCompletionsModel("m", client)
-            agent = Agent("friend", model=model, tools=[recall_memory])
-            if is_streamed:
-                result: Any = Runner.run_streamed(agent, asked)
-                async for event in result.stream_events():
-                    data: Any = getattr(event, "data", None)
-                    if getattr(data, "type", "") == "response.output_text.delta":
-                        shown += data.delta
-            else:
-                result = await Runner.run(agent, asked)
+    api = scripted_api(script, strict={"tools", "pairs", "reasoning_content"})
+    async with client_of("async", api) as client:
+        model = OpenAIChatCompletionsModel("m", client)
+        agent = Agent("friend", model=model, tools=[recall_memory])
+        if is_streamed:
+            result: Any = Runner.run_streamed(agent, asked)
+            async for event in result.stream_events():
+                data: Any = getattr(event, "data", None)
+                if getattr(data, "type", "") == "response.output_text.delta":
+                    shown += data.delta
+        else:
+            result = await Runner.run(agent, asked)
     assert (queries, result.final_output) == ([query], "清汤 mild")
     assert not is_streamed or shown.replace("\n", "") == said + "清汤 mild"
     assert "DSML" not in json.dumps(result.to_input_list(), ensure_ascii=False)
-    assert len(server.requests) == 2
+    assert len(api.requests) == 2
 
 
 def test_a_leak_is_an_error_in_the_log_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -616,8 +614,8 @@ def test_the_schema_settles_the_type_of_a_written_value(schema: Any, value: Any,
         "properties": {"it": schema},
         "$defs": {"limit": {"type": "integer", "maximum": 9}},
     }
-    offer = Offer.of([_tool(parameters)], None, wanted=True)
-    call = offer.accept(LeakedCall("t", {"it": value}))
+    policy = ToolPolicy.of([_tool(parameters)], None, wanted=True)
+    call = policy.allow(LeakedCall("t", {"it": value}))
     expected = Call("t", json.dumps({"it": read}, ensure_ascii=False))
     assert call == (None if read is None else expected)
 
@@ -627,10 +625,10 @@ def test_a_schema_makes_nobody_fetch_anything() -> None:
     with socket.create_server(("127.0.0.1", 0)) as inner:
         inner.setblocking(False)
         schema = {"$ref": f"http://127.0.0.1:{inner.getsockname()[1]}/schema"}
-        offer = Offer.of([_tool(schema)], None, wanted=True)
+        policy = ToolPolicy.of([_tool(schema)], None, wanted=True)
         for value in ("火锅", "hotpot"):
             call = LeakedCall("t", {"it": value})
-            checking = Thread(target=offer.accept, args=(call,), daemon=True)
+            checking = Thread(target=policy.allow, args=(call,), daemon=True)
             checking.start()
             checking.join(5)  # who fetches waits for an answer that never comes
             assert not checking.is_alive()

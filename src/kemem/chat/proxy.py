@@ -8,14 +8,13 @@ from typing import Any
 
 from kemem.chat.conversation import INSTRUCTIONS, Conversation
 from kemem.chat.events import RecallEvent
-from kemem.chat.guard import guard
 from kemem.chat.prompts import system
 from kemem.chat.recalls import Recalls
 from kemem.chat.relay import Json, Relay, Round, added, whole
+from kemem.chat.requests import new_call_id
 from kemem.chat.room import Room
 from kemem.chat.tools import RECALL, ChatTool, recalling, to_json
 from kemem.chat.turn import Speaker
-from kemem.chat.wire import new_call_id
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.text.fence import fenced
@@ -122,7 +121,7 @@ class _Turn:
         self.own = RECALL if tool else ""
         self.conversation = conversation
         self._client = speaker.client
-        self._create: Any = guard(speaker.client, counts=speaker.counts).chat.completions.create
+        self._create: Any = speaker.client.chat.completions.create
         self._messages = messages
         self._tool = tool
         model = body.get("model")

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kemem.chat.counts import LeakCounts
-from kemem.chat.metered import Metered
+from kemem.chat.guard import guard_and_meter
 from kemem.chat.models import connect
 from kemem.chat.turn import Item, Speaker
 from kemem.errors import InvalidArgument, NotFound
@@ -50,8 +50,9 @@ class Room:
             self._client, chosen = connect(self.memory.settings)
             self._model = self._model or chosen
         model = self._model or self.memory.settings.llm_model
-        metered = cast("AsyncOpenAI", Metered(self._client, self.memory.runtime.replied))
-        return Speaker(metered, model, LeakCounts(self._counts))
+        counts = LeakCounts(self._counts)
+        client = guard_and_meter(self._client, counts, self.memory.runtime.replied)
+        return Speaker(client, model, counts)
 
     def language(self, message: str) -> str:
         """The language to speak to the model in."""

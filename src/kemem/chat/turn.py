@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kemem.chat.counts import LeakCounts
 from kemem.chat.events import RecallEvent, TextEvent, ToolCallEvent, ToolResultEvent
-from kemem.chat.guard import guard
+from kemem.chat.requests import new_call_id
 from kemem.chat.tools import RECALL, ChatTool, refused, to_json
-from kemem.chat.wire import new_call_id
 from kemem.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ async def speak(
     from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
     from agents.exceptions import MaxTurnsExceeded
 
-    model = OpenAIChatCompletionsModel(speaker.model, guard(speaker.client, counts=speaker.counts))
+    model = OpenAIChatCompletionsModel(speaker.model, speaker.client)
     agent = Agent(
         name="chat", instructions=system, tools=[_as_sdk(it) for it in tools], model=model
     )

@@ -1,4 +1,4 @@
-"""Chat requests that models answer with calls, not with text that looks like calls."""
+"""Requests to chat models, sanitized: nothing in them makes a model write calls into its text."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from kemem.text.language import is_chinese
 
-_SOUND = ("openai.com", "openai.azure.com")  # need no mending, and refuse unknown fields
+_RELIABLE = ("openai.com", "openai.azure.com")  # leak nothing, and refuse unknown fields
 _STRICT = ("mistral.ai", "groq.com", "cerebras.ai")  # refuse unknown fields
 
 _ENGLISH = (
@@ -22,44 +22,48 @@ _CHINESE = (
 )
 
 
-def mended(request: Mapping[str, Any], *, base_url: str = "") -> dict[str, Any]:
+def sanitize_request(request: Mapping[str, Any], *, base_url: str = "") -> dict[str, Any]:
     """A copy of the arguments of `chat.completions.create` that gives no cause for a leak.
 
     Where messages hold calls, tools are sent, and assistant messages after the last user's have
     `reasoning_content`, which DeepSeek demands. `tool_choice` "none" only stops servers from
     reading calls, not models from writing them: it goes, and the tools with it unless the messages
-    hold calls, so whoever mends a request has to ignore calls that were not wanted. Arguments of
-    past calls that are no JSON object become an empty one.
+    hold calls, so the caller has to ignore calls that were not wanted. Arguments of past calls that
+    are not a JSON object become an empty one.
     """
-    fixed = dict(request)
+    sanitized = dict(request)
     if not request.get("messages"):
-        return fixed
-    messages = fixed["messages"] = [_readable(_plain(it)) for it in request["messages"]]
+        return sanitized
+    messages = sanitized["messages"] = [
+        _with_valid_arguments(_as_dict(it)) for it in request["messages"]
+    ]
     tools = list(request.get("tools") or ())
     if tools:
-        fixed["tools"] = tools
-    if _hosted(base_url, _SOUND) or "tools" in (request.get("extra_body") or ()):
-        return fixed
-    called = _called(messages)
+        sanitized["tools"] = tools
+    if _hosted(base_url, _RELIABLE) or "tools" in (request.get("extra_body") or ()):
+        return sanitized
+    called = _called_tools(messages)
     if request.get("tool_choice") == "none":
         tools = tools if called else []
-        del fixed["tool_choice"]
-    tools = tools or [_definition(name, seen) for name, seen in called.items()]
+        del sanitized["tool_choice"]
+    tools = tools or [_definition(name, keys) for name, keys in called.items()]
     if not tools:
-        return {key: fixed[key] for key in fixed if key not in ("tools", "parallel_tool_calls")}
+        return {
+            key: sanitized[key] for key in sanitized if key not in ("tools", "parallel_tool_calls")
+        }
     if not _hosted(base_url, _STRICT):
-        _give_reasoning(messages)
-    return {**fixed, "tools": tools}
+        _backfill_reasoning(messages)
+    return {**sanitized, "tools": tools}
 
 
-def noted(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The same request once more, and in its system prompt what was wrong with the answer.
+def retry_with_note(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The same request once more, with a note in its system prompt on what was wrong.
 
-    The note is no message of its own: the templates of some models refuse a late system message.
+    The note is not a message of its own: some models' templates refuse a late system message.
     """
     first, *rest = messages = request["messages"]
-    said = " ".join(str(it.get("content")) for it in messages if it.get("role") == "user")
-    note = _CHINESE if is_chinese(said) else _ENGLISH
+    text = " ".join(str(it.get("content")) for it in messages if it.get("role") == "user")
+    note = _CHINESE if is_chinese(text) else _ENGLISH
     if first.get("role") == "system" and isinstance(first.get("content"), str):
         return {
             **request,
@@ -70,7 +74,7 @@ def noted(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def call_ids(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """The ids of all calls in some messages."""
-    calls = (_plain(call) for message in messages for call in message.get("tool_calls") or ())
+    calls = (_as_dict(call) for message in messages for call in message.get("tool_calls") or ())
     return frozenset(call["id"] for call in calls if call.get("id"))
 
 
@@ -84,20 +88,20 @@ def _hosted(base_url: str, domains: Iterable[str]) -> bool:
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 
-def _plain(message: Any) -> dict[str, Any]:
-    """A message as a dict of its own; applications also send the objects that they were given."""
+def _as_dict(message: Any) -> dict[str, Any]:
+    """A copy of a message as a dict; applications also send the objects that they received."""
     if isinstance(message, Mapping):
         return dict(message)
     hidden = getattr(message, "__api_exclude__", None)
-    plain: dict[str, Any] = message.model_dump(exclude_unset=True, mode="json", exclude=hidden)
-    return plain
+    copy: dict[str, Any] = message.model_dump(exclude_unset=True, mode="json", exclude=hidden)
+    return copy
 
 
-def _readable(message: dict[str, Any]) -> dict[str, Any]:
+def _with_valid_arguments(message: dict[str, Any]) -> dict[str, Any]:
     """A message whose calls a server can read: some refuse a history with broken arguments."""
-    calls = [_plain(call) for call in message.get("tool_calls") or ()]
+    calls = [_as_dict(call) for call in message.get("tool_calls") or ()]
     for call in calls:
-        function = _plain(call.get("function") or {})
+        function = _as_dict(call.get("function") or {})
         if function and _arguments(function) is None:
             call["function"] = {**function, "arguments": "{}"}
     return {**message, "tool_calls": calls} if calls else message
@@ -105,29 +109,29 @@ def _readable(message: dict[str, Any]) -> dict[str, Any]:
 
 def _arguments(function: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of a call; None where they are broken, as models write them."""
-    found: Any = None
+    value: Any = None
     with suppress(ValueError, TypeError, RecursionError):
-        found = json.loads(function.get("arguments") or "{}")
-    return found if isinstance(found, dict) else None
+        value = json.loads(function.get("arguments") or "{}")
+    return value if isinstance(value, dict) else None
 
 
-def _called(messages: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
+def _called_tools(messages: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
     """The tools that the messages call, and the names of the arguments they were given."""
-    found: dict[str, set[str]] = {}
+    tools: dict[str, set[str]] = {}
     for call in (it for message in messages for it in message.get("tool_calls") or ()):
-        function = _plain(_plain(call).get("function") or {})
+        function = _as_dict(_as_dict(call).get("function") or {})
         if name := function.get("name"):
-            found.setdefault(name, set()).update(_arguments(function) or ())
-    return found
+            tools.setdefault(name, set()).update(_arguments(function) or ())
+    return tools
 
 
-def _definition(name: str, seen: Iterable[str]) -> dict[str, Any]:
-    properties: dict[str, Any] = {key: {} for key in sorted(seen)}
+def _definition(name: str, keys: Iterable[str]) -> dict[str, Any]:
+    properties: dict[str, Any] = {key: {} for key in sorted(keys)}
     parameters = {"type": "object", "properties": properties}
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
 
 
-def _give_reasoning(messages: Sequence[dict[str, Any]]) -> None:
+def _backfill_reasoning(messages: Sequence[dict[str, Any]]) -> None:
     for message in reversed(messages):
         if message.get("role") == "user":
             return
