@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2 as httpx  # what the openai package is built on
 from openai import AsyncOpenAI, OpenAI
 
 from kemem.testing.openai_server import MODEL, Fault, Script, status
