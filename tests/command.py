@@ -1,17 +1,19 @@
-"""The command `kemem` as people run it: in a process of its own, in an empty home."""
+"""The command `kemem` as people run it, in an empty home: in this process, or in one of its own."""
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import structlog
 
-from tests.warm import start_warm
+from kemem.serve.cli.main import main
 
 COMMAND = [sys.executable, "-W", "error", "-m", "kemem.serve.cli.main"]
 SECONDS = 60
@@ -27,6 +29,15 @@ def environment(home: Path, **given: str) -> dict[str, str]:
         "KEMEM_EMBEDDER": "none",
         **given,
     }
+
+
+@contextmanager
+def own_signals() -> Iterator[None]:
+    """A command that runs in this process may handle signals, until the block ends."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def kemem_cold(
@@ -59,20 +70,26 @@ def own_logs() -> Iterator[None]:
 def kemem(
     home: Path, *arguments: str, typed: str = "", **given: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command and wait for its end; it never ends with a traceback."""
+    """Run the command in this process, as somebody whose home is empty; it shows no traceback."""
+    code: object = 0
     with (
-        tempfile.TemporaryFile() as typing,
-        tempfile.TemporaryFile() as output,
-        tempfile.TemporaryFile() as errors,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as typing,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as output,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+        own_logs(),
+        own_signals(),
+        chdir(home),
+        patch.dict(os.environ, environment(home, **given), clear=True),
+        patch.multiple(sys, argv=["kemem", *arguments], stdin=typing, stdout=output, stderr=errors),
     ):
-        typing.write(typed.encode())
+        typing.write(typed)
         typing.seek(0)
-        streams = (typing, output, errors)
-        process = start_warm(arguments, streams, environment(home, **given), home, strict=True)
-        end = process.wait(SECONDS)
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
         output.seek(0)
         errors.seek(0)
-        shown, told = output.read().decode(), errors.read().decode()
-    ran = subprocess.CompletedProcess(["kemem", *arguments], end, shown, told)
-    assert "Traceback" not in ran.stderr, ran.stderr
-    return ran
+        shown, reported = output.read(), errors.read()
+    assert isinstance(code, int) and "Traceback" not in reported, reported
+    return subprocess.CompletedProcess(["kemem", *arguments], code, shown, reported)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kemem.errors import InvalidArgument
-from kemem.serve.cli.jsonl import Line, Target, batches, read_lines
+from kemem.serve.cli.data import Line, Target, batches, read_lines
 from kemem.serve.cli.main import app
 from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
 
@@ -108,7 +108,7 @@ def test_an_unknown_user_has_nothing(home: Path) -> None:
 
 def test_text_cannot_steer_the_terminal(home: Path) -> None:
     """What was said may hold escape sequences and markup; they are shown as text."""
-    shown = kemem(home, "search", "hotpot", "--user", "mallory", FORCE_COLOR="1").stdout
+    shown = kemem_cold(home, "search", "hotpot", "--user", "mallory", FORCE_COLOR="1").stdout
     assert "\x1b[2J" not in shown
     assert "\x1b]0" not in shown
     assert "[red]" in shown

@@ -93,6 +93,7 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
     "users": lambda word: (("助手",), {}),
     "sessions": lambda word: ((), {"user_id": "u", "limit": 1}),
     "retry_job": lambda word: (("j_404",), {}),
+    "retry_jobs": lambda word: ((), {}),
     "generation": lambda word: (("u",), {"agent_id": "助手"}),
     "delete_all": lambda word: (("u",), {"filters": {"a": 1}}),
     "messages": lambda word: (("u",), {"page_size": 1, "role": "user"}),

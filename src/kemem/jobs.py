@@ -64,12 +64,24 @@ async def mirror_all(deps: Deps, before: Iterable[Scope] = ()) -> None:
 
 async def retry(job_id: str, deps: Deps) -> Job:
     """Try a job again now, from the first attempt on."""
-    found = [job for job in await deps.store.jobs(_ALL) if job.job_id == job_id]
-    if not found:
+    jobs = await _retry([job for job in await deps.store.jobs(_ALL) if job.job_id == job_id], deps)
+    if not jobs:
         raise NotFound(f"no job {job_id!r:.80}", job_id=job_id)
-    job = replace(found[0], state="pending", due=deps.clock(), attempts=0)
-    await deps.store.apply(Batch(jobs=(job,)))
-    return job
+    return jobs[0]
+
+
+async def retry_failed(deps: Deps) -> int:
+    """Try every job that was given up again now; returns how many."""
+    failed = [job for job in await deps.store.jobs(_ALL) if job.state == "failed"]
+    return len(await _retry(failed, deps))
+
+
+async def _retry(jobs: Iterable[Job], deps: Deps) -> tuple[Job, ...]:
+    now = deps.clock()
+    again = tuple(replace(job, state="pending", due=now, attempts=0) for job in jobs)
+    if again:
+        await deps.store.apply(Batch(jobs=again))
+    return again
 
 
 async def run_due(deps: Deps, policy: Policy) -> int:

@@ -8,7 +8,7 @@ from kemem import snapshot
 from kemem.add.forget import Policy
 from kemem.batch import Job
 from kemem.errors import InvalidArgument
-from kemem.jobs import ask_to_forget, mirror_all, prepare, retry, run_due
+from kemem.jobs import ask_to_forget, mirror_all, prepare, retry, retry_failed, run_due
 from kemem.notebook import AsyncNotebook
 from kemem.ports import Deps
 from kemem.records import Entry, Health, Line, Micros, Page
@@ -93,6 +93,10 @@ class AsyncOperations(AsyncNotebook):
     async def retry_job(self, job_id: str) -> Job:
         """Let a job that was given up be tried again."""
         return await retry(check_id(job_id, "job_id"), await self._operate())
+
+    async def retry_jobs(self) -> int:
+        """Let every job that was given up be tried again; returns how many."""
+        return await retry_failed(await self._operate())
 
     async def reindex(self) -> int:
         """Derive words, vectors and a mirrored graph of all rows again; returns the steps done."""

@@ -133,6 +133,7 @@ class Memory:
     run_jobs = _blocking(AsyncMemory.run_jobs)
     jobs = _blocking(AsyncMemory.jobs)
     retry_job = _blocking(AsyncMemory.retry_job)
+    retry_jobs = _blocking(AsyncMemory.retry_jobs)
     reindex = _blocking(AsyncMemory.reindex)
     workspaces = _blocking(AsyncMemory.workspaces)
     backup = _blocking(AsyncMemory.backup)

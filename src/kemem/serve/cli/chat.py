@@ -24,14 +24,7 @@ from kemem.chat import (
 from kemem.chat.models import NO_MODEL
 from kemem.errors import Conflict, KeMemError
 from kemem.memory import AsyncMemory
-from kemem.serve.cli.terminal import (
-    DatabaseUrl,
-    DataDir,
-    errors,
-    output,
-    plain,
-    settings_in_force,
-)
+from kemem.serve.cli.terminal import Common, errors, output, plain
 from kemem.serve.http.logs import configure_logs
 from kemem.settings import Settings
 from kemem.sync import Portal
@@ -44,6 +37,7 @@ _FEW = 3  # memories to show of one recall
 
 
 def chat(
+    common: Common,
     user: Annotated[str, typer.Option(help="Who talks.")],
     session: Annotated[
         str | None, typer.Option(help="The conversation to go on with; otherwise a new one.")
@@ -52,11 +46,9 @@ def chat(
     sensitive: Annotated[
         bool, typer.Option("--sensitive", help="Recall what is sensitive, too.")
     ] = False,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
 ) -> None:
     """Talk with a model that remembers."""
-    settings = settings_in_force(data_dir, database_url)
+    settings = common.settings
     if not settings.has_llm:
         raise Conflict(NO_MODEL)
     # The screen belongs to the chat, which shows what goes wrong itself.

@@ -3,7 +3,6 @@
 import asyncio
 import shlex
 import time
-from typing import Annotated
 
 import typer
 
@@ -11,15 +10,7 @@ from kemem.assemble import system_clock
 from kemem.errors import Conflict
 from kemem.memory import AsyncMemory
 from kemem.serve.cli.doctor import shown_url
-from kemem.serve.cli.terminal import (
-    AsJson,
-    DatabaseUrl,
-    DataDir,
-    output,
-    print_counts,
-    progress,
-    settings_in_force,
-)
+from kemem.serve.cli.terminal import Common, Yes, output, progress
 from kemem.serve.demo.asking import ask, read_questions
 from kemem.serve.demo.world import World, read_world, tell
 from kemem.settings import Settings
@@ -33,14 +24,9 @@ TO_TRY = (
 )
 
 
-def demo(
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+def demo(common: Common, yes: Yes = False) -> None:
     """Fill a fresh store with examples in Chinese and English."""
-    settings = settings_in_force(data_dir, database_url)
+    settings = common.settings
     _refuse_what_is_used(settings)
     if not yes:
         question = f"Fill the empty store {_place(settings)} with made-up people?"
@@ -50,11 +36,13 @@ def demo(
     asyncio.run(_fill(world, settings))
     with Memory(settings=settings) as memory:
         counts = {**_counts(memory), "workspaces": len({task for task, _ in world.files})}
-    print_counts(counts, as_json, seconds=time.perf_counter() - started)
-    if as_json:
+    common.print_counts(counts, time.perf_counter() - started)
+    if common.as_json:
         return
-    here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
-    here = " --database-url URL" if database_url else here  # the URL itself may hold a password
+    here = f" --data-dir {shlex.quote(str(common.data_dir))}" if common.data_dir else ""
+    here = (
+        " --database-url URL" if common.database_url else here
+    )  # the URL itself may hold a password
     output.print("Try:", *(f"  {command}{here}" for command in TO_TRY), sep="\n")
 
 

@@ -1,12 +1,10 @@
-"""What is configured, reachable and healthy, and what to do about what is not."""
+"""Checks of settings, store and models, each with advice where something is wrong."""
 
 import asyncio
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -16,19 +14,19 @@ from rich.text import Text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kemem.assemble import open_embedder, open_llm, open_store, system_clock
-from kemem.batch import Batch, Job
+from kemem.assemble import open_embedder, open_llm
+from kemem.batch import JobKind
 from kemem.errors import KeMemError
-from kemem.ports import Store
 from kemem.records import Health
 from kemem.settings import CONFIG_FILE, Settings
+from kemem.sync import Memory
 
 SENTENCES = ("我不吃辣", "I can't eat spicy food")
 LEAST_DISK = 256 << 20  # bytes
 OPENAI = "https://api.openai.com/v1"  # where its library turns to without an address
 _PREFIX = "KEMEM_"
 _WIDTH = max(map(len, Settings.model_fields))
-_ALL = 1_000_000
+_JOBS = 1000  # as many as one call gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +81,6 @@ def examine(settings: Settings) -> list[Check]:
     ]
 
 
-async def retry_failed(settings: Settings) -> int:
-    """Let every job that was given up be tried again now; returns how many."""
-    async with _opened(settings) as store:
-        now = system_clock()
-        failed = await _failed(store)
-        again = (replace(job, state="pending", due=now, attempts=0) for job in failed)
-        await store.apply(Batch(jobs=tuple(again)))
-    return len(failed)
-
-
 def shown_url(url: str) -> str:
     """A database URL without what is secret in it."""
     try:
@@ -139,20 +127,15 @@ def _variable(name: str) -> str | None:
     """The variable that a setting is read from; it may be that of another program."""
     alias = Settings.model_fields[name].validation_alias
     choices = alias.choices if isinstance(alias, AliasChoices) else (f"{_PREFIX}{name}",)
-    given = {variable.upper() for variable in os.environ}
-    return next((it for it in (str(one).upper() for one in choices) if it in given), None)
-
-
-def _environment() -> set[str]:
-    """Settings named by environment variables, as fields spell them."""
-    names = (variable.upper() for variable in os.environ)
-    return {name.removeprefix(_PREFIX).lower() for name in names if name.startswith(_PREFIX)}
+    set_names = {variable.upper() for variable in os.environ}
+    return next((name for name in (str(it).upper() for it in choices) if name in set_names), None)
 
 
 def _names() -> Check:
     """A misspelt variable would be ignored without a word; a misspelt line of the file is not."""
-    known = Settings.model_fields.keys()
-    unknown = [f"{_PREFIX}{name.upper()}" for name in sorted(_environment() - known)]
+    valid = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    set_names = {name.upper() for name in os.environ}
+    unknown = sorted(name for name in set_names - valid if name.startswith(_PREFIX))
     if unknown:
         return Check("settings", f"unknown: {', '.join(unknown)}", "correct or remove the names")
     return Check("settings", "all names are known")
@@ -180,8 +163,11 @@ def _store(settings: Settings) -> list[Check]:
     """The store and its jobs; a directory that does not exist yet is left so."""
     if settings.database_url is None and not settings.data_dir.exists():
         return [Check("store", "nothing is stored yet")]
+    only_store = settings.model_copy(update={"embedder": "none", "llm": "none", "neo4j_url": None})
     try:
-        health, failed = asyncio.run(_look(settings))
+        with Memory(settings=only_store) as memory:
+            health = memory.health()
+            kinds = {job.kind for job in memory.jobs(_JOBS) if job.state == "failed"}
     except KeMemError as error:
         advice = "follow the message, or choose another store: --data-dir, --database-url"
         return [Check("store", error.message, advice)]
@@ -189,35 +175,16 @@ def _store(settings: Settings) -> list[Check]:
         f"{health.backend}, schema {health.schema_version}, messages: {health.messages}, "
         f"notes: {health.notes}, vectors: {health.vectors}"
     )
-    return [Check("store", found), _jobs(health, failed)]
+    return [Check("store", found), _jobs(health, kinds)]
 
 
-async def _look(settings: Settings) -> tuple[Health, list[Job]]:
-    async with _opened(settings) as store:
-        health = await store.health()
-        return health, await _failed(store) if health.failed_jobs else []
-
-
-@asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Store]:
-    store = await asyncio.to_thread(open_store, settings)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-async def _failed(store: Store) -> list[Job]:
-    return [job for job in await store.jobs(_ALL) if job.state == "failed"]
-
-
-def _jobs(health: Health, failed: list[Job]) -> Check:
+def _jobs(health: Health, failed_kinds: set[JobKind]) -> Check:
     found = f"{health.pending_jobs} pending, {health.failed_jobs} failed"
     if health.oldest_error:
         found += f"; {health.oldest_error}"
-    if not failed:
+    if not health.failed_jobs:
         return Check("jobs", found)
-    if all(job.kind in ("embed", "reembed") for job in failed):
+    if failed_kinds and failed_kinds <= {"embed", "reembed"}:
         return Check("jobs", found, "mend the cause, then run: kemem reindex")
     advice = "see them with: kemem jobs; mend the cause, then run: kemem retry --all"
     return Check("jobs", found, advice)

@@ -15,15 +15,19 @@ from rich.text import Text
 from typer.core import TyperGroup, TyperOption
 
 from kemem.errors import KeMemError
-from kemem.serve.cli.backup import backup, restore
 from kemem.serve.cli.chat import chat
+from kemem.serve.cli.data import backup, import_messages, quality, recall, restore, search
 from kemem.serve.cli.demo import demo, is_empty
 from kemem.serve.cli.doctor import shown_url
-from kemem.serve.cli.messages import import_messages, search
-from kemem.serve.cli.operators import doctor, jobs, reindex, retry, work
-from kemem.serve.cli.quality import quality
-from kemem.serve.cli.recall import recall
-from kemem.serve.cli.terminal import DatabaseUrl, DataDir, errors, output, settings_in_force
+from kemem.serve.cli.operate import doctor, jobs, reindex, retry, work
+from kemem.serve.cli.terminal import (
+    DatabaseUrl,
+    DataDir,
+    command,
+    errors,
+    output,
+    settings_in_force,
+)
 from kemem.serve.mcp.command import mcp
 from kemem.serve.rpc.command import dump, rpc
 from kemem.settings import Settings
@@ -116,31 +120,26 @@ def serve(
     for line in _announcement(settings, trust.asks_for_credentials):
         output.print(line)
     if is_empty(settings):
-        command = "kemem" if which("kemem") else sys.argv[0]
+        program = "kemem" if which("kemem") else sys.argv[0]
         here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
-        output.print(f"Empty?  {command} demo{here} fills it with examples, from another terminal")
+        output.print(f"Empty?  {program} demo{here} fills it with examples, from another terminal")
     sys.stdout.flush()
     given = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}
     serve_http(settings, frozenset(name for name, value in given.items() if value is not None))
 
 
-# In the order of the help; commands whose packages are optional stand above and import late.
-app.command()(demo)
-app.command("import")(import_messages)
-app.command()(search)
-app.command()(recall)
-app.command()(chat)
+# In the order of the help; commands whose packages are optional import them late.
+app.command()(command(demo))
+app.command("import")(command(import_messages))
+app.command()(command(search))
+app.command()(command(recall))
+app.command()(command(chat, has_json=False))
 app.add_typer(mcp, name="mcp")
-app.command()(rpc)
-app.command()(dump)
-app.command()(backup)
-app.command()(restore)
-app.command()(reindex)
-app.command()(jobs)
-app.command()(work)
-app.command()(retry)
-app.command()(doctor)
-app.command(hidden=True)(quality)  # after a benchmark, which few run: the help fits a screen
+app.command()(command(rpc, has_json=False))
+app.command()(command(dump, has_json=False))
+for each in (backup, restore, reindex, jobs, work, retry, doctor):
+    app.command()(command(each))
+app.command(hidden=True)(command(quality))  # after a benchmark, which few run
 
 
 def _announcement(settings: Settings, protected: bool) -> Iterator[str]:

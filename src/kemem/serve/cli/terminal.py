@@ -1,21 +1,26 @@
-"""What commands share: the terminal, options, and the settings in force."""
+"""What commands share: the terminal, the options of every command, and the settings in force."""
 
+import functools
+import inspect
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from kemem.serve.http.logs import configure_logs
 from kemem.settings import Settings, load
+from kemem.sync import Memory
 
 LONGEST_EXTRACT = 200  # characters
+
+P = ParamSpec("P")
 
 output = Console(emoji=False, highlight=False, markup=False, soft_wrap=True)
 errors = Console(emoji=False, highlight=False, markup=False, soft_wrap=True, stderr=True)
@@ -23,6 +28,60 @@ errors = Console(emoji=False, highlight=False, markup=False, soft_wrap=True, std
 DataDir = Annotated[Path | None, typer.Option(help="Directory of the embedded store.")]
 DatabaseUrl = Annotated[str | None, typer.Option(help="PostgreSQL to use instead.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The values of the options that every command has."""
+
+    settings: Settings
+    as_json: bool
+    data_dir: Path | None
+    database_url: str | None
+
+    def open(self) -> Memory:
+        """The memory that the settings describe; the first call opens its store."""
+        return Memory(settings=self.settings)
+
+    def print(self, data: object, *text: RenderableType) -> None:
+        """Print a result: `data` as JSON for programs, or `text` line by line for people."""
+        if self.as_json:
+            print_json(data)
+        elif text:
+            output.print(*text, sep="\n")
+
+    def print_counts(self, counts: dict[str, int], seconds: float) -> None:
+        """Print what there is now and how long it took."""
+        pairs = [*(f"{name}: {count}" for name, count in counts.items()), f"seconds: {seconds:.1f}"]
+        self.print({**counts, "seconds": round(seconds, 3)}, ", ".join(pairs))
+
+
+def command(
+    function: Callable[Concatenate[Common, P], None], *, has_json: bool = True
+) -> Callable[..., None]:
+    """Add --json, --data-dir and --database-url to a command, which gets them as `Common`."""
+
+    @functools.wraps(function)
+    def run(
+        as_json: bool = False,
+        data_dir: Path | None = None,
+        database_url: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        settings = settings_in_force(data_dir, database_url)
+        function(Common(settings, as_json, data_dir, database_url), **arguments)  # type: ignore[call-arg]
+
+    options: dict[str, tuple[Any, Any]] = {"as_json": (AsJson, False)} if has_json else {}
+    options |= {"data_dir": (DataDir, None), "database_url": (DatabaseUrl, None)}
+    _, *own = inspect.signature(function).parameters.values()
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        for name, (option, default) in options.items()
+    ]
+    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
+    return run
 
 
 def settings_in_force(
@@ -35,8 +94,8 @@ def settings_in_force(
 
 
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal, nothing elsewhere; yields the function that moves it."""
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[float], None]]:
+    """A progress bar on a terminal, nothing elsewhere; yields the function that moves it."""
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -46,12 +105,12 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[float], None]]:
         disable=not errors.is_terminal,
         transient=True,
     ) as shown:
-        yield partial(shown.advance, shown.add_task(what, total=total))
+        yield functools.partial(shown.advance, shown.add_task(what, total=total))
 
 
 def plain(text: str) -> str:
-    """A text without control characters, which might steer the terminal, and half characters."""
-    return "".join(" " if unicodedata.category(it) in ("Cc", "Cs") else it for it in text)
+    """Replace control characters, which might steer the terminal, and lone surrogates by blanks."""
+    return "".join(" " if unicodedata.category(char) in ("Cc", "Cs") else char for char in text)
 
 
 def beginning(content: str) -> str:
@@ -59,15 +118,6 @@ def beginning(content: str) -> str:
     return content if len(content) <= LONGEST_EXTRACT else f"{content[:LONGEST_EXTRACT]}…"
 
 
-def print_counts(counts: Mapping[str, int], as_json: bool, *, seconds: float) -> None:
-    """What there is now and how long it took, for people or programs."""
-    if as_json:
-        print_json({**counts, "seconds": round(seconds, 3)})
-        return
-    pairs = [f"{name}: {count}" for name, count in counts.items()]
-    output.print(", ".join([*pairs, f"seconds: {seconds:.1f}"]))
-
-
 def print_json(value: object) -> None:
-    """An answer for programs."""
+    """Print a result for programs."""
     print(json.dumps(value, ensure_ascii=False, indent=2))

@@ -1,13 +1,11 @@
 """Jobs: later work that waits or has failed."""
 
 from collections import Counter
-from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from kemem.errors import NotFound
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import page
 from kemem.serve.http.guarded import Memory
@@ -41,13 +39,7 @@ async def list_jobs(
 @router.post(HOME + "/retry")
 async def retry_all(memory: Memory) -> Response:
     """Let every job that was given up be tried again."""
-    retried = 0
-    for job in await memory.jobs(_LOOKED_AT):
-        if job.state == "failed":
-            with suppress(NotFound):  # somebody else has done or dropped it
-                await memory.retry_job(job.job_id)
-                retried += 1
-    return RedirectResponse(f"{HOME}?retried={retried}", 303)
+    return RedirectResponse(f"{HOME}?retried={await memory.retry_jobs()}", 303)
 
 
 @router.post(HOME + "/{job_id}/retry")

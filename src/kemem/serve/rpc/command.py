@@ -9,7 +9,7 @@ from typing import Annotated, BinaryIO, Literal
 import typer
 
 from kemem.memory import AsyncMemory
-from kemem.serve.cli.terminal import DatabaseUrl, DataDir, print_json, settings_in_force
+from kemem.serve.cli.terminal import Common, print_json
 from kemem.serve.rpc.jsonrpc import INVALID_REQUEST, refused, respond
 from kemem.serve.rpc.methods import Dump, MemoryTools
 from kemem.settings import Settings
@@ -20,9 +20,9 @@ Agent = Annotated[str | None, typer.Option(help="Whose knowledge it is.")]
 Level = Annotated[Literal["kb", "workspace", "all"], typer.Option(help="What to show.")]
 
 
-def rpc(agent: Agent = None, data_dir: DataDir = None, database_url: DatabaseUrl = None) -> None:
+def rpc(common: Common, agent: Agent = None) -> None:
     """Answer JSON-RPC on standard input and output, one text a line."""
-    settings = settings_in_force(data_dir, database_url)
+    settings = common.settings
     answers = sys.stdout.buffer
     with redirect_stdout(sys.stderr), asyncio.Runner() as runner:  # only answers go out
         memory = AsyncMemory(settings=settings)
@@ -42,15 +42,9 @@ def rpc(agent: Agent = None, data_dir: DataDir = None, database_url: DatabaseUrl
             runner.run(memory.close())
 
 
-def dump(
-    level: Level = "all",
-    agent: Agent = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
-) -> None:
+def dump(common: Common, level: Level = "all", agent: Agent = None) -> None:
     """Print knowledge and the files of workspaces as JSON."""
-    settings = settings_in_force(data_dir, database_url)
-    print_json(asyncio.run(_dumped(settings, agent, level)))
+    print_json(asyncio.run(_dumped(common.settings, agent, level)))
 
 
 async def _dumped(
