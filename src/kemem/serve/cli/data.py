@@ -212,7 +212,7 @@ def _hit_text(hit: Hit) -> Text:
 
 def recall(
     common: Common,
-    query: Annotated[str, typer.Argument(help="What somebody needs to know.")],
+    question: Annotated[str, typer.Argument(help="What somebody needs to know.")],
     user: Annotated[str, typer.Option(help="Whose memories to search.")],
     agent: Annotated[str | None, typer.Option(help="Only memories of this agent.")] = None,
     session: Annotated[
@@ -238,7 +238,7 @@ def recall(
 
         handle = memory.for_user(user, agent_id=agent, sensitive=sensitive)
         result = handle.recall(
-            query, session_id=session, max_iterations=max_iterations, on_step=show
+            question, session_id=session, max_iterations=max_iterations, on_step=show
         )
     message = map(plain, result.message.splitlines())
     common.print(result.to_dict(), *message, *map(_evidence_text, result.evidence))
