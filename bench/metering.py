@@ -18,7 +18,7 @@ from statistics import median
 from bench.corpus import SEED, Words
 from bench.phrases import CHINESE, ENGLISH, QUESTIONS
 from kemem import AsyncMemory
-from kemem.serve.telemetry.meter import Meter
+from kemem.serve.telemetry.metrics import Metrics
 from kemem.settings import load
 
 BETWEEN_WRITES = 10.0  # seconds
@@ -38,11 +38,12 @@ async def timed(work: Callable[[int], Awaitable[object]], times: int) -> float:
     return median(taken)
 
 
-def count_many(meter: Meter) -> float:
+def count_many(metrics: Metrics) -> float:
     """Seconds of one count."""
     begun = time.perf_counter()
     for number in range(COUNTS):
-        meter.count(f"operation_{number % OPERATIONS}", 0.0001 * (number % 5_000))
+        seconds = 0.0001 * (number % 5_000)
+        metrics.count_request("/v1", f"operation_{number % OPERATIONS}", "POST", 200, seconds)
     return (time.perf_counter() - begun) / COUNTS
 
 
@@ -51,21 +52,21 @@ async def compare(messages: int, searches: int) -> None:
     words = Words(random.Random(SEED))
     said = [{"content": text.format_map(words)} for text in (CHINESE + ENGLISH) * (messages // 16)]
     questions = [QUESTIONS[at % len(QUESTIONS)].format_map(words) for at in range(searches)]
-    meter = Meter()
     with tempfile.TemporaryDirectory() as directory:
         async with AsyncMemory(settings=load(data_dir=directory, embedder="none")) as memory:
             await memory.ingest(said, "u")
+            metrics = Metrics(memory)
 
             async def search(at: int) -> None:
                 await memory.search(questions[at], user_id="u", limit=10, kinds=["message"])
 
             async def write(at: int) -> None:
-                meter.count(f"operation_{at % OPERATIONS}", 0.001)
-                await meter.flush(memory)
+                metrics.count(f"operation_{at % OPERATIONS}", 0.001)
+                await metrics.flush()
 
             await timed(search, 10)
             alone = await timed(search, searches)
-            counting = count_many(meter)
+            counting = count_many(metrics)
             writing = await timed(write, WRITES)
     added = counting + writing * alone / BETWEEN_WRITES
     print(f"search  {alone * 1e3:8.3f} ms, of {len(said)} messages")

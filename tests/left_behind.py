@@ -3,7 +3,7 @@
 from kemem import AsyncMemory
 from kemem.batch import Batch, Job
 from kemem.records import Change, Link, Scope
-from kemem.serve.telemetry.runs import Run, keep_runs
+from kemem.serve.telemetry.quality import Run, keep_runs
 from kemem.settings import Settings
 from tests.talk import note
 

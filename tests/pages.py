@@ -16,9 +16,9 @@ from pydantic import SecretStr
 
 from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.overview import survey
-from kemem.serve.dashboard.recent import Recent
 from kemem.serve.dashboard.static_files import STATIC_PATH
 from kemem.serve.http.app import create_app
+from kemem.serve.telemetry.stale import StaleWhileRevalidate
 from kemem.settings import Settings
 from tests.routes import is_page
 
@@ -36,8 +36,8 @@ async def browsing(
     chosen = Settings(data_dir=data_dir, embedder="none", llm="none", **settings)
     async with AsyncMemory(settings=chosen) as memory:
         app = create_app(memory)
-        make = partial(survey, memory, app.state.meter)
-        app.state.survey = Recent(make, clock=lambda: 0.0, patience=30)  # never old
+        compute = partial(survey, memory, app.state.metrics)
+        app.state.survey = StaleWhileRevalidate(compute, clock=lambda: 0.0, patience=30)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(
             transport=transport, base_url=base_url, headers=HTML

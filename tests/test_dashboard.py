@@ -11,9 +11,9 @@ import pytest
 
 from kemem.serve.dashboard.forms import FORM_COOKIE
 from kemem.serve.dashboard.page import number, own_address, seconds, short, size, when
-from kemem.serve.dashboard.recent import Recent
 from kemem.serve.dashboard.static_files import VENDOR_FILES
 from kemem.serve.http.auth import SESSION_COOKIE
+from kemem.serve.telemetry.stale import StaleWhileRevalidate
 from tests.pages import EVIL, browsing, faults_of, page_routes, send, text_of, token_of
 from tests.routes import KEY, SECRET, token
 from tests.server import running_server
@@ -348,7 +348,7 @@ async def test_figures_that_take_long_are_made_seldom() -> None:
             raise OSError("坏 broken")
         return made
 
-    recent = Recent(make, clock=lambda: now[0])
+    recent = StaleWhileRevalidate(make, clock=lambda: now[0])
     assert [await recent.get() for _ in range(3)] == [1, 1, 1]
     now[0] = 22.0
     assert await recent.get() == 1 and made == 2
@@ -364,7 +364,7 @@ async def test_a_page_does_not_wait_for_slow_figures() -> None:
         await ready.wait()
         return "好 done"
 
-    recent = Recent(make, patience=0)
+    recent = StaleWhileRevalidate(make, patience=0)
     assert await recent.get() is None
     ready.set()
     while (found := await recent.get()) is None:

@@ -14,7 +14,7 @@ from kemem.batch import Batch, Job
 from kemem.memory import AsyncMemory
 from kemem.records import Scope
 from kemem.serve.dashboard import figures, storage
-from kemem.serve.telemetry.meter import MINUTE, Point, Tally
+from kemem.serve.telemetry.metrics import MINUTE, Point, Timing
 from tests.pages import EVIL, browsing, send, text_of
 from tests.routes import SECRET
 
@@ -153,7 +153,7 @@ def test_charts_say_what_the_points_say() -> None:
         *("add_memories", "search_memories", "recall")
     ]
     assert figures.together(busy, ["nothing", "add_memories"]).n == 20
-    assert figures.together(busy, []) == Tally()
+    assert figures.together(busy, []) == Timing()
 
 
 def test_hit_rates_and_growth_need_something_to_count() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,18 @@ import pytest
 from bench.recall import Found, runs
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
-from kemem.serve.telemetry.runs import keep_runs, kept_runs, latest, metrics_of, parse_runs
-from kemem.serve.telemetry.votes import VOTE, Asked, Vote, keep_vote, report
+from kemem.serve.telemetry.quality import (
+    VOTE,
+    Vote,
+    keep_runs,
+    keep_vote,
+    kept_runs,
+    kept_votes,
+    latest,
+    metrics_of,
+    opinions,
+    parse_runs,
+)
 from kemem.settings import load
 from tests.command import kemem
 from tests.server import Server, running_server
@@ -66,12 +76,8 @@ async def test_a_run_is_compared_with_the_one_before(
     assert [it.metrics["recall@10"] for it in kept] == [0.25, 0.75, 0.5]
     assert metrics_of(kept) == ["recall@10", "recall@5"]
     whole, temporal = latest(kept, "recall@10")
-    assert (whole.run.set, whole.value, whole.difference) == (name, 0.75, 0.25)
-    assert (temporal.run.category, temporal.value, temporal.difference) == (
-        "时间 temporal",
-        0.25,
-        None,
-    )
+    assert (whole[0].set, whole[0].metrics["recall@10"], whole[1]) == (name, 0.75, 0.25)
+    assert (temporal[0].category, temporal[1]) == ("时间 temporal", None)
 
 
 @SETS
@@ -116,13 +122,17 @@ async def test_votes_add_up_by_rank_settings_and_question(memory: AsyncMemory, q
     ]
     for at, each in cast:
         await keep_vote(memory, each, at)
-    said = await report(memory)
-    assert (said.all.up, said.all.down) == (2, 2)
-    assert [(it.up, it.down) for it in said.days] == [(2, 0), (0, 2)]
-    assert [(it.subject, it.up, it.down) for it in said.ranks] == [(1, 1, 1), (2, 1, 1)]
-    by_settings = {it.subject: it.share for it in said.settings}
+    votes = await kept_votes(memory)
+
+    def counted(subject: Callable[[int, Vote], Any]) -> dict[Any, tuple[int, int]]:
+        return {it.subject: (it.up, it.down) for it in opinions(votes, subject)}
+
+    assert counted(lambda *_: "all") == {"all": (2, 2)}
+    assert counted(lambda ts, _: ts) == {NOON: (0, 2), NOON - DAY: (2, 0)}
+    assert counted(lambda _, it: it.rank) == {1: (1, 1), 2: (1, 1)}
+    by_settings = {it.subject: it.share for it in opinions(votes, lambda _, it: it.settings_text)}
     assert by_settings == {"hybrid, rerank=True": pytest.approx(1 / 3), "lexical": 1.0}
-    assert [(it.subject, it.down) for it in said.worst] == [(Asked(query, "u", "hybrid"), 2)]
+    assert counted(lambda _, it: (it.query, it.mode))[query, "hybrid"] == (0, 2)
 
 
 @QUESTIONS

@@ -18,9 +18,9 @@ from kemem.serve.cli.demo import TO_TRY, is_empty
 from kemem.serve.cli.main import app
 from kemem.serve.demo.asking import read_questions
 from kemem.serve.demo.world import Talk, World, read_world, tell
-from kemem.serve.telemetry.meter import DAY, Meter
-from kemem.serve.telemetry.runs import kept_runs
-from kemem.serve.telemetry.tracing import TRACE
+from kemem.serve.telemetry.metrics import DAY, Metrics
+from kemem.serve.telemetry.quality import kept_runs
+from kemem.serve.telemetry.traces import TRACE
 from kemem.settings import Settings, load
 from kemem.text.language import is_chinese
 from kemem.text.times import to_micros
@@ -228,7 +228,7 @@ async def test_what_was_asked_can_be_looked_at(filled: Result, home: Path) -> No
         assert {line.body["question"] for line in traces} == {it.asks for it in questions}
         runs = await kept_runs(memory)
         now = system_clock()
-        days = await Meter().series(memory, now - 180 * DAY, now, DAY)
+        days = await Metrics(memory).series(now - 180 * DAY, now, DAY)
     assert {run.language for run in runs} == {"zh", "en"}
     assert {run.category for run in runs} == {"all", *(it.category for it in questions)}
     for name in ("search", "recall"):

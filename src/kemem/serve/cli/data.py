@@ -21,7 +21,7 @@ from kemem.recall import Evidence, Step
 from kemem.results import Hit, Ingested
 from kemem.serve.cli.terminal import Common, Yes, beginning, errors, plain, progress
 from kemem.serve.http.schemas import chat_message
-from kemem.serve.telemetry.runs import Run, keep_runs, parse_runs
+from kemem.serve.telemetry.quality import Run, keep_runs, parse_runs
 from kemem.settings import Settings
 from kemem.snapshot import Backup
 from kemem.sync import Memory

@@ -1,4 +1,4 @@
-"""Points of the meter as figures and charts."""
+"""Points of the metrics as figures and charts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kemem.records import Micros
-from kemem.serve.telemetry.meter import DAY, HOUR, MINUTE, Point, Tally
+from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Point, Timing
 
 ADDS = frozenset(["add_memories", "store_messages"])
 SEARCHES = frozenset(
@@ -46,7 +46,7 @@ def total(points: Iterable[Point]) -> Point:
     return whole
 
 
-def asked_for(point: Point) -> dict[str, Tally]:
+def asked_for(point: Point) -> dict[str, Timing]:
     """The operations that applications asked for, most frequent first."""
     wanted = {
         name: tally
@@ -56,9 +56,9 @@ def asked_for(point: Point) -> dict[str, Tally]:
     return dict(sorted(wanted.items(), key=lambda pair: (-pair[1].n, pair[0])))
 
 
-def together(point: Point, names: Iterable[str]) -> Tally:
+def together(point: Point, names: Iterable[str]) -> Timing:
     """Some operations as one."""
-    whole = Tally()
+    whole = Timing()
     for name in names:
         if name in point.operations:
             whole.merge(point.operations[name])

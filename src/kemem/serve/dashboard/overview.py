@@ -15,7 +15,7 @@ from kemem.serve.dashboard.figures import SPANS, Span
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import language_of, page, translator
 from kemem.serve.http.guarded import Memory
-from kemem.serve.telemetry.meter import DAY, Meter, Point
+from kemem.serve.telemetry.metrics import DAY, Metrics, Point
 
 _DAYS = 30  # of the chart of growth
 
@@ -31,10 +31,10 @@ class Survey:
     days: list[Point]
 
 
-async def survey(memory: AsyncMemory, meter: Meter) -> Survey:
+async def survey(memory: AsyncMemory, metrics: Metrics) -> Survey:
     """Count everything, and read how it grew."""
     now = system_clock()
-    days = await meter.series(memory, now - _DAYS * DAY, now, DAY)
+    days = await metrics.series(now - _DAYS * DAY, now, DAY)
     return Survey(await memory.health(), await memory.census(), days)
 
 
@@ -57,9 +57,9 @@ async def overview_figures(
 async def _figures(request: Request, memory: AsyncMemory, name: str) -> dict[str, Any]:
     if name not in SPANS:
         raise InvalidArgument(f"span must be one of {', '.join(SPANS)}, not {name!r:.80}")
-    span, meter = SPANS[name], request.app.state.meter
+    span, metrics = SPANS[name], request.app.state.metrics
     now = system_clock()
-    points = await meter.series(memory, now - span.length, now, span.step)
+    points = await metrics.series(now - span.length, now, span.step)
     whole = figures.total(points)
     found: Survey | None = await request.app.state.survey.get()
     operations = figures.asked_for(whole)

@@ -11,17 +11,29 @@ from pydantic import ValidationError
 
 from kemem.assemble import system_clock
 from kemem.errors import InvalidArgument
+from kemem.records import Micros
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import is_fragment, page
 from kemem.serve.http.guarded import Memory
-from kemem.serve.telemetry.runs import Run, kept_runs, latest, metrics_of
-from kemem.serve.telemetry.votes import LONGEST, Asked, Opinion, Vote, day_of, keep_vote, report
+from kemem.serve.telemetry.quality import (
+    MAX_QUERY,
+    Opinion,
+    Run,
+    Vote,
+    keep_vote,
+    kept_runs,
+    kept_votes,
+    latest,
+    metrics_of,
+    opinions,
+)
 from kemem.text.ids import check_id
 
 HOME = "/dashboard/quality"
 LINES = 6  # of one chart: as many as there are colours
 DAYS = 30
+WORST = 20  # questions
 
 router = APIRouter(route_class=DashboardRoute)
 
@@ -33,7 +45,9 @@ async def show_quality(request: Request, memory: Memory) -> Response:
     metrics = metrics_of(runs)
     usual = "recall@10" if "recall@10" in metrics else next(iter(metrics), "")
     metric = Fields(request.query_params).one_of("metric", tuple(metrics), usual) if runs else ""
-    said = await report(memory)
+    votes = await kept_votes(memory)
+    queries = opinions(votes, lambda _, it: (it.query, it.user_id, it.mode))
+    worst = sorted((it for it in queries if it.down), key=lambda it: (-it.down, it.up))
     return page(
         request,
         "quality.html",
@@ -41,9 +55,11 @@ async def show_quality(request: Request, memory: Memory) -> Response:
         metric=metric,
         charts={language: _over_time(runs, metric, language) for language in ("zh", "en")},
         rows=latest(runs, metric),
-        said=said,
-        days=_by_day(said.days, day_of(system_clock())),
-        worst=[(it, _playground(it.subject)) for it in said.worst],
+        all=Opinion("all", sum(it.up for it in queries), sum(it.down for it in queries)),
+        days=_by_day(opinions(votes, lambda ts, _: _day(ts)), _day(system_clock())),
+        ranks=sorted(opinions(votes, lambda _, it: it.rank), key=lambda it: it.subject),
+        settings=sorted(opinions(votes, lambda _, it: it.settings_text), key=lambda it: -it.n),
+        worst=[(it, _playground(*it.subject)) for it in worst[:WORST]],
     )
 
 
@@ -54,13 +70,13 @@ async def vote(request: Request, memory: Memory) -> Response:
     await keep_vote(memory, cast, system_clock())
     if is_fragment(request):
         return page(request, "quality_vote.html", cast=cast.vote)
-    return RedirectResponse(_playground(Asked(cast.query, cast.user_id, cast.mode)), 303)
+    return RedirectResponse(_playground(cast.query, cast.user_id, cast.mode), 303)
 
 
 def _cast(fields: Fields) -> Vote:
     """The vote of a form."""
     names = ("query", "memory_id", "user_id", "vote", "rank", "score")
-    given = {name: text[:LONGEST] for name in names if (text := fields.text(name)) is not None}
+    given = {name: text[:MAX_QUERY] for name in names if (text := fields.text(name)) is not None}
     if "user_id" in given:
         check_id(given["user_id"], "user_id")
     try:
@@ -97,7 +113,12 @@ def _by_day(days: Sequence[Opinion], today: datetime) -> list[tuple[float, int, 
     return [(day.timestamp(), it.up, it.down) for day, it in zip(last, opinions, strict=True)]
 
 
-def _playground(asked: Asked) -> str:
+def _day(ts: Micros) -> datetime:
+    """When the day of a time began, in the server's time zone."""
+    return datetime.fromtimestamp(ts / 1e6).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _playground(query: str, user_id: str, mode: str) -> str:
     """Where a question can be asked again."""
-    given = {"query": asked.query, "user_id": asked.user_id, "mode": asked.mode}
+    given = {"query": query, "user_id": user_id, "mode": mode}
     return f"/dashboard/playground?{urlencode({k: v for k, v in given.items() if v})}"

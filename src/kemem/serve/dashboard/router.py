@@ -19,9 +19,9 @@ from kemem.serve.dashboard import (
     traces,
 )
 from kemem.serve.dashboard.guard import DashboardRoute
-from kemem.serve.dashboard.recent import Recent
 from kemem.serve.dashboard.static_files import STATIC, STATIC_PATH, VENDOR, CachedFiles
 from kemem.serve.http.auth import NOTHING_HERE
+from kemem.serve.telemetry.stale import StaleWhileRevalidate
 
 ends = APIRouter(route_class=DashboardRoute)
 
@@ -42,7 +42,7 @@ def offer_dashboard(app: FastAPI) -> None:
     """Serve the dashboard at /dashboard; `/` leads there."""
     state = app.state
     state.vendor = VENDOR
-    state.survey = Recent(partial(overview.survey, state.memory, state.meter))
+    state.survey = StaleWhileRevalidate(partial(overview.survey, state.memory, state.metrics))
     app.mount(STATIC_PATH, CachedFiles(directory=STATIC))
     for view in (
         sign_in,

@@ -17,7 +17,7 @@ from kemem.serve.dashboard.memories import SUGGESTED, link_to
 from kemem.serve.dashboard.page import page
 from kemem.serve.http.auth import NOTHING_HERE
 from kemem.serve.http.guarded import Memory
-from kemem.serve.telemetry.tracing import TRACE
+from kemem.serve.telemetry.traces import TRACE
 from kemem.text.ids import check_id
 
 HOME = "/dashboard/traces"

@@ -11,9 +11,9 @@ from importlib.resources import files
 from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
 from kemem.serve.demo.world import QUESTIONS
-from kemem.serve.telemetry.meter import Meter
-from kemem.serve.telemetry.runs import Run, keep_runs
-from kemem.serve.telemetry.tracing import Traces
+from kemem.serve.telemetry.metrics import Metrics
+from kemem.serve.telemetry.quality import Run, keep_runs
+from kemem.serve.telemetry.traces import Traces
 from kemem.text.language import is_chinese
 from kemem.text.times import to_rfc3339
 
@@ -45,15 +45,15 @@ async def ask(
     questions: Sequence[Question], memory: AsyncMemory, advance: Callable[[float], None]
 ) -> None:
     """Search and recall for each question, and keep how many answers were found."""
-    meter, traces = Meter(), Traces(memory, route="kemem demo")
+    metrics, traces = Metrics(memory), Traces(memory, route="kemem demo")
     found: defaultdict[tuple[str, str, str], list[bool]] = defaultdict(list)
     for question in questions:
         begun = time.perf_counter()
         hits = await memory.search(question.asks, question.user, limit=_LIMIT)
         between = time.perf_counter()
         recalled = await memory.recall(question.asks, question.user)
-        meter.count("search_memories", between - begun)
-        meter.count("recall", time.perf_counter() - between)
+        metrics.count("search_memories", between - begun)
+        metrics.count("recall", time.perf_counter() - between)
         for name, texts in (
             ("search", [hit.row.content for hit in hits]),
             ("recall", [it.content for it in recalled.evidence[:_LIMIT]]),
@@ -62,8 +62,8 @@ async def ask(
             for category in ("all", question.category):
                 found[name, question.language, category].append(answered)
         advance(1)
-    await traces.flush(memory)
-    await meter.flush(memory)
+    await traces.flush()
+    await metrics.flush()
     at = to_rfc3339(system_clock())
     measured = [
         Run(

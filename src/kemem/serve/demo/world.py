@@ -9,7 +9,7 @@ from typing import Any
 
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
-from kemem.serve.telemetry.meter import Meter
+from kemem.serve.telemetry.metrics import Metrics
 from kemem.settings import Settings
 from kemem.text.times import to_rfc3339
 
@@ -136,19 +136,19 @@ async def tell(
     """Let everything happen in a store; notes are drawn by rules, vectors are left to a job.
 
     A model that is set is not asked: it would cost money, and each time tell another story. What
-    it took is metered, so that the growth of half a year can be seen.
+    it took is counted, so that the growth of half a year can be seen.
     """
     changed = {"llm": "none", "embedder": "none", "state_tokens": _STATE_TOKENS}
     plain = settings.model_copy(update=changed)
     calendar = Calendar(now)
-    meter = Meter(calendar)
     async with AsyncMemory(settings=plain, clock=calendar) as memory:
+        metrics = Metrics(memory, clock=calendar)
         for each in world.happened:
             calendar.now = each.ts
             begun = time.perf_counter()
             await each.tell(memory)
-            meter.count("add_memories", time.perf_counter() - begun)
-            await meter.flush(memory)
+            metrics.count("add_memories", time.perf_counter() - begun)
+            await metrics.flush()
             advance(1)
         calendar.now = now
         workspaces = await memory.workspaces()

@@ -34,9 +34,8 @@ from kemem.serve.http.logs import configure_logs
 from kemem.serve.http.worker import working
 from kemem.serve.mcp.http import offer_mcp
 from kemem.serve.rpc import routes as rpc_routes
-from kemem.serve.telemetry.meter import Meter
 from kemem.serve.telemetry.metrics import Metrics
-from kemem.serve.telemetry.tracing import Traces
+from kemem.serve.telemetry.traces import Traces
 from kemem.settings import Settings
 
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
@@ -61,10 +60,9 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     app.state.chat = ChatService(memory, counts=app.state.leaks)
     app.state.group = GroupChatService(memory, counts=app.state.leaks)
     app.state.proxy = Proxy(memory, counts=app.state.leaks)
-    app.state.metrics = Metrics(memory.caches, app.state.leaks)
-    app.state.meter = Meter(leaks=app.state.leaks)
+    app.state.metrics = Metrics(memory, app.state.leaks)
     app.state.traces = Traces(memory)
-    memory.runtime.on_reply = app.state.meter.count_reply
+    memory.runtime.on_reply = app.state.metrics.count_reply
     # Only described here: the guard asks for the credential, whatever the route.
     locks = [Depends(HTTPBearer(auto_error=False))] if trust.asks_for_credentials else []
     for routes in (
@@ -85,7 +83,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     handle_failures(app)
     app.add_middleware(BodyLimit, max_body_bytes=memory.settings.max_body_bytes)
     app.add_middleware(Guard, trust=trust)
-    app.add_middleware(Edge, metrics=app.state.metrics, meter=app.state.meter)
+    app.add_middleware(Edge, metrics=app.state.metrics)
     app.state.requests = set()
     app.add_middleware(InProgress, requests=app.state.requests)
     return app
@@ -133,8 +131,8 @@ def _operation_id(route: APIRoute) -> str:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    ledgers = app.state.meter, app.state.traces
-    async with working(app.state.memory, *ledgers), app.state.mcp.run():
+    flushes = app.state.metrics.flush, app.state.traces.flush
+    async with working(app.state.memory, *flushes), app.state.mcp.run():
         yield
         if requests := app.state.requests:  # a turn that was cancelled stores what was said
             await asyncio.wait(requests, timeout=_GRACE)

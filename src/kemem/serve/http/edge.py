@@ -9,9 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kemem.errors import InvalidArgument, NotFound
 from kemem.serve.http.auth import NOTHING_HERE
 from kemem.serve.http.failures import failure
-from kemem.serve.telemetry.meter import Meter
 from kemem.serve.telemetry.metrics import Metrics
-from kemem.serve.telemetry.tracing import request_in_progress
+from kemem.serve.telemetry.traces import request_in_progress
 
 log = structlog.get_logger("kemem")
 
@@ -21,10 +20,9 @@ _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-sto
 class Edge:
     """Answers whatever fails further in, and counts, times and logs every request."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, meter: Meter) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
-        self._meter = meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,8 +55,7 @@ class Edge:
         route = scope.get("route")
         path, name = (route.path, route.name) if route else ("none", "none")
         method = scope["method"]
-        self._metrics.count(path, name, method, status, seconds)
-        self._meter.count(name, seconds, failed=status >= 500)
+        self._metrics.count_request(path, name, method, status, seconds)
         log.info("request", method=method, route=path, status=status, ms=round(seconds * 1000, 1))
 
 

@@ -5,8 +5,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from kemem.serve.http.guarded import Memory, OperatorRoute
+from kemem.serve.http.guarded import OperatorRoute
 from kemem.serve.http.overview import overview
+from kemem.serve.telemetry.prometheus import report
 
 _NOTHING_LOADED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
@@ -14,9 +15,9 @@ router = APIRouter(route_class=OperatorRoute, tags=["operators"])
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-async def metrics(request: Request, memory: Memory) -> Response:
+async def metrics(request: Request) -> Response:
     """Counts and times in the text format of Prometheus."""
-    text = await request.app.state.metrics.report(memory)
+    text = await report(request.app.state.metrics)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from kemem.memory import AsyncMemory
-from kemem.serve.telemetry.meter import Meter
-from kemem.serve.telemetry.tracing import Traces
 
 _PAUSE = 5.0  # seconds between two looks for work
 _NOTED = 10.0  # seconds between two writes of what was counted
@@ -18,13 +16,15 @@ log = structlog.get_logger("kemem")
 
 
 @asynccontextmanager
-async def working(memory: AsyncMemory, *ledgers: Meter | Traces) -> AsyncIterator[None]:
-    """Do what waits in the outbox, write what was noted, and at the end close the memory."""
+async def working(
+    memory: AsyncMemory, *flushes: Callable[[], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Do what waits in the outbox, flush what was noted, and at the end close the memory."""
     stopping = asyncio.Event()
 
     async def write() -> None:
-        for ledger in ledgers:
-            await ledger.flush(memory)
+        for flush in flushes:
+            await flush()
 
     workers = [
         asyncio.create_task(_repeat(memory.run_jobs, "jobs", _PAUSE, stopping)),

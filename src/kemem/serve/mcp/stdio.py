@@ -8,7 +8,7 @@ from kemem.memory import AsyncMemory
 from kemem.serve.http.worker import working
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.mcp.tools import Whose
-from kemem.serve.telemetry.tracing import Traces
+from kemem.serve.telemetry.traces import Traces
 from kemem.settings import Settings
 
 
@@ -25,5 +25,5 @@ def serve_stdio(
 async def _serve(memory: AsyncMemory, whose: Whose, traces: Traces) -> None:
     chinese = memory.settings.recall_language == "zh"
     server = create_mcp(lambda _: whose, "zh" if chinese else "en")
-    async with working(memory, traces), stdio_server() as (incoming, outgoing):
+    async with working(memory, traces.flush), stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())

@@ -1,123 +1,272 @@
-"""What operators watch, in the text format of Prometheus."""
+"""Metrics: one set of counters, which /metrics exposes and the journal keeps by the minute."""
 
-from collections.abc import Iterator
+import asyncio
+import secrets
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import NamedTuple
 
-import structlog
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    generate_latest,
-)
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
-from kemem.chat import LeakCounts
+from kemem.assemble import system_clock
+from kemem.chat.counts import LeakCounts
+from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
-from kemem.recall import Caches
+from kemem.ports import Reply
+from kemem.records import Line, Micros
+from kemem.serve.telemetry.stale import StaleWhileRevalidate
 
-log = structlog.get_logger("kemem")
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
 
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_BY_MINUTE, _BY_HOUR, _BY_DAY = "metric", "metric.hour", "metric.day"  # kinds of lines
+_MINUTES_KEPT = 48 * HOUR
+_HOURS_KEPT = 90 * DAY
+_DAYS_KEPT = 1_830  # lines: five years
+_BACKLOG = 120  # minutes that wait for a store that is away; older ones are dropped
+_ALL_LINES = 1_000_000  # more than are ever kept
+_MAX_POINTS = 5_000
+_SCRAPE_SECONDS = 5.0  # that a scrape waits for a count of all rows
+
 _METHODS = frozenset(["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE"])
+# Each bound is about a fifth above the last, so that a percentile is off by a tenth at most; those
+# that /metrics exposes are among them, so that its buckets are exact sums of these.
+_STEPS = (1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 3.55, 4.2, 5.0, 6.0, 7.1, 8.4, 10.0)
+_BOUNDS = (1e-4, *(float(f"{step}e{power}") for power in range(-4, 3) for step in _STEPS))
+
+
+@dataclass(slots=True)
+class Timing:
+    """How often an operation was done, how often it failed, and a histogram of its seconds."""
+
+    n: int = 0
+    errors: int = 0
+    seconds: float = 0.0  # of all together
+    buckets: Counter[int] = field(default_factory=Counter)  # by the index of their bound
+
+    @property
+    def mean(self) -> float | None:
+        """Seconds on average; None where nothing was done."""
+        return self.seconds / self.n if self.n else None
+
+    def percentile(self, share: float) -> float | None:
+        """The seconds within which a share was done, by its bucket; None where nothing was done."""
+        count = 0
+        for bucket in sorted(self.buckets):
+            count += self.buckets[bucket]
+            if count >= share * self.n:
+                last = len(_BOUNDS) - 1
+                return sqrt(_BOUNDS[max(0, bucket - 1)] * _BOUNDS[min(last, bucket)])
+        return None
+
+    def add(self, seconds: float, failed: bool) -> None:
+        """Count one more."""
+        self.n += 1
+        self.errors += failed
+        self.seconds += seconds
+        self.buckets[bisect_left(_BOUNDS, seconds)] += 1
+
+    def merge(self, other: "Timing") -> None:
+        """Add what another has counted."""
+        self.n += other.n
+        self.errors += other.errors
+        self.seconds += other.seconds
+        self.buckets.update(other.buckets)
+
+    def within(self, seconds: float) -> int:
+        """How many took no longer than one of the bounds."""
+        return sum(n for at, n in self.buckets.items() if at <= bisect_left(_BOUNDS, seconds))
+
+
+@dataclass(slots=True)
+class Point:
+    """What was done from one time on, for a minute or as long as a step is."""
+
+    ts: Micros
+    operations: defaultdict[str, Timing] = field(default_factory=lambda: defaultdict(Timing))
+    counts: Counter[str] = field(default_factory=Counter)  # llm.prompt_tokens, cache.search.hits
+    gauges: dict[str, int] = field(default_factory=dict)  # messages, notes, jobs.failed; the last
+
+    def merge(self, later: "Point") -> None:
+        """Add what came later."""
+        for name, timing in later.operations.items():
+            self.operations[name].merge(timing)
+        self.counts.update(later.counts)
+        self.gauges.update(later.gauges)
+
+    def to_line(self, kind: str, id_: str) -> Line:
+        """The point as the journal keeps it."""
+        operations = {
+            name: [it.n, it.errors, round(it.seconds, 6), [*it.buckets.items()]]
+            for name, it in self.operations.items()
+        }
+        body = {"operations": operations, "counts": dict(self.counts), "gauges": dict(self.gauges)}
+        return Line(kind, id_, self.ts, body)
+
+
+def _to_point(line: Line) -> Point:
+    point = Point(line.ts, counts=Counter(line.body["counts"]), gauges=dict(line.body["gauges"]))
+    for name, (n, errors, seconds, buckets) in line.body["operations"].items():
+        point.operations[name] = Timing(n, errors, seconds, Counter(dict(buckets)))
+    return point
+
+
+class Labels(NamedTuple):
+    """What is counted; labels come from the routes, never from what callers send."""
+
+    operation: str
+    route: str = ""  # empty: not a request
+    method: str = ""
+    status: int = 0
 
 
 class Metrics:
-    """Counts of one server; labels come from the routes, never from what callers send."""
+    """The counters of one process; the journal adds up all processes that share the store."""
 
-    def __init__(self, caches: Caches, leaks: LeakCounts) -> None:
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        registry.register(CacheCollector(caches))
-        registry.register(LeakCollector(leaks))
-        self._registry = registry
-        self._requests = Counter(
-            "kemem_requests",
-            "Requests answered.",
-            ["route", "method", "status"],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "kemem_request_seconds",
-            "Time to answer.",
-            ["route", "method"],
-            registry=registry,
-            buckets=_BUCKETS,
-        )
-        self._operations = Counter(
-            "kemem_operations",
-            "Operations by their outcome.",
-            ["operation", "outcome"],
-            registry=registry,
-        )
-        self._store_up = Gauge("kemem_store_up", "1 if the store answers.", registry=registry)
-        self._messages = Gauge("kemem_messages", "Messages stored.", registry=registry)
-        self._notes = Gauge("kemem_notes", "Notes stored.", registry=registry)
-        self._vectors = Gauge("kemem_vectors", "Rows with a vector.", registry=registry)
-        self._jobs = Gauge("kemem_jobs", "Later work by state.", ["state"], registry=registry)
+    def __init__(
+        self,
+        memory: AsyncMemory,
+        leaks: LeakCounts | None = None,
+        clock: Callable[[], Micros] = system_clock,
+    ) -> None:
+        self.memory = memory
+        self.leaks = leaks
+        self._clock = clock
+        self._recent: defaultdict[Labels, Timing] = defaultdict(Timing)  # in no minute yet
+        self._total: defaultdict[Labels, Timing] = defaultdict(Timing)  # since the start
+        self._tokens: Counter[str] = Counter()  # since the start
+        self._counted: Counter[str] = Counter()  # what the minutes have of tokens, caches, leaks
+        self._minutes: dict[Micros, Point] = {}  # not written yet, or not for the last time
+        self._written: list[Line] = []
+        self._folded: int | None = None  # the hour in which old lines were last folded
+        self._process = secrets.token_hex(4)
+        self._lock = asyncio.Lock()
+        self.health = StaleWhileRevalidate(memory.health, patience=_SCRAPE_SECONDS)
 
-    def count(self, path: str, operation: str, method: str, status: int, seconds: float) -> None:
-        """Note one answered request."""
-        known = method if method in _METHODS else "other"
-        outcome = "ok" if status < 400 else "refused" if status < 500 else "failed"
-        self._requests.labels(path, known, str(status)).inc()
-        self._seconds.labels(path, known).observe(seconds)
-        self._operations.labels(operation, outcome).inc()
+    def count_request(
+        self, route: str, operation: str, method: str, status: int, seconds: float
+    ) -> None:
+        """Count one answered request."""
+        labels = Labels(operation, route, method if method in _METHODS else "other", status)
+        self._recent[labels].add(seconds, failed=status >= 500)
 
-    async def report(self, memory: AsyncMemory) -> bytes:
-        """All metrics as text; a store that does not answer is one of them."""
-        try:
-            health = await memory.health()
-        except Exception as error:  # the other numbers matter most when the store is away
-            log.warning("store does not answer", kind=type(error).__name__)
-            self._store_up.set(0)
-        else:
-            self._store_up.set(1)
-            self._messages.set(health.messages)
-            self._notes.set(health.notes)
-            self._vectors.set(health.vectors)
-            self._jobs.labels("pending").set(health.pending_jobs)
-            self._jobs.labels("failed").set(health.failed_jobs)
-        return generate_latest(self._registry)
+    def count(self, operation: str, seconds: float, failed: bool = False) -> None:
+        """Count one operation that was not a request."""
+        self._recent[Labels(operation)].add(seconds, failed)
+
+    def count_reply(self, seconds: float, is_of_use: bool, reply: Reply | None) -> None:
+        """Count a reply of the LLM as the operation "llm", with its tokens."""
+        self.count("llm", seconds, failed=not is_of_use)
+        if reply is not None:
+            self._tokens["llm.prompt_tokens"] += reply.prompt_tokens
+            self._tokens["llm.completion_tokens"] += reply.completion_tokens
+
+    def total(self) -> Mapping[Labels, Timing]:
+        """All that was counted since the start."""
+        self._advance()
+        return self._total
+
+    async def flush(self) -> None:
+        """Write what was counted; what a store that is away does not take waits for next time."""
+        async with self._lock:
+            point = self._advance()
+            if not point.gauges and (health := await self.health.get()):
+                point.gauges = {
+                    "messages": health.messages,
+                    "notes": health.notes,
+                    "vectors": health.vectors,
+                    "jobs.pending": health.pending_jobs,
+                    "jobs.failed": health.failed_jobs,
+                }
+            lines = [
+                it.to_line(_BY_MINUTE, f"m/{at // MINUTE}/{self._process}")
+                for at, it in self._minutes.items()
+                if it.operations or it.counts or it.gauges
+            ]
+            if lines != self._written:
+                await self.memory.journal.note(lines)
+                self._written = lines
+            for at in [at for at in self._minutes if at < point.ts]:
+                del self._minutes[at]
+            if self._folded != point.ts // HOUR:
+                await _fold(self.memory, point.ts)
+                self._folded = point.ts // HOUR
+
+    async def series(self, since: Micros, until: Micros, step: Micros = MINUTE) -> list[Point]:
+        """A point for each step from `since` to before `until`, also where nothing was done.
+
+        Of what is older than two days there are hours, older than ninety days, days: where steps
+        are finer, all of an hour or day is in the step in which it begins.
+        """
+        if step < MINUTE or not 0 <= until - since <= step * _MAX_POINTS:
+            raise InvalidArgument(
+                f"a series has up to {_MAX_POINTS} steps of a minute or more, not steps of "
+                f"{step!r} µs from {since!r} to {until!r}",
+                field="step",
+            )
+        await self.flush()
+        first = since // step * step
+        lines = await _read(self.memory, first, until)
+        points = _merged(lines, step)
+        return [points.get(at, Point(at)) for at in range(first, until, step)]
+
+    def _advance(self) -> Point:
+        """Put what was counted since the last time into the point of this minute."""
+        minute = self._clock() // MINUTE * MINUTE
+        point = self._minutes.setdefault(minute, Point(minute))
+        for labels, timing in self._recent.items():
+            self._total[labels].merge(timing)
+            point.operations[labels.operation].merge(timing)
+        self._recent.clear()
+        counted = self._tokens + Counter({"leaks": self.leaks.total if self.leaks else 0})
+        for cache in self.memory.caches:
+            counted[f"cache.{cache.name}.hits"] = cache.hits
+            counted[f"cache.{cache.name}.misses"] = cache.misses
+        point.counts.update(counted - self._counted)
+        self._counted = counted
+        for old in sorted(self._minutes)[:-_BACKLOG]:
+            del self._minutes[old]
+        return point
 
 
-class CacheCollector(Collector):
-    """How well caches serve, counted by themselves and read when somebody looks."""
+async def _fold(memory: AsyncMemory, now: Micros) -> None:
+    """Put hours in the place of minutes that are two days old, and days in that of old hours.
 
-    def __init__(self, caches: Caches) -> None:
-        self._caches = caches
-
-    def collect(self) -> Iterator[Metric]:
-        """One sample of each cache."""
-        lookups = CounterMetricFamily(
-            "kemem_cache_lookups", "Lookups by their outcome.", labels=["cache", "outcome"]
-        )
-        ratio = GaugeMetricFamily("kemem_cache_hit_ratio", "Hits of all lookups.", labels=["cache"])
-        entries = GaugeMetricFamily("kemem_cache_entries", "What is kept.", labels=["cache"])
-        for cache in self._caches:
-            hits, misses = cache.hits, cache.misses
-            lookups.add_metric([cache.name, "hit"], hits)
-            lookups.add_metric([cache.name, "miss"], misses)
-            ratio.add_metric([cache.name], hits / max(1, hits + misses))
-            entries.add_metric([cache.name], len(cache))
-        yield from (lookups, ratio, entries)
+    Idempotent: before the border there are all the lines of an hour or none, so that every
+    process writes the same, and a fold that was interrupted is done again.
+    """
+    journal = memory.journal
+    for fine, coarse, letter, step, kept in (
+        (_BY_MINUTE, _BY_HOUR, "h", HOUR, _MINUTES_KEPT),
+        (_BY_HOUR, _BY_DAY, "d", DAY, _HOURS_KEPT),
+    ):
+        border = (now - kept) // step * step
+        old = await journal.lines(fine, until=border, limit=_ALL_LINES)
+        points = _merged(old, step).values()
+        await journal.note([it.to_line(coarse, f"{letter}/{it.ts // step}") for it in points])
+        await journal.trim(fine, before=border)
+    await journal.trim(_BY_DAY, keep=_DAYS_KEPT)
 
 
-class LeakCollector(Collector):
-    """Tool calls that models wrote into their text, counted where they are caught."""
+def _merged(lines: Iterable[Line], step: Micros) -> dict[Micros, Point]:
+    """The lines of each step as one point, oldest first."""
+    points: dict[Micros, Point] = {}
+    for line in sorted(lines, key=lambda line: line.ts):
+        at = line.ts // step * step
+        points.setdefault(at, Point(at)).merge(_to_point(line))
+    return points
 
-    def __init__(self, leaks: LeakCounts) -> None:
-        self._leaks = leaks
 
-    def collect(self) -> Iterator[Metric]:
-        """One sample of each form and outcome that has occurred."""
-        caught = CounterMetricFamily(
-            "kemem_leaks",
-            "Tool calls that a model wrote into its text, by form and what became of them.",
-            labels=["form", "outcome"],
-        )
-        for (form, outcome), number in self._leaks:
-            caught.add_metric([form, outcome], number)
-        yield caught
+async def _read(memory: AsyncMemory, since: Micros, until: Micros) -> list[Line]:
+    """The lines of a time, each moment once.
+
+    The finest are read first: what is folded meanwhile is seen twice rather than not at all.
+    """
+    lines: list[Line] = []
+    for kind, step in ((_BY_MINUTE, MINUTE), (_BY_HOUR, HOUR), (_BY_DAY, DAY)):
+        coarser = await memory.journal.lines(kind, since=since, until=until, limit=_ALL_LINES)
+        covered = {line.ts for line in coarser}
+        lines = [line for line in lines if line.ts // step * step not in covered] + coarser
+    return lines

@@ -1,4 +1,4 @@
-"""Traces: each recall of a server as a line of the journal, for those who ask why it found that."""
+"""Traces: what each recall of a server did, as a line of the journal."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -12,14 +12,13 @@ from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
 from kemem.recall import Account, Recalled, Step
 from kemem.records import Line, Micros
+from kemem.serve.telemetry.metrics import DAY, HOUR
 
 TRACE = "trace"  # the kind of line
 KEPT = 2_000  # traces
 
-_DAY = 86_400_000_000
-_HOUR = _DAY // 24
-_WAITING = 200  # traces that a slow store may be behind before further ones are let go
-_LONGEST = 2_000  # characters of a text
+_BACKLOG = 200  # traces that a slow store may be behind before further ones are dropped
+_MAX_TEXT = 2_000  # characters
 
 request_in_progress: ContextVar[Mapping[str, Any] | None] = ContextVar(
     "request_in_progress", default=None
@@ -49,9 +48,9 @@ class Traces:
         memory.on_recall = self.take if self._days else None
 
     def take(self, account: Account) -> None:
-        """Begin to write a trace; where too many wait for the store, this one is let go."""
-        if len(self._writing) >= _WAITING:
-            log.warning("a trace was let go: the store is slow")
+        """Begin to write a trace; where too many wait for the store, this one is dropped."""
+        if len(self._writing) >= _BACKLOG:
+            log.warning("a trace was dropped: the store is slow")
             return
         self._last = max(self._clock(), self._last + 1)  # each its own time, which pages go by
         line = to_line(account, self._last, _route() or self._route)
@@ -59,13 +58,13 @@ class Traces:
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
-    async def flush(self, memory: AsyncMemory) -> None:
+    async def flush(self) -> None:
         """Wait for what is being written; once an hour erase what is old or too much."""
         await asyncio.gather(*self._writing)
         now = self._clock()
-        if self._trimmed is None or now - self._trimmed >= _HOUR:
+        if self._trimmed is None or now - self._trimmed >= HOUR:
             keep = KEPT if self._days else 0
-            await memory.journal.trim(TRACE, before=now - self._days * _DAY, keep=keep)
+            await self._memory.journal.trim(TRACE, before=now - self._days * DAY, keep=keep)
             self._trimmed = now
 
     async def _write(self, line: Line) -> None:
@@ -79,7 +78,7 @@ def to_line(account: Account, ts: Micros, route: str) -> Line:
     """A recall as the journal keeps it."""
     found, scope = account.result, account.scope
     body = {
-        "question": found.question[:_LONGEST],
+        "question": found.question[:_MAX_TEXT],
         "route": route,
         "way": account.way,
         "agent_id": scope.agent_id,
@@ -88,9 +87,9 @@ def to_line(account: Account, ts: Micros, route: str) -> Line:
         "seconds": round(account.seconds, 6),
         "completed": found.completed,
         "confidence": found.confidence,
-        "reason": found.reason[:_LONGEST],
+        "reason": found.reason[:_MAX_TEXT],
         # What rules write retells memories, which the keys name; a model's words are its own.
-        "summary": found.search_summary[:_LONGEST] if found.by == "llm" else None,
+        "summary": found.search_summary[:_MAX_TEXT] if found.by == "llm" else None,
         "follow_up": found.follow_up_question if found.needs_more_info else None,
         "problems": list(found.problems),
         "windows": list(found.limits.windows),
@@ -114,7 +113,7 @@ def _step(step: Step, found: Recalled) -> dict[str, Any]:
         "round": step.iteration,
         "arguments": arguments,
         "success": step.success,
-        "outcome": step.outcome[:_LONGEST],
+        "outcome": step.outcome[:_MAX_TEXT],
         "keys": list(step.keys),
         "started": step.started,
         "seconds": step.seconds,
