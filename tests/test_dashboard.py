@@ -343,16 +343,16 @@ async def test_figures_that_take_long_are_made_seldom() -> None:
     async def make() -> int:
         nonlocal made
         made += 1
-        now[0] += 1.0  # it takes a second
+        now[0] += 2.0  # seconds that it takes
         if made == 2:
             raise OSError("坏 broken")
         return made
 
     recent = StaleWhileRevalidate(make, clock=lambda: now[0])
     assert [await recent.get() for _ in range(3)] == [1, 1, 1]
-    now[0] = 22.0
+    now[0] = 43.0
     assert await recent.get() == 1 and made == 2
-    now[0] = 60.0
+    now[0] = 90.0
     assert await recent.get() == 3
 
 

@@ -20,6 +20,7 @@ from kemem.ports import Reply
 from kemem.records import Health
 from kemem.serve.http.app import create_app
 from kemem.serve.http.worker import working
+from kemem.serve.telemetry import stale
 from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Timing
 from kemem.serve.telemetry.prometheus import report
 from kemem.settings import load
@@ -204,9 +205,12 @@ async def test_replies_of_a_model_are_counted(tmp_path: Path, text: str) -> None
     assert point.counts["llm.completion_tokens"] == 10
 
 
-async def test_a_slow_count_of_all_rows_is_made_seldom(memory: Faulty) -> None:
+async def test_a_slow_count_of_all_rows_is_made_seldom(
+    memory: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A scrape says at once whether the store answers, and meanwhile shows the last count."""
-    memory.slow = 0.3
+    monkeypatch.setattr(stale, "CHEAP", 0.1)
+    memory.slow = 0.2
     metrics = Metrics(memory)
     for _ in range(5):
         text = (await report(metrics)).decode()

@@ -9,7 +9,7 @@ import structlog
 
 T = TypeVar("T")
 
-_CHEAP = 0.25  # seconds: what takes no longer is computed each time
+CHEAP = 1.0  # seconds: what takes no longer is computed each time
 _REST = 20  # times its own duration an expensive value is kept: it costs 5 % of the time at most
 
 log = structlog.get_logger("kemem")
@@ -48,5 +48,5 @@ class StaleWhileRevalidate(Generic[T]):
         finally:
             ended = self._clock()
             taken = ended - begun
-            self._next = ended + (_REST * taken if taken > _CHEAP else 0)
+            self._next = ended + (_REST * taken if taken > CHEAP else 0)
             self._running = None
