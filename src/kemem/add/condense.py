@@ -113,8 +113,10 @@ async def _layers(
     layers: tuple[Layer, ...], waiting: Sequence[Message], budget: int, model: "_Summariser"
 ) -> tuple[Layer, ...]:
     """The layers with all but the newest messages of the budget in them."""
-    costs = [count_tokens(message.content) for message in waiting]
-    worth = rarity(said(waiting[:_SAMPLE], True)) if sum(costs) > budget else {}
+    costs = await asyncio.to_thread(lambda: [count_tokens(it.content) for it in waiting])
+    worth: Mapping[str, float] = {}
+    if sum(costs) > budget:
+        worth = await asyncio.to_thread(lambda: rarity(said(waiting[:_SAMPLE], True)))
     start = 0
     while sum(costs[start:]) > budget and len(waiting) - start >= KEPT + 2:
         stop = start + 2
@@ -158,7 +160,7 @@ class _Summariser:
         )
         if told := await self._ask(talk, chinese, most):
             return told
-        return await asyncio.to_thread(summarise, said(chunk, chinese), most, worth)
+        return await asyncio.to_thread(lambda: summarise(said(chunk, chinese), most, worth))
 
     async def of_layers(self, layers: Sequence[Layer]) -> Layer:
         texts = [layer.text for layer in layers]

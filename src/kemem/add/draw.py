@@ -1,5 +1,6 @@
 """The recipe of extraction: recall what is known, extract, reconcile, commit."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -100,15 +101,7 @@ async def _still_said(facts: Sequence[Fact], scope: Scope, deps: Deps) -> list[F
 
 async def _without_recalled(messages: Sequence[Message], scope: Scope, deps: Deps) -> list[Message]:
     """What was really said: lines that only quote a memory are left out, empty messages too."""
-    lines = {
-        message.message_id: {
-            line: frozenset(as_printed(line))
-            for line in message.content.splitlines()
-            if line.strip() and not _RECALLED.match(line)
-        }
-        for message in messages
-        if message.role in _SPOKEN
-    }
+    lines = await asyncio.to_thread(_fingerprints, messages)
     printed = (mark for said in lines.values() for each in said.values() for mark in each)
     marks = frozenset(islice(printed, _QUOTED))
     owner = Scope(scope.agent_id, scope.user_id)
@@ -122,6 +115,19 @@ async def _without_recalled(messages: Sequence[Message], scope: Scope, deps: Dep
         if own:
             kept.append(replace(message, content="\n".join(own)))
     return kept
+
+
+def _fingerprints(messages: Sequence[Message]) -> dict[str, dict[str, frozenset[str]]]:
+    """The fingerprints of each line of each message, without lines that a search printed."""
+    return {
+        message.message_id: {
+            line: frozenset(as_printed(line))
+            for line in message.content.splitlines()
+            if line.strip() and not _RECALLED.match(line)
+        }
+        for message in messages
+        if message.role in _SPOKEN
+    }
 
 
 async def _earlier(messages: Sequence[Message], job: Job, deps: Deps) -> list[Message]:

@@ -1,5 +1,6 @@
 """The stage that finds facts: one question to the model, or rules where there is no model."""
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -91,7 +92,9 @@ async def extract(
     """
     if deps.llm is None:
         names = {it.topic: it.keywords[0] for it in known if it.keywords}
-        return extract_by_rules(messages, next(filter(None, map(names.get, USER_NAMES)), None))
+        name = next(filter(None, map(names.get, USER_NAMES)), None)
+        # Not on the event loop: a long message takes a second.
+        return await asyncio.to_thread(extract_by_rules, messages, name)
     shown = known[:MAX_SHOWN_NOTES]
     answer = await deps.ask(_question(messages, earlier, shown, prompt), SCHEMA)
     return _Reader(messages, shown, _entities(answer)).read(answer)

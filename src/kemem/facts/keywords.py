@@ -76,7 +76,7 @@ _ODD = re.compile(r"\d.|.\d|[@_+#]|\w[./:]\w|[a-z][A-Z]|^[A-Z]{2,}s?$")  # no pl
 _STARTS = re.compile(r"(?:^|[.!?:;。！？：；\n])[\s\"'“‘(（]*$")
 _TIMES = re.compile(r"上一?次|上回|之前|以前|\b(?:last time|previously|earlier|before)\b", re.I)
 _LEAD = re.compile(r"(?:(?:on|in|at|during|over|for|within|the)\s+)+(?=\S)", re.I)
-_SPEAKER = re.compile(r"^\s*(?:用户|助手|系统|user|assistant|system)\s*[:：]", re.I | re.M)
+_SPEAKER = re.compile(r"^[^\S\n]*(?:用户|助手|系统|user|assistant|system)\s*[:：]", re.I | re.M)
 _POINTING = re.compile(r"[那这它他她]|\b(?:that|this|it|th[eo]se|them|one|s?he|they)\b", re.I)
 
 

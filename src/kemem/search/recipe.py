@@ -1,5 +1,6 @@
 """The recipe of search: understand, gather, fuse, pack, rerank."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -49,7 +50,8 @@ async def search(
         raise InvalidArgument(f"limit must be 1-{MAX_HITS}, not {limit!r:.80}", field="limit")
     most = min(limit, MAX_HITS)
     now = deps.clock() if where.known_by is None else where.known_by
-    asked = understand(text, now, mode, keywords)
+    # What reads texts runs in a thread: long ones would block the event loop.
+    asked = await asyncio.to_thread(understand, text, now, mode, keywords)
     found = await gather(asked, where, max(most * _DEPTH, MAX_HITS if count else _LEAST), deps)
     spare = _SPARE if where.kinds & NOTES else 1
     ranked = fuse(found, asked, None if count else most * spare)
@@ -59,8 +61,9 @@ async def search(
     hits = await pack(ranked, where, deps)
     hits = [hit for hit in await rerank(text, hits, reranker) if hit.score >= threshold]
     best = hits[:most]
+    marked = await asyncio.to_thread(lambda: [mark(hit, asked) for hit in best if explain])
     return Memories(
-        items=tuple(mark(hit, asked) if explain else replace(hit, why=()) for hit in best),
+        items=tuple(marked if explain else (replace(hit, why=()) for hit in best)),
         missing=found.missing,
         language="zh" if is_chinese(text) else "en",
         total=len(hits) if count else 0,

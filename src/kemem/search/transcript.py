@@ -1,5 +1,6 @@
 """The Query API over the message log: range, words, meaning, neighbours."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -44,10 +45,12 @@ async def by_words(
     found = await deps.store.search(where, query, limit=size + 1, after=after)
     page = found.matches[:size]
     messages = await fetch_messages(page, where, deps)
+    hits = [(it, match) for match, it in zip(page, messages, strict=True) if it]
+    texts = [message.content for message, _ in hits]
+    marked = await asyncio.to_thread(lambda: [matches(text, query).snippets for text in texts])
     items = tuple(
-        Hit(message, match.score, snippets=matches(message.content, query).snippets)
-        for match, message in zip(page, messages, strict=True)
-        if message
+        Hit(message, match.score, snippets=snippets)
+        for (message, match), snippets in zip(hits, marked, strict=True)
     )
     if len(found.matches) <= size:
         return Page(items)

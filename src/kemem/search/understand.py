@@ -21,7 +21,7 @@ MAX_NAMES = 300
 MAX_KEYWORDS = 20
 MAX_PARTS = 3
 # 小明：… of a transcript, which is no time of day and no address
-_LABEL = re.compile(r"^\s*(?!\d)[^\s:：]{1,20}\s?[:：](?!//)\s*", re.MULTILINE)
+_LABEL = re.compile(r"^[^\S\n]*(?!\d)[^\s:：]{1,20}\s?[:：](?!//)\s*", re.MULTILINE)
 _TURNS = 2  # lines with a label that make a transcript
 _SHORT, _LONG = 10, 30  # words of a short question, and of one that tells of a topic
 _CHARACTERS = 1.6  # of a Chinese word

@@ -7,14 +7,14 @@ from hashlib import blake2b
 from kemem.text.segment import normalise
 
 _BULLET = re.compile(r"^\s*(?:[-*•·]|\d{1,3}[.)])\s+")
-_PRINTED_DATE = re.compile(r"\s*[(（](\d{4}-\d{2}-\d{2})[)）]\s*$")
+_PRINTED_DATE = re.compile(r"[(（](\d{4}-\d{2}-\d{2})[)）]$")
 # Marks that only separate words; inside values they do not: 3.5, .5, 8:30, 1,000.
 _MARKS = re.compile(r"(?<![0-9])[.,:](?![0-9])|(?<=[0-9])[.,:](?![0-9])|[;!?\"“”、。…()\[\]{}]+")
 # What may come and go without changing what is said.
 _FILLERS = re.compile(r"\b(?:the|really|very|also|quite|just)\b|\btoo(?=\s*$)")
 _CHINESE_FILLERS = re.compile(
     r"(?:很|非常|特别|十分|真的)(?=喜欢|爱|讨厌|想)|也(?=不|没|很|喜欢|爱|讨厌|想|是|在|有|会|要)"
-    r"|[了呢啊吧呀嘛]+(?=\s*$)"
+    r"|(?<![了呢啊吧呀嘛])[了呢啊吧呀嘛]++(?=\s*$)"
 )
 
 
@@ -39,7 +39,7 @@ def as_printed(line: str) -> Iterator[str]:
     """Fingerprints that a line may have as a memory, which is printed with a bullet and a date."""
     bare = _BULLET.sub("", line)
     yield fingerprint(bare)
-    if match := _PRINTED_DATE.search(bare):
-        text = bare[: match.start()]
+    if match := _PRINTED_DATE.search(bare.rstrip()[-12:]):
+        text = bare.rstrip()[:-12].rstrip()
         yield fingerprint(text)
         yield dated(text, match[1])

@@ -123,7 +123,7 @@ def parse(text: str) -> Query:
         )
     if not text.strip():
         return Query(Anything(), ())
-    lexemes = _LEXEME.findall(text)
+    lexemes = _LEXEME.findall(_closed(text))
     if not _uses_syntax(lexemes):
         return plain(text) if not any(map(_is_quoted, lexemes)) else _loose(lexemes)
     try:
@@ -138,11 +138,22 @@ def parse(text: str) -> Query:
     return query
 
 
+def _closed(text: str) -> str:
+    """The text with marks that open no phrase as lone closing ones: no search for their ends."""
+    for opens, closes in ("“”", "「」"):
+        paired = text.rfind(closes) + 1
+        text = text[:paired] + text[paired:].replace(opens, closes)
+    return text
+
+
 def plain(text: str) -> Query:
     """Any of the words, ranked: stems, joined words as phrases, CJK characters and pairs."""
-    units = list(_units(text))
-    telling = [unit for unit, tells in units if tells]
-    kept = tuple(dict.fromkeys(telling or [unit for unit, _ in units]))[:MAX_UNITS]
+    telling, others = dict[Phrase, None](), dict[Phrase, None]()
+    for unit, tells in _units(text):
+        (telling if tells else others)[unit] = None
+        if len(telling) == MAX_UNITS:
+            break
+    kept = tuple(telling or others)[:MAX_UNITS]
     return Query(AnyOf(kept), kept)
 
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import eq
 
 from kemem.text.query import Phrase, Query
 from kemem.text.segment import Token, tokens
@@ -39,9 +40,10 @@ def matches(content: str, query: Query) -> Matches:
 
 def _find(found: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
     """Spans of the text that hold a unit."""
+    texts = [token.text for token in found]
     places: dict[str, list[int]] = defaultdict(list)
-    for place, token in enumerate(found):
-        places[token.text].append(place)
+    for place, text in enumerate(texts):
+        places[text].append(place)
     spans = []
     for unit in units:
         if unit.prefix and len(unit.tokens) == 1:
@@ -53,17 +55,15 @@ def _find(found: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
         spans += [
             (found[at].start, found[at + size - 1].end)
             for at in starts
-            if size == 1 or _holds(found[at : at + size], unit)
+            if size == 1 or _holds(texts[at : at + size], unit)
         ]
     return spans
 
 
-def _holds(window: list[Token], unit: Phrase) -> bool:
-    texts = tuple(token.text for token in window)
-    if texts == unit.tokens:
-        return True
-    goes_on = unit.prefix and len(texts) == len(unit.tokens)
-    return goes_on and texts[:-1] == unit.tokens[:-1] and texts[-1].startswith(unit.tokens[-1])
+def _holds(texts: list[str], unit: Phrase) -> bool:
+    if len(texts) != len(unit.tokens) or not texts[-1].startswith(unit.tokens[-1]):
+        return False
+    return all(map(eq, texts, unit.tokens if not unit.prefix else unit.tokens[:-1]))
 
 
 def _merge(spans: list[Span]) -> list[Span]:

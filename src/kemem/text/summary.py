@@ -27,7 +27,7 @@ _SECOND_RANK = {name for names in _NAMES.values() for role, name in names.items(
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _BORDER = re.compile(
     r"(?<=[。！？；])(?![”」』）])|(?<=[!?;…])\s+|\n+"
-    r"|(?<!\b[A-Z]\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bMrs\.)(?<!\bSt\.)(?<=\.)\s+"
+    r"|(?<=\.)(?<!\b[A-Z]\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bMrs\.)(?<!\bSt\.)\s+"
 )
 _LINE = re.compile(r"(?:\[(\d{4}-\d\d-\d\d)\] )?(?:([^:：\s][^:：]{0,29}): )?(.*)")
 _CODE = re.compile(r"[{}();=<>\[\]|\\$_/]")
@@ -162,7 +162,7 @@ def cut(text: str, max_tokens: int) -> str:
     """The beginning of a text, with an ellipsis where it was cut."""
     if count_tokens(text) <= max_tokens:
         return text
-    ends = range(len(text))
+    ends = range(min(len(text), 4 * max_tokens + 8))  # four characters make at least one token
     most = bisect_left(ends, True, key=lambda end: count_tokens(text[:end] + "…") > max_tokens)
     return text[: most - 1].rstrip() + "…" if most > 1 else ""
 

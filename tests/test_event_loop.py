@@ -1,0 +1,124 @@
+"""A long message or query must not block the event loop: other requests are served meanwhile."""
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kemem import AsyncMemory
+from kemem.settings import Settings
+from kemem.text.query import MAX_CHARACTERS
+
+LIMIT = 0.05  # seconds
+BYTES = 99_000
+
+CHINESE = ["我喜欢茶", "我住在北京", "他在谷歌工作", "我妈妈叫王芳", "昨天去了上海", "今天不错"]
+ENGLISH = ["I like tea", "my mom lives in Rome", "we moved to Oslo", "he works at Siemens", "well"]
+CHAT = [
+    "对了，我下周三要去上海出差，顺便见见张伟。",
+    "I'm a nurse and I live in Rome with my husband, who works at Siemens.\n",
+    "你觉得呢？我不太确定，可能还是算了吧……",
+    "Last Friday I went to the dentist; it took forever, and I hated it.\n",
+    "我的猫叫咪咪，今年三岁，特别喜欢吃鱼。\n",
+    "Could you summarise what we said about the database yesterday?\n",
+    "```python\nprint('hello')\n```\n",
+    "服务器的端口是5433，数据库用的是 PostgreSQL。",
+]
+
+
+def text(pieces: list[str], border: str) -> str:
+    """99 KB of pieces in a random order."""
+    random, parts, size = Random(7), list[str](), 0
+    while size < BYTES:
+        parts.append(random.choice(pieces))
+        size += len((parts[-1] + border).encode())
+    return border.join(parts[:-1])
+
+
+MESSAGES = {
+    "Chinese sentences": text(CHINESE, "。"),
+    "English sentences": text(ENGLISH, ". "),
+    "Chinese lines": text(CHINESE, "\n"),
+    "English lines": text(ENGLISH, "\n"),
+    "Chinese clauses in long sentences": text([*CHINESE * 5, "好。"], "，"),
+    "English clauses in long sentences": text([*ENGLISH * 4, "OK."], ", "),
+    "chat": text(CHAT, ""),
+    "one Chinese sentence": text(CHINESE, "，"),
+    "letters": "a" * BYTES,
+    "dots": "." * BYTES + "a",
+    "blanks": "我" + " " * (BYTES - 10) + "喜欢",
+    "quotes that open": "“" * (BYTES // 3),
+    "particles": "了" * (BYTES // 3) + "喜欢",
+}
+QUERIES = {name: content[:MAX_CHARACTERS] for name, content in MESSAGES.items()}
+QUERIES["line breaks"] = "a" + "\n" * (MAX_CHARACTERS - 2) + "b"
+
+
+async def largest_gap(work: Callable[[], Awaitable[object]]) -> float:
+    """Seconds of CPU time that this process spent between two ticks of the loop, at most.
+
+    CPU time, so that other processes do not count; of all threads, since one that keeps the
+    interpreter's lock (in a long match of `re`) blocks the loop just as well. On a busy machine the
+    loop's thread may wait for a core: a gap counts that comes twice.
+    """
+    gap = await _largest_gap(work())
+    return round(gap if gap <= LIMIT else min(gap, await _largest_gap(work())), 3)
+
+
+async def _largest_gap(work: Awaitable[object]) -> float:
+    gaps: list[float] = []
+
+    async def tick() -> None:
+        last = time.process_time()
+        while True:
+            await asyncio.sleep(0.001)
+            gaps.append((now := time.process_time()) - last)
+            last = now
+
+    gc.disable()  # a collection holds the lock, too: the longer, the more tests are loaded
+    ticker = asyncio.create_task(tick())
+    try:
+        await asyncio.sleep(0)
+        await work
+        await asyncio.sleep(0.003)
+    finally:
+        ticker.cancel()
+        gc.enable()
+    return max(gaps)
+
+
+@asynccontextmanager
+async def opened(data: Path) -> AsyncIterator[AsyncMemory]:
+    """A memory without models that has compiled its rules."""
+    async with AsyncMemory(settings=Settings(data_dir=data, embedder="none")) as memory:
+        await memory.add("我住在北京。I live in Rome.", user_id="u_0")
+        yield memory
+
+
+@pytest.mark.anyio
+async def test_a_long_message_does_not_block_the_loop(tmp_path: Path) -> None:
+    """Neither by what is read in it, nor by a summary of the session, which is due after eight."""
+    async with opened(tmp_path) as memory:
+        gaps = {
+            name: await largest_gap(lambda text=content: memory.add(text, user_id="u_1"))  # type: ignore[misc]
+            for name, content in MESSAGES.items()
+        }
+        assert not {name: gap for name, gap in gaps.items() if gap > LIMIT}, gaps
+
+
+@pytest.mark.anyio
+async def test_a_long_query_does_not_block_the_loop(tmp_path: Path) -> None:
+    """Nor do its hits, which are long."""
+    async with opened(tmp_path) as memory:
+        for content in MESSAGES.values():
+            await memory.add(content, user_id="u_1", infer=False)
+        gaps = {
+            name: await largest_gap(lambda text=query: memory.search(text, user_id="u_1"))  # type: ignore[misc]
+            for name, query in QUERIES.items()
+        }
+        assert not {name: gap for name, gap in gaps.items() if gap > LIMIT}, gaps
