@@ -30,7 +30,7 @@ from kemem.serve.cli.main import app as cli
 from kemem.serve.http import create_app
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.mcp.tools import Whose
-from kemem.serve.rpc.jsonrpc import CODES, MAX_BATCH
+from kemem.serve.rpc.jsonrpc import CODES, MAX_BATCH, params_model
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.testing import FakeClock, HashingEmbedder
 from tests.described import (
@@ -232,10 +232,11 @@ def _as_sent(listed: Any) -> Described:
 def rpc_face() -> Described:
     """The methods of JSON-RPC, their parameters in order, and the codes of errors."""
     methods = MemoryTools(open_memory(), "agent").methods
+    models = {name: params_model(method) for name, method in methods.items()}
     return {
         "methods": {
-            name: {"order": list(method.takes.model_fields), "params": model_schema(method.takes)}
-            for name, method in methods.items()
+            name: {"order": list(params.model_fields), "params": model_schema(params)}
+            for name, params in models.items()
         },
         "codes": CODES,
         "max_batch": MAX_BATCH,

@@ -19,7 +19,7 @@ from kemem.errors import (
     PermissionDenied,
     Unavailable,
 )
-from kemem.serve.rpc.dump import dump_workspaces
+from kemem.serve.rpc.methods import dump_workspaces
 from kemem.settings import Settings
 from kemem.workspace import Workspaces
 from kemem.workspace.folders import folder_name

@@ -17,7 +17,7 @@ from kemem.serve.dashboard.storage import Stored, backups_in, stored_in
 from kemem.serve.http.auth import Trust
 from kemem.serve.http.failures import to_json
 from kemem.serve.http.guarded import Memory
-from kemem.serve.rpc.methods import Dump, MemoryTools
+from kemem.serve.rpc.methods import MemoryTools
 from kemem.text.ids import check_id
 
 HOME = "/dashboard/system"
@@ -85,7 +85,7 @@ async def restore(
 async def dump(memory: Memory, agent_id: Annotated[str | None, Query()] = None) -> Response:
     """Knowledge and the files of workspaces as a JSON file."""
     agent = check_id(agent_id or memory.settings.rpc_agent, "agent_id")
-    held = (await MemoryTools(memory, agent).dump(Dump(level="all")))["data"]
+    held = (await MemoryTools(memory, agent).dump())["data"]
     headers = {"Content-Disposition": 'attachment; filename="kemem.json"'}
     return Response(to_json(held), headers=headers, media_type="application/json")
 

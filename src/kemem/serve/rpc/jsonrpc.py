@@ -1,12 +1,13 @@
-"""JSON-RPC 2.0: the text of a request in, the text of its answer out, whatever carries them."""
+"""JSON-RPC 2.0: the bytes of a request in, those of its response out, whatever carries them."""
 
+import inspect
 import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from kemem.errors import InvalidArgument
 from kemem.serve.http.strict import parse_json, refusal
@@ -24,99 +25,113 @@ CODES = {
     "INTERNAL": -32603,
 }
 
+Method = Callable[..., Awaitable[object]]
+Response = dict[str, Any]
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """What can be called: the model of what it takes, and the function that does it."""
 
-    takes: type[BaseModel]
-    does: Callable[[Any], Awaitable[object]]
+class Params(BaseModel):
+    """The parameters of a call, read strictly; one that is null counts as left out."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@cache
+def params_model(method: Method) -> type[Params]:
+    """The model of the parameters in a method's signature."""
+    parameters = inspect.signature(method, eval_str=True).parameters.values()
+    fields: dict[str, Any] = {
+        each.name: (each.annotation, ... if each.default is each.empty else each.default)
+        for each in parameters
+        if each.name != "self"
+    }
+    return create_model(method.__name__, __base__=Params, **fields)
 
 
 async def respond(raw: bytes, methods: Mapping[str, Method]) -> bytes | None:
-    """The answer to a request or a batch; None where only notifications came."""
+    """The response to a request or a batch; None where only notifications came."""
     try:
-        sent = parse_json(raw)
+        message = parse_json(raw)
     except (ValueError, RecursionError):
-        return refused(PARSE_ERROR, "Parse error")
-    if not isinstance(sent, list):
-        answer = await _answer(sent, methods)
-        return None if answer is None else _text(answer)
-    if not sent:
-        return refused(INVALID_REQUEST, "Invalid Request")
-    if len(sent) > MAX_BATCH:
-        reason = f"a batch has at most {MAX_BATCH} requests, not {len(sent)}"
-        return refused(INVALID_REQUEST, f"Invalid Request: {reason}")
-    answers = [await _answer(each, methods) for each in sent]
-    given = [answer for answer in answers if answer is not None]
-    return _text(given) if given else None
+        return error_response(PARSE_ERROR, "Parse error")
+    if not isinstance(message, list):
+        response = await _respond(message, methods)
+        return None if response is None else _dump(response)
+    if not message:
+        return error_response(INVALID_REQUEST, "Invalid Request")
+    if len(message) > MAX_BATCH:
+        reason = f"a batch has at most {MAX_BATCH} requests, not {len(message)}"
+        return error_response(INVALID_REQUEST, f"Invalid Request: {reason}")
+    responses = [await _respond(each, methods) for each in message]
+    responses = [response for response in responses if response is not None]
+    return _dump(responses) if responses else None
 
 
-def refused(code: int, message: str) -> bytes:
-    """The answer to what is no request, or has no id that could be read."""
-    return _text(_error(code, message, None))
+def error_response(code: int, message: str) -> bytes:
+    """The response to a request whose id could not be read."""
+    return _dump(_error(code, message, None))
 
 
-async def _answer(sent: Any, methods: Mapping[str, Method]) -> dict[str, Any] | None:
-    """The answer to one request; a notification, which has no id, gets none."""
-    asked = sent if isinstance(sent, dict) else {}
-    id_ = asked.get("id") if _is_id(asked.get("id")) else None
-    match asked:
-        case {"jsonrpc": "2.0", "method": str(name)} if asked.get("id") == id_:
-            params = asked.get("params", {})
+async def _respond(message: Any, methods: Mapping[str, Method]) -> Response | None:
+    """The response to one request; a notification, which has no id, gets none."""
+    request = message if isinstance(message, dict) else {}
+    id_ = request.get("id") if _is_id(request.get("id")) else None
+    match request:
+        case {"jsonrpc": "2.0", "method": str(name)} if request.get("id") == id_:
+            params = request.get("params", {})
         case _:
             params = None
     if not isinstance(params, list | dict):
         return _error(INVALID_REQUEST, "Invalid Request", id_)
     if name not in methods:
-        answer = _error(METHOD_NOT_FOUND, "Method not found", id_)
+        response = _error(METHOD_NOT_FOUND, "Method not found", id_)
     else:
-        answer = await _called(methods[name], params, id_)
-    return answer if "id" in asked else None
+        response = await _call(methods[name], params, id_)
+    return response if "id" in request else None
 
 
-async def _called(
-    method: Method, params: list[Any] | dict[str, Any], id_: object
-) -> dict[str, Any]:
+async def _call(method: Method, params: list[Any] | dict[str, Any], id_: object) -> Response:
     try:
-        result = await method.does(_checked(params, method.takes))
-    except Exception as error:  # the edge: whatever a method does, the caller is answered
-        shown = told(error)
-        code = CODES.get(shown.code, CODES["INTERNAL"])
-        message = shown.message
-        if isinstance(shown, InvalidArgument):
-            message = f"Invalid params: {message}"
-        return _error(code, message, id_, {"code": shown.code})
+        result = await method(**_arguments(method, params))
+    except Exception as failure:  # the edge: whatever a method does, the caller gets a response
+        error = told(failure)
+        prefix = "Invalid params: " if isinstance(error, InvalidArgument) else ""
+        code = CODES.get(error.code, CODES["INTERNAL"])
+        return _error(code, f"{prefix}{error.message}", id_, {"code": error.code})
     return {"jsonrpc": "2.0", "result": result, "id": id_}
 
 
-def _is_id(value: object) -> bool:
-    """Whether a request can be known by this: a text, a number or null."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
-
-
-def _checked(params: list[Any] | dict[str, Any], model: type[BaseModel]) -> BaseModel:
-    """Parameters, by name or in order, as the model has them."""
+def _arguments(method: Method, params: list[Any] | dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, whose parameters go by name or by position."""
+    model = params_model(getattr(method, "__func__", method))  # all instances share one
     names = list(model.model_fields)
     if isinstance(params, list):
         if len(params) > len(names):
             raise InvalidArgument(f"at most {len(names)} parameters, not {len(params)}")
         params = dict(zip(names, params, strict=False))
     try:
-        return model.model_validate(params)
+        checked = model.model_validate(params)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise refusal(first, first["loc"]) from None
+    return {name: getattr(checked, name) for name in names}
 
 
-def _error(
-    code: int, message: str, id_: object, data: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    reason = {"code": code, "message": message, **({"data": data} if data else {})}
-    return {"jsonrpc": "2.0", "error": reason, "id": id_}
+def _is_id(value: object) -> bool:
+    """Whether the specification allows this id: a string, a finite number or null."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
 
 
-def _text(answer: object) -> bytes:
-    return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+def _error(code: int, message: str, id_: object, data: Mapping[str, str] | None = None) -> Response:
+    error = {"code": code, "message": message, **({"data": data} if data else {})}
+    return {"jsonrpc": "2.0", "error": error, "id": id_}
+
+
+def _dump(response: object) -> bytes:
+    return json.dumps(response, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")

@@ -1,93 +1,33 @@
-"""The memory tools: what can be called over JSON-RPC, and what it answers."""
+"""The memory tools: the methods that can be called over JSON-RPC, and their results."""
 
 import asyncio
+import codecs
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from kemem.errors import InvalidArgument, NotFound, Unavailable
+from kemem.errors import Exhausted, InvalidArgument, NotFound, Unavailable
 from kemem.memory import AsyncMemory
-from kemem.recall.tools import summary
+from kemem.recall.tools import summary as summary_or_beginning
 from kemem.results import Item
-from kemem.serve.http.schemas import Body
-from kemem.serve.rpc.dump import dump_knowledge, dump_workspaces, entry
 from kemem.serve.rpc.jsonrpc import Method
+from kemem.workspace import StoredFile, Workspaces
 
-MAX_FOUND = 100  # results of memory_search, of each level
+MAX_HITS = 100  # of memory_search, for each level
+MAX_DUMP = 16 << 20  # characters of text
+_PAGE = 1000
+_NO_TAGS: list[str] = Field(default_factory=list)
 
 Level = Literal["kb", "workspace", "all"]
-Answer = dict[str, Any]
-
-
-class Params(Body):
-    """Parameters by name; one that is null is left out."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_null(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: value for name, value in given.items() if value is not None}
-
-
-class InitWorkspace(Params):
-    """The task that begins, and whether what it has left may go."""
-
-    task_id: str
-    reset: bool = False
-
-
-class Add(Params):
-    """An entry of the knowledge base."""
-
-    content: str
-    summary: str
-    tags: list[str] = Field(default_factory=list)
-
-
-class Query(Params):
-    """What to look for, and how much of it."""
-
-    query: str
-    top_k: int = Field(default=3, ge=1)
-
-
-class Delete(Params):
-    """The entry that goes."""
-
-    kb_id: str
-
-
-class Cleanup(Params):
-    """The task that is over."""
-
-    task_id: str
-
-
-class Dump(Params):
-    """What to show."""
-
-    level: Level = "all"
-
-
-class Search(Params):
-    """What to look for, and where."""
-
-    query: str
-    level: Level = "all"
-
-
-class Restore(Params):
-    """The backup to go back to."""
-
-    backup_path: str
+Result = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTools:
-    """The tools over a memory; knowledge is that of one agent."""
+    """The tools over a memory; the knowledge base is that of one agent."""
 
     memory: AsyncMemory
     agent_id: str
@@ -95,59 +35,58 @@ class MemoryTools:
     @property
     def methods(self) -> dict[str, Method]:
         """Every tool by its name."""
-        return {
-            "memory_init_workspace": Method(InitWorkspace, self.init_workspace),
-            "memory_add": Method(Add, self.add),
-            "memory_query": Method(Query, self.query),
-            "memory_delete": Method(Delete, self.delete),
-            "memory_cleanup": Method(Cleanup, self.cleanup),
-            "memory_get_status": Method(Params, self.get_status),
-            "memory_dump": Method(Dump, self.dump),
-            "memory_search": Method(Search, self.search),
-            "memory_backup": Method(Params, self.backup),
-            "memory_restore": Method(Restore, self.restore),
-        }
+        functions: tuple[Method, ...] = (
+            self.init_workspace,
+            self.add,
+            self.query,
+            self.delete,
+            self.cleanup,
+            self.get_status,
+            self.dump,
+            self.search,
+            self.backup,
+            self.restore,
+        )
+        return {f"memory_{function.__name__}": function for function in functions}
 
-    async def init_workspace(self, asked: InitWorkspace) -> Answer:
-        """A fresh workspace for a task."""
+    async def init_workspace(self, task_id: str, reset: bool = False) -> Result:
+        """Create an empty workspace for a task; `reset` may erase the one that it has."""
         workspaces = await self.memory.workspaces()
-        path = await asyncio.to_thread(workspaces.init, asked.task_id, reset=asked.reset)
+        path = await asyncio.to_thread(workspaces.init, task_id, reset=reset)
         return {"path": str(path)}
 
-    async def add(self, asked: Add) -> Answer:
-        """A new entry of the knowledge base."""
-        learned = await self.memory.learn(
-            asked.content, summary=asked.summary, tags=asked.tags, agent_id=self.agent_id
-        )
-        return {"id": learned.id, "summary": summary_of(learned)}
+    async def add(self, content: str, summary: str, tags: list[str] = _NO_TAGS) -> Result:
+        """Add an entry to the knowledge base."""
+        entry = await self.memory.learn(content, summary=summary, tags=tags, agent_id=self.agent_id)
+        return {"id": entry.id, "summary": _summary(entry)}
 
-    async def query(self, asked: Query) -> Answer:
-        """The entries that fit best, by words and meaning."""
-        found = await self.memory.search(
-            asked.query, agent_id=self.agent_id, kinds=["knowledge"], limit=asked.top_k
+    async def query(self, query: str, top_k: Annotated[int, Field(ge=1)] = 3) -> Result:
+        """Find the entries that fit best, by words and meaning."""
+        hits = await self.memory.search(
+            query, agent_id=self.agent_id, kinds=["knowledge"], limit=top_k
         )
         return {
             "results": [
-                {"id": hit.id, "summary": summary_of(hit), "content": hit.memory} for hit in found
+                {"id": hit.id, "summary": _summary(hit), "content": hit.memory} for hit in hits
             ]
         }
 
-    async def delete(self, asked: Delete) -> Answer:
-        """One entry less."""
-        found = await self.memory.get(asked.kb_id, agent_id=self.agent_id)
-        if found.kind != "knowledge":
-            raise NotFound(f"no memory {asked.kb_id!r:.80}")
-        await self.memory.delete(asked.kb_id, agent_id=self.agent_id)
-        return {"status": "success", "id": asked.kb_id}
+    async def delete(self, kb_id: str) -> Result:
+        """Delete an entry."""
+        item = await self.memory.get(kb_id, agent_id=self.agent_id)
+        if item.kind != "knowledge":
+            raise NotFound(f"no memory {kb_id!r:.80}")
+        await self.memory.delete(kb_id, agent_id=self.agent_id)
+        return {"status": "success", "id": kb_id}
 
-    async def cleanup(self, asked: Cleanup) -> Answer:
-        """A workspace deleted with all that is in it."""
+    async def cleanup(self, task_id: str) -> Result:
+        """Delete a workspace with all files in it."""
         workspaces = await self.memory.workspaces()
-        path = await asyncio.to_thread(workspaces.cleanup, asked.task_id)
+        path = await asyncio.to_thread(workspaces.cleanup, task_id)
         return {"status": "success", "path": str(path)}
 
-    async def get_status(self, asked: Params) -> Answer:
-        """Whether the store answers, and whether any task has a workspace."""
+    async def get_status(self) -> Result:
+        """Whether the store can be reached, and whether any task has a workspace."""
         try:
             workspaces = await self.memory.workspaces()
             tasks = await asyncio.to_thread(workspaces.tasks)
@@ -156,66 +95,122 @@ class MemoryTools:
         active = "active" if tasks else "clean"
         return {"status": "ok", "kb_status": "loaded", "workspace_status": active}
 
-    async def dump(self, asked: Dump) -> Answer:
+    async def dump(self, level: Level = "all") -> Result:
         """All entries, all files of all workspaces, or both."""
-        data: Answer = {}
-        if asked.level != "workspace":
+        data: Result = {}
+        if level != "workspace":
             data["kb"] = await dump_knowledge(self.memory, self.agent_id)
-        if asked.level != "kb":
+        if level != "kb":
             workspaces = await self.memory.workspaces()
             data["workspace"] = await asyncio.to_thread(dump_workspaces, workspaces)
-        return {"status": "ok", "data": data if asked.level == "all" else data[asked.level]}
+        return {"status": "ok", "data": data if level == "all" else data[level]}
 
-    async def search(self, asked: Search) -> Answer:
-        """Entries and lines of files that have the words of the query."""
-        results: list[Answer] = []
-        if asked.level != "workspace":
+    async def search(self, query: str, level: Level = "all") -> Result:
+        """Find entries and lines of files that have the words of the query."""
+        results: list[Result] = []
+        if level != "workspace":
             hits = await self.memory.search(
-                asked.query,
-                agent_id=self.agent_id,
-                kinds=["knowledge"],
-                limit=MAX_FOUND,
-                mode="lexical",
+                query, agent_id=self.agent_id, kinds=["knowledge"], limit=MAX_HITS, mode="lexical"
             )
-            results += [{"source": "kb", "key": hit.id, "value": entry(hit)} for hit in hits]
-        if asked.level != "kb":
+            results += [{"source": "kb", "key": hit.id, "value": _entry(hit)} for hit in hits]
+        if level != "kb":
             workspaces = await self.memory.workspaces()
-            for task_id, path, line in await asyncio.to_thread(
-                workspaces.search, asked.query, limit=MAX_FOUND
-            ):
+            lines = await asyncio.to_thread(workspaces.search, query, limit=MAX_HITS)
+            for task_id, path, line in lines:
                 value = {"task_id": task_id, "path": path, "line": line}
                 results.append({"source": "workspace", "key": f"{task_id}/{path}", "value": value})
         return {"status": "ok", "results": results}
 
-    async def backup(self, asked: Params) -> Answer:
-        """All of the memory in one file."""
+    async def backup(self) -> Result:
+        """Write the whole memory to one file."""
         made = await self.memory.backup()
-        return {
-            "status": "ok",
-            "message": "Backup successful.",
-            "backup_path": str(made.path),
-        }
+        return {"status": "ok", "message": "Backup successful.", "backup_path": str(made.path)}
 
-    async def restore(self, asked: Restore) -> Answer:
-        """All of the memory as it was."""
-        await self.memory.restore(backup_inside(asked.backup_path, self.memory.places.backups))
-        return {"status": "ok", "message": f"从 {asked.backup_path} 恢复成功"}
+    async def restore(self, backup_path: str) -> Result:
+        """Replace the whole memory by a backup."""
+        await self.memory.restore(_backup_inside(backup_path, self.memory.places.backups))
+        return {"status": "ok", "message": f"从 {backup_path} 恢复成功"}
 
 
-def summary_of(item: Item) -> str:
-    """The summary that was given; of what came without one, how it begins."""
-    return item.note.summary or summary(item)
+def _summary(item: Item) -> str:
+    """The summary of an entry, or how it begins."""
+    return item.note.summary or summary_or_beginning(item)
 
 
-def backup_inside(path: str, backups: Path) -> Path:
-    """The backup that a path means; what does not stand in the directory of backups is refused."""
+def _entry(item: Item) -> Result:
+    """An entry as programs read it."""
+    return {
+        "content": item.memory,
+        "summary": item.note.summary or "",
+        "tags": list(item.keywords),
+    }
+
+
+def _backup_inside(path: str, backups: Path) -> Path:
+    """The backup that a path names; only files in the directory of backups are allowed."""
     root = Path(os.path.realpath(backups))
     if "\0" not in path:
         for start in (root, Path.cwd()):
-            meant = Path(os.path.realpath(start / path))
-            if meant.is_relative_to(root) and os.path.exists(meant):
-                return meant
+            real = Path(os.path.realpath(start / path))
+            if real.is_relative_to(root) and os.path.exists(real):
+                return real
     raise InvalidArgument(
         f"backup_path must name a backup in the directory of backups, not {path!r:.200}",
         field="backup_path",
     )
+
+
+class _SizeLimit:
+    """Refuses a dump of more than so many characters."""
+
+    def __init__(self) -> None:
+        self._left = MAX_DUMP
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise Exhausted(
+                f"this is more than {MAX_DUMP >> 20} MiB of text: use kemem backup instead"
+            )
+
+
+async def dump_knowledge(memory: AsyncMemory, agent_id: str) -> Result:
+    """Every entry of an agent's knowledge base by its id, oldest first."""
+    limit, entries, cursor = _SizeLimit(), list[Item](), None
+    while True:
+        page = await memory.get_all(
+            agent_id=agent_id, kinds=["knowledge"], limit=_PAGE, cursor=cursor
+        )
+        for item in page:
+            limit.take(len(item.memory) + len(item.note.summary or ""))
+            entries.append(item)
+        cursor = page.next_cursor
+        if cursor is None:
+            return {item.id: _entry(item) for item in reversed(entries)}
+
+
+def dump_workspaces(workspaces: Workspaces) -> Result:
+    """The text of every file by task and path; of a binary file, the size."""
+    limit = _SizeLimit()
+    tasks: dict[str, Result] = {task_id: {} for task_id in workspaces.tasks()}
+    for file in workspaces.files():
+        name = file.path.encode("utf-8", "backslashreplace").decode()  # a name may not be UTF-8
+        limit.take(len(name))
+        tasks.setdefault(file.task_id, {})[name] = _content(file, limit)
+    return tasks
+
+
+def _content(file: StoredFile, limit: _SizeLimit) -> str | Result:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    parts: list[str] = []
+    try:
+        for chunk in file.chunks():
+            if b"\0" in chunk:
+                return {"size": file.size, "binary": True}
+            parts.append(decoder.decode(chunk))
+            limit.take(len(parts[-1]))
+        return "".join((*parts, decoder.decode(b"", final=True)))
+    except UnicodeDecodeError:
+        return {"size": file.size, "binary": True}
+    except Unavailable:  # it has gone meanwhile, or nobody may read it
+        return {"size": file.size, "unreadable": True}
