@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from kemem.assemble import system_clock
-from kemem.serve.demo.world import read_world, tell
+from kemem.serve.demo.world import fill, read_world
 from kemem.settings import load
 from tests.browser import PHONE, WIDE, Visitor, require_browser, running_chromium, visitor
 from tests.left_behind import EVIL, fill_up
@@ -43,7 +43,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     require_browser()
     home = tmp_path_factory.mktemp("dashboard") / "data"
     settings, now = load(data_dir=home, embedder="none", llm="none"), system_clock()
-    asyncio.run(tell(read_world(now), settings, now, lambda _: None))
+    asyncio.run(fill(read_world(now), settings, now, lambda _: None))
     asyncio.run(fill_up(settings))
     alive = "/healthz"  # with jobs that failed it is not ready
     with (

@@ -16,8 +16,7 @@ from kemem.assemble import system_clock
 from kemem.records import Message, Note
 from kemem.serve.cli.demo import TO_TRY, is_empty
 from kemem.serve.cli.main import app
-from kemem.serve.demo.asking import read_questions
-from kemem.serve.demo.world import Talk, World, read_world, tell
+from kemem.serve.demo.world import Conversation, World, fill, read_questions, read_world
 from kemem.serve.telemetry.metrics import DAY, Metrics
 from kemem.serve.telemetry.quality import kept_runs
 from kemem.serve.telemetry.traces import TRACE
@@ -60,8 +59,9 @@ def memory(filled: Result, home: Path) -> Iterator[Memory]:
         yield opened
 
 
-def talks(now: datetime) -> list[Talk]:
-    return [each for each in read_world(to_micros(now)).happened if isinstance(each, Talk)]
+def conversations(now: datetime) -> list[Conversation]:
+    events = read_world(to_micros(now)).events
+    return [event for event in events if isinstance(event, Conversation)]
 
 
 def messages(memory: Memory, user_id: str) -> list[Message]:
@@ -225,7 +225,7 @@ async def test_what_was_asked_can_be_looked_at(filled: Result, home: Path) -> No
     questions = read_questions()
     async with AsyncMemory(settings=settings_for(home)) as memory:
         traces = await memory.journal.lines(TRACE)
-        assert {line.body["question"] for line in traces} == {it.asks for it in questions}
+        assert {line.body["question"] for line in traces} == {it.question for it in questions}
         runs = await kept_runs(memory)
         now = system_clock()
         days = await Metrics(memory).series(now - 180 * DAY, now, DAY)
@@ -287,7 +287,7 @@ def test_times_follow_the_clock() -> None:
     """Half a year that ends yesterday, whenever it is told."""
     for now in WEEK:
         midnight = to_micros(now) // DAY * DAY
-        ends = [talk.ts for talk in talks(now)]
+        ends = [event.ts for event in conversations(now)]
         assert ends == sorted(ends)
         assert midnight - DAY <= ends[-1] < midnight
         assert 150 * DAY < midnight - ends[0] < 190 * DAY
@@ -301,7 +301,7 @@ def test_last_week_is_last_week_on_every_day(user: str, phrase: str, told: str) 
     """The first mention lies in the week that the question names."""
     for now in WEEK:
         (meant,) = time_phrases(phrase, now)
-        naming = (it for it in talks(now) if it.user_id == user and told in str(it.said))
+        naming = (it for it in conversations(now) if it.user_id == user and told in str(it.lines))
         assert meant.since <= next(naming).ts < meant.until
 
 
@@ -309,7 +309,7 @@ def test_a_model_that_is_set_is_not_asked(tmp_path: Path) -> None:
     """Examples cost nothing: no call, and no job that would make one later."""
     world = read_world(to_micros(NOW))
     settings = settings_for(tmp_path, llm="auto", llm_base_url="http://127.0.0.1:1/v1")
-    asyncio.run(tell(World(world.happened[:1], {}), settings, to_micros(NOW), lambda _: None))
+    asyncio.run(fill(World(world.events[:1], {}), settings, to_micros(NOW), lambda _: None))
     with Memory(settings=settings) as memory:
         assert memory.health().notes > 0
         assert memory.jobs() == []

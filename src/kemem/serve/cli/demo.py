@@ -11,8 +11,7 @@ from kemem.errors import Conflict
 from kemem.memory import AsyncMemory
 from kemem.serve.cli.doctor import shown_url
 from kemem.serve.cli.terminal import Common, Yes, output, progress
-from kemem.serve.demo.asking import ask, read_questions
-from kemem.serve.demo.world import World, read_world, tell
+from kemem.serve.demo.world import World, evaluate, fill, read_questions, read_world
 from kemem.settings import Settings
 from kemem.sync import Memory
 
@@ -26,80 +25,62 @@ TO_TRY = (
 
 def demo(common: Common, yes: Yes = False) -> None:
     """Fill a fresh store with examples in Chinese and English."""
-    settings = common.settings
-    _refuse_what_is_used(settings)
+    settings, url = common.settings, common.settings.database_url
+    place = str(settings.data_dir) if url is None else shown_url(url)
+    with _open(settings) as memory:
+        health = memory.health()
+        if health.messages or health.notes or memory.agents(limit=1).items:
+            raise Conflict(
+                f"the store {place} is in use ({health.messages} messages, {health.notes} notes): "
+                "examples go into a fresh one, as in kemem demo --data-dir demo"
+            )
     if not yes:
-        question = f"Fill the empty store {_place(settings)} with made-up people?"
-        typer.confirm(question, abort=True, err=True)
+        typer.confirm(f"Fill the empty store {place} with made-up people?", abort=True, err=True)
     started = time.perf_counter()
     world = read_world(system_clock())
     asyncio.run(_fill(world, settings))
-    with Memory(settings=settings) as memory:
+    with common.open() as memory:
         counts = {**_counts(memory), "workspaces": len({task for task, _ in world.files})}
     common.print_counts(counts, time.perf_counter() - started)
-    if common.as_json:
-        return
-    here = f" --data-dir {shlex.quote(str(common.data_dir))}" if common.data_dir else ""
-    here = (
-        " --database-url URL" if common.database_url else here
-    )  # the URL itself may hold a password
-    output.print("Try:", *(f"  {command}{here}" for command in TO_TRY), sep="\n")
+    if not common.as_json:
+        here = f" --data-dir {shlex.quote(str(common.data_dir))}" if common.data_dir else ""
+        if common.database_url:
+            here = " --database-url URL"  # the URL itself may hold a password
+        output.print("Try:", *(f"  {command}{here}" for command in TO_TRY), sep="\n")
 
 
 async def _fill(world: World, settings: Settings) -> None:
-    """Tell the world, make its vectors, and ask about it."""
-    with progress("Telling", len(world.happened)) as advance:
-        await tell(world, settings, system_clock(), advance)
-    plain = settings.model_copy(update={"llm": "none"})
-    async with AsyncMemory(settings=plain) as memory:
-        with progress("Making vectors", None):
+    with progress("Adding", len(world.events)) as advance:
+        await fill(world, settings, system_clock(), advance)
+    async with AsyncMemory(settings=settings.model_copy(update={"llm": "none"})) as memory:
+        with progress("Making vectors"):
             # run_jobs would make none where a server has noted its model before
             await memory.reindex()
         questions = read_questions()
         with progress("Asking", len(questions)) as advance:
-            await ask(questions, memory, advance)
+            await evaluate(questions, memory, advance)
+
+
+def _counts(memory: Memory) -> dict[str, int]:
+    health, users = memory.health(), memory.users().items
+    return {
+        "users": len({user.id for user in users}),
+        "messages": health.messages,
+        "notes": health.notes,
+        "relations": sum(len(memory.graph(user.id, limit=1000)) for user in users),
+    }
 
 
 def is_empty(settings: Settings) -> bool:
-    """Whether the embedded store has nothing in it; of a database elsewhere it is not asked."""
+    """Whether the embedded store is empty; False for a database elsewhere, which is not asked."""
     if settings.database_url is not None:
         return False
     if not (settings.data_dir / STORE_FILE).exists():
         return True
-    with _opened(settings) as memory:
+    with _open(settings) as memory:
         return not memory.agents(limit=1).items
 
 
-def _refuse_what_is_used(settings: Settings) -> None:
-    """Examples are never mixed with what is real."""
-    with _opened(settings) as memory:
-        found = memory.health()
-        if found.messages or found.notes or memory.agents(limit=1).items:
-            raise Conflict(
-                f"the store {_place(settings)} is in use ({found.messages} messages, "
-                f"{found.notes} notes): examples go into a fresh one, as in "
-                "kemem demo --data-dir demo"
-            )
-
-
-def _opened(settings: Settings) -> Memory:
+def _open(settings: Settings) -> Memory:
     """The store without a model or a graph database beside it."""
     return Memory(settings=settings.model_copy(update={"llm": "none", "neo4j_url": None}))
-
-
-def _place(settings: Settings) -> str:
-    url = settings.database_url
-    return str(settings.data_dir) if url is None else shown_url(url)
-
-
-def _counts(memory: Memory) -> dict[str, int]:
-    """What is stored now."""
-    found = memory.health()
-    users = memory.users().items
-    relations = sum(len(memory.graph(user.id, limit=1000)) for user in users)
-    return {
-        "users": len({user.id for user in users}),
-        "messages": found.messages,
-        "notes": found.notes,
-        "relations": relations,
-    }

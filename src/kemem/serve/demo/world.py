@@ -2,43 +2,50 @@
 
 import time
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal
 
+from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
 from kemem.serve.telemetry.metrics import Metrics
+from kemem.serve.telemetry.quality import Run, keep_runs
+from kemem.serve.telemetry.traces import Traces
 from kemem.settings import Settings
+from kemem.text.language import is_chinese
 from kemem.text.times import to_rfc3339
 
 _MINUTE: Micros = 60_000_000
 _DAY: Micros = 86_400_000_000
-_PAUSE: Micros = 40_000_000  # between two messages of a talk
+_PAUSE: Micros = 40_000_000  # between two messages of a conversation
 _STATE_TOKENS = 600  # little, so that the State of a long session has layers of two levels
-QUESTIONS = "asked.toml"
+_LIMIT = 10  # hits among which an answer is looked for
+_QUESTIONS = "questions.toml"
 _ROLES = {">": "user", "<": "assistant"}
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
-    """What was said in one sitting; in a group the members' agents listen, by id and name."""
+class Conversation:
+    """Messages of one sitting; in a group the members' agents listen, by id and name."""
 
     user_id: str
     session_id: str
     ts: Micros  # of its end
-    said: tuple[tuple[str, str], ...]  # who and what; who is ">", "<" or a member's name
+    lines: tuple[tuple[str, str], ...]  # speaker and text; a speaker is ">", "<" or a member's name
     members: Mapping[str, str] = field(default_factory=dict)
     sensitive: bool = False
-    short: bool = False
+    short: bool = False  # short-term notes, and a checkpoint of them
     ends: bool = False
 
-    async def tell(self, memory: AsyncMemory) -> None:
-        """Store it and draw notes from it; a short one leaves a checkpoint, an ending one ends."""
+    async def store(self, memory: AsyncMemory) -> None:
         for agent_id in self.members or ("default",):
             await memory.add(
-                [self._message(at, agent_id) for at in range(len(self.said))],
+                [self._message(at, agent_id) for at in range(len(self.lines))],
                 self.user_id,
                 agent_id,
                 self.session_id,
@@ -51,106 +58,145 @@ class Talk:
             await memory.end_session(self.session_id, self.user_id, "default")
 
     def _message(self, at: int, listener: str) -> dict[str, Any]:
-        """A message as the log of a listener holds it: in a group, others are named."""
-        who, content = self.said[at]
-        ts = self.ts - _PAUSE * (len(self.said) - 1 - at)
-        message: dict[str, Any] = {
-            "role": _ROLES.get(who, "assistant"),
-            "content": content,
-            "ts": to_rfc3339(ts),
-        }
+        """A message in the log of a listener, where the other members of a group are named."""
+        speaker, content = self.lines[at]
+        ts = to_rfc3339(self.ts - _PAUSE * (len(self.lines) - 1 - at))
+        message = {"role": _ROLES.get(speaker, "assistant"), "content": content, "ts": ts}
         others = {name: id_ for id_, name in self.members.items() if id_ != listener}
-        if who in others:
-            message["metadata"] = {"speaker": who, "member_id": others[who]}
-        return message
+        if speaker not in others:
+            return message
+        return {**message, "metadata": {"speaker": speaker, "member_id": others[speaker]}}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Knowledge that an agent was taught."""
+    """An entry of an agent's knowledge base."""
 
     ts: Micros
     content: str
     summary: str
     tags: Sequence[str]
-    agent_id: str
+    agent: str = "default"
 
-    async def tell(self, memory: AsyncMemory) -> None:
-        """Teach it."""
-        await memory.learn(
-            self.content, summary=self.summary, tags=self.tags, agent_id=self.agent_id
-        )
+    async def store(self, memory: AsyncMemory) -> None:
+        await memory.learn(self.content, summary=self.summary, tags=self.tags, agent_id=self.agent)
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything that happened, oldest first, and the files of workspaces by task and path."""
+    """All events, oldest first, and the files of workspaces by task and path."""
 
-    happened: tuple[Talk | Entry, ...]
+    events: tuple[Conversation | Entry, ...]
     files: Mapping[tuple[str, str], str]
 
 
-class Calendar:
-    """A clock that stands at what is being told, so that the store looks as if it had grown."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, and a text that occurs in what answers it."""
 
-    def __init__(self, now: Micros) -> None:
-        self.now = now
+    user: str
+    category: str
+    question: str
+    answer: str
 
-    def __call__(self) -> Micros:
-        return self.now
+    @property
+    def language(self) -> Literal["zh", "en"]:
+        return "zh" if is_chinese(self.question) else "en"
 
 
 def read_world(now: Micros) -> World:
     """The world that ships with the package; its last day is the one before `now`."""
-    happened: list[Talk | Entry] = []
-    kept: dict[tuple[str, str], str] = {}
-    for resource in sorted(files(__package__).iterdir(), key=lambda each: each.name):
-        if resource.name.endswith(".toml") and resource.name != QUESTIONS:
-            told = tomllib.loads(resource.read_text("utf-8"))
-            happened += _happened(told, now)
-            kept |= {(it["task"], it["path"]): it["text"] for it in told.get("file", ())}
-    return World(tuple(sorted(happened, key=lambda each: each.ts)), kept)
+    events: list[Conversation | Entry] = []
+    contents: dict[tuple[str, str], str] = {}
+    for resource in files(__package__).iterdir():
+        if resource.name.endswith(".toml") and resource.name != _QUESTIONS:
+            tables = tomllib.loads(resource.read_text("utf-8"))
+            events += _events(tables, now - now % _DAY)
+            contents |= {(it["task"], it["path"]): it["text"] for it in tables.get("file", ())}
+    return World(tuple(sorted(events, key=lambda event: event.ts)), dict(sorted(contents.items())))
 
 
-def _happened(told: Mapping[str, Any], now: Micros) -> Iterator[Talk | Entry]:
-    for given in (*told.get("talk", ()), *told.get("group", ())):
-        day, at, session, said = (given.pop(name) for name in ("day", "at", "session", "said"))
-        lines = (line.partition(" ") for line in said.strip().splitlines())
-        spoken = tuple((who.rstrip(":"), content) for who, _, content in lines)
-        over = _time(now, day, at) + _PAUSE * (len(spoken) - 1)
-        yield Talk(told["user"], session, over, spoken, **given)
-    for given in told.get("knowledge", ()):
-        agent_id = given.pop("agent", "default")
-        yield Entry(_time(now, given.pop("day"), "08:00"), agent_id=agent_id, **given)
+def _events(tables: Mapping[str, Any], today: Micros) -> Iterator[Conversation | Entry]:
+    for table in (*tables.get("talk", ()), *tables.get("group", ())):
+        day, at, session, said = (table.pop(name) for name in ("day", "at", "session", "said"))
+        hours, minutes = map(int, at.split(":"))
+        parts = (line.partition(" ") for line in said.strip().splitlines())
+        lines = tuple((speaker.rstrip(":"), content) for speaker, _, content in parts)
+        start = today - day * _DAY + (hours * 60 + minutes) * _MINUTE
+        end = start + _PAUSE * (len(lines) - 1)
+        yield Conversation(tables["user"], session, end, lines, **table)
+    for table in tables.get("knowledge", ()):
+        yield Entry(today - table.pop("day") * _DAY + 8 * 60 * _MINUTE, **table)
 
 
-def _time(now: Micros, days_ago: int, clock_time: str) -> Micros:
-    """A moment of a day before this one.  (…, 1, "12:30") -> yesterday at half past twelve, UTC"""
-    hours, minutes = map(int, clock_time.split(":"))
-    return now - now % _DAY - days_ago * _DAY + (hours * 60 + minutes) * _MINUTE
+def read_questions() -> list[Question]:
+    """The questions that ship with the package."""
+    tables = tomllib.loads((files(__package__) / _QUESTIONS).read_text("utf-8"))
+    return [Question(**table) for table in tables["question"]]
 
 
-async def tell(
+async def fill(
     world: World, settings: Settings, now: Micros, advance: Callable[[float], None]
 ) -> None:
-    """Let everything happen in a store; notes are drawn by rules, vectors are left to a job.
+    """Store every event at its own time; rules make the notes, vectors are left to a job.
 
-    A model that is set is not asked: it would cost money, and each time tell another story. What
-    it took is counted, so that the growth of half a year can be seen.
+    An LLM that is configured is not called: it would cost money and make each demo another. Calls
+    are counted at the time of the events, so that the growth of half a year can be seen.
     """
     changed = {"llm": "none", "embedder": "none", "state_tokens": _STATE_TOKENS}
-    plain = settings.model_copy(update=changed)
-    calendar = Calendar(now)
-    async with AsyncMemory(settings=plain, clock=calendar) as memory:
-        metrics = Metrics(memory, clock=calendar)
-        for each in world.happened:
-            calendar.now = each.ts
-            begun = time.perf_counter()
-            await each.tell(memory)
-            metrics.count("add_memories", time.perf_counter() - begun)
+    clock = SimpleNamespace(now=now)
+    async with AsyncMemory(
+        settings=settings.model_copy(update=changed), clock=lambda: clock.now
+    ) as memory:
+        metrics = Metrics(memory, clock=lambda: clock.now)
+        for event in world.events:
+            clock.now = event.ts
+            started = time.perf_counter()
+            await event.store(memory)
+            metrics.count("add_memories", time.perf_counter() - started)
             await metrics.flush()
             advance(1)
-        calendar.now = now
+        clock.now = now
         workspaces = await memory.workspaces()
         for (task_id, path), text in world.files.items():
             workspaces.put(task_id, path, 0o600, [text.lstrip().encode()])
+
+
+async def evaluate(
+    questions: Sequence[Question], memory: AsyncMemory, advance: Callable[[float], None]
+) -> None:
+    """Search and recall for each question; leaves traces, metrics and a run of a benchmark."""
+    metrics, traces = Metrics(memory), Traces(memory, route="kemem demo")
+    outcomes: defaultdict[tuple[str, Literal["zh", "en"], str], list[bool]] = defaultdict(list)
+    for each in questions:
+        started = time.perf_counter()
+        hits = await memory.search(each.question, each.user, limit=_LIMIT)
+        between = time.perf_counter()
+        recalled = await memory.recall(each.question, each.user)
+        metrics.count("search_memories", between - started)
+        metrics.count("recall", time.perf_counter() - between)
+        texts = {
+            "search": [hit.row.content for hit in hits],
+            "recall": [evidence.content for evidence in recalled.evidence[:_LIMIT]],
+        }
+        for name, contents in texts.items():
+            answered = any(each.answer in content for content in contents)
+            for category in ("all", each.category):
+                outcomes[name, each.language, category].append(answered)
+        advance(1)
+    await traces.flush()
+    await metrics.flush()
+    common: dict[str, Any] = {"at": to_rfc3339(system_clock()), "set": "demo"}
+    common["version"] = version("kemem-memory")
+    runs = [
+        Run(
+            name=name,
+            language=language,
+            category=category,
+            n=len(answered),
+            **common,
+            metrics={f"recall@{_LIMIT}": sum(answered) / len(answered)},
+        )
+        for (name, language, category), answered in outcomes.items()
+    ]
+    await keep_runs(memory, runs)
