@@ -92,6 +92,8 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
     "agents": lambda word: ((), {"limit": 5}),
     "users": lambda word: (("助手",), {}),
     "sessions": lambda word: ((), {"user_id": "u", "limit": 1}),
+    "session": lambda word: (("s", "u"), {}),
+    "notes": lambda word: (("u",), {"sources": ["m_1"], "limit": 2}),
     "retry_job": lambda word: (("j_404",), {}),
     "retry_jobs": lambda word: ((), {}),
     "generation": lambda word: (("u",), {"agent_id": "助手"}),

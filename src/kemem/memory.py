@@ -1,7 +1,7 @@
 """AsyncMemory: the class that applications use."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,7 +17,20 @@ from kemem.hooks import Stage
 from kemem.operations import AsyncOperations
 from kemem.ports import Deps, Embedder, Reranker
 from kemem.recall import Account, Budget, Caches, OnRecall, RecallAgent, Recalled, Step
-from kemem.records import NOTES, Change, Checkpoint, Entry, Micros, Page, Relation, Scope, Where
+from kemem.records import (
+    CHECKPOINTS_KEPT,
+    NOTES,
+    Change,
+    Checkpoint,
+    Entry,
+    Micros,
+    Note,
+    Page,
+    Position,
+    Relation,
+    Scope,
+    Where,
+)
 from kemem.results import Added, Context
 from kemem.runtime import Runtime
 from kemem.scope import CallScope, Time, to_time
@@ -265,6 +278,42 @@ class AsyncMemory(AsyncOperations):
         reach, _ = self._reach.restrict(user_id, agent_id)
         deps = await self._runtime.deps()
         return await directory("session", reach.scope, page_limit(limit, "limit"), cursor, deps)
+
+    async def session(
+        self, session_id: str, user_id: str | None = None, agent_id: str | None = None
+    ) -> tuple[Entry, list[Checkpoint]]:
+        """A session and its checkpoints, newest first: for operators."""
+        self._check_unbound()
+        scope, deps = await self._session(session_id, user_id, agent_id, None)
+        (entry,) = await deps.store.directory("session", scope, limit=1)
+        return entry, await deps.store.checkpoints(scope, limit=CHECKPOINTS_KEPT)
+
+    async def notes(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        *,
+        ids: Collection[str] | None = None,
+        sources: Collection[str] | None = None,
+        limit: int = 1000,
+        newest_first: bool = True,
+    ) -> list[Note]:
+        """Notes by their ids or by the messages that they cite, ended ones too: for operators."""
+        deps = await self._operate()
+        reach, _ = self._reach.restrict(user_id, agent_id)
+        size = page_limit(limit, "limit")
+        where = Where(reach.scope, kinds=NOTES, ids=None if ids is None else frozenset(ids))
+        notes: list[Note] = []
+        after: Position | None = None
+        while len(notes) < size:
+            page = await deps.store.notes(
+                where, after=after, limit=1000 if sources else size, newest_first=newest_first
+            )
+            notes += [note for note in page if not sources or set(sources) & set(note.sources)]
+            if not sources or not page:
+                break
+            after = Position(page[-1].ts, page[-1].id)
+        return notes[:size]
 
     async def close(self) -> None:
         """Let go of files and connections, for good; a handle closes nothing."""

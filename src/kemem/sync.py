@@ -130,6 +130,8 @@ class Memory:
     agents = _blocking(AsyncMemory.agents)
     users = _blocking(AsyncMemory.users)
     sessions = _blocking(AsyncMemory.sessions)
+    session = _blocking(AsyncMemory.session)
+    notes = _blocking(AsyncMemory.notes)
     run_jobs = _blocking(AsyncMemory.run_jobs)
     jobs = _blocking(AsyncMemory.jobs)
     retry_job = _blocking(AsyncMemory.retry_job)
