@@ -88,7 +88,9 @@ def _answers(server: Server, path: str) -> bool:
         return False
 
 
-def said(content: str, message_id: str, ts: str = "2026-01-26T10:47:00Z", **more: Any) -> Any:
+def said(
+    content: str, message_id: str, ts: str = "2026-01-26T10:47:00.000000Z", **more: Any
+) -> Any:
     """A message to post.  said("我不吃辣", "m1", role="assistant")"""
     return {"role": "user", "content": content, "message_id": message_id, "ts": ts, **more}
 

@@ -96,7 +96,7 @@ def test_search_speaks_json(home: Path) -> None:
     (item,) = json.loads(ran.stdout)["items"]
     assert item["content"] == "记住了。"
     assert item["highlights"] == ["<mark>记住</mark>了。"]
-    assert item["ts"] == "2026-01-26T10:48:00Z"
+    assert item["ts"] == "2026-01-26T10:48:00.000000Z"
     assert "semantic: unavailable" in item["why"]
 
 

@@ -139,8 +139,8 @@ def test_data_has_what_the_table_has(client: httpx.Client, language: str) -> Non
     }
     job = next(it for it in found["links"] if it["source"] == person)
     assert (job["relationship"], job["target"]) == (relationship, place)
-    assert job["valid_from"] == "2026-01-10T12:00:00Z"
-    assert job["valid_until"] == "2026-03-01T00:00:00Z"
+    assert job["valid_from"] == "2026-01-10T12:00:00.000000Z"
+    assert job["valid_until"] == "2026-03-01T00:00:00.000000Z"
     assert [it["text"] for it in job["notes"]] == [text]
 
 

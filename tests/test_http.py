@@ -13,7 +13,7 @@ import pytest
 from kemem.memory import AsyncMemory
 from kemem.records import Matrix
 from kemem.serve.http.app import create_app
-from kemem.serve.http.schemas import FIELD_NAMES
+from kemem.serve.http.message_schemas import FIELD_NAMES
 from tests.server import (
     INVALID,
     Server,
@@ -72,7 +72,7 @@ def test_what_is_left_out_is_filled_in(client: httpx.Client, words: str) -> None
         "pending": False,
     }
     assert item.keys() == set(FIELD_NAMES)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", item["ts"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", item["ts"])
     assert (item["session_id"], item["agent_id"], item["metadata"]) == ("default", "default", {})
     assert item["parent_message_id"] is None
 
@@ -150,7 +150,7 @@ def test_hybrid_search_takes_a_filter_a_limit_and_fields(
     client: httpx.Client, user: str, word: str
 ) -> None:
     """The same filter as the other searches, `limit` items, and the wanted fields."""
-    times = [f"2026-01-{day:02}T00:00:00Z" for day in range(1, 16)]
+    times = [f"2026-01-{day:02}T00:00:00.000000Z" for day in range(1, 16)]
     post(client, user, *[said(word, f"m{n:02}", ts) for n, ts in enumerate(times)])
     assert len(search(client, "hybrid", user, query_text=word)["items"]) == 10
     window = {"time_range": {"since": times[3], "until": times[6]}, "role": "user"}

@@ -97,8 +97,8 @@ def test_what_a_call_says_of_its_messages_is_kept(client: httpx.Client) -> None:
             "short_term",
         )
         assert item["metadata"]["标签"] == ["a", 1]
-        assert item["event_time"] == "2026-01-26T10:47:00Z"
-        assert item["expires_at"] == "2099-01-01T00:00:00Z"
+        assert item["event_time"] == "2026-01-26T10:47:00.000000Z"
+        assert item["expires_at"] == "2099-01-01T00:00:00.000000Z"
         client.delete(MEMORIES, params={"user_id": "told"})
     both = {"user_id": "told", "session_id": "a", "run_id": "b"}
     assert refusal(client.get(MEMORIES, params=both)) == INVALID

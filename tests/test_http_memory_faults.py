@@ -6,16 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from kemem.records import Link, Message, Note
-from kemem.results import Added, Hit, Item, Memories, Outcome
-from kemem.serve.http.memory_schemas import (
-    Answer,
-    Fate,
-    FoundItem,
-    MemoryItem,
-    MemoryList,
-    Remembered,
-)
+from kemem.batch import Job
+from kemem.records import Link, Message, Note, Scope
+from kemem.results import Added, Context, Hit, Item, Memories, Outcome
+from kemem.serialization import adapter, to_dict
 from tests.server import INVALID, Server, note_of, notes, refusal
 
 MEMORIES = "/v1/memories"
@@ -222,19 +216,26 @@ def test_routes_are_counted_by_their_templates(client: httpx.Client) -> None:
     assert "secret_" not in text
 
 
+def described(record: Any) -> set[str]:
+    """The names that a schema has for what a type of record shows."""
+    schema = adapter(record).json_schema(mode="serialization")
+    return set(schema["properties"])
+
+
 def test_the_description_names_what_the_library_answers() -> None:
     """No field is left out over HTTP, and none is described that never comes."""
     row: dict[str, Any] = {"agent_id": "a", "user_id": "u", "session_id": "s", "content": "x"}
     message = Message("m", role="user", ts=0, ingest_time=0, **row)
     when: dict[str, Any] = {"ts": 0, "created": 0, "updated": 0, "valid_from": 0}
     note = Note("n", kind="user_info", digest="d", **when, **row)
-    shown = Item(message).to_dict().keys() | Item(note).to_dict().keys()
-    assert shown == MemoryItem.__annotations__.keys()
-    found = Memories((Hit(note, 0.5, ("why",)),), missing=("semantic",), total=1).to_dict()
-    assert found.keys() == Answer.__annotations__.keys()
-    assert found["results"][0].keys() | {"role"} == FoundItem.__annotations__.keys()
-    assert Memories((), "c_").to_dict().keys() == MemoryList.__annotations__.keys()
+    assert Item(message).to_dict().keys() | Item(note).to_dict().keys() == described(Item)
+    hit = Hit(note, 0.5, ("why",))
+    assert hit.to_dict().keys() | {"role"} == described(Hit)
+    hits = Memories((hit,), "c_", missing=("semantic",), total=1)
+    assert hits.to_dict().keys() == described(Memories[Hit])
     outcome = Outcome("n", "x", "UPDATE", "y")
-    added = Added((outcome,), (Link("n", "a", "b", "c"),)).to_dict()
-    assert added.keys() == Remembered.__annotations__.keys()
-    assert outcome.to_dict().keys() == Fate.__annotations__.keys()
+    assert outcome.to_dict().keys() == described(Outcome)
+    assert Added((outcome,), (Link("n", "a", "b", "c"),)).to_dict().keys() == described(Added)
+    assert Context().to_dict().keys() == described(Context)
+    job = Job("j", "embed", Scope("a"), due=0)
+    assert to_dict(job).keys() == described(Job)

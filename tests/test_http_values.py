@@ -122,12 +122,12 @@ def test_times_are_compared_as_instants(client: httpx.Client) -> None:
 def test_odd_times_are_stored_and_ordered(client: httpx.Client) -> None:
     """Far away, to the microsecond, in a leap second, and not in the order they are told."""
     given = {
-        "future": ("9999-12-31T23:59:58Z", "9999-12-31T23:59:58Z"),
-        "past": ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
-        "leap": ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z"),
+        "future": ("9999-12-31T23:59:58Z", "9999-12-31T23:59:58.000000Z"),
+        "past": ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000000Z"),
+        "leap": ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00.000000Z"),
         "micro": ("2016-12-31T23:59:59.123456Z", "2016-12-31T23:59:59.123456Z"),
         "nano": ("2016-12-31T23:59:59.1234569Z", "2016-12-31T23:59:59.123456Z"),
-        "zone": ("2017-01-01T08:00:01+08:00", "2017-01-01T00:00:01Z"),
+        "zone": ("2017-01-01T08:00:01+08:00", "2017-01-01T00:00:01.000000Z"),
     }
     for name, (time, _) in given.items():
         post(client, "odd", said("时间 time", name, time, session_id=name))

@@ -19,7 +19,8 @@ import kemem
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-WORDS = {"records", "filters", "batch", "errors", "ports", "text", "results"}
+WORDS = {"records", "filters", "batch", "errors", "ports", "text", "times", "results"}
+WORDS |= {"serialization"}
 CORE = WORDS | {"search", "add"}
 MEMORY = {"scope", "runtime", "hooks", "operations", "session"}
 FACES = WORDS | {"settings", "jobs", "assemble", "memory", "scope", "session", "snapshot"}
@@ -29,11 +30,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "fork": {"errors"},
     "filters": set(),
-    "records": {"errors", "filters"},
-    "batch": {"records"},
-    "text": {"records", "errors", "filters"},
+    "times": {"errors"},
+    "serialization": {"times"},
+    "records": {"errors", "filters", "times", "serialization"},
+    "batch": {"records", "serialization"},
+    "text": {"records", "errors", "filters", "times"},
     "facts": {"records", "text"},
-    "results": {"records", "text"},
+    "results": {"records", "text", "times", "serialization"},
     "ports": {"records", "errors", "text", "batch"},
     "settings": {"records", "errors"},
     "backends": WORDS | {"store"},

@@ -2,7 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from kemem.records import (
     Change,
@@ -16,12 +26,21 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.serialization import Hidden, Record, Timestamp, to_dict, without_defaults
 
 JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror"]
 
 
+def _flat_scope(schema: dict[str, Any]) -> None:
+    without_defaults(schema)
+    text_or_null = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    names = ("agent_id", "user_id", "session_id")
+    schema["properties"] |= dict.fromkeys(names, text_or_null)
+    schema["required"] += names
+
+
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(Record):
     """A durable piece of later work, written in the same batch as what asks for it.
 
     embed: give the rows `ids` their vectors.
@@ -33,16 +52,30 @@ class Job:
     mirror: bring the notes `ids` up to date in a graph database beside the store; all without ids.
     """
 
-    job_id: str
+    __pydantic_config__ = ConfigDict(
+        json_schema_serialization_defaults_required=True, json_schema_extra=_flat_scope
+    )
+
+    job_id: Annotated[str, Field(serialization_alias="id")]
     kind: JobKind
-    scope: Scope
-    due: Micros
-    ids: tuple[str, ...] = ()
-    after: Position | None = None
+    scope: Annotated[Scope, Hidden]  # its ids are
+    due: Timestamp
+    ids: Annotated[tuple[str, ...], Hidden] = ()
+    after: Annotated[Position | None, Hidden] = None
     attempts: int = 0
     state: Literal["pending", "failed"] = "pending"
     error: str | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Annotated[Mapping[str, Any], Hidden] = field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {**handler(self), **to_dict(self.scope)}
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler({name: part for name, part in schema.items() if name != "serialization"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,29 @@
-"""The vocabulary: frozen records that every room speaks."""
+"""The vocabulary: frozen records, whose annotations also say how they look in JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from kemem.errors import InvalidArgument
 from kemem.filters import Filter
+from kemem.serialization import (
+    Hidden,
+    OptionalText,
+    OwnerId,
+    Record,
+    Timestamp,
+    as_memory,
+    to_dict,
+)
+from kemem.times import Micros as Micros
 
-Micros = int  # a point in time: UTC microseconds since 1970
 Vector = NDArray[np.float32]
 Matrix = NDArray[np.float32]
 T = TypeVar("T")
-
 ROLES = ("user", "assistant", "system", "tool")
 NOTE_KINDS = ("user_info", "knowledge", "experience", "short_term")
 MESSAGES = frozenset({"message"})
@@ -24,11 +33,11 @@ CHECKPOINTS_KEPT = 10  # of each session
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Record):
     """Whose data: what carries all the ids that are given. At least one must be."""
 
     agent_id: str | None = None
-    user_id: str | None = None
+    user_id: OwnerId | None = None
     session_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -37,7 +46,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(Record):
     """What was said, verbatim."""
 
     message_id: str
@@ -46,13 +55,13 @@ class Message:
     session_id: str
     role: str
     content: str
-    ts: Micros  # when it was said
-    ingest_time: Micros  # when we were told
+    ts: Timestamp  # when it was said
+    ingest_time: Annotated[Micros, Hidden]  # when it was stored
     content_type: str = "text"
     parent_message_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    sequence_no: int = 0  # place in its session, given by the store
-    sensitive: bool = False
+    sequence_no: Annotated[int, Hidden] = 0  # place in its session, given by the store
+    sensitive: Annotated[bool, Hidden] = False
 
     @property
     def id(self) -> str:
@@ -77,33 +86,34 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Note(Record):
     """One remembered thing, drawn from messages or told directly."""
 
-    note_id: str
+    __pydantic_config__ = ConfigDict(json_schema_extra=as_memory)
+    note_id: Annotated[str, Field(serialization_alias="id")]
     agent_id: str
-    user_id: str  # empty: shared by all users of the agent
+    user_id: OwnerId  # empty: shared by all users of the agent
     session_id: str | None
-    kind: str  # one of NOTE_KINDS
-    content: str
-    digest: str  # equal for texts that say the same in the same words
-    ts: Micros  # when it happens or happened; else when it was said
-    created: Micros
-    updated: Micros
-    valid_from: Micros
-    valid_until: Micros | None = None  # set when a newer note made it untrue
-    expires: Micros | None = None
+    kind: Annotated[str, WithJsonSchema({"type": "string", "enum": [*MESSAGES, *NOTE_KINDS]})]
+    content: Annotated[str, Field(serialization_alias="memory")]
+    digest: Annotated[str, Hidden]  # equal for texts that say the same in the same words
+    ts: Annotated[Timestamp, Field(serialization_alias="event_time")]  # of what it is about
+    created: Annotated[Timestamp, Field(serialization_alias="created_at")]
+    updated: Annotated[Timestamp, Field(serialization_alias="updated_at")]
+    valid_from: Timestamp
+    valid_until: Timestamp | None = None  # set when a newer note made it untrue
+    expires: Annotated[Timestamp | None, Field(serialization_alias="expires_at")] = None
     memory_type: str = "general"
-    summary: str | None = None
+    summary: Annotated[str | None, Hidden] = None
     keywords: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sources: tuple[str, ...] = ()  # ids of messages
-    topic: str | None = None  # a newer note of the same topic replaces it
+    topic: Annotated[str | None, Hidden] = None  # a newer note of the same topic replaces it
     supersedes: str | None = None  # id of the note that it replaced
     importance: float = 0.5
-    sensitive: bool = False
-    uses: int = 0
-    used: Micros | None = None
+    sensitive: Annotated[bool, Hidden] = False
+    uses: Annotated[int, Hidden] = 0
+    used: Annotated[Micros | None, Hidden] = None
 
     @property
     def id(self) -> str:
@@ -146,7 +156,7 @@ def _field(row: Row, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """What may be seen. This method is the definition; every store must agree with it."""
+    """Which rows may be seen; `matches` is the definition that every store must agree with."""
 
     scope: Scope
     since: Micros | None = None  # inclusive
@@ -175,7 +185,7 @@ class Where:
             and (self.since is None or row.ts >= self.since)
             and (self.until is None or row.ts < self.until)
             and (self.ids is None or row.id in self.ids)
-            and (self._admits_note(row) if isinstance(row, Note) else self._admits_message(row))
+            and self._admits(row)
             and (self.filters is None or self.filters.matches(row))
         )
 
@@ -188,16 +198,15 @@ class Where:
             and self.scope.session_id in (None, row.session_id)
         )
 
-    def _admits_message(self, message: Message) -> bool:
-        said = self.known_by is None or message.ts <= self.known_by
-        return said and self.role in (None, message.role) and self.marks is None
-
-    def _admits_note(self, note: Note) -> bool:
+    def _admits(self, row: Row) -> bool:
+        if isinstance(row, Message):
+            said = self.known_by is None or row.ts <= self.known_by
+            return said and self.role in (None, row.role) and self.marks is None
         return (
             self.role is None
-            and (self.valid_at is None or not note.ended(self.valid_at))
-            and (self.known_by is None or note.valid_from <= self.known_by)
-            and (self.marks is None or bool(self.marks & {note.digest, note.topic}))
+            and (self.valid_at is None or not row.ended(self.valid_at))
+            and (self.known_by is None or row.valid_from <= self.known_by)
+            and (self.marks is None or bool(self.marks & {row.digest, row.topic}))
         )
 
 
@@ -211,10 +220,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A place in a ranking: best score first, then newest, then by id.
-
-    `mark` names the state of the store that was ranked, so that later pages rank the same rows.
-    """
+    """A place in a ranking by score, then newest, then id; `mark` names the state of the store."""
 
     score: float
     ts: Micros
@@ -247,11 +253,11 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(Record, Generic[T]):
     """A slice of a longer answer; `next_cursor` leads to the rest."""
 
     items: tuple[T, ...]
-    next_cursor: str | None = None
+    next_cursor: OptionalText = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,57 +279,53 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Link(Record):
     """One relation of the graph as a note supports it."""
 
-    note_id: str
+    note_id: Annotated[str, Hidden]
     source: str
     relationship: str
     destination: str
-    source_type: str = "thing"
-    destination_type: str = "thing"
+    source_type: Annotated[str, Hidden] = "thing"
+    destination_type: Annotated[str, Hidden] = "thing"
 
     def to_dict(self) -> dict[str, str]:
         """The bare triple."""
-        return {
-            "source": self.source,
-            "relationship": self.relationship,
-            "destination": self.destination,
-        }
+        return to_dict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(Record):
     """One relation of the graph with the notes that support it; it is true while one of them is."""
 
     agent_id: str
-    user_id: str
+    user_id: OwnerId
     source: str
     relationship: str
     destination: str
     source_type: str
     destination_type: str
     note_ids: tuple[str, ...]
-    valid_from: Micros
-    valid_until: Micros | None = None
+    valid_from: Timestamp
+    valid_until: Timestamp | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record):
     """One line of a note's history. What was deleted leaves a line without its text."""
 
     agent_id: str
-    user_id: str
-    note_id: str
+    user_id: OwnerId
+    note_id: Annotated[str, Field(serialization_alias="memory_id")]
     event: Literal["add", "update", "delete"]
-    at: Micros
+    at: Timestamp
     before: str | None = None
     after: str | None = None
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Record):
     """A summary of a run of a session's messages; higher levels are coarser."""
 
     level: int
@@ -333,14 +335,14 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Record):
     """A session's short-term memory at one moment: its State in layers, and its notes."""
 
     checkpoint_id: str
     agent_id: str
-    user_id: str
+    user_id: OwnerId
     session_id: str
-    created: Micros
+    created: Annotated[Timestamp, Field(serialization_alias="created_at")]
     layers: tuple[Layer, ...] = ()  # oldest first
     notes: tuple[Note, ...] = ()
 
@@ -351,18 +353,18 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """An agent, a user or a session, as seed 002's tables describe it."""
 
-    level: Literal["agent", "user", "session"]
+    level: Annotated[Literal["agent", "user", "session"], Hidden]
     id: str
     agent_id: str
-    user_id: str | None
+    user_id: OwnerId | None
     name: str | None
     active: bool
-    created: Micros
-    updated: Micros
-    ended: Micros | None = None
+    created: Annotated[Timestamp, Field(serialization_alias="created_at")]
+    updated: Annotated[Timestamp, Field(serialization_alias="updated_at")]
+    ended: Annotated[Timestamp | None, Field(serialization_alias="ended_at")] = None
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -371,7 +373,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class Health(Record):
     """The state of a store, for operators."""
 
     backend: str

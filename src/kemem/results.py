@@ -3,16 +3,55 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, overload
+from typing import Annotated, Any, Generic, Literal, TypeVar, overload
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PlainSerializer
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from kemem.records import Link, Message, Note, Row
+from kemem.serialization import Hidden, IfAny, OptionalText, Record, adapter, to_dict
 from kemem.text.language import is_chinese
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 It = TypeVar("It", bound="Item", covariant=True)
 
 
 _DATED = re.compile(r"[(（]\d{4}-\d{2}[^()（）]{0,20}[)）]$")  # the text gives a date itself
+
+
+def memory_to_dict(row: Row) -> dict[str, Any]:
+    """A message or note in the flat form that users of such systems know."""
+    if isinstance(row, Note):
+        return to_dict(row)
+    stored = to_rfc3339(row.ingest_time)
+    return {
+        "id": row.id,
+        "memory": row.content,
+        "kind": row.kind,
+        "agent_id": row.agent_id,
+        "user_id": row.user_id or None,
+        "session_id": row.session_id,
+        "event_time": to_rfc3339(row.ts),
+        "metadata": dict(row.metadata),
+        "role": row.role,
+        "created_at": stored,
+        "updated_at": stored,
+        "sources": [row.id],
+    }
+
+
+class MemorySchema:
+    """Describes in JSON schema what is written by `memory_to_dict`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        memory = handler.resolve_ref_schema(handler(adapter(Note).core_schema))
+        return {name: part for name, part in memory.items() if name != "description"}
 
 
 def _line(text: str) -> str:
@@ -21,7 +60,7 @@ def _line(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class Item(MemorySchema):
     """A message or note as it is remembered."""
 
     row: Row
@@ -77,7 +116,12 @@ class Item:
 
     def to_dict(self) -> dict[str, Any]:
         """The item as JSON."""
-        return row_to_dict(self.row)
+        return memory_to_dict(self.row)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        as_json = core_schema.plain_serializer_function_ser_schema(lambda item: item.to_dict())
+        return core_schema.is_instance_schema(cls, serialization=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,48 +134,33 @@ class Hit(Item):
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as JSON; `why` where it was asked for."""
-        found = {**row_to_dict(self.row), "score": self.score}
-        return {**found, "why": list(self.why)} if self.why else found
+        shown = {**memory_to_dict(self.row), "score": self.score}
+        return {**shown, "why": list(self.why)} if self.why else shown
 
-
-def row_to_dict(row: Row) -> dict[str, Any]:
-    """A message or note in the shape that users of such systems know."""
-    shown: dict[str, Any] = {
-        "id": row.id,
-        "memory": row.content,
-        "kind": row.kind,
-        "agent_id": row.agent_id,
-        "user_id": row.user_id or None,
-        "session_id": row.session_id,
-        "event_time": to_rfc3339(row.ts),
-        "metadata": dict(row.metadata),
-    }
-    if isinstance(row, Message):
-        at = to_rfc3339(row.ingest_time)
-        return shown | {"role": row.role, "created_at": at, "updated_at": at, "sources": [row.id]}
-    return shown | {
-        "memory_type": row.memory_type,
-        "created_at": to_rfc3339(row.created),
-        "updated_at": to_rfc3339(row.updated),
-        "valid_from": to_rfc3339(row.valid_from),
-        "valid_until": None if row.valid_until is None else to_rfc3339(row.valid_until),
-        "expires_at": None if row.expires is None else to_rfc3339(row.expires),
-        "keywords": list(row.keywords),
-        "sources": list(row.sources),
-        "importance": row.importance,
-        "supersedes": row.supersedes,
-    }
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        memory = handler.resolve_ref_schema(
+            MemorySchema.__get_pydantic_json_schema__(schema, handler)
+        )
+        score, why = {"type": "number"}, {"type": "array", "items": {"type": "string"}}
+        return {
+            "type": "object",
+            "properties": {**memory["properties"], "score": score, "why": why},
+            "required": [*memory["required"], "score"],
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class Memories(Sequence[It]):
+class Memories(Record, Sequence[It], Generic[It]):
     """Some memories in order; in an f-string they read as part of a prompt."""
 
-    items: tuple[It, ...]
-    next_cursor: str | None = None  # leads to the rest of a longer list
-    missing: tuple[str, ...] = ()  # signals of a search that could not be asked
-    language: Literal["zh", "en"] = "en"
-    total: int = 0  # how many a search found that was to count them, those beyond its limit too
+    items: Annotated[tuple[It, ...], Field(serialization_alias="results")]
+    next_cursor: OptionalText = None  # leads to the rest of a longer list
+    missing: Annotated[tuple[str, ...], IfAny] = ()  # signals of a search that were unavailable
+    language: Annotated[Literal["zh", "en"], Hidden] = "en"
+    total: Annotated[int, IfAny] = 0  # of a search with `count`: hits, those beyond its limit too
 
     def __str__(self) -> str:
         if not self.items:
@@ -152,34 +181,29 @@ class Memories(Sequence[It]):
         return self.items[index]
 
     def to_dict(self) -> dict[str, Any]:
-        """{"results": [...]}, and beside it what there is to say."""
-        found: dict[str, Any] = {"results": [item.to_dict() for item in self.items]}
-        if self.missing:
-            found["missing"] = list(self.missing)
-        if self.next_cursor is not None:
-            found["next_cursor"] = self.next_cursor
-        if self.total:
-            found["total"] = self.total
-        return found
+        """{"results": [...]}, and beside it next_cursor, missing and total where there are any."""
+        memories = adapter(Memories[Item])
+        shown: dict[str, Any] = memories.dump_python(self, mode="json", by_alias=True)
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Record):
     """What became of one fact: a new note, one that replaces another, or nothing new."""
 
     id: str
     memory: str
     event: Literal["ADD", "UPDATE", "DELETE", "NONE"]
-    previous: str | None = None  # the text that is no longer true
+    # the text that is no longer true
+    previous: Annotated[OptionalText, Field(serialization_alias="previous_memory")] = None
 
     def to_dict(self) -> dict[str, Any]:
         """The outcome as JSON."""
-        shown = {"id": self.id, "memory": self.memory, "event": self.event}
-        return {**shown, "previous_memory": self.previous} if self.previous else shown
+        return to_dict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class Added(Record):
     """What became of the messages that were added."""
 
     results: tuple[Outcome, ...] = ()
@@ -192,19 +216,11 @@ class Added:
 
     def to_dict(self) -> dict[str, Any]:
         """{"results": [...]} with the relations, ids and problems beside it."""
-        return {
-            "results": [outcome.to_dict() for outcome in self.results],
-            "relations": [link.to_dict() for link in self.relations],
-            "message_ids": list(self.message_ids),
-            "ignored": list(self.ignored),
-            "truncated": list(self.truncated),
-            "pending": self.pending,
-            "problems": list(self.problems),
-        }
+        return to_dict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class Ingested(Record):
     """What became of the messages that were handed in."""
 
     inserted: tuple[str, ...]
@@ -215,11 +231,11 @@ class Ingested:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """What to put into a prompt of a session: summaries of what is older, then what was said."""
+class Context(Record):
+    """The prompt of a session: summaries of what is older, then the newest messages."""
 
     summaries: tuple[str, ...] = ()  # oldest first
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Annotated[Message, PlainSerializer(memory_to_dict), MemorySchema], ...] = ()
     notes: tuple[Note, ...] = ()
     tokens: int = 0  # of the text, estimated
     full_tokens: int = 0  # of the whole session verbatim
@@ -230,14 +246,7 @@ class Context:
 
     def to_dict(self) -> dict[str, Any]:
         """The context as JSON."""
-        return {
-            "text": self.text,
-            "summaries": list(self.summaries),
-            "messages": [row_to_dict(message) for message in self.messages],
-            "notes": [row_to_dict(note) for note in self.notes],
-            "tokens": self.tokens,
-            "full_tokens": self.full_tokens,
-        }
+        return to_dict(self)
 
 
 @dataclass(frozen=True, slots=True)

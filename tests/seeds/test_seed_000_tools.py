@@ -181,7 +181,7 @@ async def test_a_result_shows_a_memory_in_short(world: World) -> None:
     assert (note.memory_type, note.keywords) == ("configuration", list(facts[0].keywords))
     assert note.summary == note.content_preview
     assert len(shown[text[:200]].summary) < 100
-    assert note.created_at == "2026-01-01T00:00:00Z"
+    assert note.created_at == "2026-01-01T00:00:00.000000Z"
     for each in output.results:
         assert (await memory.get(each.memory_key)).memory.startswith(each.summary[:20])
 
@@ -211,7 +211,7 @@ async def test_a_note_is_shown_whole_with_the_messages_behind_it(world: World) -
     assert (detail.success, detail.memory_key, detail.content) == (True, item.id, item.memory)
     assert (detail.memory_type, detail.created_at[:10]) == ("command_output", "2026-01-01")
     assert detail.metadata["kind"] == "user_info"
-    assert detail.metadata["event_time"] == "2025-12-22T00:00:00Z"
+    assert detail.metadata["event_time"] == "2025-12-22T00:00:00.000000Z"
     (source,) = detail.metadata["sources"]
     (said,) = detail.metadata["context"]
     assert (said["memory_key"], said["role"]) == (source, "user")

@@ -61,7 +61,7 @@ def test_a_message_has_the_five_fields_of_the_example(client: httpx.Client, word
     (item,) = read(client, user)["items"]
     assert {name: item[name] for name in FIVE} == {
         "message_id": "m_01HTZ2K8J9Q1ZQ4QYQ8M9J7P6A",
-        "ts": "2026-01-26T10:47:00Z",
+        "ts": "2026-01-26T10:47:00.000000Z",
         "user_id": user,
         "role": "user",
         "content": words,

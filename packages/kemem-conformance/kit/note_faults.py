@@ -262,7 +262,7 @@ class StatisticsOfOpenNotes(RamStore):
     def _ranked(self, where: Where, mark: int) -> list[Stored]:
         rows = super()._ranked(where, mark)
         bare = Where(Scope("x"), valid_at=where.valid_at, kinds=NOTES)
-        return [one for one in rows if isinstance(one.row, Message) or bare._admits_note(one.row)]
+        return [one for one in rows if isinstance(one.row, Message) or bare._admits(one.row)]
 
 
 class StatisticsWithoutTheShared(RamStore):

@@ -1,66 +1,7 @@
-"""Times at the edges: RFC 3339 outside, integer UTC microseconds inside."""
+"""Times as RFC 3339 texts; defined in kemem.times, below the records."""
 
-import re
-from datetime import UTC, datetime, timedelta
-from reprlib import repr as shown
-
-from kemem.errors import InvalidArgument
-from kemem.records import Micros
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EARLIEST: Micros = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-LATEST: Micros = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-_MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
-_RFC3339 = re.compile(
-    rf"(\d{{4}}-\d{{2}}-\d{{2}})[Tt ]({_MINUTE}):(\d{{2}})(?:\.(\d{{1,9}}))?([Zz]|[+-]{_MINUTE})",
-    re.ASCII,
-)
-
-
-def to_micros(value: str | datetime, field: str = "ts") -> Micros:
-    """A point in time as microseconds.  "2026-01-26T10:47:00Z" -> 1769424420000000"""
-    if isinstance(value, str):
-        micros = _parse(value, field)
-    elif not isinstance(value, datetime):
-        raise _wrong(value, field)
-    elif value.utcoffset() is None:
-        raise InvalidArgument(f"{field} needs a time zone: {value.isoformat()!r}", field=field)
-    else:
-        micros = (value - _EPOCH) // timedelta(microseconds=1)
-    if not EARLIEST <= micros <= LATEST:  # a zone can lead out of the years that can be written
-        raise _wrong(value, field)
-    return micros
-
-
-def to_datetime(micros: Micros) -> datetime:
-    """Microseconds as a datetime in UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
-
-
-def to_rfc3339(micros: Micros) -> str:
-    """Microseconds as text; the fraction appears only where there is one."""
-    text = to_datetime(micros).isoformat()
-    return text.removesuffix("+00:00") + "Z"
-
-
-def _parse(text: str, field: str) -> Micros:
-    match = _RFC3339.fullmatch(text)
-    if not match:
-        raise _wrong(text, field)
-    day, minute, second, fraction, zone = match.groups()
-    leap = second == "60"  # datetime has no leap seconds: the last second counts twice
-    try:
-        moment = datetime.fromisoformat(
-            f"{day}T{minute}:{'59' if leap else second}{zone.replace('z', 'Z')}"
-        )
-        whole = (moment - _EPOCH) // timedelta(microseconds=1)
-    except (ValueError, OverflowError):
-        raise _wrong(text, field) from None
-    return whole + int((fraction or "").ljust(6, "0")[:6]) + (1_000_000 if leap else 0)
-
-
-def _wrong(value: object, field: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{field} must be an RFC 3339 time such as '2026-01-26T10:47:00Z', not {shown(value)}",
-        field=field,
-    )
+from kemem.times import EARLIEST as EARLIEST
+from kemem.times import LATEST as LATEST
+from kemem.times import to_datetime as to_datetime
+from kemem.times import to_micros as to_micros
+from kemem.times import to_rfc3339 as to_rfc3339

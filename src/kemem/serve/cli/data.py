@@ -19,8 +19,8 @@ from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.recall import Evidence, Step
 from kemem.results import Hit, Ingested
+from kemem.serialization import to_dict
 from kemem.serve.cli.terminal import Common, Yes, beginning, errors, plain, progress
-from kemem.serve.http.schemas import chat_message
 from kemem.serve.telemetry.quality import Run, keep_runs, parse_runs
 from kemem.settings import Settings
 from kemem.snapshot import Backup
@@ -195,7 +195,7 @@ def search(
 def _hit_fields(hit: Hit) -> dict[str, object]:
     """A hit as POST /v1/messages/hybrid_search shows it."""
     reasons = {"score": hit.score, "why": hit.why, "highlights": hit.snippets}
-    return {**chat_message(hit.message), **reasons}
+    return {**to_dict(hit.message), **reasons}
 
 
 def _hit_text(hit: Hit) -> Text:

@@ -5,16 +5,16 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 import typer
 from rich.text import Text
 
 from kemem.errors import Unavailable
+from kemem.serialization import to_dict
 from kemem.serve.cli.doctor import examine, show_settings
 from kemem.serve.cli.terminal import Common, plain, progress
-from kemem.serve.http.session_schemas import JobItem, job_item
 from kemem.sync import Memory
 
 log = structlog.get_logger("kemem")
@@ -38,7 +38,7 @@ def jobs(
 ) -> None:
     """Show the work that waits or has failed."""
     with common.open() as memory:
-        items = [job_item(job) for job in memory.jobs(limit)]
+        items = [to_dict(job) for job in memory.jobs(limit)]
     common.print({"items": items}, *(map(_job_text, items) if items else ["No work waits."]))
 
 
@@ -82,7 +82,7 @@ def retry(
             count = memory.retry_jobs()
             common.print({"retried": count}, f"{count} to be tried again")
         else:
-            item = job_item(memory.retry_job(job_id))
+            item = to_dict(memory.retry_job(job_id))
             common.print(item, _job_text(item))
 
 
@@ -103,7 +103,7 @@ def doctor(common: Common) -> None:
         raise typer.Exit(1)
 
 
-def _job_text(job: JobItem) -> Text:
+def _job_text(job: dict[str, Any]) -> Text:
     """A job to be read: id, kind, state, how often it was tried, when it is due; its error."""
     tried = f"{job['attempts']} tried"
     line = f"{job['id']}  {job['kind']:<7}  {job['state']:<7}  {tried}  due {job['due']}"

@@ -17,7 +17,6 @@ from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.marked import Piece, changed
 from kemem.serve.dashboard.page import page
 from kemem.serve.http.guarded import Memory
-from kemem.serve.http.memory_schemas import Named
 
 HOME = "/dashboard/memories"
 KINDS = ("notes", *NOTE_KINDS, "message")
@@ -200,20 +199,20 @@ async def _relations(item: Item, memory: AsyncMemory) -> list[Relation]:
     return await parts.store.around(where, [], limit=RELATIONS)
 
 
-def _ids(fields: Fields) -> Named:
-    return Named(
+def _ids(fields: Fields) -> dict[str, str | None]:
+    return dict(
         user_id=fields.text("user_id"),
         agent_id=fields.text("agent_id"),
         session_id=fields.text("session_id"),
     )
 
 
-def _owner(item: Item) -> Named:
+def _owner(item: Item) -> dict[str, str | None]:
     """The ids under which a memory is found; what users share is the agent's."""
     row = item.row
     session_id = None if row.user_id or isinstance(row, Note) else row.session_id
-    return Named(user_id=row.user_id or None, agent_id=row.agent_id, session_id=session_id)
+    return dict(user_id=row.user_id or None, agent_id=row.agent_id, session_id=session_id)
 
 
-def _query(ids: Named) -> str:
+def _query(ids: dict[str, str | None]) -> str:
     return urlencode({name: value for name, value in ids.items() if value})

@@ -17,8 +17,6 @@ from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.http import (
     chat_routes,
-    directory_routes,
-    health_routes,
     memory_routes,
     message_routes,
     operator_routes,
@@ -72,12 +70,11 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
         chat_routes,
         proxy_routes,
         session_routes,
-        directory_routes,
         rpc_routes,
         operator_routes,
     ):
         app.include_router(routes.router, dependencies=locks)
-    app.include_router(health_routes.router)
+    app.include_router(operator_routes.probes)
     app.state.mcp = offer_mcp(app, memory)
     offer_dashboard(app)
     handle_failures(app)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -10,15 +10,13 @@ from kemem.chat import ChatService, Event, GroupChatService
 from kemem.chat.replies import gather
 from kemem.serve.http.chat_schemas import (
     ChatReply,
-    ChatTurn,
     GroupReplies,
-    GroupTurn,
     event_item,
     failed_turn,
 )
 from kemem.serve.http.failures import to_json
 from kemem.serve.http.guarded import GuardedRoute
-from kemem.serve.http.schemas import ID_LIMITS
+from kemem.serve.http.schemas import ID_LIMITS, ChatRequest, GroupRequest, TurnRequest
 from kemem.serve.http.sse import EventStream, Tell, described, wants_events
 
 _EVENTS = described(
@@ -37,48 +35,37 @@ router = APIRouter(route_class=GuardedRoute, tags=["chat"])
 
 
 @router.post("/v1/chat", response_model=ChatReply, responses=_EVENTS)
-async def chat(turn: ChatTurn, request: Request) -> Response:
+async def chat(body: ChatRequest, request: Request) -> Response:
     """A reply of a model that is shown what it should remember; as events for who accepts them."""
     service: ChatService = request.app.state.chat
-    happening = service.turn(
-        turn.message,
-        user_id=turn.user_id,
-        session_id=turn.session_id,
-        agent_id=turn.agent_id,
-        instructions=turn.instructions,
-        message_id=turn.message_id,
-        sensitive=request.state.caller.grant(turn.sensitive),
-    )
+    events = service.turn(**_granted(body, request))
     if wants_events(request):
-        return _stream(happening)
-    (reply,) = await gather(happening)
+        return _stream(events)
+    (reply,) = await gather(events)
     if reply.error:
         return _json(failed_turn(reply.error), 503)
     return _json(reply.to_dict())
 
 
 @router.post("/v1/groups/{group_id}/turns", response_model=GroupReplies, responses=_GROUP_EVENTS)
-async def group_turn(group_id: GroupId, turn: GroupTurn, request: Request) -> Response:
+async def group_turn(group_id: GroupId, body: GroupRequest, request: Request) -> Response:
     """What each member of a group replies, one after the other; as events for who accepts them."""
     service: GroupChatService = request.app.state.group
-    happening = service.turn(
-        turn.message,
-        user_id=turn.user_id,
-        group_id=group_id,
-        members=turn.group,
-        mentions=turn.mentions or (),
-        message_id=turn.message_id,
-        sensitive=request.state.caller.grant(turn.sensitive),
-    )
+    events = service.turn(group_id=group_id, **_granted(body, request))
     if wants_events(request):
-        return _stream(happening)
-    return _json({"replies": [reply.to_dict() for reply in await gather(happening)]})
+        return _stream(events)
+    return _json({"replies": [reply.to_dict() for reply in await gather(events)]})
 
 
-def _stream(happening: AsyncGenerator[Event, None]) -> EventStream:
+def _granted(body: TurnRequest, request: Request) -> dict[str, Any]:
+    """The arguments of a turn; sensitive memories only for a caller who may see them."""
+    return {**body.arguments(), "sensitive": request.state.caller.grant(body.sensitive)}
+
+
+def _stream(events: AsyncGenerator[Event, None]) -> EventStream:
     async def work(tell: Tell) -> None:
-        async with aclosing(happening):
-            async for event in happening:
+        async with aclosing(events):
+            async for event in events:
                 tell(event.type, event_item(event))
 
     return EventStream(work)

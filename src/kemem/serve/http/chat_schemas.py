@@ -1,59 +1,12 @@
-"""What travels over HTTP about chats: turns in, replies and events out."""
+"""What travels over HTTP about chats: replies and events."""
 
-from typing import Annotated, Any, NotRequired
+from typing import Any, NotRequired
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.chat import ErrorEvent, Event, Member
-from kemem.chat.group import MOST_MEMBERS
+from kemem.chat import ErrorEvent, Event
 from kemem.serve.http.failures import Reason
-from kemem.serve.http.recall_schemas import Granted
-from kemem.serve.http.schemas import Body, Id, NotBlank, Share, Time
-
-Instructions = Annotated[str, Field(description="What the model is told beside its rules.")]
-NewId = Annotated[Id, Field(description="Of the user's message, so that a turn can be repeated.")]
-Mentions = Annotated[list[Id], Field(fail_fast=True, description="Who is asked to speak.")]
-
-
-class Turn(Body):
-    """What a user says."""
-
-    user_id: Id
-    message: NotBlank
-    message_id: NewId | None = None
-    sensitive: Granted = False
-
-
-class ChatTurn(Turn):
-    """What a user says to a model, and in which conversation."""
-
-    session_id: Id
-    agent_id: Id | None = None
-    instructions: Instructions | None = None
-
-
-class GroupMember(Body):
-    """Somebody that a model plays; the id is the agent whose memories it has."""
-
-    id: Id
-    name: str | None = None
-    instructions: Instructions | None = None
-
-
-class GroupTurn(Turn):
-    """What a user says to a group, and who is in it, in the order of their turns to speak."""
-
-    members: Annotated[
-        list[GroupMember],
-        Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MOST_MEMBERS}),
-    ]
-    mentions: Mentions | None = None
-
-    @property
-    def group(self) -> list[Member]:
-        """The members as a chat takes them."""
-        return [Member(it.id, it.name or "", it.instructions) for it in self.members]
+from kemem.serve.http.schemas import Share, Time
 
 
 class RecalledMemory(TypedDict):

@@ -1,31 +1,31 @@
-"""The Query API of the message log, version 1."""
+"""The message log over HTTP: the Query API, version 1."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Query
 
+from kemem.records import Message, Page
+from kemem.results import Hit, Ingested
+from kemem.serialization import to_dict
 from kemem.serve.http.guarded import GuardedRoute, Memory
-from kemem.serve.http.schemas import (
-    ID_LIMITS,
-    Context,
+from kemem.serve.http.message_schemas import (
+    FIELD_NAMES,
+    FieldName,
     Highlight,
-    HybridAnswer,
-    HybridItem,
+    HybridHit,
     HybridSearch,
-    LexicalAnswer,
+    LexicalHits,
     LexicalSearch,
-    MessagePage,
     NeighborsQuery,
     NewMessages,
     RangeQuery,
     Score,
-    SemanticAnswer,
-    SemanticItem,
+    SelectedMessage,
+    SemanticHit,
     SemanticSearch,
-    Stored,
-    chat_message,
-    selected,
 )
+from kemem.serve.http.schemas import ID_LIMITS, Items
 
 IdInPath = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 
@@ -34,61 +34,40 @@ router = APIRouter(route_class=GuardedRoute, tags=["messages"])
 
 @router.get("/v1/users/{user_id}/messages")
 async def read_messages(
-    user_id: IdInPath, asked: Annotated[RangeQuery, Query()], memory: Memory
-) -> MessagePage:
+    user_id: IdInPath, query: Annotated[RangeQuery, Query()], memory: Memory
+) -> Page[Message]:
     """A user's messages of a time range, newest first."""
-    page = await memory.messages(
-        user_id, asked.since, asked.until, asked.role, asked.page_size, asked.cursor
-    )
-    answer = MessagePage(items=[chat_message(message) for message in page.items])
-    if page.next_cursor:
-        answer["next_cursor"] = page.next_cursor
-    return answer
+    return await memory.messages(user_id, **query.arguments())
 
 
 @router.post("/v1/users/{user_id}/messages")
-async def store_messages(user_id: IdInPath, given: NewMessages, memory: Memory) -> Stored:
+async def store_messages(user_id: IdInPath, body: NewMessages, memory: Memory) -> Ingested:
     """Store messages: all or none, and each message_id once."""
-    messages = [message.model_dump(exclude_none=True) for message in given.messages]
-    stored = await memory.ingest(messages, user_id)
-    return Stored(
-        inserted=list(stored.inserted),
-        ignored=list(stored.ignored),
-        failed=list(stored.failed),
-        truncated=list(stored.truncated),
-        pending=stored.pending,
-    )
+    messages = [message.model_dump(exclude_none=True) for message in body.messages]
+    return await memory.ingest(messages, user_id)
 
 
 @router.get("/v1/users/{user_id}/messages/{message_id}/neighbors")
 async def read_neighbors(
     user_id: IdInPath,
     message_id: IdInPath,
-    asked: Annotated[NeighborsQuery, Query()],
+    query: Annotated[NeighborsQuery, Query()],
     memory: Memory,
-) -> Context:
+) -> Items[Message]:
     """A message and what was said around it, oldest first."""
-    found = await memory.neighbors(message_id, user_id, asked.before, asked.after)
-    return Context(items=[chat_message(message) for message in found])
+    return Items(items=await memory.neighbors(message_id, user_id, **query.arguments()))
 
 
 @router.post("/v1/messages/lexical_search")
-async def lexical_search(asked: LexicalSearch, memory: Memory) -> LexicalAnswer:
+async def lexical_search(body: LexicalSearch, memory: Memory) -> LexicalHits:
     """Messages by their words, best first."""
-    page = await memory.lexical_search(
-        asked.query_text,
-        asked.user_id,
-        since=asked.since,
-        until=asked.until,
-        role=asked.role,
-        page_size=asked.page_size,
-        cursor=asked.cursor,
-    )
-    hits = page.items
-    answer = LexicalAnswer(
-        items=[selected(hit, asked.return_fields) for hit in hits],
-        highlights=[Highlight(message_id=h.id, snippets=list(h.snippets)) for h in hits],
-        scores=[Score(message_id=hit.id, score=hit.score) for hit in hits],
+    page = await memory.lexical_search(**body.arguments())
+    answer = LexicalHits(
+        items=[_selected(hit, body.return_fields) for hit in page.items],
+        highlights=[
+            Highlight(message_id=hit.id, snippets=list(hit.snippets)) for hit in page.items
+        ],
+        scores=[Score(message_id=hit.id, score=hit.score) for hit in page.items],
     )
     if page.next_cursor:
         answer["next_cursor"] = page.next_cursor
@@ -96,36 +75,25 @@ async def lexical_search(asked: LexicalSearch, memory: Memory) -> LexicalAnswer:
 
 
 @router.post("/v1/messages/semantic_search")
-async def semantic_search(asked: SemanticSearch, memory: Memory) -> SemanticAnswer:
+async def semantic_search(body: SemanticSearch, memory: Memory) -> Items[SemanticHit]:
     """Messages by their meaning, nearest first."""
-    hits = await memory.semantic_search(
-        asked.query_text,
-        asked.user_id,
-        query_embedding=asked.query_embedding,
-        since=asked.since,
-        until=asked.until,
-        role=asked.role,
-        top_k=asked.top_k,
-        min_score=asked.min_score,
-    )
-    return SemanticAnswer(
+    hits = await memory.semantic_search(**body.arguments())
+    return Items(
         items=[
-            SemanticItem(**selected(hit, asked.return_fields), semantic_score=hit.score)
+            SemanticHit(**_selected(hit, body.return_fields), semantic_score=hit.score)
             for hit in hits
         ]
     )
 
 
 @router.post("/v1/messages/hybrid_search")
-async def hybrid_search(asked: HybridSearch, memory: Memory) -> HybridAnswer:
+async def hybrid_search(body: HybridSearch, memory: Memory) -> Items[HybridHit]:
     """Messages by words and meaning together, with the reasons for each."""
-    hits = await memory.hybrid_search(
-        asked.query_text, asked.user_id, asked.limit, asked.since, asked.until, asked.role
-    )
-    return HybridAnswer(
+    hits = await memory.hybrid_search(**body.arguments())
+    return Items(
         items=[
-            HybridItem(
-                **selected(hit, asked.return_fields),
+            HybridHit(
+                **_selected(hit, body.return_fields),
                 score=hit.score,
                 why=list(hit.why),
                 highlights=list(hit.snippets),
@@ -133,3 +101,10 @@ async def hybrid_search(asked: HybridSearch, memory: Memory) -> HybridAnswer:
             for hit in hits
         ]
     )
+
+
+def _selected(hit: Hit, names: Sequence[FieldName] | None) -> SelectedMessage:
+    """The fields of a message that the request names; without names, all of them."""
+    message = to_dict(hit.message)
+    wanted = FIELD_NAMES if names is None else names
+    return cast(SelectedMessage, {name: message[name] for name in wanted})

@@ -1,17 +1,82 @@
-"""Routes for those who run the server: metrics and the description of the API."""
+"""Routes for those who run the server: its directory, its jobs, its state and its API's page."""
 
-from typing import Any
+from collections.abc import Iterator
+from html import escape
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+import structlog
+from fastapi import APIRouter, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from kemem.serve.http.guarded import OperatorRoute
-from kemem.serve.http.overview import overview
+from kemem.batch import Job
+from kemem.errors import Unavailable
+from kemem.records import Entry, Page
+from kemem.serve.http.guarded import GuardedRoute, Memory, OperatorRoute
+from kemem.serve.http.schemas import (
+    ID_LIMITS,
+    Items,
+    JobsQuery,
+    JobsRun,
+    PageQuery,
+    Status,
+    UsersQuery,
+)
 from kemem.serve.telemetry.prometheus import report
 
 _NOTHING_LOADED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
+td {{ padding: .3em 1em .3em 0; vertical-align: top }}
+code {{ font-family: ui-monospace, monospace }}
+</style>
+<h1>{title}</h1>
+<p>The full description is <a href="/openapi.json">/openapi.json</a>.</p>
+<table>
+{rows}
+</table>
+</html>
+"""
+
+JobId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
+
+log = structlog.get_logger("kemem")
 
 router = APIRouter(route_class=OperatorRoute, tags=["operators"])
+probes = APIRouter(route_class=GuardedRoute, tags=["operators"])  # they need no credential
+
+
+@router.get("/v1/agents")
+async def list_agents(query: Annotated[PageQuery, Query()], memory: Memory) -> Page[Entry]:
+    """Every agent, in the order of their ids."""
+    return await memory.agents(**query.arguments())
+
+
+@router.get("/v1/users")
+async def list_users(query: Annotated[UsersQuery, Query()], memory: Memory) -> Page[Entry]:
+    """Every user, or those of an agent, in the order of their ids."""
+    return await memory.users(**query.arguments())
+
+
+@router.get("/v1/jobs")
+async def list_jobs(query: Annotated[JobsQuery, Query()], memory: Memory) -> Items[Job]:
+    """Work that waits or has failed."""
+    return Items(items=await memory.jobs(**query.arguments()))
+
+
+@router.post("/v1/jobs/run")
+async def run_jobs(memory: Memory) -> JobsRun:
+    """Do the work that is due now."""
+    return JobsRun(done=await memory.run_jobs())
+
+
+@router.post("/v1/jobs/{job_id}/retry")
+async def retry_job(job_id: JobId, memory: Memory) -> Job:
+    """Let a job that was given up be tried again."""
+    return await memory.retry_job(job_id)
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
@@ -31,5 +96,50 @@ async def openapi(request: Request) -> dict[str, Any]:
 @router.get("/docs", response_class=Response, responses={200: {"content": {"text/html": {}}}})
 async def docs(request: Request) -> Response:
     """This API, described for people."""
-    page = overview(request.app.openapi())
+    page = api_page(request.app.openapi())
     return Response(page, media_type="text/html", headers=_NOTHING_LOADED)
+
+
+@probes.get("/healthz")
+async def healthz() -> Status:
+    """Whether the process lives; the store is not asked."""
+    return Status(status="alive")
+
+
+@probes.get("/readyz")
+async def readyz(memory: Memory) -> Status:
+    """Whether the store answers."""
+    try:
+        await memory.jobs(limit=1)  # a small read; counting all rows is for /metrics
+    except Exception as error:  # whatever keeps the store from answering, requests must wait
+        log.warning("store does not answer", kind=type(error).__name__)
+        raise Unavailable("the store does not answer") from None
+    return Status(status="ready")
+
+
+def api_page(openapi: dict[str, Any]) -> str:
+    """The operations of an OpenAPI description as HTML."""
+    return _PAGE.format(title=escape(openapi["info"]["title"]), rows="\n".join(_rows(openapi)))
+
+
+def _rows(openapi: dict[str, Any]) -> Iterator[str]:
+    for path, methods in openapi["paths"].items():
+        for method, operation in methods.items():
+            inputs = ", ".join(_inputs(operation, openapi["components"]["schemas"]))
+            yield (
+                f"<tr><td><code>{method.upper()}</code><td><code>{escape(path)}</code><br>"
+                f"<small>{escape(inputs)}</small><td>{escape(operation['description'])}"
+            )
+
+
+def _inputs(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
+    """The names of what an operation takes; optional ones end in "?"."""
+    for parameter in operation.get("parameters", []):
+        yield parameter["name"] + ("" if parameter["required"] else "?")
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if content:
+        schema = content["schema"]
+        one = schema.get("oneOf", [schema])[0]  # of what may also come as a list
+        body = schemas[one["$ref"].rpartition("/")[2]] if "$ref" in one else one
+        for name in body["properties"]:
+            yield name + ("" if name in body.get("required", ()) else "?")

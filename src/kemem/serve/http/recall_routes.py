@@ -6,7 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from kemem.serve.http.failures import to_json
 from kemem.serve.http.guarded import GuardedRoute, Memory
-from kemem.serve.http.recall_schemas import Question, Recollection
+from kemem.serve.http.recall_schemas import Recollection
+from kemem.serve.http.schemas import RecallRequest
 from kemem.serve.http.sse import EventStream, Tell, described, wants_events
 
 _EVENTS = described(
@@ -18,16 +19,13 @@ router = APIRouter(route_class=GuardedRoute, tags=["memories"])
 
 
 @router.post("/v1/recall", response_model=Recollection, responses=_EVENTS)
-async def recall(asked: Question, request: Request, memory: Memory) -> Response:
+async def recall(body: RecallRequest, request: Request, memory: Memory) -> Response:
     """The evidence that a question needs, found step by step; as events for who accepts them."""
-    ids, granted = asked.ids, request.state.caller.grant(asked.sensitive)
-    handle = memory.for_user(asked.user_id, agent_id=ids["agent_id"], sensitive=granted)
-    recalling = partial(
-        handle.recall,
-        asked.question,
-        session_id=ids["session_id"],
-        max_iterations=asked.max_iterations,
-    )
+    arguments = body.arguments()
+    granted = request.state.caller.grant(arguments.pop("sensitive"))
+    user_id, agent_id = arguments.pop("user_id"), arguments.pop("agent_id")
+    handle = memory.for_user(user_id, agent_id=agent_id, sensitive=granted)
+    recalling = partial(handle.recall, **arguments)
     if not wants_events(request):
         found = await recalling()
         return Response(to_json(found.to_dict()), media_type="application/json")

@@ -1,24 +1,10 @@
-"""What travels over HTTP about recalls: a question in, evidence and steps out."""
+"""What travels over HTTP about recalls: evidence and steps."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.serve.http.memory_schemas import Ids
-from kemem.serve.http.schemas import Body, Id, NotBlank, Share, Time
-
-Rounds = Annotated[int, Field(json_schema_extra={"minimum": 1, "maximum": 10})]
-Granted = Annotated[bool, Field(description="Whether sensitive memories may be seen.")]
-
-
-class Question(Body, Ids):
-    """A question to one user's memories; a session is the conversation that it comes from."""
-
-    question: NotBlank
-    user_id: Id
-    max_iterations: Rounds | None = None
-    sensitive: Granted = False
+from kemem.serve.http.schemas import Share, Time
 
 
 class EvidenceItem(TypedDict):

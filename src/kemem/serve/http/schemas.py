@@ -1,278 +1,377 @@
-"""What travels over HTTP: bodies and queries in, messages out."""
+"""Requests over HTTP, and the answers that are not records themselves.
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NotRequired, cast, get_args
+Limits are only described here: kemem itself checks them, for every caller alike.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.records import ROLES, Message
-from kemem.results import Hit
+from kemem.chat import Member
+from kemem.chat.group import MOST_MEMBERS
+from kemem.errors import InvalidArgument
+from kemem.records import MESSAGES, NOTE_KINDS, ROLES, Checkpoint, Relation
 from kemem.text.ids import MAX_ID
-from kemem.text.times import to_rfc3339
 
-FieldName = Literal[
-    "message_id",
-    "ts",
-    "user_id",
-    "role",
-    "content",
-    "session_id",
-    "agent_id",
-    "content_type",
-    "parent_message_id",
-    "metadata",
-]
-FIELD_NAMES: tuple[FieldName, ...] = get_args(FieldName)
+T = TypeVar("T")
 
-# Limits are only described here: kemem itself checks them, for every caller alike.
 ID_LIMITS: dict[str, Any] = {
     "minLength": 1,
     "maxLength": MAX_ID,
     "pattern": r"^(?!\s)[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+(?<!\s)$",
 }
-Id = Annotated[str, Field(json_schema_extra=ID_LIMITS)]
-NotBlank = Annotated[str, Field(json_schema_extra={"pattern": r"\S"})]
-ContentType = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": 50})]
-Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-Role = Annotated[str, Field(json_schema_extra={"enum": list(ROLES)})]
-Size = Annotated[int, Field(json_schema_extra={"minimum": 1})]
-Count = Annotated[int, Field(json_schema_extra={"minimum": 0, "maximum": 1000})]
-Share = Annotated[float, Field(json_schema_extra={"minimum": 0, "maximum": 1})]
-ReturnFields = Annotated[list[FieldName], Field(fail_fast=True)]
+_MESSAGE = {
+    "type": "object",
+    "required": ["content"],
+    "description": "A message as POST /v1/users/{user_id}/messages takes it; without a role, the "
+    "user's.",
+    "properties": {"content": {"type": "string"}, "role": {"enum": list(ROLES)}},
+}
+_MESSAGES = [{"type": "string"}, _MESSAGE, {"type": "array", "minItems": 1, "items": _MESSAGE}]
 
 
-class Body(BaseModel):
-    """A JSON body: nothing is guessed, nothing unknown is let through."""
+def limited(**limits: Any) -> Any:
+    return Field(json_schema_extra=limits)
+
+
+def also_named(name: str, other: str) -> Any:
+    """A field that is also known by the name that other requests have for it."""
+    return Field(validation_alias=AliasChoices(name, other))
+
+
+Id = Annotated[str, limited(**ID_LIMITS)]
+NotBlank = Annotated[str, limited(pattern=r"\S")]
+Time = Annotated[str, limited(format="date-time")]
+Role = Annotated[str, limited(enum=list(ROLES))]
+Size = Annotated[int, limited(minimum=1)]
+Share = Annotated[float, limited(minimum=0, maximum=1)]
+Kind = Annotated[str, limited(enum=[*MESSAGES, *NOTE_KINDS])]
+Kinds = Annotated[list[Kind], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
+FiltersInUrl = Annotated[
+    str,
+    Field(
+        description='Conditions as JSON: {"tag": "work"}',
+        json_schema_extra={"contentMediaType": "application/json"},
+    ),
+]
+TopK = Annotated[Size | None, Field(description="Another name of limit.")]
+Granted = Annotated[bool, Field(description="Whether sensitive memories may be seen.")]
+Instructions = Annotated[str, Field(description="What the model is told beside its rules.")]
+
+
+class Arguments(BaseModel):
+    """A request whose fields are the arguments of a method of the memory."""
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+class StrictModel(Arguments):
+    """A JSON body: no value is converted, no unknown field is accepted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class TimeRange(Body):
-    """From `since` on and before `until`."""
-
-    since: Time | None = None
-    until: Time | None = None
-
-
-class Filter(Body):
-    """Which messages a search may see."""
-
-    time_range: TimeRange | None = None
-    role: Role | None = None
-
-
-class Search(Body):
-    """What every search is told."""
-
-    user_id: Id
-    filter: Filter | None = None
-    return_fields: ReturnFields | None = None
-
-    @property
-    def since(self) -> str | None:
-        return self._times.since
-
-    @property
-    def until(self) -> str | None:
-        return self._times.until
-
-    @property
-    def role(self) -> str | None:
-        return self.filter.role if self.filter else None
-
-    @property
-    def _times(self) -> TimeRange:
-        return (self.filter.time_range if self.filter else None) or TimeRange()
-
-
-class LexicalSearch(Search):
-    """A search by words: plain, "phrases", AND, OR, NOT, prefix* and ( )."""
-
-    query_text: str
-    page_size: Size = 50
-    cursor: str | None = None
-
-
-class SemanticSearch(Search):
-    """A search by meaning, for a text or for a vector: one of the two."""
-
-    query_text: NotBlank | None = None
-    query_embedding: Annotated[list[float], Field(fail_fast=True)] | None = None
-    top_k: Size = 20
-    min_score: Share | None = None
-
-
-class HybridSearch(Search):
-    """A search by words and meaning together."""
-
-    query_text: NotBlank
-    limit: Size = 10
-
-
-class NewMessage(Body):
-    """A message to store."""
-
-    role: Role
-    content: NotBlank
-    message_id: Id | None = None
-    ts: Time | None = None
-    session_id: Id | None = None
-    agent_id: Id | None = None
-    content_type: ContentType | None = None
-    parent_message_id: Id | None = None
-    metadata: dict[str, Any] | None = None
-
-
-class NewMessages(Body):
-    """Messages that are stored all or none."""
-
-    messages: Annotated[list[NewMessage], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
-
-
-class Asked(BaseModel):
-    """A query string: nothing unknown is let through."""
+class QueryString(Arguments):
+    """A query string: no unknown parameter is accepted."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class RangeQuery(Asked):
-    """The query string of a range read."""
+class Ids(Arguments):
+    """Whose memories are meant: those that carry all the ids that are given."""
 
+    user_id: Id | None = None
+    agent_id: Id | None = None
+    session_id: Id | None = None
+    run_id: Annotated[Id | None, Field(description="Another name of session_id.")] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names, the session under its one name."""
+        arguments = super().arguments()
+        run_id, session_id = arguments.pop("run_id"), self.session_id
+        if None not in (run_id, session_id) and run_id != session_id:
+            raise InvalidArgument(
+                f"session_id is {session_id!r:.80}, but run_id, which means the same, is "
+                f"{run_id!r:.80}",
+                field="session_id",
+            )
+        return {**arguments, "session_id": run_id if session_id is None else session_id}
+
+
+class OwnerIds(Arguments):
+    """The user and agent that are meant."""
+
+    user_id: Id | None = None
+    agent_id: Id | None = None
+
+
+class Items(TypedDict, Generic[T]):
+    """A whole list."""
+
+    items: list[T]
+
+
+# Memories
+
+
+class AddRequest(StrictModel, Ids):
+    """Messages to store and to remember."""
+
+    messages: Annotated[Any, limited(anyOf=_MESSAGES)]  # kemem says which message is wrong
+    metadata: dict[str, Any] | None = None
+    infer: bool = True
+    memory_type: Literal["short", "long"] | None = None
+    prompt: NotBlank | None = None
+    timestamp: Time | None = None
+    expires_at: Time | None = None
+    sensitive: bool = False
+
+
+class SearchRequest(StrictModel, Ids):
+    """A question to the memory."""
+
+    query: NotBlank
+    limit: Size = 100
+    top_k: TopK = None
+    filters: dict[str, Any] | None = None
+    threshold: Share | None = None
+    rerank: bool = True
+    kinds: Kinds | None = None
+    as_of: Time | None = None
     since: Time | None = None
     until: Time | None = None
-    role: Role | None = None
-    page_size: Size = 50
+    keywords: (
+        Annotated[
+            list[Annotated[str, limited(pattern=r"\S", maxLength=256)]],
+            Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": 20}),
+        ]
+        | None
+    ) = None
+    mode: Literal["hybrid", "lexical", "semantic"] = "hybrid"
+    explain: bool = False
+    count: bool = False
+
+
+class ListQuery(QueryString, Ids):
+    """The query string of a list of memories."""
+
+    kinds: Kinds | None = None
+    limit: Size = 100
+    top_k: TopK = None
+    cursor: str | None = None
+    as_of: Time | None = None
+    filters: FiltersInUrl | None = None
+
+
+class DeleteQuery(QueryString, Ids):
+    """The query string of an erasure."""
+
+    kinds: Kinds | None = None
+    filters: FiltersInUrl | None = None
+
+
+class MemoryQuery(QueryString, Ids):
+    """Whose memory an id means; over HTTP an id alone is never enough."""
+
+    def arguments(self) -> dict[str, Any]:
+        """The ids, of which there must be one."""
+        arguments = super().arguments()
+        if not any(value is not None for value in arguments.values()):
+            raise InvalidArgument(
+                "user_id, agent_id or session_id is required beside the id", field="user_id"
+            )
+        return arguments
+
+
+class HistoryQuery(QueryString, OwnerIds):
+    """Whose note an id means, and how much of its history is wanted."""
+
+    limit: Size = 100
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names; an id alone is refused."""
+        if self.user_id is None and self.agent_id is None:
+            raise InvalidArgument("user_id or agent_id is required beside the id", field="user_id")
+        return super().arguments()
+
+
+class UpdateRequest(StrictModel):
+    """What a note is to say, or to carry, from now on."""
+
+    content: NotBlank | None = None
+    metadata: dict[str, Any] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names; a change of nothing is refused."""
+        if self.content is None and self.metadata is None:
+            raise InvalidArgument("content or metadata is required", field="content")
+        return super().arguments()
+
+
+class ExtractRequest(StrictModel, Ids):
+    """Whose messages to draw facts from anew."""
+
+    prompt: NotBlank | None = None
+
+
+class ForgetRequest(StrictModel, OwnerIds):
+    """Whose notes to apply the policy of forgetting to."""
+
+
+class ForgottenQuery(QueryString, OwnerIds):
+    """Whose deleted notes are asked for."""
+
+    limit: Size = 100
+
+
+class Deleted(TypedDict):
+    """How many messages and notes went."""
+
+    deleted: int
+
+
+class Forgotten(TypedDict):
+    """The ids of notes that went, each with the reason."""
+
+    forgotten: dict[str, str]
+
+
+# Sessions, the graph, the directory and jobs
+
+
+class PageQuery(QueryString):
+    """The query string of a list of agents."""
+
+    limit: Size = 100
     cursor: str | None = None
 
 
-class NeighborsQuery(Asked):
-    """The query string of a look around a message."""
+class UsersQuery(PageQuery):
+    """The query string of a list of users."""
 
-    before: Count = 20
-    after: Count = 0
-
-
-class SelectedMessage(TypedDict, total=False):
-    """A message, or those of its fields that were asked for."""
-
-    message_id: str
-    ts: Time
-    user_id: str
-    role: str
-    content: str
-    session_id: str
-    agent_id: str
-    content_type: str
-    parent_message_id: str | None
-    metadata: dict[str, Any]
+    agent_id: Id | None = None
 
 
-class ChatMessage(TypedDict):
-    """A message."""
+class SessionsQuery(PageQuery):
+    """The query string of a list of sessions."""
 
-    message_id: str
-    ts: Time
-    user_id: str
-    role: str
-    content: str
-    session_id: str
-    agent_id: str
-    content_type: str
-    parent_message_id: str | None
-    metadata: dict[str, Any]
+    user_id: Id | None = None
+    agent_id: Id | None = None
 
 
-class MessagePage(TypedDict):
-    """Some of the messages; `next_cursor` is there when there are more."""
+class ContextQuery(QueryString, OwnerIds):
+    """The query string of a session's context."""
 
-    items: list[ChatMessage]
-    next_cursor: NotRequired[str]
-
-
-class Context(TypedDict):
-    """Messages in the order they were said."""
-
-    items: list[ChatMessage]
+    max_tokens: Annotated[int, limited(minimum=50)] = 2000
 
 
-class Highlight(TypedDict):
-    """Where a message matches."""
-
-    message_id: str
-    snippets: list[str]
+class SessionRequest(StrictModel, OwnerIds):
+    """Whose session an id means; required where several users or agents have one of that id."""
 
 
-class Score(TypedDict):
-    """How well a message matches."""
+class RestoreRequest(SessionRequest):
+    """Which checkpoint to go back to; the newest if none is named."""
 
-    message_id: str
-    score: float
-
-
-class LexicalAnswer(TypedDict):
-    """Messages by their words, best first."""
-
-    items: list[SelectedMessage]
-    next_cursor: NotRequired[str]
-    highlights: list[Highlight]
-    scores: list[Score]
+    checkpoint_id: Id | None = None
 
 
-class SemanticItem(SelectedMessage):
-    """A message and how near its meaning is."""
+class GraphQuery(QueryString, Ids):
+    """The query string of a look at the graph."""
 
-    semantic_score: float
-
-
-class SemanticAnswer(TypedDict):
-    """Messages by their meaning, nearest first."""
-
-    items: list[SemanticItem]
-
-
-class HybridItem(SelectedMessage):
-    """A message, how good it is, why, and where it matches."""
-
-    score: float
-    why: list[str]
-    highlights: list[str]
+    around: (
+        Annotated[list[str], Field(description="Entities, each with a parameter of its own.")]
+        | None
+    ) = None
+    hops: Size = 1
+    limit: Size = 100
+    as_of: Time | None = None
 
 
-class HybridAnswer(TypedDict):
-    """Messages by words and meaning, best first."""
+class JobsQuery(QueryString):
+    """The query string of a list of jobs."""
 
-    items: list[HybridItem]
-
-
-class Stored(TypedDict):
-    """What became of new messages."""
-
-    inserted: list[str]
-    ignored: list[str]
-    failed: list[str]
-    truncated: list[str]
-    pending: bool
+    limit: Size = 100
 
 
-def chat_message(message: Message) -> ChatMessage:
-    """A message as HTTP shows it."""
-    return ChatMessage(
-        message_id=message.message_id,
-        ts=to_rfc3339(message.ts),
-        user_id=message.user_id,
-        role=message.role,
-        content=message.content,
-        session_id=message.session_id,
-        agent_id=message.agent_id,
-        content_type=message.content_type,
-        parent_message_id=message.parent_message_id,
-        metadata=dict(message.metadata),
-    )
+class Summary(TypedDict):
+    """The State of a session; null while all of it still fits verbatim."""
+
+    checkpoint: Checkpoint | None
 
 
-def selected(hit: Hit, names: Sequence[FieldName] | None) -> SelectedMessage:
-    """The wanted fields of a message that was found; all of them when none are named."""
-    whole = chat_message(hit.message)
-    wanted = FIELD_NAMES if names is None else names
-    return cast(SelectedMessage, {name: whole[name] for name in wanted})
+class Relations(TypedDict):
+    """Some relations of the graph."""
+
+    relations: list[Relation]
+
+
+class JobsRun(TypedDict):
+    """How many steps were done."""
+
+    done: int
+
+
+class Status(TypedDict):
+    """The state of the server in one word."""
+
+    status: Literal["alive", "ready"]
+
+
+# Recalls and chats
+
+
+class RecallRequest(StrictModel, Ids):
+    """A question to one user's memories; a session is the conversation that it comes from."""
+
+    question: Annotated[NotBlank, also_named("question", "query")]
+    user_id: Id
+    max_iterations: Annotated[int, limited(minimum=1, maximum=10)] | None = None
+    sensitive: Granted = False
+
+
+class TurnRequest(StrictModel):
+    """What a user says."""
+
+    user_id: Id
+    message: NotBlank
+    message_id: (
+        Annotated[Id, Field(description="Of the user's message, so that a turn can be repeated.")]
+        | None
+    ) = None
+    sensitive: Granted = False
+
+
+class ChatRequest(TurnRequest):
+    """What a user says to a model, and in which conversation."""
+
+    session_id: Id
+    agent_id: Id | None = None
+    instructions: Instructions | None = None
+
+
+class GroupMember(StrictModel):
+    """Somebody that a model plays; the id is the agent whose memories it has."""
+
+    id: Id
+    name: str | None = None
+    instructions: Instructions | None = None
+
+
+class GroupRequest(TurnRequest):
+    """What a user says to a group, and who is in it, in the order of their turns to speak."""
+
+    members: Annotated[
+        list[GroupMember],
+        Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MOST_MEMBERS}),
+    ]
+    mentions: (
+        Annotated[list[Id], Field(fail_fast=True, description="Who is asked to speak.")] | None
+    ) = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names, members as a chat takes them."""
+        members = [Member(it.id, it.name or "", it.instructions) for it in self.members]
+        return {**super().arguments(), "members": members, "mentions": self.mentions or ()}
