@@ -16,7 +16,7 @@ from starlette.requests import Request
 from typer.testing import CliRunner, Result
 
 from kemem.memory import AsyncMemory
-from kemem.recall.desk import Language
+from kemem.recall.texts import Language
 from kemem.serve.cli.main import app
 from kemem.serve.mcp.reading import RESOURCES
 from kemem.serve.mcp.server import create_mcp

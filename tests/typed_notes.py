@@ -10,8 +10,9 @@ from kemem import AsyncMemory
 from kemem.notebook import AsyncNotebook
 from kemem.ports import LLM, Deps, Embedder
 from kemem.recall import Budget, Caches
-from kemem.recall.desk import Desk, Language
-from kemem.recall.use import use
+from kemem.recall.registry import run_tool
+from kemem.recall.state import RecallState
+from kemem.recall.texts import Language
 from kemem.runtime import Runtime
 from kemem.scope import CallScope
 from kemem.settings import load
@@ -94,26 +95,26 @@ async def notebook(
     return AsyncNotebook(Opened(replace(deps, llm=llm), **settings), CallScope())
 
 
-async def desk_for(
+async def state_for(
     memory: AsyncNotebook, language: Language = "zh", *, budget: Budget | None = None
-) -> Desk:
-    """The desk of a recall for the user u that begins."""
-    return Desk(
+) -> RecallState:
+    """The state of a recall for the user u that begins."""
+    return RecallState(
         memory=memory.for_user("u"),
         deps=await memory.runtime.deps(),
         caches=Caches(),
         budget=budget or Budget(),
         question="?",
         language=language,
-        by="llm",
+        driver="llm",
     )
 
 
-async def used(desk: Desk, tool: str, **arguments: Any) -> Any:
+async def used(state: RecallState, tool: str, **arguments: Any) -> Any:
     """What a tool answers."""
-    return (await use(calling(tool, **arguments), desk)).output
+    return (await run_tool(calling(tool, **arguments), state)).output
 
 
 async def searched(memory: AsyncNotebook, query: str, **asked: Any) -> Any:
     """What the first search of a recall answers."""
-    return await used(await desk_for(memory), "search_memories", query=query, **asked)
+    return await used(await state_for(memory), "search_memories", query=query, **asked)

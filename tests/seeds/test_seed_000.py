@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from pydantic_core import PydanticUndefined
 
 from kemem import recall as room
 from kemem.recall import MEMRECALL_TOOLS, json_schemas, mcp_tools, openai_tools
-from kemem.recall.desk import Language
+from kemem.recall.texts import Language, tool_texts
 
 ROOT = Path(__file__).parents[2]
+ROOM = ROOT / "src" / "kemem" / "recall"
 SEED = ROOT.parent / "shared" / "seeds" / "000_6a8868aab45cab84.txt"
 CHINESE = re.compile(r"[\u3400-\u9fff]")
 BOTH = pytest.mark.parametrize("language", ["zh", "en"])
@@ -196,6 +198,17 @@ def test_the_tools_are_described_as_in_the_seed() -> None:
     written = SEED.read_text("utf-8")
     for name, entry in MEMRECALL_TOOLS.items():
         assert f'"name": "{name}",\n        "description": """{entry["description"]}"""' in written
+
+
+def test_every_message_is_known_and_used() -> None:
+    """Under the names that the code calls them by, in both languages with the same values."""
+    texts = tool_texts("kemem.recall")["messages"]
+    code = "".join(file.read_text("utf-8") for file in ROOM.glob("*.py"))
+    used = {*re.findall(r"""(?:text|message)\(\s*"(\w+)\"""", code)}
+    assert used == texts.keys()
+    for name, pair in texts.items():
+        zh, en = ({field for _, field, *_ in Formatter().parse(it)} for it in pair.values())
+        assert zh - {None} == en - {None}, name
 
 
 def schemas(language: Language) -> Iterator[tuple[str, dict[str, Any]]]:

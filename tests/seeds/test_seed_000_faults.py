@@ -11,12 +11,12 @@ import pytest
 from kemem import AsyncMemory, InvalidArgument
 from kemem.errors import PermissionDenied, Unauthenticated, Unavailable
 from kemem.recall import Budget, Caches, RecallAgent
-from kemem.recall.desk import Language
+from kemem.recall.texts import Language
 from kemem.records import Found, Message
 from kemem.settings import load
 from kemem.testing import ScriptedLLM, calling
 from kemem_conformance.ram import RamStore
-from tests.typed_notes import Fact, desk_for, notebook, used
+from tests.typed_notes import Fact, notebook, state_for, used
 
 SQL = Path(__file__).parents[2] / "src" / "kemem" / "store"
 LANGUAGES = pytest.mark.parametrize("language", ["zh", "en"])
@@ -75,7 +75,7 @@ class Unreadable(RamStore):
 async def answer_of(store: Faulty, language: Language, **budget: Any) -> dict[str, Any]:
     """What a search answers in a store that fails from now on, in the shape of the seed."""
     memory = await notebook([FACT[language]], store=store)
-    desk = await desk_for(memory, language, budget=Budget(**budget))
+    desk = await state_for(memory, language, budget=Budget(**budget))
     store.asked = 0
     output = await used(desk, "search_memories", query=ASKED[language])
     answered: dict[str, Any] = output.model_dump(exclude_none=True)
@@ -139,7 +139,7 @@ async def test_what_does_not_exist_is_told_with_advice(language: Language) -> No
     (foreign,) = (await memory.add(FACT[language].text, "v", infer=False)).results
     (hidden,) = (await memory.add("密码 password", "u", infer=False, sensitive=True)).results
     for key in ("db_config_001", foreign.id, hidden.id):
-        desk = await desk_for(memory, language)
+        desk = await state_for(memory, language)
         output = await used(desk, "get_memory_detail", memory_key=key)
         shown = {"success": False, "message": MISSING[language].format(key)}
         assert output.model_dump(exclude_none=True) == shown
@@ -154,7 +154,7 @@ async def test_a_wrong_argument_is_told_in_the_shape_of_the_seed(
     language: Language, given: dict[str, Any], field: str
 ) -> None:
     """Every input is checked before anything is searched."""
-    desk = await desk_for(await notebook(), language)
+    desk = await state_for(await notebook(), language)
     output = await used(desk, "search_memories", **given)
     assert output.model_dump(exclude_none=True) == failure(output.message)
     assert field in output.message and desk.searches == []
@@ -163,13 +163,13 @@ async def test_a_wrong_argument_is_told_in_the_shape_of_the_seed(
 @LANGUAGES
 async def test_half_characters_are_no_fault_of_the_store(language: Language) -> None:
     """A model can write them; what stands beside them is searched for and handed over."""
-    desk = await desk_for(await notebook([FACT[language]]), language)
+    desk = await state_for(await notebook([FACT[language]]), language)
     output = await used(desk, "search_memories", query=f"{ASKED[language]} \ud83d")
     assert output.success and output.total_found == 1
     told = {"reason": "\udc00", "search_summary": f"{ASKED[language]} \ud83d", "confidence": 1}
     output = await used(desk, "handoff", **told)
-    assert output.success and desk.handed is not None
-    assert desk.handed.search_summary.encode().startswith(ASKED[language].encode())
+    assert output.success and desk.handoff is not None
+    assert desk.handoff.search_summary.encode().startswith(ASKED[language].encode())
 
 
 @LANGUAGES
@@ -224,7 +224,7 @@ async def test_a_cache_lasts_as_long_as_the_seed_says(
     answers = []
     for at, cached in ((0, False), (seconds - 1, True), (seconds, False), (seconds + 1, True)):
         now = float(at)
-        desk = await desk_for(memory)
+        desk = await state_for(memory)
         desk.caches = caches
         answers.append(await used(desk, tool, **given))
         assert desk.trace[-1].cached == cached, at
@@ -237,7 +237,7 @@ async def test_a_search_is_not_cached_beyond_a_change_or_for_others(language: La
     memory = await notebook([FACT[language]])
 
     async def found(user: str) -> tuple[int, bool]:
-        desk = await desk_for(memory)
+        desk = await state_for(memory)
         desk.memory, desk.caches = memory.for_user(user), caches
         output = await used(desk, "search_memories", query=ASKED[language])
         return output.total_found, desk.trace[-1].cached

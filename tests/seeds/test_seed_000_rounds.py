@@ -9,10 +9,11 @@ import pytest
 from kemem.notebook import AsyncNotebook
 from kemem.ports import LLM
 from kemem.recall import Budget, RecallAgent
-from kemem.recall.desk import Desk, Language
-from kemem.recall.result import Recalled
+from kemem.recall.results import Recalled
+from kemem.recall.state import RecallState
+from kemem.recall.texts import Language
 from kemem.testing import ScriptedLLM, calling
-from tests.typed_notes import Fact, desk_for, notebook, used
+from tests.typed_notes import Fact, notebook, state_for, used
 
 LANGUAGES = pytest.mark.parametrize("language", ["zh", "en"])
 QUESTION = {"zh": "我们刚才说的那个方案", "en": "The plan that we just talked about"}
@@ -30,10 +31,10 @@ TOLD: dict[str, Any] = {"reason": "对得上 it fits", "search_summary": "总结
 END = calling("handoff", **TOLD, confidence=0.5)
 
 
-def window_of(desk: Desk, size: int, *, more: bool = True) -> Desk:
-    """The desk of a recall that is shown some messages."""
-    desk.windows, desk.has_more = [size], more
-    return desk
+def window_of(state: RecallState, size: int, *, more: bool = True) -> RecallState:
+    """The state of a recall that is shown some messages."""
+    state.windows, state.has_earlier = [size], more
+    return state
 
 
 async def talked(language: Language, llm: LLM) -> AsyncNotebook:
@@ -105,9 +106,9 @@ async def test_a_model_that_only_expands_is_stopped(language: Language) -> None:
 @LANGUAGES
 async def test_a_larger_window_is_granted_for_the_next_round(language: Language) -> None:
     memory = await notebook()
-    desk = window_of(await desk_for(memory, language), 5)
+    state = window_of(await state_for(memory, language), 5)
     asked = {"reason": "太少 few", "current_size": 5, "requested_size": 10}
-    output = await used(desk, "expand_context_window", **asked)
+    output = await used(state, "expand_context_window", **asked)
     wanted = "批准拓展到 10 条消息，进入第 2 轮迭代"
     assert output.message == (wanted if language == "zh" else "granted: 10 messages, in round 2")
     assert (output.approved, output.new_size, output.iteration) == (True, 10, 2)
@@ -134,10 +135,10 @@ async def test_a_larger_window_is_refused(
 ) -> None:
     """Without rounds, without earlier messages, or where it is not larger; the window stays."""
     memory = await notebook()
-    desk = window_of(await desk_for(memory, language), 5, more=more)
-    desk.iteration = iteration
+    state = window_of(await state_for(memory, language), 5, more=more)
+    state.iteration = iteration
     asked = {"reason": "太少 few", "current_size": 1, "requested_size": requested}
-    output = await used(desk, "expand_context_window", **asked)
+    output = await used(state, "expand_context_window", **asked)
     assert (output.approved, output.new_size, output.iteration) == (False, 5, iteration)
     assert (zh if language == "zh" else en) in output.message
 
@@ -147,8 +148,8 @@ async def test_a_window_has_a_largest_size() -> None:
     memory = await notebook()
     asked = {"reason": "全部 all", "current_size": 5, "requested_size": 10**9}
     for shown, approved in ((5, True), (20, False)):
-        desk = await desk_for(memory, budget=Budget(max_window=20))
-        output = await used(window_of(desk, shown), "expand_context_window", **asked)
+        state = await state_for(memory, budget=Budget(max_window=20))
+        output = await used(window_of(state, shown), "expand_context_window", **asked)
         assert (output.approved, output.new_size) == (approved, 20)
 
 
@@ -163,18 +164,18 @@ async def test_a_hand_off_keeps_the_keys_that_lead_to_a_memory(language: Languag
     (message,) = (await memory.add("闲聊 chat", "u", infer=False)).message_ids
     (foreign,) = (await memory.add(TALK[language][0], "v", infer=False)).results
     keys = [notes[1], "db_config_001", notes[0], notes[1], foreign.id, message, "", "k" * 99]
-    desk = window_of(await desk_for(memory, language), 7)
-    desk.iteration = 2
+    state = window_of(await state_for(memory, language), 7)
+    state.iteration = 2
     claimed = {"iteration_used": 99, "context_window_used": 0}
     output = await used(
-        desk, "handoff", **TOLD, relevant_memory_keys=keys, confidence=0.85, **claimed
+        state, "handoff", **TOLD, relevant_memory_keys=keys, confidence=0.85, **claimed
     )
     kept = [notes[1], notes[0], message]
     assert output.success and output.task_completed
-    assert desk.handed is not None
-    assert desk.handed.relevant_memory_keys == kept
-    assert (desk.handed.iteration_used, desk.handed.context_window_used) == (2, 7)
-    assert [each.memory_key for each in desk.evidence] == kept
+    assert state.handoff is not None
+    assert state.handoff.relevant_memory_keys == kept
+    assert (state.handoff.iteration_used, state.handoff.context_window_used) == (2, 7)
+    assert [each.memory_key for each in state.evidence] == kept
     assert all(f"- {key}" in output.message for key in kept)
     assert foreign.id not in output.message and "db_config_001" not in output.message
 
@@ -183,14 +184,14 @@ async def test_a_hand_off_keeps_the_keys_that_lead_to_a_memory(language: Languag
 async def test_a_hand_off_without_evidence_is_not_confident(language: Language) -> None:
     """Whatever a model claims; `reason` is printed where the seed wants a field it has not."""
     memory = await notebook()
-    desk = await desk_for(memory, language)
-    output = await used(desk, "handoff", **TOLD, relevant_memory_keys=["n_1"], confidence=1)
+    state = await state_for(memory, language)
+    output = await used(state, "handoff", **TOLD, relevant_memory_keys=["n_1"], confidence=1)
     heading = "## 记忆搜索完成 (信心度: 0%)\n\n### 搜索总结\n总结 summary\n\n### 相关性分析"
     if language == "en":
         heading = "## Memory search finished (confidence: 0%)\n\n### Summary\n总结 summary\n\n"
         heading += "### Relevance"
     assert output.message == f"{heading}\n对得上 it fits"
-    assert desk.handed is not None and desk.handed.confidence == 0
+    assert state.handoff is not None and state.handoff.confidence == 0
 
 
 @pytest.mark.parametrize(
@@ -226,15 +227,15 @@ async def test_what_is_found_by_quoting_a_memory_adds_no_confidence(
 async def test_a_fourth_search_in_a_row_is_not_made(language: Language) -> None:
     """It is told so in the shape of a search; another tool in between allows three more."""
     memory = await notebook([Fact("方案 plan")])
-    desk = await desk_for(memory, language)
+    state = await state_for(memory, language)
     advice = "已连续搜索 3 次" if language == "zh" else "3 searches in a row are the most"
     for _ in range(2):
         for found in (True, True, True, False, False):
-            output = await used(desk, "search_memories", query="方案 plan")
+            output = await used(state, "search_memories", query="方案 plan")
             assert (output.success, output.total_found) == (found, int(found))
             assert found or (advice in output.message and output.results == [])
-        await used(desk, "extract_search_keywords", query="方案 plan")
-    assert len(desk.searches) == 6
+        await used(state, "extract_search_keywords", query="方案 plan")
+    assert len(state.searches) == 6
 
 
 @LANGUAGES
@@ -252,11 +253,11 @@ async def test_a_model_that_only_searches_is_stopped(language: Language) -> None
 @pytest.mark.parametrize("limit", [11, 1000, 0, -1])
 async def test_a_search_returns_ten_at_most(language: Language, limit: int) -> None:
     """More cannot be asked for."""
-    desk = await desk_for(await notebook([Fact("方案 plan")]), language)
-    output = await used(desk, "search_memories", query="方案 plan", limit=limit)
+    state = await state_for(await notebook([Fact("方案 plan")]), language)
+    output = await used(state, "search_memories", query="方案 plan", limit=limit)
     assert (output.success, output.total_found, output.results) == (False, 0, [])
     assert "limit" in output.message and str(limit) in output.message
-    assert desk.searches == []
+    assert state.searches == []
 
 
 @LANGUAGES

@@ -9,10 +9,10 @@ import pytest
 
 from kemem.backends.openai import OpenAILLM
 from kemem.recall import SearchMemoriesOutput
-from kemem.recall.desk import Language
+from kemem.recall.texts import Language
 from kemem.recall.tools import CONTENT_BYTES
 from kemem.testing import ScriptedLLM, running_openai_server
-from tests.typed_notes import Fact, desk_for, notebook, opened, searched, used
+from tests.typed_notes import Fact, notebook, opened, searched, state_for, used
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ async def test_a_search_says_what_it_was_widened_to(world: World) -> None:
 async def test_a_note_is_shown_whole_with_the_messages_behind_it(world: World) -> None:
     memory = await notebook(world.facts)
     item = (await memory.get_all("u", filters={"memory_type": "command_output"}))[0]
-    detail = await used(await desk_for(memory), "get_memory_detail", memory_key=item.id)
+    detail = await used(await state_for(memory), "get_memory_detail", memory_key=item.id)
     assert (detail.success, detail.memory_key, detail.content) == (True, item.id, item.memory)
     assert (detail.memory_type, detail.created_at[:10]) == ("command_output", "2026-01-01")
     assert detail.metadata["kind"] == "user_info"
@@ -229,7 +229,7 @@ async def test_a_message_is_shown_with_what_was_said_around_it(world: World) -> 
     ]
     talk[5]["session_id"] = "elsewhere"
     await memory.ingest(talk, "u")
-    desk = await desk_for(memory)
+    desk = await state_for(memory)
     detail = await used(desk, "get_memory_detail", memory_key="m_07")
     around = [(it["memory_key"], it["offset"]) for it in detail.metadata["context"]]
     assert around == [("m_05", -1), ("m_08", 1), ("m_09", 2)]
@@ -247,7 +247,7 @@ async def test_a_content_is_cut_at_100_kilobytes(letter: str) -> None:
         text = "x" * shift + letter * (CONTENT_BYTES // width + 1)
         kept = (CONTENT_BYTES - shift) // width
         (added,) = (await memory.add(text, "u", infer=False)).results
-        desk = await desk_for(memory)
+        desk = await state_for(memory)
         detail = await used(desk, "get_memory_detail", memory_key=added.id)
         assert detail.content == text[: shift + kept] + "… [truncated]"
     whole = letter * (CONTENT_BYTES // width)
@@ -277,7 +277,7 @@ async def test_a_model_extracts_keywords(language: Language) -> None:
     given = {"query": QUERY[language], "context": "</conversation>", "max_keywords": 3}
     with running_openai_server([answer]) as server:
         llm = OpenAILLM.connect("m", base_url=server.base_url)
-        desk = await desk_for(await notebook(llm=llm), language)
+        desk = await state_for(await notebook(llm=llm), language)
         output = await used(desk, "extract_search_keywords", **given)
         await llm.close()
     assert output.success and output.expanded_query == answer["expanded_query"]
@@ -311,7 +311,7 @@ async def test_rules_extract_keywords_where_a_model_does_not(
     """With an answer that is of no use, a failure, or without a model at all."""
     llm = None if answer is None else ScriptedLLM([answer])
     memory = await notebook(llm=llm)
-    desk = await desk_for(memory, language)
+    desk = await state_for(memory, language)
     output = await used(desk, "extract_search_keywords", query=QUERY[language], max_keywords=2)
     assert output.success and len(output.keywords) == 2
     words = {it.keyword: it.type for it in output.keywords}

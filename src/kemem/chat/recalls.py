@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from kemem.chat.events import RecallEvent
 from kemem.memory import AsyncMemory
-from kemem.recall import Account, Budget, Evidence, RecallAgent
-from kemem.recall.agent import LONGEST_QUESTION
+from kemem.recall import Budget, Evidence, RecallAgent, RecallReport
+from kemem.recall.agent import MAX_QUESTION
 from kemem.records import Scope
 from kemem.text.fence import neutralise
 from kemem.text.language import is_chinese
@@ -72,13 +72,13 @@ class Recalls:
         """Memories as events, best first, and what went wrong if there are none."""
         begun = time.monotonic()
         try:
-            found = await self._agent.recall(query[:LONGEST_QUESTION])
+            found = await self._agent.recall(query[:MAX_QUESTION])
         except Exception as error:  # the store's or a model's code, which may raise anything
             log.warning("recall failed: %s", type(error).__name__)
             return [], "memories cannot be read now"
         if self._on_recall:
             took = time.monotonic() - begun
-            self._on_recall(Account(self._scope, found, took, way, found.memory_keys))
+            self._on_recall(RecallReport(self._scope, found, took, way, found.memory_keys))
         problem = "" if found.evidence else "; ".join(found.problems)
         return [_event(evidence) for evidence in found.evidence], problem
 

@@ -12,7 +12,7 @@ from kemem.chat.models import connect
 from kemem.chat.turn import Item, Speaker
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
-from kemem.recall.result import indented
+from kemem.recall.results import indented
 from kemem.records import Message
 from kemem.results import Context
 from kemem.text.fence import neutralise

@@ -1,10 +1,17 @@
 """The recall agent: five tools that find, for another agent, what a user's memories say."""
 
-from kemem.recall.agent import RecallAgent
+from kemem.recall.agent import MemoryContext, RecallAgent
 from kemem.recall.caches import Cache, Caches
-from kemem.recall.context import MemoryContext
-from kemem.recall.desk import Budget
-from kemem.recall.models import (
+from kemem.recall.registry import MEMRECALL_TOOLS, json_schemas, mcp_tools, openai_tools
+from kemem.recall.results import (
+    Evidence,
+    Limits,
+    RecallCallback,
+    Recalled,
+    RecallReport,
+    Step,
+)
+from kemem.recall.schemas import (
     ExpandContextWindowInput,
     ExpandContextWindowOutput,
     ExtractKeywordsInput,
@@ -18,9 +25,10 @@ from kemem.recall.models import (
     SearchMemoriesInput,
     SearchMemoriesOutput,
 )
-from kemem.recall.registry import MEMRECALL_TOOLS
-from kemem.recall.render import json_schemas, mcp_tools, openai_tools
-from kemem.recall.result import Account, Evidence, Limits, OnRecall, Recalled, Step
+from kemem.recall.state import Budget
+
+Account = RecallReport  # the former names of these two
+OnRecall = RecallCallback
 
 __all__ = [
     "MEMRECALL_TOOLS",
@@ -43,6 +51,8 @@ __all__ = [
     "MemorySearchResultItem",
     "OnRecall",
     "RecallAgent",
+    "RecallCallback",
+    "RecallReport",
     "Recalled",
     "SearchMemoriesInput",
     "SearchMemoriesOutput",

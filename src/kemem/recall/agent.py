@@ -1,22 +1,32 @@
-"""RecallAgent: a bounded loop of tool calls that always ends in a result."""
+"""RecallAgent: a bounded loop of tool calls, planned by a model or by rules."""
 
-from collections.abc import Callable, Collection, Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Protocol
 
-from kemem.errors import InvalidArgument, Unavailable
+from kemem.errors import InvalidArgument, NotFound, Unavailable
+from kemem.ports import ToolCall
 from kemem.recall.caches import Caches
-from kemem.recall.context import MemoryContext
-from kemem.recall.desk import Budget, Desk, Language, MemoryReader
-from kemem.recall.mind import Mind, ModelMind, RuleMind
-from kemem.recall.models import ExpandContextWindowOutput
-from kemem.recall.policy import calling, hand_over, walk
-from kemem.recall.render import as_tools
-from kemem.recall.result import By, Recalled, Step
-from kemem.recall.use import Used, succeeded, use
+from kemem.recall.registry import ToolResult, as_tools, run_tool, succeeded
+from kemem.recall.results import Driver, Recalled, Step, indented
+from kemem.recall.rules import handoff_from, plan
+from kemem.recall.schemas import ExpandContextWindowOutput, Model
+from kemem.recall.state import TOOL_SECONDS, Budget, MemoryReader, RecallState
+from kemem.recall.texts import Language, prompt
 from kemem.results import Item
+from kemem.text.fence import fenced
 from kemem.text.language import is_chinese
 
-LONGEST_QUESTION = 10_000  # characters
-FAULTS = 3  # in a row: then a model is not asked any further
+MAX_QUESTION = 10_000  # characters
+MAX_FAILURES = 3  # in a row: then a model is not called any further
+_MAX_SHOWN = 2_000  # characters of one message of the window
+_FOUND_BEFORE = 10  # hits of earlier rounds that a model is shown
+
+log = logging.getLogger("kemem")
+
+Call = ToolCall | Model  # of a model as it was written, of rules as the input of a tool
+Round = Callable[[RecallState, Sequence[Item]], Awaitable[int | None]]
 
 
 class RecallAgent:
@@ -24,7 +34,8 @@ class RecallAgent:
 
     The user is settled here: no tool takes one, and whatever a model says about it is ignored.
     Sensitive memories are seen only through a handle that was granted them. Steps are decided `by`
-    the LLM where there is one; "rules" asks no model.
+    the LLM where there is one; "rules" calls no model. Memories that the caller has already are
+    left out if it names them in `without`.
 
         agent = RecallAgent(memory.for_user("u_1"))
         result = await agent.recall("按照我之前的数据库配置来")
@@ -38,7 +49,7 @@ class RecallAgent:
         budget: Budget | None = None,
         language: Language | None = None,
         caches: Caches | None = None,
-        by: By | None = None,
+        by: Driver | None = None,
         without: Collection[str] = (),
     ) -> None:
         if memory.reach.user_id is None:
@@ -51,137 +62,245 @@ class RecallAgent:
         self._budget = budget or Budget()
         self._language = language
         self._caches = caches or Caches()
-        self._by = by
-        self._without = without  # memories that whoever asks has before them
+        self._driver = by
+        self._excluded = without  # read at each recall: the caller may add to it
 
     async def recall(
-        self, question: str, *, on_step: Callable[[Step], None] | None = None
+        self,
+        question: str | None = None,
+        *,
+        query: str | None = None,
+        on_step: Callable[[Step], None] | None = None,
     ) -> Recalled:
-        """Search, look closer, hand over: whatever goes wrong on the way, there is a result."""
-        _check(question)
+        """Search, read details, hand off: whatever goes wrong on the way, there is a result.
+
+        `query` is another name of `question`.
+        """
+        text = _checked(question, query)
         deps = await self._memory.runtime.deps()
-        desk = Desk(
+        state = RecallState(
             memory=self._memory,
             deps=deps,
-            by=self._by or ("rules" if deps.llm is None else "llm"),
             caches=self._caches,
             budget=self._budget,
-            question=question,
-            language=self._language or ("zh" if is_chinese(question) else "en"),
+            question=text,
+            language=self._language or ("zh" if is_chinese(text) else "en"),
+            driver=self._driver or ("rules" if deps.llm is None else "llm"),
+            excluded=frozenset(self._excluded),
             on_step=on_step,
-            without=frozenset(self._without),
         )
-        await self._context.relaunch(desk, _play)
-        return _result(desk)
+        await self._context.relaunch(state, run_round)
+        return state.result()
 
 
-async def _play(desk: Desk, window: Sequence[Item]) -> int | None:
-    """One round: the size of the window that the next one needs, None when the recall has ended."""
-    mind = _mind(desk, window)
-    answers: list[Used] = []
-    faults, failed = 0, False
-    while desk.calls_left and desk.seconds_left and faults < FAULTS:
+class MemoryContext:
+    """Shows a round the last messages, and starts another with more whenever one asks for them."""
+
+    def __init__(self, memory: MemoryReader, session_id: str | None = None) -> None:
+        self._memory = memory
+        self._session_id = session_id
+
+    async def relaunch(self, state: RecallState, play: Round) -> None:
+        """Run rounds until one asks for no larger window."""
+        size: int | None = min(state.budget.window, state.budget.max_window)
+        while size is not None:
+            window = await self._last_messages(size, state)
+            state.windows.append(len(window))
+            size = await play(state, window)
+            if size is not None:
+                state.iteration += 1
+                state.searches_in_a_row = 0
+
+    async def _last_messages(self, size: int, state: RecallState) -> Sequence[Item]:
+        """The newest messages, oldest first; a recall can do without them."""
         try:
-            calls = await mind.next(answers)
-        except Unavailable as error:
-            desk.problems.append(error.message)
-            _note_reply(desk, error.message)
-            calls, faults = (), FAULTS
-            failed = True
-        if not calls and faults < FAULTS:
-            faults += 1
-            desk.calls += 1
-            _note_reply(desk, desk.say("回复没有调用工具", "the reply called no tool"))
-        answers = []
-        for call in calls[: desk.calls_left]:
-            used = await use(call, desk)
-            answers.append(used)
-            faults = 0 if succeeded(used.output) else faults + 1
-            if desk.handed is not None:
-                desk.completed = True
-                return None
-            if isinstance(used.output, ExpandContextWindowOutput) and used.output.approved:
-                return used.output.new_size
-        if faults >= FAULTS and desk.by == "llm" and not desk.seen:
-            desk.problems.append(
-                desk.say("模型没有完成召回，改用规则", "rules took over from the model")
+            async with asyncio.timeout(min(TOOL_SECONDS, state.seconds_left)):
+                page = await self._memory.get_all(
+                    session_id=self._session_id, kinds=["message"], limit=size
+                )
+        except (InvalidArgument, NotFound):
+            raise
+        except Exception as error:  # the store's code or network, which may raise anything
+            log.warning("recall: the conversation failed: %s", type(error).__name__)
+            state.problems.append(state.text("no_conversation"))
+            return ()
+        state.has_earlier = page.next_cursor is not None
+        return page.items[::-1]
+
+
+class Planner(Protocol):
+    """Decides on the next calls."""
+
+    async def next(self, results: Sequence[ToolResult]) -> Sequence[Call]:
+        """The calls after the results of the last ones; none at all is a failure."""
+
+
+class LLMPlanner:
+    """A model that is shown the window of a conversation, and the outputs of its calls."""
+
+    def __init__(self, state: RecallState, window: Sequence[Item]) -> None:
+        self._state = state
+        self._tools = as_tools(state.language)
+        self._messages: list[dict[str, Any]] = [
+            {"role": "system", "content": _instructions(state)},
+            {"role": "user", "content": _task(state, window)},
+        ]
+
+    async def next(self, results: Sequence[ToolResult]) -> Sequence[Call]:
+        """The calls of the model's reply."""
+        state = self._state
+        self._messages += [
+            {
+                "role": "tool",
+                "tool_call_id": each.call_id,
+                "content": fenced("tool_data", each.output.model_dump_json(exclude_none=True)),
+            }
+            for each in results
+        ]
+        reply = await state.deps.converse(
+            self._messages, self._tools, timeout=state.seconds_left / 2
+        )
+        if reply.calls:
+            calls = [
+                {"id": it.id, "type": "function", "function": _function(it)} for it in reply.calls
+            ]
+            self._messages.append(
+                {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
             )
-            desk.by, desk.in_a_row, faults, answers = "rules", 0, 0, []
-            failed = False
-            mind = _mind(desk, window)
-    await _give_up(desk, faults, failed)
+        else:
+            advice = state.text("call_a_tool", calls_left=state.calls_left)
+            self._messages += [
+                {"role": "assistant", "content": reply.text},
+                {"role": "user", "content": advice},
+            ]
+        return reply.calls
+
+
+class RulePlanner:
+    """The plan of `rules`, for when there is no model or it fails."""
+
+    def __init__(self, state: RecallState, window: Sequence[Item]) -> None:
+        self._calls = plan(state, window)
+
+    async def next(self, results: Sequence[ToolResult]) -> Sequence[Call]:
+        """The next call, until the plan ends."""
+        try:
+            return [self._calls.send(results[-1].output) if results else next(self._calls)]
+        except StopIteration:
+            return ()
+
+
+async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
+    """One round: the size of the window that the next one needs, None when the recall has ended."""
+    planner = _planner(state, window)
+    results: list[ToolResult] = []
+    failures, model_failed = 0, False
+    while state.calls_left and state.seconds_left and failures < MAX_FAILURES:
+        calls: Sequence[Call] = ()
+        try:
+            calls = await planner.next(results)
+        except Unavailable as error:
+            state.problems.append(error.message)
+            _record_reply(state, error.message)
+            failures, model_failed = MAX_FAILURES, True
+        else:
+            if not calls:
+                failures += 1
+                state.calls += 1
+                _record_reply(state, state.text("no_tool_called"))
+        results = []
+        for call in calls[: state.calls_left]:
+            result = await run_tool(call, state)
+            results.append(result)
+            failures = 0 if succeeded(result.output) else failures + 1
+            if state.handoff is not None:
+                state.completed = True
+                return None
+            if isinstance(result.output, ExpandContextWindowOutput) and result.output.approved:
+                return result.output.new_size
+        if failures >= MAX_FAILURES and state.driver == "llm" and not state.hits:
+            state.problems.append(state.text("rules_took_over"))
+            state.driver, state.searches_in_a_row = "rules", 0
+            failures, model_failed, results = 0, False, []
+            planner = _planner(state, window)
+    await _force_handoff(state, failures, model_failed)
     return None
 
 
-def _mind(desk: Desk, window: Sequence[Item]) -> Mind:
-    if desk.by == "llm":
-        return ModelMind(desk, window, as_tools(desk.language))
-    return RuleMind(walk(desk, window))
+def _planner(state: RecallState, window: Sequence[Item]) -> Planner:
+    return LLMPlanner(state, window) if state.driver == "llm" else RulePlanner(state, window)
 
 
-def _note_reply(desk: Desk, outcome: str) -> None:
-    """A reply that calls no tool is a step as well."""
-    desk.note(
-        Step(
-            number=len(desk.trace) + 1,
-            iteration=desk.iteration,
-            tool="model",
-            arguments={},
-            success=False,
-            outcome=outcome,
-            keys=(),
-            started=desk.deps.clock(),
-            seconds=0.0,
-        )
+def _record_reply(state: RecallState, outcome: str) -> None:
+    """A reply of the model that calls no tool is a step as well."""
+    step = Step(
+        number=len(state.trace) + 1,
+        iteration=state.iteration,
+        tool="model",
+        arguments={},
+        success=False,
+        outcome=outcome,
+        keys=(),
+        started=state.deps.clock(),
+        seconds=0.0,
     )
+    state.record(step)
 
 
-async def _give_up(desk: Desk, faults: int, failed: bool) -> None:
-    """Hand over the best there is when a limit or a failure ends the recall."""
-    if failed:
-        reason = desk.say("模型失败", "the model failed")
-    elif faults >= FAULTS:
-        reason = desk.say("连续多次无效的调用", "too many calls in a row led nowhere")
-    elif not desk.seconds_left:
-        reason = desk.say("已到时间上限", "the time is up")
+async def _force_handoff(state: RecallState, failures: int, model_failed: bool) -> None:
+    """Hand off the best hits when a limit or a failure ends the recall."""
+    if model_failed:
+        reason = state.text("model_failed")
+    elif failures >= MAX_FAILURES:
+        reason = state.text("too_many_failures")
+    elif not state.seconds_left:
+        reason = state.text("out_of_time")
     else:
-        reason = desk.say("已达到调用次数上限", "the most calls are used")
-    reason = desk.say(f"{reason}，返回当前最佳结果", f"{reason}; these are the best results so far")
-    best = hand_over(desk, reason=reason).model_dump()
-    await use(calling("handoff", **best), desk)
-    if desk.handed is None:  # the store cannot be read: nothing that was found can be vouched for
-        await use(calling("handoff", **{**best, "relevant_memory_keys": []}), desk)
+        reason = state.text("out_of_calls")
+    best = handoff_from(state, reason=reason)
+    await run_tool(best, state)
+    if state.handoff is None:  # the store cannot be read: no hit can be vouched for
+        await run_tool(best.model_copy(update={"relevant_memory_keys": []}), state)
 
 
-def _result(desk: Desk) -> Recalled:
-    handed = desk.handed
-    assert handed is not None, "a recall ends with a hand-off"
-    return Recalled(
-        question=desk.question,
-        completed=desk.completed,
-        by=desk.by,
-        reason=handed.reason,
-        search_summary=handed.search_summary,
-        confidence=handed.confidence,
-        needs_more_info=handed.needs_more_info,
-        follow_up_question=handed.follow_up_question,
-        evidence=tuple(desk.evidence),
-        message=desk.message,
-        iteration_used=desk.iteration,
-        context_window_used=desk.window,
-        limits=desk.limits(),
-        trace=tuple(desk.trace),
-        problems=tuple(desk.problems),
+def _instructions(state: RecallState) -> str:
+    budget = state.budget
+    return prompt("agent", state.language).format(
+        iteration=state.iteration,
+        max_iterations=budget.max_iterations,
+        rounds_left=budget.max_iterations - state.iteration,
+        window=state.window,
+        max_window=budget.max_window,
+        calls_left=state.calls_left,
+        seconds_left=int(state.seconds_left),
     )
 
 
-def _check(question: object) -> None:
-    if not isinstance(question, str) or not question.strip():
+def _task(state: RecallState, window: Sequence[Item]) -> str:
+    """The conversation, what earlier rounds found, and the question: all of it data."""
+    talk = "\n".join(f"{it.message.role}: {indented(it.memory[:_MAX_SHOWN])}" for it in window)
+    hits = list(state.hits.items())[:_FOUND_BEFORE]
+    found = "\n".join(f"[{key}] {indented(hit.memory[:200])}" for key, hit in hits)
+    sections = [fenced("conversation", talk)] if talk else []
+    sections += [fenced("found_before", found)] if found else []
+    return "\n\n".join([*sections, fenced("question", state.question[:_MAX_SHOWN])])
+
+
+def _function(call: ToolCall) -> dict[str, str]:
+    return {"name": call.name, "arguments": call.arguments}
+
+
+def _checked(question: object, query: object) -> str:
+    """The question under either of its names."""
+    if question is not None and query is not None:
+        raise InvalidArgument("give question or query, not both: they mean the same", field="query")
+    field, text = ("question", question) if query is None else ("query", query)
+    if not isinstance(text, str) or not text.strip():
         raise InvalidArgument(
-            f"question must be a text that is not blank, not {question!r:.80}", field="question"
+            f"{field} must be a text that is not blank, not {text!r:.80}", field=field
         )
-    if len(question) > LONGEST_QUESTION:
+    if len(text) > MAX_QUESTION:
         raise InvalidArgument(
-            f"question must be at most {LONGEST_QUESTION} characters, not {len(question)}",
-            field="question",
+            f"{field} must be at most {MAX_QUESTION} characters, not {len(text)}", field=field
         )
+    return text

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from cachetools import TTLCache
 
-from kemem.recall.models import ExtractKeywordsOutput, GetMemoryDetailOutput, Model
+from kemem.recall.schemas import ExtractKeywordsOutput, GetMemoryDetailOutput, Model
 from kemem.results import Hit, Memories
 
 V = TypeVar("V")

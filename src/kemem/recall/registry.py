@@ -1,201 +1,328 @@
-"""The five tools, each described once: whatever shows them is rendered from here."""
+"""The tools under their names: how they are described to models, and how a call of one is run."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NotRequired, TypedDict
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NotRequired, TypedDict, cast
 
-from kemem.recall.models import (
-    ExpandContextWindowInput,
-    ExpandContextWindowOutput,
-    ExtractKeywordsInput,
-    ExtractKeywordsOutput,
-    GetMemoryDetailInput,
-    GetMemoryDetailOutput,
-    HandoffInput,
-    HandoffOutput,
-    Model,
-    SearchMemoriesInput,
-    SearchMemoriesOutput,
-)
-from kemem.recall.tools import (
-    expand_context_window_tool,
-    extract_search_keywords_tool,
-    get_memory_detail_tool,
-    handoff_tool,
-    search_memories_tool,
-)
+from pydantic import ValidationError
+
+from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from kemem.ports import Tool, ToolCall
+from kemem.recall import schemas, tools
+from kemem.recall.results import Step
+from kemem.recall.schemas import Model, schema
+from kemem.recall.state import COUNTED, TOOL_SECONDS, RecallState
+from kemem.recall.texts import Language, message, tool_texts
+from kemem.text.loose_json import parse_json
+
+_SHOWN = 300  # characters of an argument in a trace
+_LISTED = 20  # values of one that is a list
+
+log = logging.getLogger("kemem")
 
 
 class ToolEntry(TypedDict):
-    """A tool: what it is called, when to use it, what it takes and gives, and what it does."""
+    """A tool: its name and texts, the models of its input and output, and its function."""
 
     name: str
     description: str  # in Chinese
     description_en: str
     input_model: type[Model]
     output_model: type[Model]
-    func: Callable[..., Awaitable[Any]]  # of the desk and the input
-    is_expansion: NotRequired[bool]  # a call that is approved ends the iteration
+    func: Callable[..., Awaitable[Any]]
+    is_expansion: NotRequired[bool]  # an approved call ends the iteration
     is_handoff: NotRequired[bool]  # a call ends the agent
     title: NotRequired[str]  # for people, in Chinese
     title_en: NotRequired[str]
     hints: NotRequired[Mapping[str, bool]]  # of MCP, where it does more than read
 
 
+Registry = Mapping[str, ToolEntry]
+
+
+def tool_entry(
+    package: str,
+    name: str,
+    func: Callable[..., Awaitable[Any]],
+    input_model: type[Model],
+    output_model: type[Model],
+) -> ToolEntry:
+    """The entry of a tool that the `tools.toml` of a package describes."""
+    texts = {**tool_texts(package)["tools"][name]}
+    entry = {"name": name, "description": texts.pop("zh"), "description_en": texts.pop("en")}
+    models = {"input_model": input_model, "output_model": output_model}
+    return cast(ToolEntry, {**entry, **models, "func": func, **texts})
+
+
+_FUNCTIONS: Sequence[tuple[Callable[..., Awaitable[Any]], type[Model], type[Model]]] = (
+    (tools.search_memories_tool, schemas.SearchMemoriesInput, schemas.SearchMemoriesOutput),
+    (tools.get_memory_detail_tool, schemas.GetMemoryDetailInput, schemas.GetMemoryDetailOutput),
+    (
+        tools.extract_search_keywords_tool,
+        schemas.ExtractKeywordsInput,
+        schemas.ExtractKeywordsOutput,
+    ),
+    (
+        tools.expand_context_window_tool,
+        schemas.ExpandContextWindowInput,
+        schemas.ExpandContextWindowOutput,
+    ),
+    (tools.handoff_tool, schemas.HandoffInput, schemas.HandoffOutput),
+)
 MEMRECALL_TOOLS: dict[str, ToolEntry] = {
-    "search_memories": {
-        "name": "search_memories",
-        "description": """搜索用户的历史记忆。
-
-使用场景:
-1. 用户提到之前讨论过的话题时
-2. 需要了解用户偏好或历史操作时
-3. 需要验证或引用之前的结论时
-4. 上下文出现不明确的引用时（如"按照之前的配置"）
-
-搜索策略:
-- 模糊查询时使用 search_mode="semantic"
-- 有明确关键词时使用 search_mode="keyword"
-- 不确定时使用默认的 "hybrid" 模式
-
-示例:
-- "我之前的数据库配置" -> keywords=["数据库", "配置"]
-- "上次的方案" -> search_mode="semantic", query="上次讨论的方案"
-""",
-        "description_en": """Search the user's memories.
-
-When to use it:
-1. The user mentions something that was discussed before
-2. You need the user's preferences or past actions
-3. An earlier conclusion has to be checked or quoted
-4. Something refers to the past without saying what (such as "with the settings from before")
-
-How to search:
-- search_mode="semantic" when the question is vague
-- search_mode="keyword" when the exact words are known
-- the default "hybrid" when in doubt
-
-Examples:
-- "my database settings from before" -> keywords=["database", "settings"]
-- "the plan from last time" -> search_mode="semantic", query="the plan discussed last time"
-""",
-        "input_model": SearchMemoriesInput,
-        "output_model": SearchMemoriesOutput,
-        "func": search_memories_tool,
-    },
-    "get_memory_detail": {
-        "name": "get_memory_detail",
-        "description": """获取特定记忆的完整内容。
-
-使用场景:
-1. search_memories 返回的记忆摘要不完整
-2. 需要查看记忆的具体内容细节
-3. 需要确认记忆的具体元数据
-
-注意: 必须通过 search_memories 获取 memory_key 后再调用此工具
-""",
-        "description_en": """Get the whole content of one memory.
-
-When to use it:
-1. The preview from search_memories is not enough
-2. The details matter
-3. You need its metadata, or what was said around it
-
-Note: take the memory_key from the results of search_memories
-""",
-        "input_model": GetMemoryDetailInput,
-        "output_model": GetMemoryDetailOutput,
-        "func": get_memory_detail_tool,
-    },
-    "extract_search_keywords": {
-        "name": "extract_search_keywords",
-        "description": """从复杂查询中提取关键词（辅助工具）。
-
-使用场景:
-1. 用户查询很长很复杂
-2. 不确定应该搜索哪些关键词
-3. 需要系统性地分析用户意图
-
-通常不需要直接调用，search_memories 会自动处理关键词提取
-""",
-        "description_en": """Extract keywords from a complex question (an aid).
-
-When to use it:
-1. The question is long and complex
-2. It is not clear which words to search for
-3. The user's intent needs a careful look
-
-Usually not needed: search_memories extracts keywords by itself
-""",
-        "input_model": ExtractKeywordsInput,
-        "output_model": ExtractKeywordsOutput,
-        "func": extract_search_keywords_tool,
-    },
-    "expand_context_window": {
-        "name": "expand_context_window",
-        "description": """请求拓展上下文窗口大小。
-
-使用场景:
-1. 当前搜索结果不理想，需要查看更多历史消息
-2. 用户查询涉及久远的对话，需要回溯更早的上下文
-3. 当前上下文不足以理解用户意图
-
-重要: 调用此工具后会立即结束当前迭代，系统将重新发起调用并提供更多消息！
-此工具只能在未达到最大迭代次数时使用。
-
-示例:
-- reason="搜索结果太少，需要查看更早的对话来找到相关记忆"
-- current_size=5, requested_size=10
-""",
-        "description_en": """Ask for a larger window of the conversation.
-
-When to use it:
-1. The results are poor and more of the conversation may help
-2. The question is about something said long ago
-3. The window is too small to understand what the user means
-
-Important: an approved call ends this round at once; you are called again with more messages.
-It can only be used while rounds are left.
-
-Example:
-- reason="too few results; earlier messages may name what is meant"
-- current_size=5, requested_size=10
-""",
-        "input_model": ExpandContextWindowInput,
-        "output_model": ExpandContextWindowOutput,
-        "func": expand_context_window_tool,
-        "is_expansion": True,
-    },
-    "handoff": {
-        "name": "handoff",
-        "description": """完成记忆搜索任务并结束 Agent。
-
-使用场景:
-1. 已完成记忆搜索并整理出结果
-2. 无法找到相关记忆，需要报告完成情况
-3. 已达到最大迭代次数，必须结束
-
-重要: 调用此工具后 MemRecallAgent 会立即结束！这是唯一的正常退出方式。
-
-示例:
-- reason="已找到3个相关记忆，搜索完成"
-- reason="达到最大迭代次数，返回当前最佳结果"
-""",
-        "description_en": """Finish the recall and end the agent.
-
-When to use it:
-1. The search is done and its results are in order
-2. Nothing relevant can be found, and that has to be reported
-3. No rounds are left
-
-Important: the agent ends with this call; there is no other proper way out.
-
-Examples:
-- reason="3 relevant memories were found"
-- reason="no rounds are left; these are the best results so far"
-""",
-        "input_model": HandoffInput,
-        "output_model": HandoffOutput,
-        "func": handoff_tool,
-        "is_handoff": True,
-    },
+    (name := func.__name__.removesuffix("_tool")): tool_entry(__package__, name, func, *models)
+    for func, *models in _FUNCTIONS
 }
+_NAMES = {entry["input_model"]: name for name, entry in MEMRECALL_TOOLS.items()}
+
+
+# How tools are described
+
+
+def as_tools(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) -> list[Tool]:
+    """The tools for an LLM of the project."""
+    return [
+        Tool(name, _description(entry, language), schema(entry["input_model"], language))
+        for name, entry in registry.items()
+    ]
+
+
+def openai_tools(
+    language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
+) -> list[dict[str, Any]]:
+    """The tools for the `tools` of a chat completion."""
+    return [tool.to_dict() for tool in as_tools(language, registry)]
+
+
+def mcp_tools(
+    language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
+) -> list[dict[str, Any]]:
+    """The tools as an MCP server lists them; without hints of its own one only reads."""
+    return [
+        {
+            "name": name,
+            "description": _description(entry, language),
+            "inputSchema": schema(entry["input_model"], language),
+            "outputSchema": schema(entry["output_model"], language),
+            "annotations": {"readOnlyHint": True, "openWorldHint": False, **entry.get("hints", {})},
+            **_title(entry, language),
+        }
+        for name, entry in registry.items()
+    ]
+
+
+def json_schemas(
+    language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
+) -> dict[str, dict[str, Any]]:
+    """For each tool its description and the JSON schemas of its input and output."""
+    return {
+        name: {
+            "description": _description(entry, language),
+            "input": schema(entry["input_model"], language),
+            "output": schema(entry["output_model"], language),
+        }
+        for name, entry in registry.items()
+    }
+
+
+def _description(entry: ToolEntry, language: Language) -> str:
+    return entry["description" if language == "zh" else "description_en"].strip()
+
+
+def _title(entry: ToolEntry, language: Language) -> dict[str, str]:
+    title = entry.get("title") if language == "zh" else entry.get("title_en")
+    return {} if title is None else {"title": title}
+
+
+# How a call is run
+
+
+class UnknownTool(Model):
+    """The output of a call of a tool that does not exist."""
+
+    success: bool = False
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The output of a call; the id is the one that a model gave it."""
+
+    call_id: str
+    output: Model
+
+
+async def run_tool(call: ToolCall | Model, state: RecallState) -> ToolResult:
+    """Run a call of a model, or the input of a tool that rules made, as one step of the trace.
+
+    Whatever is wrong with it becomes its output, never an exception.
+    """
+    started, begun = state.deps.clock(), time.monotonic()
+    state.calls += 1
+    state.cached = False
+    call_id, name = (call.id, call.name) if isinstance(call, ToolCall) else ("", _NAMES[type(call)])
+    entry = MEMRECALL_TOOLS.get(name)
+    arguments: dict[str, Any] = {}
+    if entry is None:
+        names = ", ".join(MEMRECALL_TOOLS)
+        output: Model = UnknownTool(message=state.text("unknown_tool", name=name, tools=names))
+    else:
+        try:
+            request, arguments = _read(call, entry, state.language)
+        except InvalidArgument as error:
+            output = _failure(entry, state, error.message)
+        else:
+            output = await _attempt(entry, request, state)
+            if entry["name"] == "search_memories":
+                state.searches_in_a_row += 1
+            elif succeeded(output):
+                state.searches_in_a_row = 0
+    step = Step(
+        number=len(state.trace) + 1,
+        iteration=state.iteration,
+        tool=name[:64],
+        arguments={name: _shortened(value) for name, value in arguments.items()},
+        success=succeeded(output),
+        outcome=_outcome(output, state),
+        keys=_keys(output, state),
+        started=started,
+        seconds=round(time.monotonic() - begun, 6),
+        cached=state.cached,
+    )
+    state.record(step)
+    return ToolResult(call_id, output)
+
+
+def succeeded(output: Model) -> bool:
+    """Whether a tool did what it was called for."""
+    return bool(getattr(output, "success", getattr(output, "approved", False)))
+
+
+def check_arguments(
+    given: Mapping[str, Any], entry: ToolEntry, language: Language
+) -> tuple[Model, dict[str, Any]]:
+    """The input of a tool; arguments that it does not have, such as a user, are ignored."""
+    model = entry["input_model"]
+    known = {name: value for name, value in given.items() if name in model.model_fields}
+    # Lone surrogates can neither be stored nor sent.
+    known = json.loads(json.dumps(known, ensure_ascii=False).encode(errors="replace"))
+    try:
+        return model.model_validate(known), known
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        value = "" if first["type"] == "missing" else f" ({first['input']!r:.80})"
+        problem, tool = f"{first['msg']}{value}", entry["name"]
+        raise InvalidArgument(
+            message("wrong_argument", language, tool=tool, field=field, problem=problem),
+            field=field,
+        ) from None
+
+
+def _read(
+    call: ToolCall | Model, entry: ToolEntry, language: Language
+) -> tuple[Model, dict[str, Any]]:
+    """The input of a call, and its arguments as they were given."""
+    if isinstance(call, Model):
+        return call, call.model_dump(exclude_unset=True)
+    written = call.arguments
+    try:
+        arguments = parse_json(written) if written.strip() else {}
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise InvalidArgument(
+            message("not_an_object", language, tool=entry["name"], arguments=written)
+        )
+    return check_arguments(arguments, entry, language)
+
+
+async def _attempt(entry: ToolEntry, request: Model, state: RecallState) -> Model:
+    """The output of a tool; a failure of the store is retried once."""
+    func: Callable[..., Awaitable[Model]] = entry["func"]
+    for last in (False, True):
+        try:
+            async with asyncio.timeout(_timeout(entry, state)):
+                return await func(state, request)
+        except TimeoutError:
+            return _reported(entry, state, state.text("timeout"))
+        except NotFound:
+            key = getattr(request, "memory_key", "")
+            return _failure(entry, state, state.text("not_found", key=key))
+        except (PermissionDenied, Unauthenticated):
+            return _reported(entry, state, state.text("forbidden"))
+        except InvalidArgument as error:
+            return _failure(entry, state, error.message)
+        except Exception as error:  # the store's code or network, which may raise anything
+            log.warning("recall: %s failed: %s", entry["name"], type(error).__name__)
+            if last:
+                return _reported(entry, state, state.text("store_failed"))
+    raise AssertionError("the last attempt returns")
+
+
+def _timeout(entry: ToolEntry, state: RecallState) -> float:
+    """Seconds for a tool: one of them may call a model, and a handoff must come to an end."""
+    if entry.get("is_handoff"):
+        return TOOL_SECONDS
+    calls_model = entry["name"] == "extract_search_keywords"
+    return state.seconds_left if calls_model else min(TOOL_SECONDS, state.seconds_left)
+
+
+def _reported(entry: ToolEntry, state: RecallState, problem: str) -> Model:
+    """A failure that other arguments would not mend: the caller of the recall is told too."""
+    if problem not in state.problems:
+        state.problems.append(problem)
+    return _failure(entry, state, problem)
+
+
+def _failure(entry: ToolEntry, state: RecallState, problem: str) -> Model:
+    """An output of the tool that says what went wrong; each model picks the fields it has."""
+    return entry["output_model"].model_validate(
+        {
+            "success": False,
+            "total_found": 0,
+            "approved": False,
+            "new_size": state.window,
+            "iteration": state.iteration,
+            "max_iterations": state.budget.max_iterations,
+            "task_completed": False,
+            "message": problem,
+        }
+    )
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_shortened(each) for each in value[:_LISTED]]
+    return f"{value[:_SHOWN]}…" if isinstance(value, str) and len(value) > _SHOWN else value
+
+
+def _outcome(output: Model, state: RecallState) -> str:
+    """The output of a tool in one line."""
+    match output:
+        case schemas.SearchMemoriesOutput(success=True, total_found=total, results=results):
+            more = "" if state.counts_all or total < COUNTED else "+"
+            return state.text("search_outcome", total=f"{total}{more}", shown=len(results))
+        case schemas.GetMemoryDetailOutput(success=True, content=str(content)):
+            return state.text("detail_outcome", length=len(content))
+        case schemas.ExtractKeywordsOutput(success=True, keywords=words):
+            return ", ".join(each.keyword for each in words)
+        case schemas.HandoffOutput(success=True):
+            return state.text("handoff_outcome")
+    return str(getattr(output, "message", ""))
+
+
+def _keys(output: Model, state: RecallState) -> tuple[str, ...]:
+    """The memories that an output returns."""
+    match output:
+        case schemas.SearchMemoriesOutput(results=results):
+            return tuple(each.memory_key for each in results)
+        case schemas.GetMemoryDetailOutput(memory_key=str(key)):
+            return (key,)
+        case schemas.HandoffOutput(success=True):
+            return tuple(each.memory_key for each in state.evidence)
+    return ()

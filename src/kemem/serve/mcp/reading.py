@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from kemem.recall.desk import Language
+from kemem.recall.texts import Language
 from kemem.results import Item
 from kemem.serve.mcp.tools import Whose
 from kemem.text.fence import fenced

@@ -12,9 +12,8 @@ from mcp.server.lowlevel.server import Server
 from starlette.requests import Request
 
 from kemem.errors import Internal, KeMemError, NotFound
-from kemem.recall.desk import Language
-from kemem.recall.render import mcp_tools
-from kemem.recall.use import check_arguments
+from kemem.recall.registry import check_arguments, mcp_tools
+from kemem.recall.texts import Language
 from kemem.serve.http.told import told
 from kemem.serve.mcp.reading import (
     PROMPT,

@@ -1,14 +1,14 @@
-"""What a recall gives back: the evidence, how sure it is, what it was limited to, every step."""
+"""What a recall returns: the evidence, the confidence in it, the limits, and every step."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from kemem.records import Micros, Scope
 from kemem.text.fence import fenced
 from kemem.text.times import to_rfc3339
 
-By = Literal["llm", "rules"]
+Driver = Literal["llm", "rules"]
 
 
 def indented(text: str) -> str:
@@ -18,7 +18,7 @@ def indented(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One move of a recall."""
+    """One tool call of a recall."""
 
     number: int  # from 1
     iteration: int
@@ -26,20 +26,19 @@ class Step:
     arguments: Mapping[str, Any]
     success: bool
     outcome: str  # one line
-    keys: tuple[str, ...]  # memories that it brought up
+    keys: tuple[str, ...]  # memories that it returned
     started: Micros
     seconds: float
     cached: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The step as JSON."""
-        shown = {**asdict(self), "arguments": dict(self.arguments), "keys": list(self.keys)}
-        return {**shown, "started": to_rfc3339(self.started)}
+        return _to_json(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A memory that answers, with the messages that say it."""
+    """A memory that answers the question, with the messages that it comes from."""
 
     memory_key: str
     kind: str
@@ -53,8 +52,7 @@ class Evidence:
 
     def to_dict(self) -> dict[str, Any]:
         """The evidence as JSON."""
-        shown = {**asdict(self), "message_ids": list(self.message_ids)}
-        return {**shown, "event_time": to_rfc3339(self.event_time)}
+        return _to_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +70,7 @@ class Limits:
 
     def to_dict(self) -> dict[str, Any]:
         """The limits as JSON."""
-        lists = {"windows": list(self.windows), "memory_types": list(self.memory_types)}
-        return {**asdict(self), **lists}
+        return _to_json(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +79,14 @@ class Recalled:
 
     question: str
     completed: bool  # False: a limit ended it, and this is the best it has
-    by: By  # what decided on the steps
+    by: Driver  # what decided on the steps
     reason: str
     search_summary: str
     confidence: float
     needs_more_info: bool
     follow_up_question: str | None
     evidence: tuple[Evidence, ...]
-    message: str = field(repr=False)  # the hand-off, as Markdown
+    message: str = field(repr=False)  # the handoff, as Markdown
     iteration_used: int
     context_window_used: int
     limits: Limits
@@ -103,9 +100,9 @@ class Recalled:
 
     @property
     def message_ids(self) -> tuple[str, ...]:
-        """The messages that say so, each once."""
-        found = (each_id for each in self.evidence for each_id in each.message_ids)
-        return tuple(dict.fromkeys(found))
+        """The messages that the evidence comes from, each once."""
+        ids = (message_id for each in self.evidence for message_id in each.message_ids)
+        return tuple(dict.fromkeys(ids))
 
     def __str__(self) -> str:
         lines = (
@@ -117,36 +114,40 @@ class Recalled:
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON."""
         return {
-            "question": self.question,
-            "completed": self.completed,
-            "by": self.by,
-            "reason": self.reason,
-            "search_summary": self.search_summary,
-            "confidence": self.confidence,
-            "needs_more_info": self.needs_more_info,
-            "follow_up_question": self.follow_up_question,
+            **_to_json(self),
             "relevant_memory_keys": list(self.memory_keys),
             "message_ids": list(self.message_ids),
-            "evidence": [each.to_dict() for each in self.evidence],
-            "message": self.message,
             "text": str(self),
-            "iteration_used": self.iteration_used,
-            "context_window_used": self.context_window_used,
-            "limits": self.limits.to_dict(),
-            "trace": [step.to_dict() for step in self.trace],
-            "problems": list(self.problems),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """A recall that has ended, for who watches: whose it was, what came of it, how long it took."""
+class RecallReport:
+    """A recall that has ended, for a callback: whose it was, its result, how long it took."""
 
     scope: Scope
     result: Recalled
     seconds: float
     way: Literal["call", "forced", "asked"] = "call"  # of a chat: before a reply, by the model
-    shown: tuple[str, ...] | None = None  # keys that a chat model is shown; None: it is no chat
+    shown: tuple[str, ...] | None = None  # keys that a chat model is shown; None outside a chat
 
 
-OnRecall = Callable[[Account], None]
+RecallCallback = Callable[[RecallReport], None]
+
+_TIMES = {"started", "event_time"}
+
+
+def _to_json(record: Step | Evidence | Limits | Recalled) -> dict[str, Any]:
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return {name: _json_value(name, value) for name, value in values.items()}
+
+
+def _json_value(name: str, value: Any) -> Any:
+    match value:
+        case tuple():
+            return [_json_value(name, each) for each in value]
+        case Mapping():
+            return dict(value)
+        case Step() | Evidence() | Limits():
+            return _to_json(value)
+    return to_rfc3339(value) if name in _TIMES else value

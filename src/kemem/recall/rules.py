@@ -1,0 +1,274 @@
+"""The plan of a recall without a model: search, narrow or broaden, read details, hand off.
+
+What answers best is ranked from several searches and from the messages beside their hits. Measured
+on eight sets of conversations (`python -m bench.recall`): a search has counted already what stands
+around a hit, so that turns beside it add only a little, replies to a question more; words of a
+short hit find others of its kind. Long texts stand for themselves.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from kemem.facts.keywords import keywords
+from kemem.recall.schemas import (
+    ExpandContextWindowInput,
+    GetMemoryDetailInput,
+    GetMemoryDetailOutput,
+    HandoffInput,
+    Model,
+    SearchMemoriesInput,
+    SearchMemoriesOutput,
+)
+from kemem.recall.state import MAX_RESULTS, RecallState
+from kemem.recall.tools import summary
+from kemem.records import Message
+from kemem.results import Hit, Item
+from kemem.text.segment import tokens
+from kemem.text.when import time_phrases
+
+SURE, LIKELY, WEAK = 0.5, 0.3, 0.1  # relevance: to be found at all, by meaning, beside others
+DETAILS = 5  # hits that are read with the messages around them
+GUESSED = 0.5  # how far a score is trusted that no word of the question stands behind
+RECENT = 7  # days that "last time" reaches back
+
+K = 5  # of reciprocal rank: with more, the ends of lists of ten could not be told apart
+PARTS = 2  # questions inside a question that are searched for by themselves, the last ones
+LEADS = 2  # hits whose words make a search of their own
+SHORT = 30  # tokens of a hit that lends its words: a longer one speaks of other things too
+LONG = 100  # tokens of a turn that lends nothing to its neighbours and borrows nothing
+FOLLOWED = 0.35  # what a place in a search for a hit's words is worth
+REPLY = 0.4  # what the turn after a question is worth beside the question
+BESIDE = 0.2  # what any other turn next to a hit is worth beside it
+
+_MAX_QUERY = 2_000  # characters
+_SENTENCE = re.compile(r"(?<=[。！？!?；;])|(?<=\. )")
+_SYNTAX = re.compile(r'["“”「」()（）*]')
+_QUESTION_MARKS = ("?", "？")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A memory as it was seen, in a search or beside another; a note has no role."""
+
+    key: str
+    text: str
+    role: str = ""
+
+
+T = TypeVar("T")
+Calls = Generator[Model, Model, T]  # yields the input of a tool, is sent its output
+Ranking = tuple[float, Sequence[Turn]]  # the weight of a search, and its hits
+Beside = tuple[Turn, Turn, bool]  # a hit, a turn next to it, whether that is later
+
+
+# The plan
+
+
+def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
+    """The calls for one question; each is decided on after the output of the one before."""
+    question = state.question.encode(errors="replace").decode()[:_MAX_QUERY]
+    words = [each.text for each in keywords(question) if each.kind != "time"]
+    rankings, answers = yield from _search_question(state, question)
+    if not rankings and not words:
+        rankings = yield from _search_context(state, question, window)
+    own = scores(rankings)
+    # Meaning alone, without a word of the question, is a guess, and not followed any further.
+    certain = any(_contains(state.hits[key].memory, words) for key in own)
+    confidence = max((state.hits[key].score for key in own), default=0.0)
+    beside = yield from _read_details(state, list(own)[: DETAILS if certain else 1])
+    for query in follow_up_queries(answers) if certain else ():
+        hits = yield from _search(
+            state, query=query[:_MAX_QUERY], search_mode="keyword", min_relevance_score=WEAK
+        )
+        rankings.append((FOLLOWED, hits))
+    keys = best_keys(scores(rankings), beside if certain else (), MAX_RESULTS)
+    confidence *= 1.0 if certain else GUESSED
+    if confidence < LIKELY:
+        keys, confidence = [], 0.0
+    yield handoff_from(state, keys, confidence=confidence)
+
+
+def handoff_from(
+    state: RecallState,
+    keys: Sequence[str] | None = None,
+    *,
+    reason: str = "",
+    confidence: float | None = None,
+) -> HandoffInput:
+    """The handoff of some memories, or of the best hits; of none, a question to ask the user."""
+    if keys is None:
+        keys = sorted(state.hits, key=lambda key: -state.hits[key].score)[:MAX_RESULTS]
+    hits = [state.hits[key] for key in keys if key in state.hits]
+    if confidence is None:
+        confidence = max((hit.score for hit in hits), default=0.0)
+    if keys:
+        lines = [state.text("found_summary", count=len(keys))]
+        lines += [f"- {summary(hit)}" for hit in hits]
+        if beside := len(keys) - len(hits):
+            lines.append(state.text("found_beside", count=beside))
+        ended = state.text("found", count=len(keys))
+    else:
+        lines, ended = _nothing(state)
+    unsure = confidence < SURE
+    return HandoffInput(
+        reason=reason or ended,
+        search_summary="\n".join(lines),
+        relevant_memory_keys=list(keys),
+        confidence=round(confidence, 6),
+        needs_more_info=unsure,
+        follow_up_question=state.text("follow_up") if unsure else None,
+        iteration_used=state.iteration,
+        context_window_used=state.window,
+    )
+
+
+def _nothing(state: RecallState) -> tuple[list[str], str]:
+    """The summary and reason of a recall without hits: a search that failed proves nothing."""
+    searches = [step for step in state.trace if step.tool == "search_memories"]
+    failures = [step.outcome for step in searches if step.outcome in state.problems]
+    if failures or not any(step.success for step in searches):
+        incomplete = state.text("search_incomplete")
+        return [incomplete], failures[-1] if failures else incomplete
+    return [state.text("nothing_found_summary")], state.text("nothing_found")
+
+
+def _search_question(
+    state: RecallState, question: str
+) -> Calls[tuple[list[Ranking], list[tuple[str, Sequence[Turn]]]]]:
+    """Rankings by their weights, and the questions with the hits that answer them."""
+    way: dict[str, Any] = {"query": question}
+    whole = hits = yield from _search(state, **way)
+    if not whole:
+        way |= {"search_mode": "semantic", "min_relevance_score": LIKELY}
+        hits = yield from _search(state, **way)
+        if not hits:
+            return [], []
+    if len(hits) == MAX_RESULTS and _means_last_time(question):
+        recent = yield from _search(state, **way, time_range_days=RECENT)
+        return [(1.0, hits), (1.0, recent)], [(question, hits)]
+    answers: list[tuple[str, Sequence[Turn]]] = []
+    for part in parts_of(question) if whole else ():
+        of_part = yield from _search(state, query=part, min_relevance_score=WEAK)
+        answers.append((part, of_part))
+    if answers:
+        return [(1.0, whole), *((1.0, of_part) for _, of_part in answers)], answers
+    if len(whole) < MAX_RESULTS:
+        whole = yield from _search(state, query=question, min_relevance_score=WEAK)
+    by_meaning = [(FOLLOWED, hits)] if "search_mode" in way else []
+    return [(1.0, whole), *by_meaning], [(question, whole)]
+
+
+def _search_context(
+    state: RecallState, question: str, window: Sequence[Item]
+) -> Calls[list[Ranking]]:
+    """What a question without words of its own may mean, by the conversation it is part of."""
+    talk = "\n".join(item.memory[:_MAX_QUERY] for item in window)
+    words = [each.text for each in keywords(question, context=talk) if each.kind != "time"]
+    shown = {item.id for item in window}
+    hits = []
+    if words:
+        found = yield from _search(state, query=" ".join(words))
+        hits = [hit for hit in found if not shown.issuperset(state.hits[hit.key].sources)]
+    if not hits and state.has_earlier:
+        yield ExpandContextWindowInput(
+            reason=state.text("vague_question"),
+            current_size=state.window,
+            requested_size=4 * state.window,
+        )
+    return [(1.0, hits)]
+
+
+def _search(state: RecallState, **request: Any) -> Calls[list[Turn]]:
+    """The hits of one search."""
+    output = yield SearchMemoriesInput(limit=MAX_RESULTS, **request)
+    if not isinstance(output, SearchMemoriesOutput):
+        return []
+    return [_turn(state.hits[each.memory_key]) for each in output.results]
+
+
+def _read_details(state: RecallState, keys: Sequence[str]) -> Calls[list[Beside]]:
+    """Each of the hits with the turn just before it, and with the one just after."""
+    pairs = []
+    for key in keys:
+        output = yield GetMemoryDetailInput(memory_key=key)
+        if isinstance(output, GetMemoryDetailOutput) and output.metadata:
+            for line in output.metadata["context"]:
+                if abs(line["offset"]) == 1 and line["memory_key"] not in state.excluded:
+                    other = Turn(line["memory_key"], line["content"], line["role"])
+                    pairs.append((_turn(state.hits[key]), other, line["offset"] > 0))
+    return pairs
+
+
+def _turn(hit: Hit) -> Turn:
+    return Turn(hit.id, hit.memory, hit.row.role if isinstance(hit.row, Message) else "")
+
+
+def _contains(text: str, words: Sequence[str]) -> bool:
+    folded = text.casefold()
+    return any(word.casefold() in folded for word in words)
+
+
+def _means_last_time(question: str) -> bool:
+    """Whether a question means a time that it does not name.  "上次" -> True, "去年" -> False"""
+    dated = time_phrases(question, datetime(1970, 1, 1, tzinfo=UTC))
+    return not dated and any(each.kind == "time" for each in keywords(question))
+
+
+# The ranking
+
+
+def parts_of(question: str) -> list[str]:
+    """The questions in a question that holds several; a quoted conversation holds none."""
+    if "\n" in question.strip():
+        return []
+    sentences = [part.strip() for part in _SENTENCE.split(question)]
+    parts = [part for part in sentences if part.endswith(_QUESTION_MARKS) and _length(part) >= 3]
+    return parts[-PARTS:] if len(parts) > 1 else []
+
+
+def follow_up_queries(answers: Sequence[tuple[str, Sequence[Turn]]]) -> list[str]:
+    """What to search for next, from the best hits of each question: plain words, no syntax."""
+    leads = [(text, hit) for text, hits in answers for hit in hits[: max(1, LEADS // len(answers))]]
+    return [
+        _SYNTAX.sub(" ", f"{text} {hit.text}").lower()
+        for text, hit in leads
+        if _length(hit.text) <= SHORT and not _is_question(hit.text)
+    ]
+
+
+def scores(rankings: Iterable[Ranking]) -> dict[str, float]:
+    """The score of each memory by reciprocal rank in weighted rankings, best first."""
+    total: defaultdict[str, float] = defaultdict(float)
+    for weight, hits in rankings:
+        for rank, hit in enumerate(hits, 1):
+            total[hit.key] += weight / (K + rank)
+    return dict(sorted(total.items(), key=lambda each: -each[1]))
+
+
+def best_keys(own: Mapping[str, float], beside: Iterable[Beside], most: int) -> list[str]:
+    """The keys that score best, by their own scores and by those of hits that they are beside."""
+    lent: dict[str, float] = {}
+    for hit, other, later in beside:
+        share = own.get(hit.key, 0.0) * _share(hit, other, later)
+        lent[other.key] = max(lent.get(other.key, 0.0), share)
+    total = {key: own.get(key, 0.0) + lent.get(key, 0.0) for key in [*own, *lent]}
+    return [key for key in sorted(total, key=lambda key: -total[key]) if total[key] > 0][:most]
+
+
+def _share(hit: Turn, other: Turn, later: bool) -> float:
+    """What a turn beside a hit gets of its score: turns of one speaker are no dialogue."""
+    if hit.role == other.role or max(_length(hit.text), _length(other.text)) > LONG:
+        return 0.0
+    return REPLY if later and _is_question(hit.text) else BESIDE
+
+
+def _is_question(text: str) -> bool:
+    return any(mark in text[-20:] for mark in _QUESTION_MARKS)
+
+
+def _length(text: str) -> int:
+    return sum(1 for _ in tokens(text))

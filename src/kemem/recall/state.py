@@ -1,0 +1,268 @@
+"""RecallState: the memory of one recall's user, what is left of its budget, what it has found."""
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Literal, Protocol
+
+from kemem.errors import InvalidArgument, NotFound
+from kemem.ports import Deps
+from kemem.recall.caches import Caches
+from kemem.recall.results import Driver, Evidence, Limits, Recalled, Step
+from kemem.recall.schemas import HandoffInput, SearchMemoriesInput
+from kemem.recall.texts import Language, message
+from kemem.records import MESSAGES, NOTES, Message, Note
+from kemem.results import Hit, Item, Memories
+from kemem.scope import CallScope, Time
+from kemem.text.times import to_rfc3339
+
+MAX_SEARCHES_IN_A_ROW = 3
+MAX_RESULTS = 10
+TOOL_SECONDS = 10.0  # for one read of the store
+# Matches that rules count: to count all takes as long as six searches. With fewer, evidence is lost
+# as well, since a search looks at more candidates the more it is to return.
+COUNTED = 60
+_MOST = {"max_iterations": 10, "window": 1_000, "max_window": 1_000, "max_calls": 100}
+_DAY = 86_400_000_000  # microseconds
+_MODES: dict[str, Literal["semantic", "lexical", "hybrid"]] = {
+    "semantic": "semantic",
+    "keyword": "lexical",
+    "hybrid": "hybrid",
+}
+
+
+class DepsProvider(Protocol):
+    """Opens the store and the models behind a memory."""
+
+    async def deps(self) -> Deps:
+        """The store and the models, opened on first use."""
+
+
+class MemoryReader(Protocol):
+    """What a recall reads of a memory; `AsyncMemory` and its handles have it."""
+
+    @property
+    def reach(self) -> CallScope:
+        """The ids that this memory is bound to."""
+
+    @property
+    def runtime(self) -> DepsProvider:
+        """The source of the store and the models."""
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int,
+        filters: Mapping[str, Any] | None,
+        threshold: float | None,
+        kinds: Iterable[str] | None,
+        since: Time | None,
+        keywords: Sequence[str] | None,
+        mode: Literal["semantic", "lexical", "hybrid"],
+        count: bool,
+    ) -> Memories[Hit]:
+        """Notes and messages that match a query, best first."""
+
+    async def get(self, memory_id: str) -> Item:
+        """One memory; raises NotFound for one that does not exist or belongs to another user."""
+
+    async def get_all(
+        self, *, session_id: str | None, kinds: Iterable[str] | None, limit: int
+    ) -> Memories[Item]:
+        """Memories of some kinds, newest first."""
+
+    async def sources(self, memory_id: str) -> list[Message]:
+        """The messages that a memory was extracted from."""
+
+    async def neighbors(
+        self, message_id: str, user_id: str | None, before: int, after: int
+    ) -> list[Message]:
+        """A message with those before and after it, in conversation order."""
+
+    async def generation(self) -> str:
+        """A mark that changes with every change of what a search can find."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much one recall may spend."""
+
+    max_iterations: int = 3  # rounds, each with a larger window
+    window: int = 5  # messages of the conversation in the first round, if max_window allows
+    max_window: int = 100
+    max_calls: int = 15  # of tools, in all rounds together
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= most:
+                raise InvalidArgument(f"{name} must be 1-{most}, not {value!r:.80}", field=name)
+        seconds = self.seconds
+        if type(seconds) not in (int, float) or not 0 < seconds < float("inf"):
+            raise InvalidArgument(
+                f"seconds must be more than 0, not {seconds!r:.80}", field="seconds"
+            )
+
+
+@dataclass(slots=True)
+class RecallState:
+    """The mutable state of one recall; none of it is shared with another recall."""
+
+    memory: MemoryReader  # bound to one user
+    deps: Deps
+    caches: Caches
+    budget: Budget
+    question: str
+    language: Language
+    driver: Driver
+    excluded: frozenset[str] = frozenset()  # keys that no search returns
+    on_step: Callable[[Step], None] | None = None
+    iteration: int = 1
+    windows: list[int] = field(default_factory=list)  # messages shown, round by round
+    has_earlier: bool = False  # messages before those that are shown
+    calls: int = 0
+    searches_in_a_row: int = 0
+    searches: list[SearchMemoriesInput] = field(default_factory=list)
+    # As each memory was first found: a later query may quote it, which proves nothing.
+    hits: dict[str, Hit] = field(default_factory=dict)
+    marks: dict[str, str] = field(default_factory=dict)  # generations that the hits are of
+    cached: bool = False  # whether the current call was answered from a cache
+    trace: list[Step] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    handoff: HandoffInput | None = None
+    message: str = ""  # of the handoff
+    evidence: list[Evidence] = field(default_factory=list)
+    completed: bool = False  # the handoff was not forced by a limit
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def window(self) -> int:
+        """Messages of the conversation that are shown."""
+        return self.windows[-1] if self.windows else 0
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.budget.seconds - (time.monotonic() - self.started))
+
+    @property
+    def calls_left(self) -> int:
+        return max(0, self.budget.max_calls - self.calls)
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether searches count all matches: for a model, which reads `total_found`."""
+        return self.driver == "llm"
+
+    def text(self, name: str, /, **values: object) -> str:
+        """A message of `tools.toml` in the language of this recall."""
+        return message(name, self.language, **values)
+
+    def record(self, step: Step) -> None:
+        """Append a step to the trace, and tell the caller's callback."""
+        self.trace.append(step)
+        if self.on_step:
+            self.on_step(step)
+
+    def cache_key(self, *parts: str | None) -> Hashable:
+        """A key of fixed length that includes the ids of the caller: no other user has it."""
+        return (self.memory.reach, blake2b(repr(parts).encode(), digest_size=16).digest())
+
+    async def get(self, key: str, mark: str) -> Item:
+        """A memory that a search could return now; one that has ended raises NotFound.
+
+        A hit is read again only if the generation is no longer the one it was found in.
+        """
+        unchanged = self.marks.get(key) == mark
+        item = self.hits[key] if unchanged else await self.memory.get(key)
+        if _ended(item, self.deps.clock()):
+            raise NotFound(f"no memory {key!r:.80}", memory_id=key)
+        return item
+
+    async def search(self, request: SearchMemoriesInput) -> Memories[Hit]:
+        """The hits of a search, cached for a minute while nothing changes."""
+        counted = "counted" if self.counts_all else None
+        key = self.cache_key(request.model_dump_json(), counted, *sorted(self.excluded))
+        mark = await self.memory.generation()
+        hits = self.caches.search.get(key, mark)
+        now = self.deps.clock()
+        self.cached = hits is not None and not any(_ended(hit, now) for hit in hits)
+        if hits is None or not self.cached:
+            hits = await self._search(request, now)
+            never = () if self.deps.model else ("semantic",)
+            if {*hits.missing}.issubset(never):  # what else is missing may answer a moment later
+                self.caches.search.put(key, hits, mark)
+        for hit in hits:
+            self.hits.setdefault(hit.id, hit)
+            self.marks.setdefault(hit.id, mark)
+        self.searches.append(request)
+        return hits
+
+    async def _search(self, request: SearchMemoriesInput, now: int) -> Memories[Hit]:
+        days, types = request.time_range_days, request.memory_types or []
+        only_kinds = bool(types) and {*types} <= MESSAGES | NOTES
+        of_types = {"OR": [{"memory_type": {"in": types}}, {"kind": {"in": types}}]}
+        limit = request.limit + len(self.excluded)
+        hits = await self.memory.search(
+            request.query,
+            limit=limit if self.counts_all else max(limit, COUNTED),
+            threshold=request.min_relevance_score,
+            mode=_MODES[request.search_mode],
+            keywords=request.keywords or None,
+            kinds=types if only_kinds else None,
+            filters=of_types if types and not only_kinds else None,
+            since=None if days is None else to_rfc3339(now - days * _DAY),
+            count=self.counts_all,
+        )
+        allowed = [hit for hit in hits if hit.id not in self.excluded]
+        total = hits.total - (len(hits) - len(allowed)) if self.counts_all else len(allowed)
+        return replace(hits, items=tuple(allowed[: request.limit]), total=total)
+
+    def result(self) -> Recalled:
+        """The result of a recall that has ended with a handoff."""
+        assert self.handoff is not None, "a recall ends with a handoff"
+        return Recalled(
+            question=self.question,
+            completed=self.completed,
+            by=self.driver,
+            reason=self.handoff.reason,
+            search_summary=self.handoff.search_summary,
+            confidence=self.handoff.confidence,
+            needs_more_info=self.handoff.needs_more_info,
+            follow_up_question=self.handoff.follow_up_question,
+            evidence=tuple(self.evidence),
+            message=self.message,
+            iteration_used=self.iteration,
+            context_window_used=self.window,
+            limits=self._limits(),
+            trace=tuple(self.trace),
+            problems=tuple(self.problems),
+        )
+
+    def _limits(self) -> Limits:
+        """The limits that held for all searches together."""
+        days = [each.time_range_days for each in self.searches]
+        types = [each.memory_types for each in self.searches]
+        scores = [each.min_relevance_score for each in self.searches]
+        all_types = dict.fromkeys(name for some in types for name in some or ())
+        return Limits(
+            max_iterations=self.budget.max_iterations,
+            max_window=self.budget.max_window,
+            max_calls=self.budget.max_calls,
+            seconds=self.budget.seconds,
+            windows=tuple(self.windows),
+            memory_types=tuple(all_types) if all(types) else (),
+            time_range_days=max(filter(None, days), default=None) if all(days) else None,
+            min_relevance_score=min(scores, default=None),
+        )
+
+
+def will_end(item: Item) -> bool:
+    """Whether time alone will end a memory, which no generation tells."""
+    return isinstance(item.row, Note) and (item.row.valid_until or item.row.expires) is not None
+
+
+def _ended(item: Item, now: int) -> bool:
+    return isinstance(item.row, Note) and item.row.ended(now)
