@@ -12,7 +12,7 @@ from kemem.add.extraction import Extraction, Fact, Triple
 from kemem.facts.chinese import chinese_statements
 from kemem.facts.dates import dated
 from kemem.facts.english import english_statements
-from kemem.facts.grammar import ME, Relation, Statement, Subject, Talk
+from kemem.facts.grammar import ME, Discourse, Relation, Statement, Subject
 from kemem.facts.sentences import sentences
 from kemem.records import Message, Micros
 from kemem.text.segment import STOP_WORDS
@@ -39,19 +39,19 @@ _FUNCTION = re.compile(
 
 @dataclass(slots=True)
 class _Speaker:
-    """One who talks: what is known in each language, and the name once it is told."""
+    """One who talks: what is known in each language, and the name once it is known."""
 
     label: str | None  # None: the user
-    talks: dict[str, Talk] = field(default_factory=dict)
+    discourses: dict[str, Discourse] = field(default_factory=dict)
     name: str | None = None
 
-    def talk(self, language: str) -> Talk:
+    def discourse(self, language: str) -> Discourse:
         me = Subject(self.label or _USER[language], self.label or ME, self.label or "user")
-        return self.talks.setdefault(language, Talk(me))
+        return self.discourses.setdefault(language, Discourse(me))
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Stated:
     """A statement, and where it was made."""
 
     statement: Statement
@@ -66,14 +66,14 @@ def extract_by_rules(messages: Sequence[Message], me: str | None = None) -> Extr
     `me` is the user's name as known from before; a name that the messages tell is newer.
     """
     speakers: dict[str | None, _Speaker] = {None: _Speaker(None, name=me)}
-    told: list[_Told] = []
+    stated: list[_Stated] = []
     for message in messages:
         label = _label(message)
         if message.role == "user" or (label and message.role == "assistant"):
             speaker = speakers.setdefault(label, _Speaker(label))
-            told += islice(_told(message, speaker), MOST_FACTS)
+            stated += islice(_statements(message, speaker), MOST_FACTS)
     entities: dict[str, str] = {}
-    facts = [_fact(each, entities) for each in told]
+    facts = [_fact(each, entities) for each in stated]
     return Extraction(tuple(facts), entities)
 
 
@@ -82,25 +82,25 @@ def _label(message: Message) -> str | None:
     return (speaker.strip() or None) if isinstance(speaker, str) else None
 
 
-def _told(message: Message, speaker: _Speaker) -> Iterator[_Told]:
+def _statements(message: Message, speaker: _Speaker) -> Iterator[_Stated]:
     """What a message states, each thing once."""
     seen: set[str] = set()
-    for talk in speaker.talks.values():
-        talk.turn()
+    for discourse in speaker.discourses.values():
+        discourse.next_message()
     for sentence in sentences(message.content):
-        talk = speaker.talk(sentence.language)
-        for statement in _READERS[sentence.language](sentence, talk):
+        discourse = speaker.discourse(sentence.language)
+        for statement in _READERS[sentence.language](sentence, discourse):
             if statement.name and not (speaker.name and statement.topic == "user/nickname"):
                 speaker.name = statement.name
             if statement.text not in seen:
                 seen.add(statement.text)
-                yield _Told(statement, message, sentence.language, speaker)
+                yield _Stated(statement, message, sentence.language, speaker)
 
 
-def _fact(told: _Told, entities: dict[str, str]) -> Fact:
+def _fact(stated: _Stated, entities: dict[str, str]) -> Fact:
     """A statement as a fact; the entities of its relations are noted."""
-    statement, when = _in_time(told.statement, told.message.ts, told.language)
-    me = told.speaker.name or _NAMELESS
+    statement, when = _in_time(stated.statement, stated.message.ts, stated.language)
+    me = stated.speaker.name or _NAMELESS
     if statement.name:
         entities.setdefault(me, "person")
     triples = []
@@ -111,9 +111,9 @@ def _fact(told: _Told, entities: dict[str, str]) -> Fact:
         triples.append(Triple(source, relation.name, target))
     return Fact(
         statement.text,
-        (told.message.message_id,),
+        (stated.message.message_id,),
         statement.memory_type,
-        _keywords(statement, told.language),
+        _keywords(statement, stated.language),
         _IMPORTANCE[statement.memory_type],
         when,
         statement.topic,
@@ -121,21 +121,22 @@ def _fact(told: _Told, entities: dict[str, str]) -> Fact:
     )
 
 
-def _in_time(said: Statement, ts: Micros, language: str) -> tuple[Statement, Micros | None]:
+def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement, Micros | None]:
     """The statement with its date written out, and the time of an event or a plan."""
-    timeless = said.memory_type in _TIMELESS or (said.topic or "").endswith("/birthday")
-    time = None if timeless else dated(said.text, ts)
+    kind, birthday = statement.memory_type, (statement.topic or "").endswith("/birthday")
+    time = None if kind in _TIMELESS or birthday else dated(statement.text, ts)
     if time is None:
-        return said, None
-    if said.memory_type == "general":
-        said = replace(said, memory_type="plan" if time.tense > 0 else "event")
-    elif said.memory_type == "plan" and time.tense < 0:
-        said = replace(said, memory_type="event", relations=tuple(map(_visited, said.relations)))
-    elif said.memory_type in _STATES and time.tense > 0:
-        said = replace(said, memory_type="plan", topic=None, relations=())
+        return statement, None
+    if kind == "general":
+        statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
+    elif kind == "plan" and time.tense < 0:
+        visited = tuple(map(_visited, statement.relations))
+        statement = replace(statement, memory_type="event", relations=visited)
+    elif kind in _STATES and time.tense > 0:
+        statement = replace(statement, memory_type="plan", topic=None, relations=())
     if time.written:
-        said = replace(said, text=_DATE[language].format(said.text, time.written))
-    return said, time.since if said.memory_type in ("event", "plan") else None
+        statement = replace(statement, text=_DATE[language].format(statement.text, time.written))
+    return statement, time.since if statement.memory_type in ("event", "plan") else None
 
 
 def _visited(relation: Relation) -> Relation:

@@ -5,36 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kemem.records import Micros
+from kemem.text.lexicon import load
 from kemem.text.times import to_datetime
 from kemem.text.when import TimePhrase, time_phrases
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 _TICK = timedelta(microseconds=1)
-_HOUR = re.compile(
-    r"(?:凌晨|早上|上午|中午|下午|傍晚|晚上)?(?:\d{1,2}|[一二两三四五六七八九十]{1,3})点(?:半|\d+分|钟)?"
-    r"|\bat \d{1,2}(?::\d\d)? ?(?:[ap]\.?m\b\.?)?|\b(?:at )?\d{1,2} ?[ap]m\b"
-)
-_HINT = re.compile(  # without one of these there is no time phrase to look for
-    r"[\d零一二三四五六七八九十天日月年周星拜早晚夜近刚季阵段]|day|week|month|year|noon|morning|evening|night|ago"
-    r"|tomorrow|now|recent|lately|spring|summer|autumn|fall|winter|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct"
-    r"|nov|dec)",
-    re.IGNORECASE,
-)
-_AHEAD = re.compile(
-    r"\bin ((?:an?|one|two|three|four|five|six|ten|\d+) (?:day|week|month|year)s?)\b"
-)
-_HABIT = re.compile(
-    r"每|规定|经常|通常|总是|\b(?:every|each|usually|always|often)\b", re.IGNORECASE
-)
-_TOLD = re.compile(  # which one is meant is said: no other year or week is possible
-    r"[上下这本今明昨前后去]|\d{4}|[零一二]{2}|\b(?:last|this|next|ago|past|from now)\b|to|yest",
-    re.IGNORECASE,
-)
-_PAST = re.compile(
-    r"[了过]|\b(?:was|were|did|had|went|got|bought|saw|met|made|took|came|left|lost|won|ate|broke"
-    r"|ran|gave|found|flew|fell|felt|read|spent|sold|told|taught|wrote|[a-z]{2,}ed)\b"
-)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return load(__package__, "dates.rules").pattern(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +30,18 @@ class Dated:
 def without_times(text: str) -> str:
     """The text without its time phrases.  "我下周三去上海" -> "我去上海" """
     kept, end = [], 0
-    for phrase in time_phrases(text, _EPOCH) if _HINT.search(text) else ():
+    for phrase in time_phrases(text, _EPOCH) if _pattern("HINT").search(text) else ():
         kept.append(text[end : phrase.start])
         end = phrase.end
-    return " ".join(_HOUR.sub("", _AHEAD.sub("", "".join([*kept, text[end:]]))).split())
+    return " ".join(
+        _pattern("HOUR").sub("", _pattern("AHEAD").sub("", "".join([*kept, text[end:]]))).split()
+    )
 
 
 def dated(text: str, ts: Micros) -> Dated | None:
     """The first time that a statement names; None for none, or for a habit."""
-    now, past = to_datetime(ts), bool(_PAST.search(text))
-    timeless = _HABIT.search(text) or not _HINT.search(text)
+    now, past = to_datetime(ts), bool(_pattern("PAST").search(text))
+    timeless = _pattern("HABIT").search(text) or not _pattern("HINT").search(text)
     phrase = None if timeless else _first(text, now, past)
     if phrase is None:
         return None
@@ -69,12 +52,12 @@ def dated(text: str, ts: Micros) -> Dated | None:
 
 def _first(text: str, now: datetime, past: bool) -> TimePhrase | None:
     """The first phrase; "on Friday" lies ahead where nothing says that it is over."""
-    plain = _AHEAD.sub(r"\1 from now", text)
+    plain = _pattern("AHEAD").sub(r"\1 from now", text)
     rolling = (now - _EPOCH) // _TICK + 1  # 最近, recently: no date
     for at, phrase in enumerate(time_phrases(plain, now)):
         if phrase.until == rolling:
             continue
-        if past or _TOLD.search(phrase.phrase) or phrase.until > rolling:
+        if past or _pattern("SPECIFIC").search(phrase.phrase) or phrase.until > rolling:
             return phrase
         return _coming(plain, at, phrase, now)
     return None

@@ -1,164 +1,90 @@
-"""English sentences read clause by clause: who is spoken of, and what is said of them."""
+"""English sentences read clause by clause: who is spoken of, and what is said of them.
+
+A clause is put into the third person first: "I don't like my job" -> "User doesn't like user's job"
+"""
 
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from kemem.facts.dates import without_times
-from kemem.facts.english_person import third_person
-from kemem.facts.english_rules import FIRST_NAMES, MOODS, NAME, english
-from kemem.facts.grammar import Clause, Statement, Subject, Talk, in_roles, named, read
+from kemem.facts.grammar import (
+    Clause,
+    Discourse,
+    Language,
+    Statement,
+    Subject,
+    language,
+    named,
+    read,
+    role_clauses,
+)
 from kemem.facts.sentences import Sentence
-from kemem.text.patterns import any_word, words
 
-_VERBS = any_word("""
-live lives work works study studies love loves like likes hate hates prefer prefers speak speaks
-play plays have has own owns drive drives use uses am is was grew moved don't doesn't can't enjoy
-enjoys dislike dislikes switched started joined became graduated
-""")
-_BORDER = re.compile(
-    r"(;|,?\s+(?:and|but|so|while|although|yet)\s+(?:also\s+|now\s+)?"
-    rf"(?=(?:I|i|we|he|she|they|my|our|it|the \w+ (?:is|was|has)|{_VERBS}"
-    r"|everyone|everybody|people|(?:please|you can|just) call|call me)\b)"
-    r"|,\s*(?=(?:I|i|we|my|he|she|who|which|can|could|what|how|is|do)\b)"
-    r"|,\s*(?=the \w+ (?:is|are|was|were)\b))"
-)
-# What follows a name without "I am".  "I'm Ann, a nurse" -> "I'm Ann, I'm a nurse"
-_NAMED = re.compile(
-    rf"((?:I'm|I am|[Mm]y name(?: is|'s)|[Cc]all me) {NAME}),? "
-    r"(?=(?:an?|the|from|living|working|studying|\d+)\b)"
-)
-_THIS = re.compile(  # one who speaks, not one who is shown
-    r"((?:[Hh]i|[Hh]ello|[Hh]ey)\b[\w ]{0,16},? )?[Tt]his is "
-    rf"(?={NAME}(?(1)|(?:,| and) I(?:'m| am| work| live| study)\b))"
-)
-_SUPPOSED = re.compile(
-    r"\b(?:if|unless|suppose|imagine|pretend|assuming|wish|let's say|would be|would have)\b", re.I
-)
-_ASKS = any_word("""
-what where when who whom whose which why how can could would should will do does did is are am was
-were have has may shall any isn't don't doesn't aren't won't can't
-""")
-_QUESTION = re.compile(rf"{_ASKS}\b", re.I)
-_TASKS = any_word("""
-translate summari[sz]e explain rewrite fix correct write answer proofread edit improve convert
-analy[sz]e review check say repeat paraphrase
-""")
-_ORDER = re.compile(rf"(?:please\s+)?{_TASKS}\b[^:]*:|.*\bsa(?:id|ys?):", re.I)  # and its material
-_WAYS = any_word("""
-answer reply respond use write speak call give include keep format explain address ask add make show
-tell be start end
-""")
-_STANDING = re.compile(
-    r"(?:please )?(?:always|never|from now on,?|by default,?|in (?:the )?future,?) (?:please )?"
-    rf"{_WAYS}\b.{{3,}}",
-    re.I,
-)
-_REMEMBER = "(?:please )?(?:remember|note|don't forget)"
-_HELLO = any_word("""
-hi hello hey well oh ah yes yeah no nope ok okay so also actually btw by_the_way fyi and but sure
-thanks thank_you right anyway honestly in_fact just_so_you_know as_I_said as_I_mentioned
-for_the_record because besides
-""")
-_OPENER = re.compile(
-    rf"(?:{_HELLO}|{_REMEMBER})(?:[,:!—-]+\s*|\s+(?=I\b|my\b|we\b))|{_REMEMBER} that\s+", re.I
-)
-_IDLE = any_word("""
-would could should can may might thinks? guess(?:es)? knows? sees? agrees? understands? wonders?
-means? hopes? believes? feels? needs? wants? tr(?:y|ies|ied) said says told asks? asked doesn't
-don't does_not didn't got_it appreciates? thanks? forgets? forgot supposes? remembers? figured
-noticed heard has_to have_to hasn't haven't thought did
-has_(?:a|an|another|some)_(?:question|problem|issue|request|idea)s?
-""")
-_MINE = "question|problem|point|guess|bad|mistake|goodness"
-_TRIVIAL = re.compile(
-    rf"(?:(?:is|are|was|were|has been) (?:not )?{any_word(MOODS)}|{_IDLE}|'s (?:{_MINE}))\b"
-)
-_PASSING = re.compile(r"(?:is|are) (?:trying|looking|getting|having|seeing|using|making)\b|will ")
-_VAGUE = re.compile(
-    r"\b(?:this|that|these|those|it|here|there|you|your|something|anything|him|them|they)\b", re.I
-)
-_CONCRETE = re.compile(
-    r"\d|\b(?!I\b|I'|User\b)[A-Z][\w-]|\b(?:two|three|four|five|six|ten|dozen|hundred|million)\b"
-)
-_DEEDS = any_word("""
-wear wore tak took build built writ wrote grow grew sell sold run ran lead led draw drew sing sang
-sleep slept snor commut volunteer train coach rais collect manag paint cook bak garden hik camp fish
-knit sew design develop research renovat rent own adopt stud practi[cs] rehears perform record
-publish blog donat invest sav walk cycl bik swim jog smok pay paid earn sponsor host organi[sz]
-redecorat plant repair restor tutor mentor danc handl appl sign roast
-""")
-_TELLING = re.compile(  # of things done, and of what somebody is
-    r"(?:'s [\w ]+? )?(?:(?:is|are|was|were|has|have|been) )*"
-    rf"(?:{_DEEDS}\w* \w|(?:a|an) \w|\w+-\w+$|[a-z]+ed in )"
-)
-_YOU = re.compile(r"\b(?:you|your|yours)\b", re.I)
-_PRONOUN = re.compile(r"(?:He|She|They|he|she|they)\b")
-_BARE = re.compile(r"(?:Mom|Mum|Dad)(?= [a-z])")
-_NOT_NAMES = words("""
-The This That These Those It There Here What Where When Who Why How Yes No Ok Okay Today Tomorrow
-Yesterday Please Let And But So If Then Also Maybe Perhaps Everyone Someone Nobody People Thanks
-Sorry Sure You Your In On At For With From After Before Since Because While Some Any All Most Many
-One Two Not Never Always Just Now Still My Our His Her Their
-""")
-_CONTRACTED = re.compile(
-    rf"(?:[Hh]e|[Ss]he|[Ii]t|(?:\w+'s \w+|{NAME})(?='s (?:\w+ing|an?|in|from|not|already) ))'s "
-)
-_ADVERBS = any_word("""
-really just currently also now still actually mostly absolutely recently already finally both
-definitely particularly especially generally originally personally so truly very pretty quite
-""")
-_ADVERB = re.compile(rf"^((?: \w+)? )(?:{_ADVERBS} )+")
 # What only people do: here the first word of a sentence may be trusted to be a name.
 _PERSONAL = {"work", "residence", "education", "relationship", "identity", "health", "contact"}
-_VERB = re.compile(r"'s |and |is |are |was |has |had |have |will |can |[a-z]+(?:ed|s|t|w|e|n|d)\b")
-_MY = re.compile(rf"[Mm]y(?: (?!{_VERBS}\b)\w+){{1,3}}|{NAME}")
-_DROPPED = re.compile(rf"{_VERBS}\b")  # opens a clause that goes on about the same subject
-_SUBJECT = re.compile(rf"(?:I|i|[Ww]e|[Hh]e|[Ss]he|[Tt]hey|[Mm]y \w+|{NAME})(?=\b)")
+_FORMS = {
+    **{"am": "is", "'m": "is", "have": "has", "'ve": "has", "do": "does", "don't": "doesn't"},
+    **{"haven't": "hasn't", "'ll": "will", "'d": "would", "go": "goes", "were": "was"},
+    **{"ain't": "isn't", "dont": "doesn't", "im": "is", "weren't": "wasn't"},
+}
+_PLURAL = {"'m": " are", "'re": " are", "'ve": " have", "'ll": " will", "'d": " would"}
 
 
-def english_statements(sentence: Sentence, talk: Talk) -> list[Statement]:
+def _en() -> Language:
+    return language("en")
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return _en().patterns.pattern(name)
+
+
+def _words(name: str) -> frozenset[str]:
+    return _en().patterns.words(name)
+
+
+def english_statements(sentence: Sentence, discourse: Discourse) -> list[Statement]:
     """What a sentence states.  I'm Emma and I live in Rome -> User is Emma; User lives in Rome"""
     text = sentence.text
-    if _SUPPOSED.search(text) or _ORDER.match(text):
+    if _pattern("SUPPOSED").search(text) or _pattern("ORDER").match(text):
         return []
-    if _STANDING.fullmatch(text) and not sentence.asks:
-        wish = third_person(text[:1].lower() + text[1:], talk.me.label)
-        return [Statement(f"{talk.me.label} wants this: {wish}", "user_preference")]
-    made: list[Statement] = []
-    for said in _clauses(sentence, talk):
-        found = _read(said, talk)
-        if found:
-            made += found
-        for match in english().mine.finditer(third_person(said, "User")):
-            talk.heard(english().one_of(talk.me, match["role"]))
-        talk.heard(found[-1].about if found else None)
-    return made
+    if _pattern("STANDING").fullmatch(text) and not sentence.asks:
+        wish = third_person(text[:1].lower() + text[1:], discourse.me.label)
+        return [Statement(f"{discourse.me.label} wants this: {wish}", "user_preference")]
+    statements: list[Statement] = []
+    for clause in _clauses(sentence, discourse):
+        found = _read(clause, discourse)
+        statements += found
+        for match in _pattern("MINE").finditer(third_person(clause, "User")):
+            discourse.mention(_en().in_role(discourse.me, match["role"]))
+        discourse.mention(found[-1].about if found else None)
+    return statements
 
 
-def _clauses(sentence: Sentence, talk: Talk) -> Iterator[str]:
+def _clauses(sentence: Sentence, discourse: Discourse) -> Iterator[str]:
     """The clauses that tell something, each with its subject; a question does not."""
-    parts = _parts(_NAMED.sub(r"\1, I'm ", _THIS.sub(r"\1I'm ", sentence.text)))
-    if sentence.asks and not _QUESTION.match(parts.pop()):
+    introduced = _pattern("THIS").sub(r"\1I'm ", sentence.text)
+    parts = _parts(_pattern("NAMED").sub(r"\1, I'm ", introduced))
+    if sentence.asks and not _pattern("QUESTION").match(parts.pop()):
         return
     subject = ""
     for part in filter(None, parts):
         said = part.removeprefix("who ").removeprefix("which ")
-        if said != part and (latest := talk.latest()):
+        if said != part and (latest := discourse.latest()):
             subject = latest.label
-        elif found := _SUBJECT.match(without_times(part)):
+        elif found := _pattern("SUBJECT").match(without_times(part)):
             subject = found.group()
-        elif _QUESTION.match(part) and not (subject and _DROPPED.match(part)):
+        elif _pattern("QUESTION").match(part) and not (subject and _pattern("DROPPED").match(part)):
             continue
-        yield f"{subject} {said}" if subject and _DROPPED.match(said) else said
+        yield f"{subject} {said}" if subject and _pattern("DROPPED").match(said) else said
 
 
 def _parts(text: str) -> list[str]:
     """A sentence at its borders; "my wife and I" has none inside."""
-    first, *rest = _BORDER.split(text)
+    first, *rest = _pattern("BORDER").split(text)
     parts = [_open(first.strip(" ,."))]
     for border, part in zip(rest[::2], rest[1::2], strict=True):
-        if "and" in border and part[:2] in ("I ", "i ") and _MY.fullmatch(parts[-1]):
+        if "and" in border and part[:2] in ("I ", "i ") and _pattern("MY").fullmatch(parts[-1]):
             parts[-1] += f" and {part}"
         elif parts[-1] and not without_times(parts[-1]):  # Last Friday, I went
             parts[-1] = f"{part} {parts[-1][0].lower()}{parts[-1][1:]}"
@@ -168,85 +94,128 @@ def _parts(text: str) -> list[str]:
 
 
 def _open(said: str) -> str:
-    while match := _OPENER.match(said):
+    while match := _pattern("OPENER").match(said):
         said = said[match.end() :]
     return said
 
 
-def _read(said: str, talk: Talk) -> list[Statement]:
+def _read(clause_text: str, discourse: Discourse) -> list[Statement]:
     """The statements of a clause by the first reading that a rule knows."""
-    told = _expanded(third_person(said, talk.me.label), talk.me.label)
-    bare = without_times(told)
-    for clause in [*_said(bare, talk), Clause(talk.me, "", f"@{bare}"), *_said(told, talk)]:
-        if _YOU.search(clause.predicate) and clause.predicate[0] != "@":
+    text = _expanded(third_person(clause_text, discourse.me.label), discourse.me.label)
+    bare = without_times(text)
+    whole = Clause(discourse.me, "", f"@{bare}")
+    for clause in [*_readings(bare, discourse), whole, *_readings(text, discourse)]:
+        if _pattern("YOU").search(clause.predicate) and clause.predicate[0] != "@":
             continue
-        found = read(clause, _text(told, clause), english(), talk.me)
-        if found and (found[0].memory_type in _PERSONAL or _sure(clause.subject, talk)):
+        found = read(clause, _text(text, clause), _en(), discourse.me)
+        if found and (found[0].memory_type in _PERSONAL or _sure(clause.subject, discourse)):
             return found
-    return _general(told, bare, talk)
+    return _general(text, bare, discourse)
 
 
-def _expanded(told: str, me: str) -> str:
+def _expanded(text: str, me: str) -> str:
     """The first "'s" as a verb where it is one.  "Anna's from Rome" -> "Anna is from Rome" """
-    match = _CONTRACTED.match(told)
+    match = _pattern("CONTRACTED").match(text)
     if match and match.group() != f"{me}'s ":
-        return f"{match.group()[:-3]} is {told[match.end() :]}"
-    return told
+        return f"{match.group()[:-3]} is {text[match.end() :]}"
+    return text
 
 
-def _said(told: str, talk: Talk) -> Iterator[Clause]:
+def _readings(text: str, discourse: Discourse) -> Iterator[Clause]:
     """The clause by its subject: the speaker, a pronoun, a name, or somebody in a role of these."""
-    for subject, opening in _openings(told, talk):
-        rest = _ADVERB.sub(r"\1", told[len(opening) :])
-        yield from in_roles(subject, opening, rest, talk, english())
+    for subject, opening in _openings(text, discourse):
+        rest = _pattern("ADVERB").sub(r"\1", text[len(opening) :])
+        yield from role_clauses(subject, opening, rest, discourse, _en())
         yield Clause(subject, opening, rest.lstrip(" ,"))
 
 
-def _openings(told: str, talk: Talk) -> Iterator[tuple[Subject, str]]:
-    me = talk.me.label
-    both = re.match(rf"(?:{re.escape(me)}'s [\w ]{{2,20}}|{NAME}) and {re.escape(me)}(?= )", told)
+def _openings(text: str, discourse: Discourse) -> Iterator[tuple[Subject, str]]:
+    me = discourse.me.label
+    name, own = _pattern("NAME").pattern, re.escape(me)
+    both = re.match(rf"(?:{own}'s [\w ]{{2,20}}|{name}) and {own}(?= )", text)
     group = both.group() if both else f"{me} and others"
-    if told.startswith(f"{group} "):
-        yield replace(talk.me, label=group), group
-    elif told.startswith((f"{me} ", f"{me}'s ")):
-        yield talk.me, me
-    elif match := _PRONOUN.match(told):
-        if known := talk.meant(match.group().lower()):
+    if text.startswith(f"{group} "):
+        yield replace(discourse.me, label=group), group
+    elif text.startswith((f"{me} ", f"{me}'s ")):
+        yield discourse.me, me
+    elif match := _pattern("PRONOUN").match(text):
+        if known := discourse.resolve(match.group().lower()):
             yield known, match.group()
-    elif match := _BARE.match(told):
-        yield english().one_of(talk.me, match.group().lower()), match.group()
-    elif (match := english().names[0].match(told)) and not _no_name(match.group()):
+    elif match := _pattern("BARE").match(text):
+        yield _en().in_role(discourse.me, match.group().lower()), match.group()
+    elif (match := _en().names[0].match(text)) and not _no_name(match.group()):
         yield named(match.group()), match.group()
 
 
 def _no_name(said: str) -> bool:
-    return not _NOT_NAMES.isdisjoint(said.split())
+    return not _words("NOT_NAMES").isdisjoint(said.split())
 
 
-def _sure(subject: Subject, talk: Talk) -> bool:
+def _sure(subject: Subject, discourse: Discourse) -> bool:
     """Whether a subject is somebody, not just the first word of a sentence."""
     first, blank, _ = subject.entity.partition(" ")
-    named_so = bool(blank) or first in FIRST_NAMES or first in talk.known
-    return named_so or "/" in subject.topic or subject.topic == talk.me.topic
+    named_so = bool(blank) or first in _words("FIRST_NAMES") or first in discourse.people
+    return named_so or "/" in subject.topic or subject.topic == discourse.me.topic
 
 
-def _text(told: str, clause: Clause) -> str:
+def _text(text: str, clause: Clause) -> str:
     """The clause with its subject in full."""
     if clause.words and clause.subject.label != clause.words:
-        return told.replace(clause.words, clause.subject.label, 1)
-    return told
+        return text.replace(clause.words, clause.subject.label, 1)
+    return text
 
 
-def _general(told: str, bare: str, talk: Talk) -> list[Statement]:
+def _general(text: str, bare: str, discourse: Discourse) -> list[Statement]:
     """A statement that no rule knows, if it tells something of somebody."""
-    for clause in _said(bare, talk):
+    for clause in _readings(bare, discourse):
         rest = clause.predicate
-        timed, subject = bare != told, clause.subject
-        long = len(rest.split()) >= (1 if timed else 2) and _VERB.match(rest)
-        idle = _TRIVIAL.match(rest) or _VAGUE.search(rest) or (not timed and _PASSING.match(rest))
-        own = rest.replace(talk.me.label, "")
-        telling = timed or _CONCRETE.search(own) or _TELLING.match(rest)
-        if long and telling and not idle and _sure(subject, talk):
-            text = _text(told, clause)
-            return [Statement(text, "general", relations=subject.relations, about=subject)]
+        timed, subject = bare != text, clause.subject
+        long = len(rest.split()) >= (1 if timed else 2) and _pattern("VERB").match(rest)
+        passing = not timed and _pattern("PASSING").match(rest)
+        idle = passing or _pattern("TRIVIAL").match(rest) or _pattern("VAGUE").search(rest)
+        own = rest.replace(discourse.me.label, "")
+        telling = timed or _pattern("CONCRETE").search(own) or _pattern("TELLING").match(rest)
+        if long and telling and not idle and _sure(subject, discourse):
+            full = _text(text, clause)
+            return [Statement(full, "general", relations=subject.relations, about=subject)]
     return []
+
+
+def _verb_s(verb: str) -> str:
+    """The third person of a verb.  "live" -> "lives", "study" -> "studies", "went" -> "went" """
+    if verb in _FORMS:
+        return _FORMS[verb]
+    past = verb.endswith("ed") and verb not in ("need", "feed", "breed", "speed")
+    if past or verb in _words("SAME_FORM"):
+        return verb
+    if verb.endswith("y") and verb[-2:-1] not in "aeiou":
+        return verb[:-1] + "ies"
+    return verb + ("es" if verb.endswith(("s", "x", "z", "ch", "sh", "o")) else "s")
+
+
+def third_person(text: str, me: str) -> str:
+    """A clause as said of the speaker.  "I'm glad I moved" -> "User is glad User moved" """
+    text = _pattern("ME").sub(lambda match: _spoken(match, me), text)
+    text = _pattern("OWN").sub(lambda match: _own(match, me), text)
+    return text[:1].upper() + text[1:] if text.startswith("user's ") else text
+
+
+def _spoken(match: re.Match[str], me: str) -> str:
+    joined, rest = match["joined"] or "", match["rest"]
+    if match["me"].lower() == "we":
+        return f"{me} and others{_PLURAL.get(joined, '')}{rest}"
+    if joined:
+        return f"{me} {_FORMS.get(joined, 'is')}{rest}"
+    words = rest.split()
+    if match.string[: match.start()].endswith("and "):  # my husband and I live
+        return " ".join([me, *words])
+    for at, word in enumerate(words):
+        if word in _words("NO_ADVERB") or not _pattern("BEFORE_VERB").fullmatch(word):
+            words[at] = _verb_s(word)
+            break
+    return " ".join([me, *words])
+
+
+def _own(match: re.Match[str], me: str) -> str:
+    who = "user" if me == "User" and match.group()[0].islower() else me
+    return f"{who}'s" if match["owner"] else who

@@ -1,30 +1,21 @@
 """What both languages share: subjects, rules that read a predicate, and what they yield.
 
-A table of rules is text. A line at the margin says what its patterns mean: memory type, topic,
-relations, and if needed the list slot (`each:thing`) and the builder (`by:naming`), "-" for
-nothing. A line indented by two is a pattern, deeper lines go on with it. `<place>` is a slot, and
-the name of a slot is the type of the entity in it; a pattern that opens with "@" reads a whole
-clause, every other one what follows the subject.
-
-    residence {s}/lives_in lives_in:place
-      lives? in <place>
+The rules are data: `zh.rules`, `en.rules` and `roles.tsv` explain their formats.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import NamedTuple
 
-from kemem.facts.roles import Role
-from kemem.text.patterns import words
+from kemem.facts.roles import Role, roles
+from kemem.text.lexicon import Lexicon, Line, load
 
-_MUTUAL = words("""
-sibling_of relative_of friend_of classmate_of roommate_of colleague_of neighbor_of married_to dating
-partner_of
-""")
 _SHARED = ("吃", "喝", "eat", "drink")  # verbs that go with everything in a list
 _PASSING = ("event", "plan")  # no states: they do not end, they fail to happen
-ME = "\ue000"  # the speaker in names of entities, until the talk has told the name
+_LANGUAGES = {"zh": ("{}的{}", ["NAME", "LONG_NAME"]), "en": ("{}'s {}", ["OPENING_NAME"])}
+ME = "\ue000"  # the speaker in names of entities, until the speaker's name is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,7 @@ class Subject:
     kind: str = "person"
     role: Role | None = None
     owner: "Subject | None" = None
-    relations: tuple[Relation, ...] = ()  # told by the way: "my sister Anna"
+    relations: tuple[Relation, ...] = ()  # mentioned in passing: "my sister Anna"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +69,38 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """What the rules need to know of a language."""
+    """The rules of a language and what they need to know of it."""
 
     rules: Sequence[Rule]
     roles: Mapping[str, Role]
-    of: str  # "{}的{}"
-    listing: re.Pattern[str]  # what stands between the things of a list
-    trim: re.Pattern[str]  # what is no part of a value: articles, measures, particles
+    possessive: str  # "{}的{}"
     names: Sequence[re.Pattern[str]]  # of people, where a clause opens
-    role: re.Pattern[str]  # the one in a role, behind an owner: 的导师张教授, 's advisor Anna
-    mine: re.Pattern[str]  # the speaker's own people, wherever they are mentioned
-    ended: re.Pattern[str]  # opens a state that is over: no longer, 不再
-    still: re.Pattern[str]  # what such a state holds besides: any more
+    patterns: Lexicon
 
-    def one_of(self, owner: Subject, word: str) -> Subject:
+    def in_role(self, owner: Subject, word: str) -> Subject:
         """The one in a role of an owner.  (用户, 妈妈) -> 用户的妈妈"""
         role = self.roles[word]
-        label, entity = self.of.format(owner.label, word), self.of.format(owner.entity, word)
+        label, entity = self.owned(owner, word)
         return Subject(label, entity, f"{owner.topic}/{role.name}", role.kind, role, owner)
+
+    def owned(self, owner: Subject, word: str) -> tuple[str, str]:
+        """Something of an owner, as label and as entity.  用户的猫, 李明的猫"""
+        return self.possessive.format(owner.label, word), self.possessive.format(owner.entity, word)
+
+    def trim(self, value: str) -> str:
+        """A value without what is no part of it: articles, measures, particles."""
+        return self.patterns.pattern("TRIM").sub("", value)
+
+
+@cache  # not at import: compiling takes time
+def language(code: str) -> Language:
+    """The rules of zh or en, ready."""
+    words = {word: role for role in roles() for word in role.words[code]}
+    any_role = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    patterns = load(__package__, f"{code}.rules", ROLE=any_role)
+    possessive, names = _LANGUAGES[code]
+    found = [patterns.pattern(name) for name in names]
+    return Language([*_rules(patterns)], words, possessive, found, patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,38 +127,38 @@ Build = Callable[[Reading], Statement | None]
 
 
 @dataclass(slots=True)
-class Talk:
-    """What is known while a talk is read: the speaker, and who was spoken of."""
+class Discourse:
+    """What is known while messages are read: the speaker, and whom pronouns and roles mean."""
 
     me: Subject
     names: dict[str, Subject] = field(default_factory=dict)  # by topic: "user/mother" -> 王芳
-    known: set[str] = field(default_factory=set)  # names of people
-    _now: dict[str, Subject] = field(default_factory=dict)  # by pronoun, in this message
+    people: set[str] = field(default_factory=set)  # their names
+    _pronouns: dict[str, Subject] = field(default_factory=dict)  # in this message
     _before: dict[str, Subject] = field(default_factory=dict)  # in the one before
 
-    def turn(self) -> None:
+    def next_message(self) -> None:
         """A new message: pronouns reach one message back."""
-        self._before, self._now = self._now, {}
+        self._before, self._pronouns = self._pronouns, {}
 
-    def meant(self, pronoun: str) -> Subject | None:
+    def resolve(self, pronoun: str) -> Subject | None:
         """Whom he, she, it or they means."""
-        return self._now.get(pronoun) or self._before.get(pronoun)
+        return self._pronouns.get(pronoun) or self._before.get(pronoun)
 
     def latest(self) -> Subject | None:
-        """Who was spoken of last."""
-        return next(reversed(self._now.values()), None)
+        """Who was mentioned last."""
+        return next(reversed(self._pronouns.values()), None)
 
-    def heard(self, subject: Subject | None) -> None:
+    def mention(self, subject: Subject | None) -> None:
         """Pronouns now mean this subject, and a role has its name."""
         if subject is None or subject.topic == self.me.topic:
             return
-        told = subject.role.pronoun if subject.role else ""
+        own = subject.role.pronoun if subject.role else ""
         kinds = {"person": ("he", "she"), "animal": ("it", "he", "she")}
-        for pronoun in (told,) if told and told != "it" else kinds.get(subject.kind, ()):
-            self._now.pop(pronoun, None)
-            self._now[pronoun] = subject
+        for pronoun in (own,) if own and own != "it" else kinds.get(subject.kind, ()):
+            self._pronouns.pop(pronoun, None)
+            self._pronouns[pronoun] = subject
         if subject.entity == subject.topic:
-            self.known.add(subject.entity.partition(" ")[0])
+            self.people.add(subject.entity.partition(" ")[0])
             if subject.role and subject.owner:
                 self.names[f"{subject.owner.topic}/{subject.role.name}"] = subject
 
@@ -163,43 +168,43 @@ def named(name: str, kind: str = "person") -> Subject:
     return Subject(name, name, name, kind)
 
 
-def related(owner: Subject, role: Role, name: str) -> tuple[Relation, ...]:
+def _related(owner: Subject, role: Role, name: str) -> tuple[Relation, ...]:
     """The edge between an owner and the one in a role.  (user, mother, 王芳) -> 王芳 parent_of"""
     if role.relation == "-":
         return ()
     ends = [(owner.entity, owner.kind), (name, role.kind)]
     (source, source_type), (target, target_type) = ends[:: -1 if role.relation[0] == "<" else 1]
-    return (Relation(source, role.relation.lstrip("<"), target, source_type, target_type),)
+    return (Relation(source, role.relation.lstrip("<="), target, source_type, target_type),)
 
 
-def in_role(owner: Subject, role: Role, name: str) -> Subject:
+def _in_role(owner: Subject, role: Role, name: str) -> Subject:
     """Somebody whose role and name are known."""
     return replace(named(name, role.kind), role=role, owner=owner)
 
 
-def in_roles(
-    owner: Subject, opening: str, rest: str, talk: Talk, language: Language
+def role_clauses(
+    owner: Subject, opening: str, rest: str, discourse: Discourse, language: Language
 ) -> Iterator[Clause]:
     """A clause as one of somebody in a role of the owner, whose name is said, known, or unknown."""
-    match = language.role.match(rest)
+    match = language.patterns.pattern("ROLE_OF").match(rest)
     if match is None:
         return
-    end = match.end("role")
-    one = language.one_of(owner, match["role"])
-    label = owner.label + rest[:end] if rest.startswith(("的", "'s")) else one.label
+    end, role = match.end("role"), language.roles[match["role"]]
+    unnamed = language.in_role(owner, match["role"])
+    label = owner.label + rest[:end] if rest.startswith(("的", "'s")) else unnamed.label
     after = rest[end:].lstrip(", ")
-    for found in filter(None, (each.match(after) for each in language.names)):
-        name, role = found.group(), language.roles[match["role"]]
-        gap = rest[end : len(rest) - len(after)]
-        known = replace(in_role(owner, role, name), label=f"{label}{gap}{name}")
-        known = replace(known, relations=related(owner, role, name))
-        yield Clause(known, f"{opening}{rest[:end]}{gap}{name}", after[len(name) :].lstrip(", "))
-    if one.topic in talk.names:
-        one = replace(one, entity=talk.names[one.topic].entity)
-    yield Clause(replace(one, label=label), opening + rest[:end], rest[match.end() :].lstrip())
+    gap = rest[end : len(rest) - len(after)]
+    for name in [found.group() for each in language.names if (found := each.match(after))]:
+        one = replace(_in_role(owner, role, name), label=f"{label}{gap}{name}")
+        one = replace(one, relations=_related(owner, role, name))
+        yield Clause(one, f"{opening}{rest[:end]}{gap}{name}", after[len(name) :].lstrip(", "))
+    if unnamed.topic in discourse.names:
+        unnamed = replace(unnamed, entity=discourse.names[unnamed.topic].entity)
+    unnamed = replace(unnamed, label=label)
+    yield Clause(unnamed, opening + rest[:end], rest[match.end() :].lstrip())
 
 
-def normal(value: str) -> str:
+def _normal(value: str) -> str:
     """A value as part of a topic.  "Spicy  Food" -> "spicy food" """
     return " ".join(value.casefold().replace("'s ", " ").replace("/", " ").split())
 
@@ -207,7 +212,7 @@ def normal(value: str) -> str:
 def _plain(reading: Reading) -> Statement:
     """What the table says."""
     rule, subject, slots = reading.rule, reading.subject, reading.slots
-    parts = {name: normal(value) for name, value in slots.items()}
+    parts = {name: _normal(value) for name, value in slots.items()}
     return Statement(
         reading.text,
         rule.memory_type,
@@ -233,8 +238,8 @@ def _known(reading: Reading, owner: Subject, word: str, name: str) -> Statement:
         "identity" if role.kind == "animal" else "relationship",
         f"{owner.topic}/{role.name}" if role.one else None,
         tuple(value for value in (word, name) if value),
-        related(owner, role, name) if name else (),
-        in_role(owner, role, name) if name else reading.language.one_of(owner, word),
+        _related(owner, role, name) if name else (),
+        _in_role(owner, role, name) if name else reading.language.in_role(owner, word),
     )
 
 
@@ -252,14 +257,14 @@ def _naming(reading: Reading) -> Statement | None:
 
 def _role_of(reading: Reading) -> Statement:
     """The subject is something to somebody.  李雷是韩梅梅的哥哥"""
-    said, subject = reading.slots["owner"], reading.subject
-    owner = reading.me if said in ("我", "user", reading.me.label) else named(said)
-    made = _known(reading, owner, reading.slots["role"], subject.entity)
-    relations = tuple(
-        replace(it, source=it.target, target=it.source) if it.name in _MUTUAL else it
-        for it in made.relations
-    )
-    return replace(made, about=subject, relations=relations)
+    name, word, subject = reading.slots["owner"], reading.slots["role"], reading.subject
+    owner = reading.me if name in ("我", "user", reading.me.label) else named(name)
+    statement, relations = _known(reading, owner, word, subject.entity), tuple[Relation, ...]()
+    if reading.language.roles[word].relation[0] == "=":
+        relations = tuple(
+            replace(it, source=it.target, target=it.source) for it in statement.relations
+        )
+    return replace(statement, about=subject, relations=relations or statement.relations)
 
 
 def _has_role(reading: Reading) -> Statement:
@@ -272,9 +277,7 @@ def _pet(reading: Reading) -> Statement:
     subject, animal = reading.subject, reading.slots["animal"]
     if "name" in reading.slots:
         return replace(_plain(reading), about=named(reading.slots["name"], "animal"))
-    label, entity = (
-        reading.language.of.format(it, animal) for it in (subject.label, subject.entity)
-    )
+    label, entity = reading.language.owned(subject, animal)
     return replace(_plain(reading), about=Subject(label, entity, f"{subject.topic}/pet", "animal"))
 
 
@@ -282,9 +285,9 @@ def _setting(reading: Reading) -> Statement:
     """A thing and its value; the next clause may say more of it.  的数据库用的是 PostgreSQL"""
     subject, name = reading.subject, reading.slots["name"]
     if subject.kind == "setting":
-        return replace(_plain(reading), topic=f"{subject.topic}/{normal(name)}")
-    label, entity = (reading.language.of.format(it, name) for it in (subject.label, subject.entity))
-    topic = f"{subject.topic}/setting/{normal(name)}"
+        return replace(_plain(reading), topic=f"{subject.topic}/{_normal(name)}")
+    label, entity = reading.language.owned(subject, name)
+    topic = f"{subject.topic}/setting/{_normal(name)}"
     return replace(
         _plain(reading), topic=topic, about=Subject(label, entity, topic, "setting", owner=subject)
     )
@@ -300,56 +303,38 @@ _BUILDS: dict[str, Build] = {
 }
 
 
-def rules(table: str, slots: Mapping[str, str], around: str) -> list[Rule]:
-    """The rules of a table; `around` is a pattern with "%s" for each row's own."""
-    made: list[Rule] = []
-    for heading, patterns in _rows(table):
-        memory_type, topic, relations, *rest = heading.split()
-        options = dict(option.split(":") for option in rest)
-        for pattern in patterns:
+def _rules(patterns: Lexicon) -> Iterator[Rule]:
+    before, after = patterns.text("BEFORE"), patterns.text("AFTER")
+    for heading, lines in patterns.rules:
+        memory_type, topic, relations, options = _meaning(heading, patterns)
+        for line in lines:
             # A slot at the front must not take the mark of a whole clause for its first character.
-            guard = "" if pattern.startswith("@") else "(?!@)"
-            made.append(
-                Rule(
-                    re.compile(guard + around % _expand(pattern, slots)),
-                    memory_type,
-                    None if topic == "-" else topic,
-                    () if relations == "-" else tuple(relations.split(",")),
-                    options.get("each"),
-                    _BUILDS[options.get("by", "plain")],
-                )
+            guard = "" if line.text.startswith("@") else "(?!@)"
+            yield Rule(
+                patterns.compile(line, f"{guard}{before}{patterns.expand(line)}{after}"),
+                memory_type,
+                None if topic == "-" else topic,
+                () if relations == "-" else tuple(relations.split(",")),
+                options.get("each"),
+                _BUILDS[options["by"]],
             )
-    return made
 
 
-def _rows(table: str) -> Iterator[tuple[str, list[str]]]:
-    heading, patterns = "", list[str]()
-    for line in table.strip("\n").split("\n"):
-        if line.startswith("    "):
-            patterns[-1] += line.strip()
-        elif line.startswith("  "):
-            patterns.append(line.strip())
-        else:
-            if heading:
-                yield heading, patterns
-            heading, patterns = line, []
-    yield heading, patterns
-
-
-def _expand(pattern: str, slots: Mapping[str, str]) -> str:
-    """Slots and macros written out; "<city as place>" fills the slot place with a city."""
-
-    def write(match: re.Match[str]) -> str:
-        what, slot = match.group(1), match.group(2) or match.group(1)
-        return f"(?P<{slot}>{slots[what]})" if what.islower() else f"(?:{slots[what]})"
-
-    return re.sub(r"(?<!\?P)<(\w+)(?: as (\w+))?>", write, pattern)
+def _meaning(heading: Line, patterns: Lexicon) -> tuple[str, str, str, dict[str, str]]:
+    """The fields of a heading.  "residence {s}/lives_in lives_in:place" """
+    fields = heading.text.split()
+    options = {name: value for name, _, value in (it.partition(":") for it in fields[3:])}
+    if len(fields) < 3 or not options.keys() <= {"each", "by"}:
+        patterns.refuse(heading, f"expected type, topic, relations, options, not {heading.text!r}")
+    if options.setdefault("by", "plain") not in _BUILDS:
+        patterns.refuse(heading, f"by:{options['by']} is not one of {', '.join(_BUILDS)}")
+    return fields[0], fields[1], fields[2], options
 
 
 def read(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
     """What the rules make of a clause; the end of a state has its topic, not its relations."""
-    if match := language.ended.match(clause.predicate):
-        rest = language.still.sub("", clause.predicate[match.end() :])
+    if match := language.patterns.pattern("ENDED").match(clause.predicate):
+        rest = language.patterns.pattern("STILL").sub("", clause.predicate[match.end() :])
         lasting = clause._replace(predicate=f"{match['be'] or ''}{rest}".lstrip())
         over = _fitting(lasting, text, language, me)
         if over and not over[0].name and over[0].memory_type not in _PASSING:
@@ -363,38 +348,38 @@ def _fitting(clause: Clause, text: str, language: Language, me: Subject) -> list
         match = rule.pattern.fullmatch(clause.predicate)
         if match is None:
             continue
-        said = {slot: _own(value, me, language) for slot, value in match.groupdict("").items()}
-        parts = _parts(said, text, rule.each, language)
+        slots = {slot: _own(value, me, language) for slot, value in match.groupdict("").items()}
+        parts = _parts(slots, text, rule.each, language)
         readings = [Reading(rule, clause.subject, *part, language, me) for part in parts]
-        built = [made for reading in readings if (made := rule.build(reading))]
-        if built:
-            told = clause.subject.relations + built[0].relations
-            return [replace(built[0], relations=told), *built[1:]]
+        statements = [made for reading in readings if (made := rule.build(reading))]
+        if statements:
+            relations = clause.subject.relations + statements[0].relations
+            return [replace(statements[0], relations=relations), *statements[1:]]
     return []
 
 
 def _own(value: str, me: Subject, language: Language) -> str:
     """A value without the speaker as its owner.  "user's job" -> "job" """
-    mine = language.of.format(me.label, "")
+    mine = language.possessive.format(me.label, "")
     return value.strip().removeprefix("我的").removeprefix(mine).removeprefix(mine.lower())
 
 
 def _parts(
-    said: Mapping[str, str], text: str, each: str | None, language: Language
+    values: Mapping[str, str], text: str, each: str | None, language: Language
 ) -> Iterator[tuple[Mapping[str, str], str]]:
     """Slots and text, once for every thing of a list.  喜欢打球和游泳 -> 喜欢打球, 喜欢游泳"""
-    named = said.get(each) if each else None
-    if named is not None and not named.strip():
+    things = values.get(each) if each else None
+    if things is not None and not things.strip():
         return  # "喜欢 了" names nothing
-    full = {slot: value for slot, value in said.items() if value}
-    verb = full.pop("verb", "")
-    slots = {slot: language.trim.sub("", value) for slot, value in full.items()}
+    filled = {slot: value for slot, value in values.items() if value}
+    verb = filled.pop("verb", "")
+    slots = {slot: language.trim(value) for slot, value in filled.items()}
     if each not in slots:
         yield slots, text
         return
-    listed = full[each]
-    for at, part in enumerate(filter(None, map(str.strip, language.listing.split(listed)))):
-        spoken = verb + part if at == 0 or verb.startswith(_SHARED) else part
-        one = language.trim.sub("", part)
-        if one:
-            yield {**slots, each: one}, text.replace(verb + listed, spoken)
+    listed = filled[each]
+    items = language.patterns.pattern("LISTING").split(listed)
+    for at, item in enumerate(filter(None, map(str.strip, items))):
+        spoken = verb + item if at == 0 or verb.startswith(_SHARED) else item
+        if thing := language.trim(item):
+            yield {**slots, each: thing}, text.replace(verb + listed, spoken)
