@@ -18,9 +18,8 @@ from typer.testing import CliRunner, Result
 from kemem.memory import AsyncMemory
 from kemem.recall.texts import Language
 from kemem.serve.cli.main import app
-from kemem.serve.mcp.reading import RESOURCES
-from kemem.serve.mcp.server import create_mcp
-from kemem.serve.mcp.tools import MCP_TOOLS, Whose
+from kemem.serve.mcp.server import RESOURCES, create_mcp
+from kemem.serve.mcp.tools import MCP_TOOLS, McpContext
 from kemem.settings import Settings
 from kemem.testing import ScriptedLLM
 from tests.command import COMMAND, environment, kemem, kemem_cold
@@ -42,8 +41,8 @@ async def talking(
     memory: AsyncMemory, user: str = "alice", language: Language = "en", *, bound: bool = False
 ) -> AsyncIterator[Client]:
     """A client whose calls reach one user; a bound one may not change what is shared."""
-    whose = Whose(memory.for_user(user), shared=None if bound else memory)
-    async with Client(create_mcp(lambda _: whose, language)) as client:
+    context = McpContext(memory.for_user(user), shared=None if bound else memory)
+    async with Client(create_mcp(lambda _: context, language)) as client:
         yield client
 
 
@@ -220,6 +219,20 @@ async def test_a_wrong_argument_is_named_in_a_result(
     assert field in said
 
 
+async def test_the_words_of_the_python_api_are_accepted(memory: AsyncMemory) -> None:
+    """`query`, `id` and `threshold`, where a tool has another name; the own name wins."""
+    async with talking(memory) as client:
+        key = await add(client, "The user likes oolong tea")
+        assert (await call(client, "get_memory", id=key))["content"] == "The user likes oolong tea"
+        recalled = await call(client, "recall_memories", query="which tea does the user like?")
+        assert [each["memory_key"] for each in recalled["evidence"]] == [key]
+        for threshold, hits in ((0.0, 1), (1.0, 0)):
+            answer = await call(client, "search_memories", query="oolong", threshold=threshold)
+            assert len(answer["results"]) == hits
+        assert "NOT_FOUND" in await refused(client, "forget_memory", memory_key="m_404", id=key)
+        assert (await call(client, "forget_memory", id=key))["forgotten"] == key
+
+
 @pytest.mark.parametrize(("language", "words"), [("zh", "不对"), ("en", "is not right")])
 async def test_a_wrong_argument_is_told_in_the_language_of_the_tools(
     memory: AsyncMemory, language: Language, words: str
@@ -264,7 +277,7 @@ async def test_what_is_sensitive_stays_hidden_unless_granted(
     async with talking(memory) as client:
         assert await found(client, said) == []
         assert said not in await read(client, "memory://profile")
-    granted = Whose(memory.for_user("alice", sensitive=True))
+    granted = McpContext(memory.for_user("alice", sensitive=True))
     async with Client(create_mcp(lambda _: granted)) as client:
         assert await found(client, said) == [said]
 
@@ -381,7 +394,7 @@ async def test_a_profile_begins_with_what_matters_most(
 
 
 async def test_a_fault_of_ours_is_not_explained(memory: AsyncMemory) -> None:
-    def broken(request: Request | None) -> Whose:
+    def broken(request: Request | None) -> McpContext:
         raise RuntimeError("秘密 secret of the server")
 
     async with Client(create_mcp(broken)) as client:
@@ -429,7 +442,8 @@ async def test_a_coding_agent_finds_after_a_restart_what_it_kept_before(tmp_path
 
 def test_a_command_without_a_user_is_refused(tmp_path: Path) -> None:
     ran = kemem(tmp_path, "mcp")
-    assert ran.returncode == 2 and "--user" in ran.stderr and ran.stdout == ""
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert "user_id is required: start with --user" in ran.stderr
 
 
 def test_a_command_without_its_packages_says_how_to_get_them(tmp_path: Path) -> None:
@@ -505,7 +519,8 @@ async def test_the_user_in_a_header_is_the_one_of_the_api(server: Server) -> Non
 async def test_without_a_user_tools_are_shown_and_calls_refused(server: Server) -> None:
     async with connected(server) as client:
         assert len((await client.list_tools()).tools) == len(MCP_TOOLS)
-        assert "X-KeMem-User" in await refused(client, "search_memories", query="茶 tea")
+        said = await refused(client, "search_memories", query="茶 tea")
+        assert "user_id is required: send the header X-KeMem-User" in said
         with pytest.raises(MCPError, match="X-KeMem-User"):
             await client.read_resource("memory://profile")
     for user in ("%FF", "a" * 65, "%20"):
@@ -575,7 +590,7 @@ BY_ADDRESS = {"url": URL, "headers": {"X-KeMem-User": "%E5%B0%8F%E6%98%8E"}}
         ("cursor", [], {"mcpServers": {"kemem": BY_COMMAND}}),
         ("cursor", ["--http", URL], {"mcpServers": {"kemem": BY_ADDRESS}}),
         ("vscode", [], {"servers": {"kemem": {"type": "stdio", **BY_COMMAND}}}),
-        ("vscode", ["--http", URL], {"servers": {"kemem": {"type": "http", **BY_ADDRESS}}}),
+        ("vscode", ["--url", URL], {"servers": {"kemem": {"type": "http", **BY_ADDRESS}}}),
     ],
 )
 def test_install_prints_what_a_client_reads(client: str, flags: list[str], wanted: Any) -> None:

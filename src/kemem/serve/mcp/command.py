@@ -1,4 +1,4 @@
-"""The command that serves MCP to the client that started it, and the configuration of clients."""
+"""The command `kemem mcp`, which serves MCP to the client that starts it, and `mcp install`."""
 
 import shlex
 import sys
@@ -41,13 +41,12 @@ def serve_mcp(
     """Serve MCP to the client that starts this: coding agents, desktops."""
     if context.invoked_subcommand is not None:
         return
-    if user is None:
-        raise typer.BadParameter("say whose memories the client may reach", param_hint="--user")
     settings = settings_in_force(data_dir, database_url)
+    user_id = _required(user)
 
     from kemem.serve.mcp.stdio import serve_stdio
 
-    serve_stdio(settings, user, agent, session, sensitive)
+    serve_stdio(settings, user_id, agent, session, sensitive)
 
 
 @mcp.command()
@@ -55,55 +54,45 @@ def install(
     client: Annotated[Client, typer.Option(help="Who is to use the memory.")],
     user: User = None,
     agent: Agent = None,
-    http: Annotated[
-        str | None, typer.Option(help="A server to use, as http://127.0.0.1:8420/mcp.")
+    url: Annotated[
+        str | None,
+        typer.Option("--url", "--http", help="A server to use, as http://127.0.0.1:8420/mcp."),
     ] = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Print the configuration of a client; nothing is written."""
-    if http is not None and client == "claude-desktop":
-        raise typer.BadParameter("this client takes a command, no address", param_hint="--http")
-    if http is None and user is None:
-        raise typer.BadParameter("say whose memories the client may reach", param_hint="--user")
-    headers = {"X-KeMem-User": user, "X-KeMem-Agent": agent}
-    named = {name: quote(value) for name, value in headers.items() if value is not None}
-    if http is None:
-        where = {"--data-dir": data_dir and data_dir.absolute(), "--database-url": database_url}
-        given = {"--user": user, "--agent": agent, **where}
-        flags = [str(it) for pair in given.items() if pair[1] is not None for it in pair]
-        _show_command(client, [_command(), "mcp", *flags])
-    else:
-        _show_address(client, http, named)
-        errors.print("A server that asks for a key needs the header 'Authorization: Bearer <key>'.")
-
-
-def _show_command(client: Client, command: list[str]) -> None:
-    """How a client starts the memory by itself."""
-    if client == "claude":
-        output.print(shlex.join(["claude", "mcp", "add", "kemem", "--", *command]))
+    if url is None:
+        place = {"--data-dir": data_dir and data_dir.absolute(), "--database-url": database_url}
+        values = {"--user": _required(user), "--agent": agent, **place}
+        flags = [str(part) for pair in values.items() if pair[1] is not None for part in pair]
+        own = Path(sys.argv[0])  # a client may have another search path than we have
+        command = [str(own.absolute()) if own.name == "kemem" else "kemem", "mcp", *flags]
+        _print(client, ["--", *command], {"command": command[0], "args": command[1:]})
         return
-    _show_entry(client, {"command": command[0], "args": command[1:]}, "stdio")
+    if client == "claude-desktop":
+        raise typer.BadParameter("this client takes a command, no address", param_hint="--url")
+    ids = {"X-KeMem-User": user, "X-KeMem-Agent": agent}
+    headers = {name: quote(value) for name, value in ids.items() if value is not None}
+    flags = [part for header in headers.items() for part in ("--header", ": ".join(header))]
+    entry = {"url": url, **({"headers": headers} if headers else {})}
+    _print(client, [url, *flags], entry)
+    errors.print("A server that asks for a key needs the header 'Authorization: Bearer <key>'.")
 
 
-def _show_address(client: Client, url: str, headers: dict[str, str]) -> None:
-    """How a client finds a running server."""
+def _required(user: str | None) -> str:
+    if user is None:
+        raise typer.BadParameter("user_id is required: start with --user", param_hint="--user")
+    return user
+
+
+def _print(client: Client, arguments: list[str], entry: dict[str, Any]) -> None:
+    """The command line of Claude Code, or the entry in the configuration file of another."""
+    transport = "http" if "url" in entry else "stdio"
     if client == "claude":
-        shown = [it for header in headers.items() for it in ("--header", ": ".join(header))]
-        line = ["claude", "mcp", "add", "--transport", "http", "kemem", url, *shown]
-        output.print(shlex.join(line))
-        return
-    _show_entry(client, {"url": url, **({"headers": headers} if headers else {})}, "http")
-
-
-def _show_entry(client: Client, entry: dict[str, Any], transport: str) -> None:
-    if client == "vscode":
+        flags = ["--transport", "http"] if transport == "http" else []
+        output.print(shlex.join(["claude", "mcp", "add", *flags, "kemem", *arguments]))
+    elif client == "vscode":
         print_json({"servers": {"kemem": {"type": transport, **entry}}})
     else:
         print_json({"mcpServers": {"kemem": entry}})
-
-
-def _command() -> str:
-    """This very command, for clients that know no search path of ours."""
-    own = Path(sys.argv[0])
-    return str(own.absolute()) if own.name == "kemem" else "kemem"

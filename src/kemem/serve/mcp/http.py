@@ -16,7 +16,7 @@ from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
 from kemem.serve.http.guarded import id_in_header
 from kemem.serve.mcp.server import create_mcp
-from kemem.serve.mcp.tools import Whose
+from kemem.serve.mcp.tools import McpContext
 
 PATH = "/mcp"
 
@@ -28,12 +28,12 @@ def offer_mcp(app: FastAPI, memory: AsyncMemory) -> StreamableHTTPSessionManager
     over. The guard around the app has checked host and origin already.
     """
 
-    def whose(request: Request | None) -> Whose:
+    def context_for(request: Request | None) -> McpContext:
         assert request is not None, "over HTTP there is one"
-        return _whose(request, memory)
+        return _context(request, memory)
 
     chinese = memory.settings.recall_language == "zh"
-    server = create_mcp(whose, "zh" if chinese else "en")
+    server = create_mcp(context_for, "zh" if chinese else "en")
     manager = StreamableHTTPSessionManager(
         app=server,
         stateless=True,
@@ -51,14 +51,13 @@ class _McpRoute(Route):
         return match, {**child, "route": self}
 
 
-def _whose(request: Request, memory: AsyncMemory) -> Whose:
+def _context(request: Request, memory: AsyncMemory) -> McpContext:
     """The memories of the token's user; an operator names the user in a header."""
     caller: Caller = request.state.caller
     user_id = id_in_header(request, "X-KeMem-User") or caller.user_id
     if user_id is None:
         raise InvalidArgument(
-            "whose memories? This server needs the header X-KeMem-User, or a token that is bound "
-            "to a user",
+            "user_id is required: send the header X-KeMem-User, or a token that is bound to a user",
             field="X-KeMem-User",
         )
     caller.check_reach(user_id)
@@ -66,4 +65,4 @@ def _whose(request: Request, memory: AsyncMemory) -> Whose:
         user_id, agent_id=id_in_header(request, "X-KeMem-Agent"), sensitive=caller.sensitive
     )
     shared = memory if caller.user_id is None else None
-    return Whose(handle, id_in_header(request, "X-KeMem-Session"), shared)
+    return McpContext(handle, id_in_header(request, "X-KeMem-Session"), shared)

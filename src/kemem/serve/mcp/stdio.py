@@ -7,7 +7,7 @@ from mcp.server.stdio import stdio_server
 from kemem.memory import AsyncMemory
 from kemem.serve.http.worker import working
 from kemem.serve.mcp.server import create_mcp
-from kemem.serve.mcp.tools import Whose
+from kemem.serve.mcp.tools import McpContext
 from kemem.serve.telemetry.traces import Traces
 from kemem.settings import Settings
 
@@ -19,11 +19,11 @@ def serve_stdio(
     memory = AsyncMemory(settings=settings)
     traces = Traces(memory, "stdio")
     handle = memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
-    asyncio.run(_serve(memory, Whose(handle, session_id, shared=memory), traces))
+    asyncio.run(_serve(memory, McpContext(handle, session_id, shared=memory), traces))
 
 
-async def _serve(memory: AsyncMemory, whose: Whose, traces: Traces) -> None:
+async def _serve(memory: AsyncMemory, context: McpContext, traces: Traces) -> None:
     chinese = memory.settings.recall_language == "zh"
-    server = create_mcp(lambda _: whose, "zh" if chinese else "en")
+    server = create_mcp(lambda _: context, "zh" if chinese else "en")
     async with working(memory, traces.flush), stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())

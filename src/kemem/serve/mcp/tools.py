@@ -1,11 +1,14 @@
-"""The tools of the MCP server, each described once. Whose memories they reach is settled outside.
+"""The tools of the MCP server; `tools.toml` describes them and the fields of their models.
 
-Two of them are the recall agent's own; what a tool does is a function of `Whose` and its input.
+Two of them are the recall agent's own. A tool is a function of a context, which says whose
+memories it reaches, and of its input.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_type_hints
+
+from pydantic import Field
 
 from kemem.errors import PermissionDenied
 from kemem.memory import AsyncMemory
@@ -18,27 +21,10 @@ from kemem.recall import (
     SearchMemoriesOutput,
 )
 from kemem.recall.registry import ToolEntry, tool_entry
+from kemem.recall.schemas import Model
 from kemem.recall.state import RecallState
 from kemem.recall.texts import Language, tool_texts
 from kemem.recall.tools import get_memory_detail_tool, memory_type, search_memories_tool, summary
-from kemem.serve.mcp.models import (
-    AddedMemory,
-    AddKnowledgeInput,
-    AddKnowledgeOutput,
-    AddMemoryInput,
-    AddMemoryOutput,
-    ForgetMemoryInput,
-    ForgetMemoryOutput,
-    KnowledgeEntry,
-    ListedMemory,
-    ListMemoriesInput,
-    ListMemoriesOutput,
-    RecalledEvidence,
-    RecallMemoriesInput,
-    RecallMemoriesOutput,
-    SearchKnowledgeInput,
-    SearchKnowledgeOutput,
-)
 from kemem.text.language import is_chinese
 from kemem.text.times import to_rfc3339
 
@@ -47,24 +33,30 @@ _EVIDENCE = 1_500
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
-    """Whose memories a call reaches: settled by a flag or a credential, never by an argument."""
+class McpContext:
+    """Whose memories a call reaches: decided by a flag or a credential, never by an argument."""
 
     memory: AsyncMemory  # a handle, bound to the user
-    session_id: str | None = None  # the conversation that goes on
-    # For callers who may change what all users of the agent share.
-    shared: AsyncMemory | None = None
+    session_id: str | None = None  # the current conversation
+    shared: AsyncMemory | None = None  # for callers who may change what all users share
 
     @property
     def agent_id(self) -> str:
         return self.memory.reach.agent_id or "default"
 
+    @property
+    def knowledge(self) -> AsyncMemory:
+        """The memory that can change the knowledge base, which all users of the agent share."""
+        if self.shared is None:
+            raise PermissionDenied("this token cannot change knowledge, which all users share")
+        return self.shared
+
     def language(self, text: str) -> Language:
         """The language to answer a text in."""
-        chosen = self.memory.settings.recall_language
-        if chosen == "auto":
+        setting = self.memory.settings.recall_language
+        if setting == "auto":
             return "zh" if is_chinese(text) else "en"
-        return chosen
+        return setting
 
     async def recall_state(self, text: str) -> RecallState:
         """The state for one tool of the recall agent, called on its own by a model."""
@@ -79,23 +71,33 @@ class Whose:
         )
 
 
-async def search_memories(whose: Whose, given: SearchMemoriesInput) -> SearchMemoriesOutput:
-    """The memories that answer a query best."""
-    return await search_memories_tool(await whose.recall_state(given.query), given)
+class AddMemoryInput(Model):
+    content: str = Field(min_length=1, max_length=100_000)
+    infer: bool = False
 
 
-async def get_memory(whose: Whose, given: GetMemoryDetailInput) -> GetMemoryDetailOutput:
-    """One memory whole, with where it comes from and what was said around it."""
-    return await get_memory_detail_tool(await whose.recall_state(given.memory_key), given)
+class AddedMemory(Model):
+    memory_key: str
+    content: str
+    event: Literal["ADD", "UPDATE", "DELETE", "NONE"]
 
 
-async def add_memory(whose: Whose, given: AddMemoryInput) -> AddMemoryOutput:
+class AddMemoryOutput(Model):
+    memories: list[AddedMemory] = Field([])
+    message_keys: list[str] = Field([])
+    pending: bool = False
+    problems: list[str] = Field([])
+
+
+async def add_memory(context: McpContext, request: AddMemoryInput) -> AddMemoryOutput:
     """Remember something."""
-    added = await whose.memory.add(given.content, session_id=whose.session_id, infer=given.infer)
+    added = await context.memory.add(
+        request.content, session_id=context.session_id, infer=request.infer
+    )
     return AddMemoryOutput(
         memories=[
-            AddedMemory(memory_key=each.id, content=each.memory[:_PREVIEW], event=each.event)
-            for each in added.results
+            AddedMemory(memory_key=result.id, content=result.memory[:_PREVIEW], event=result.event)
+            for result in added.results
         ],
         message_keys=[*added.message_ids, *added.ignored],
         pending=added.pending,
@@ -103,31 +105,83 @@ async def add_memory(whose: Whose, given: AddMemoryInput) -> AddMemoryOutput:
     )
 
 
-async def recall_memories(whose: Whose, given: RecallMemoriesInput) -> RecallMemoriesOutput:
+async def search_memories(
+    context: McpContext, request: SearchMemoriesInput
+) -> SearchMemoriesOutput:
+    """The memories that answer a query best."""
+    return await search_memories_tool(await context.recall_state(request.query), request)
+
+
+async def get_memory(context: McpContext, request: GetMemoryDetailInput) -> GetMemoryDetailOutput:
+    """One memory in full, with its sources and what was said around it."""
+    return await get_memory_detail_tool(await context.recall_state(request.memory_key), request)
+
+
+class RecallMemoriesInput(Model):
+    question: str = Field(min_length=1, max_length=10_000)
+
+
+class RecalledEvidence(Model):
+    memory_key: str
+    memory_type: str
+    content: str
+    score: float
+    event_time: str
+
+
+class RecallMemoriesOutput(Model):
+    evidence: list[RecalledEvidence] = Field([])
+    search_summary: str
+    confidence: float
+    completed: bool
+    follow_up_question: str | None = None
+    problems: list[str] = Field([])
+
+
+async def recall_memories(
+    context: McpContext, request: RecallMemoriesInput
+) -> RecallMemoriesOutput:
     """The evidence that a question needs."""
-    found = await whose.memory.recall(given.question, session_id=whose.session_id)
+    result = await context.memory.recall(request.question, session_id=context.session_id)
     return RecallMemoriesOutput(
         evidence=[
             RecalledEvidence(
-                memory_key=each.memory_key,
-                memory_type=each.memory_type,
-                content=each.content[:_EVIDENCE],
-                score=each.score,
-                event_time=to_rfc3339(each.event_time),
+                memory_key=evidence.memory_key,
+                memory_type=evidence.memory_type,
+                content=evidence.content[:_EVIDENCE],
+                score=evidence.score,
+                event_time=to_rfc3339(evidence.event_time),
             )
-            for each in found.evidence
+            for evidence in result.evidence
         ],
-        search_summary=found.search_summary,
-        confidence=found.confidence,
-        completed=found.completed,
-        follow_up_question=found.follow_up_question if found.needs_more_info else None,
-        problems=list(found.problems),
+        search_summary=result.search_summary,
+        confidence=result.confidence,
+        completed=result.completed,
+        follow_up_question=result.follow_up_question if result.needs_more_info else None,
+        problems=list(result.problems),
     )
 
 
-async def list_memories(whose: Whose, given: ListMemoriesInput) -> ListMemoriesOutput:
-    """A page of what is remembered, newest first."""
-    page = await whose.memory.get_all(limit=given.limit, cursor=given.cursor)
+class ListMemoriesInput(Model):
+    limit: int = Field(20, ge=1, le=50)
+    cursor: str | None = Field(None, max_length=2_000)
+
+
+class ListedMemory(Model):
+    memory_key: str
+    memory_type: str
+    content_preview: str
+    created_at: str
+
+
+class ListMemoriesOutput(Model):
+    memories: list[ListedMemory] = Field([])
+    next_cursor: str | None = None
+
+
+async def list_memories(context: McpContext, request: ListMemoriesInput) -> ListMemoriesOutput:
+    """A page of all memories, newest first."""
+    page = await context.memory.get_all(limit=request.limit, cursor=request.cursor)
     return ListMemoriesOutput(
         memories=[
             ListedMemory(
@@ -142,39 +196,74 @@ async def list_memories(whose: Whose, given: ListMemoriesInput) -> ListMemoriesO
     )
 
 
-async def forget_memory(whose: Whose, given: ForgetMemoryInput) -> ForgetMemoryOutput:
-    """Erase one memory, with the messages that say just that, which a search would find again."""
-    memory, key = whose.memory, given.memory_key
-    item, said = await memory.get(key), await memory.sources(key)
+class ForgetMemoryInput(Model):
+    memory_key: str = Field(min_length=1, max_length=64)
+
+
+class ForgetMemoryOutput(Model):
+    forgotten: str
+    said_in: list[str] = Field([])
+
+
+async def forget_memory(context: McpContext, request: ForgetMemoryInput) -> ForgetMemoryOutput:
+    """Erase a memory, and the messages with the same text, which a search would find again."""
+    memory, key = context.memory, request.memory_key
+    item, sources = await memory.get(key), await memory.sources(key)
     if item.kind == "knowledge":
-        await _owner_of_knowledge(whose).delete(key, agent_id=whose.agent_id)
+        await context.knowledge.delete(key, agent_id=context.agent_id)
     else:
         await memory.delete(key)
-    others = [message for message in said if message.id != key]
-    for message in others:
+    kept: list[str] = []
+    for message in sources:
+        if message.id == key:
+            continue
         if message.content == item.memory:
             await memory.delete(message.id)
-    kept = [message.id for message in others if message.content != item.memory]
+        else:
+            kept.append(message.id)
     return ForgetMemoryOutput(forgotten=key, said_in=kept)
 
 
-async def add_knowledge(whose: Whose, given: AddKnowledgeInput) -> AddKnowledgeOutput:
-    """Keep something that all users of the agent share."""
-    item = await _owner_of_knowledge(whose).learn(
-        given.content, summary=given.summary, tags=given.tags, agent_id=whose.agent_id
+class AddKnowledgeInput(Model):
+    content: str = Field(min_length=1, max_length=100_000)
+    summary: str | None = Field(None, min_length=1, max_length=1_000)
+    tags: list[str] = Field([], max_length=20)
+
+
+class AddKnowledgeOutput(Model):
+    memory_key: str
+    summary: str
+
+
+async def add_knowledge(context: McpContext, request: AddKnowledgeInput) -> AddKnowledgeOutput:
+    """Add an entry to the knowledge base."""
+    item = await context.knowledge.learn(
+        request.content, summary=request.summary, tags=request.tags, agent_id=context.agent_id
     )
     return AddKnowledgeOutput(memory_key=item.id, summary=summary(item))
 
 
-def _owner_of_knowledge(whose: Whose) -> AsyncMemory:
-    if whose.shared is None:
-        raise PermissionDenied("this token cannot change knowledge, which all users share")
-    return whose.shared
+class SearchKnowledgeInput(Model):
+    query: str = Field(min_length=1, max_length=2_000)
+    limit: int = Field(3, ge=1, le=10)
 
 
-async def search_knowledge(whose: Whose, given: SearchKnowledgeInput) -> SearchKnowledgeOutput:
-    """The entries of shared knowledge that answer a query best."""
-    found = await whose.memory.search(given.query, limit=given.limit, kinds=["knowledge"])
+class KnowledgeEntry(Model):
+    memory_key: str
+    summary: str
+    content: str
+    score: float
+
+
+class SearchKnowledgeOutput(Model):
+    results: list[KnowledgeEntry] = Field([])
+
+
+async def search_knowledge(
+    context: McpContext, request: SearchKnowledgeInput
+) -> SearchKnowledgeOutput:
+    """The entries of the knowledge base that answer a query best."""
+    hits = await context.memory.search(request.query, limit=request.limit, kinds=["knowledge"])
     return SearchKnowledgeOutput(
         results=[
             KnowledgeEntry(
@@ -183,44 +272,34 @@ async def search_knowledge(whose: Whose, given: SearchKnowledgeInput) -> SearchK
                 content=hit.memory[:_EVIDENCE],
                 score=hit.score,
             )
-            for hit in found
+            for hit in hits
         ]
     )
 
 
-def _of_recall(name: str, origin: str, func: Callable[..., Awaitable[Any]]) -> ToolEntry:
-    """A tool of the recall agent under a name, a title and hints of this server."""
-    return {
-        **MEMRECALL_TOOLS[origin],
-        "name": name,
-        "func": func,
-        **tool_texts(__package__)["tools"][name],
-    }
+_FROM_RECALL = {"search_memories": "search_memories", "get_memory": "get_memory_detail"}
+
+
+def _entry(function: Callable[..., Awaitable[Any]]) -> ToolEntry:
+    """A function as a tool: its annotations name the models of its input and output."""
+    name = function.__name__
+    if origin := _FROM_RECALL.get(name):
+        texts = tool_texts(__package__)["tools"][name]
+        return {**MEMRECALL_TOOLS[origin], "name": name, "func": function, **texts}
+    models = get_type_hints(function)
+    return tool_entry(__package__, name, function, models["request"], models["return"])
 
 
 MCP_TOOLS: Mapping[str, ToolEntry] = {
-    "add_memory": tool_entry(
-        __package__, "add_memory", add_memory, AddMemoryInput, AddMemoryOutput
-    ),
-    "search_memories": _of_recall("search_memories", "search_memories", search_memories),
-    "get_memory": _of_recall("get_memory", "get_memory_detail", get_memory),
-    "recall_memories": tool_entry(
-        __package__, "recall_memories", recall_memories, RecallMemoriesInput, RecallMemoriesOutput
-    ),
-    "list_memories": tool_entry(
-        __package__, "list_memories", list_memories, ListMemoriesInput, ListMemoriesOutput
-    ),
-    "forget_memory": tool_entry(
-        __package__, "forget_memory", forget_memory, ForgetMemoryInput, ForgetMemoryOutput
-    ),
-    "add_knowledge": tool_entry(
-        __package__, "add_knowledge", add_knowledge, AddKnowledgeInput, AddKnowledgeOutput
-    ),
-    "search_knowledge": tool_entry(
-        __package__,
-        "search_knowledge",
+    function.__name__: _entry(function)
+    for function in (
+        add_memory,
+        search_memories,
+        get_memory,
+        recall_memories,
+        list_memories,
+        forget_memory,
+        add_knowledge,
         search_knowledge,
-        SearchKnowledgeInput,
-        SearchKnowledgeOutput,
-    ),
+    )
 }
