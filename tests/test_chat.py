@@ -300,6 +300,17 @@ async def test_facts_are_notes_once_the_chat_is_closed(
     assert [it.memory for it in notes if fact in it.memory and it.kind == "user_info"]
 
 
+async def test_a_chat_beside_a_worker_runs_no_jobs(tmp_path: Path, user: str) -> None:
+    """Those of its turn wait in the outbox for the worker."""
+    async with staged(tmp_path) as stage, client_of(stage.server) as client:
+        chat = ChatService(stage.memory, client=client, model=MODEL, run_jobs=False)
+        stage.model.says("你好，文博！")
+        await chat.reply("我叫周文博，住在杭州。", user_id=user, session_id="s")
+        await chat.close()
+        assert "extract" in [job.kind for job in await stage.memory.jobs()]
+        assert not await stage.memory.get_all(user)
+
+
 @TALKS
 async def test_the_model_of_the_settings_chats_and_draws_facts(
     tmp_path: Path, user: str, talk: Talk

@@ -162,11 +162,13 @@ def test_without_a_model_it_says_how_to_get_one(tmp_path: Path) -> None:
 
 def test_the_extra_that_is_missing_is_named(tmp_path: Path) -> None:
     """The rest of the command works without it."""
-    missing = "raise ModuleNotFoundError(\"No module named 'agents'\", name='agents')"
-    (tmp_path / "agents.py").write_text(missing)
+    missing = "raise ModuleNotFoundError(\"No module named 'jsonschema'\", name='jsonschema')"
+    (tmp_path / "jsonschema.py").write_text(missing)
     ran = kemem_cold(tmp_path, "chat", "--user", "u", typed="你好 hello", KEMEM_LLM_API_KEY="any")
     assert ran.returncode == 1
-    assert "error: agents is missing; in the checkout, run: pip install '.[agents]'" in ran.stderr
+    assert (
+        "error: jsonschema is missing; in the checkout, run: pip install '.[agents]'" in ran.stderr
+    )
 
 
 # What is shown

@@ -6,13 +6,13 @@ from kemem.chat.events import (
     ErrorEvent,
     Event,
     RecallEvent,
+    Reply,
     TextEvent,
     ToolCallEvent,
     ToolResultEvent,
 )
 from kemem.chat.group import GroupChatService, Member
 from kemem.chat.guard import guard
-from kemem.chat.replies import Reply
 from kemem.chat.service import ChatService
 from kemem.chat.session import MemorySession
 

@@ -1,4 +1,4 @@
-"""A conversation that an application keeps itself, stored message by message as it goes on."""
+"""A conversation that the application keeps: its messages are stored one by one, once each."""
 
 import json
 import logging
@@ -16,32 +16,33 @@ log = logging.getLogger("kemem")
 
 
 class Conversation:
-    """The messages of a request, under ids that are the same when the request is sent again.
+    """The messages of a request under idempotent ids: the same when the request is sent again.
 
-    An id comes from whose the conversation is and from all that was said until then; instructions
-    do not count, they may tell the time.
+    An id is a hash of the owner and of all messages up to that one; instructions do not count,
+    they may tell the time.
     """
 
     def __init__(
         self, memory: AsyncMemory, session_id: str, messages: Sequence[Mapping[str, Any]]
     ) -> None:
-        last, reach = messages[-1], memory.reach
+        last, scope = messages[-1], memory.reach
         self._memory = memory
         self._session_id = session_id
-        self._waits = last["role"] in _ANSWERED
-        self._digest = sha256(json.dumps([reach.agent_id, reach.user_id, session_id]).encode())
+        self._awaits_reply = last["role"] in _ANSWERED
+        self._digest = sha256(json.dumps([scope.agent_id, scope.user_id, session_id]).encode())
         self.ids = [self._next_id(message) for message in messages]
-        self.asked = next((_text(it) for it in reversed(messages) if it["role"] == "user"), "")
-        self.heard = self.asked if last["role"] == "user" else ""  # what is new, if it has words
+        self.query = next((_text(it) for it in reversed(messages) if it["role"] == "user"), "")
+        self._new = self.query if last["role"] == "user" else ""
 
-    async def keep_heard(self) -> None:
-        """Store what the user said; it is durable on return."""
-        said = {"role": "user", "content": self.heard, "message_id": self.ids[-1]}
-        await self._memory.add([said], session_id=self._session_id, wait=False)
+    async def store_message(self) -> None:
+        """Store the user's new message, if it has words; it is durable on return."""
+        if self._new:
+            message = {"role": "user", "content": self._new, "message_id": self.ids[-1]}
+            await self._memory.add([message], session_id=self._session_id, wait=False)
 
-    async def keep_reply(self, text: str, *, partial: bool = False) -> None:
-        """Store what was replied; what cannot be stored has been said all the same."""
-        if not self._waits or not text.strip():
+    async def store_reply(self, text: str, *, partial: bool = False) -> None:
+        """Store the reply; a failure is only logged, since the application has the reply."""
+        if not self._awaits_reply or not text.strip():
             return
         reply = {"role": "assistant", "content": text}
         message_id = self._next_id({**reply, "partial": partial})
@@ -57,8 +58,8 @@ class Conversation:
 
     def _next_id(self, message: Mapping[str, Any]) -> str:
         if message["role"] not in INSTRUCTIONS:
-            told = {name: value for name, value in message.items() if value}
-            self._digest.update(json.dumps(told, sort_keys=True).encode())
+            fields = {name: value for name, value in message.items() if value}
+            self._digest.update(json.dumps(fields, sort_keys=True).encode())
         return f"m_{self._digest.hexdigest()[:40]}"
 
 

@@ -1,13 +1,13 @@
-"""What happens in a turn, as it happens."""
+"""The events of a turn, and the replies that they add up to."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """One thing that happened; in a group, to which member."""
+    """An event of a turn; in a group it has the member that it belongs to."""
 
     type: ClassVar[str]
     member_id: str = field(default="", kw_only=True)
@@ -79,3 +79,61 @@ class DoneEvent(_Event):
 
 
 Event = RecallEvent | TextEvent | ToolCallEvent | ToolResultEvent | ErrorEvent | DoneEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The outcome of a turn, or of one member's part of it."""
+
+    text: str
+    message_id: str  # of the stored reply; empty where there is none
+    recall: RecallEvent | None
+    calls: tuple[ToolCallEvent, ...] = ()
+    results: tuple[ToolResultEvent, ...] = ()
+    leaks: int = 0
+    error: ErrorEvent | None = None
+    member_id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The reply as JSON."""
+        results = {it.call_id: it.result for it in self.results}
+        error = self.error and {"code": self.error.code, "message": self.error.message}
+        return {
+            **({"member_id": self.member_id} if self.member_id else {}),
+            "text": self.text,
+            "message_id": self.message_id,
+            "recall": list(self.recall.events) if self.recall else [],
+            "tool_calls": [
+                {
+                    "call_id": call.call_id,
+                    "name": call.name,
+                    "arguments": call.arguments,
+                    "result": results.get(call.call_id, ""),
+                }
+                for call in self.calls
+            ],
+            "leaks": self.leaks,
+            **({"error": error} if error else {}),
+        }
+
+
+async def gather(events: AsyncIterator[Event]) -> list[Reply]:
+    """The replies of a turn, each complete when its `done` or `error` has come."""
+    replies: list[Reply] = []
+    reply = Reply("", "", None)
+    async for event in events:
+        match event:
+            case RecallEvent():
+                reply = replace(reply, recall=event, member_id=event.member_id)
+            case ToolCallEvent():
+                reply = replace(reply, calls=(*reply.calls, event))
+            case ToolResultEvent():
+                reply = replace(reply, results=(*reply.results, event))
+            case ErrorEvent(text=text, message_id=message_id):
+                replies.append(replace(reply, text=text, message_id=message_id, error=event))
+                reply = Reply("", "", None)
+            case DoneEvent(text=text, message_id=message_id) if reply.recall:  # not of a round
+                leaks = event.leaks
+                replies.append(replace(reply, text=text, message_id=message_id, leaks=leaks))
+                reply = Reply("", "", None)
+    return replies

@@ -7,20 +7,31 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from kemem.chat.events import DoneEvent, Event, TextEvent
-from kemem.chat.prompts import SILENCE, as_member, system
-from kemem.chat.recalls import Recalls
-from kemem.chat.replies import Reply, finish, gather
-from kemem.chat.room import Room, as_items, before, check_message, history_of, shown_ids
-from kemem.chat.tools import (
+from kemem.chat.base import (
+    ChatBase,
+    before,
+    check_message,
+    history_of,
+    shown_ids,
+    to_chat_messages,
+)
+from kemem.chat.events import DoneEvent, Event, Reply, TextEvent, gather
+from kemem.chat.prompts import SILENCE, member_instructions, system_prompt, text
+from kemem.chat.recall import (
     MENTIONED,
     OTHERS,
-    mentioned_text,
+    TurnRecall,
+    fixed_tool,
     others_content,
-    recalling,
-    telling,
+    recall_tool,
 )
-from kemem.chat.turn import Happened, Item, recalled, speak, synthetic
+from kemem.chat.turn import (
+    TurnEvent,
+    finish_turn,
+    stream_reply,
+    synthetic_call,
+    synthetic_recall,
+)
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.results import Context
@@ -28,7 +39,7 @@ from kemem.text.ids import check_id
 
 Copy = dict[str, Any]  # of a message, for one member's log
 
-MOST_MEMBERS = 20
+MAX_MEMBERS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,7 @@ class _Round:
     mentions: frozenset[str]
     sensitive: bool
     language: str
-    views: dict[str, Context] = field(default_factory=dict)  # by member: what was said before
+    histories: dict[str, Context] = field(default_factory=dict)  # by member
     stored: set[str] = field(default_factory=set)  # ids of what was said since, in any log
     lines: list[tuple[str, str]] = field(default_factory=list)  # who has said what
 
@@ -66,10 +77,10 @@ class _Round:
         alike = [it for it in self.members if it.called == member.called]
         return member.called if len(alike) == 1 else f"{member.called} ({member.id})"
 
-    def persona(self, member: Member) -> str:
+    def instructions(self, member: Member) -> str:
         """What a member is told of itself and of the others."""
         name, others = self.called(member), [self.called(it) for it in self.members if it != member]
-        return as_member(member.instructions, name, member.id, others, self.language)
+        return member_instructions(member.instructions, name, member.id, others, self.language)
 
     def copy_id(self, member: Member) -> str | None:
         """The message's id in a member's log, where it has one: a retry has the same."""
@@ -94,7 +105,7 @@ class _Round:
         ]
 
 
-class GroupChatService(Room):
+class GroupChatService(ChatBase):
     """Group chats: each member hears everything that is said, and recalls only what is its own.
 
     members = [Member("lin", name="林"), Member("amy", name="Amy")]
@@ -121,7 +132,7 @@ class GroupChatService(Room):
         check_message(message, self.memory.settings.max_content_bytes)
         _check_members(members)
         _check_mentions(mentions)
-        self.speaker()  # where there is no model, nothing is stored
+        self._chat_model()  # where there is no model, nothing is stored
         now = _Round(
             message=message,
             message_id=message_id,
@@ -130,10 +141,10 @@ class GroupChatService(Room):
             members=tuple(members),
             mentions=frozenset(mentions),
             sensitive=sensitive,
-            language=self.language(message),
+            language=self._language(message),
         )
         for member in now.members:
-            now.views[member.id] = await history_of(self._memory_of(member, now), group_id)
+            now.histories[member.id] = await history_of(self._memory_of(member, now), group_id)
         await self._store(now.question(), now)
         try:
             for member in now.members:
@@ -142,7 +153,7 @@ class GroupChatService(Room):
                         yield replace(event, member_id=member.id)
             yield DoneEvent("")
         finally:
-            self.remember()
+            self._start_jobs()
 
     async def replies(
         self,
@@ -169,34 +180,39 @@ class GroupChatService(Room):
 
     async def _part(self, member: Member, now: _Round) -> AsyncGenerator[Event, None]:
         """One member's part of a round."""
-        speaker, memory = self.speaker(), self._memory_of(member, now)
-        limit, view = memory.settings.chat_recall_limit, now.views[member.id]
-        shown = shown_ids(view) | now.stored
-        recalls = Recalls(memory, session_id=now.group_id, limit=limit, shown=shown)
-        remembered = await recalls.forced(now.message)
-        yield remembered
-        others = others_content(now.lines, now.language)
-        mentioned = mentioned_text(member.id in now.mentions, now.language)
-        items: list[Item] = [
-            *as_items(before(now.copy_id(member), view).messages, member.id),
+        model, memory = self._chat_model(), self._memory_of(member, now)
+        limit, history, language = (
+            memory.settings.chat_recall_limit,
+            now.histories[member.id],
+            now.language,
+        )
+        shown = shown_ids(history) | now.stored
+        recall = TurnRecall(memory, session_id=now.group_id, limit=limit, shown=shown)
+        recalled = await recall.forced(now.message)
+        yield recalled
+        others = others_content(now.lines, language)
+        is_mentioned = member.id in now.mentions
+        mentioned = text("mentioned" if is_mentioned else "not_mentioned", language)
+        messages = [
+            *to_chat_messages(before(now.copy_id(member), history).messages, member.id),
             {"role": "user", "content": now.message},
-            *synthetic(OTHERS, {}, others),
-            *synthetic(MENTIONED, {}, mentioned),
-            *recalled(remembered),
+            *synthetic_call(OTHERS, {}, others),
+            *synthetic_call(MENTIONED, {}, mentioned),
+            *synthetic_recall(recalled),
         ]
         tools = [
-            recalling(recalls, now.language),
-            telling(OTHERS, others, now.language),
-            telling(MENTIONED, mentioned, now.language),
+            recall_tool(recall, language),
+            fixed_tool(OTHERS, others, language),
+            fixed_tool(MENTIONED, mentioned, language),
         ]
-        told = system(now.persona(member), limit, now.language, view.summaries)
-        happening = _unless_silent(speak(speaker, told, items, tools))
-        keep = partial(self._keep, now, member)
-        async with aclosing(finish(happening, keep, speaker.counts)) as events:
-            async for event in events:
+        system = system_prompt(now.instructions(member), limit, language, history.summaries)
+        events = _unless_silent(stream_reply(model, system, messages, tools))
+        store = partial(self._store_reply, now, member)
+        async with aclosing(finish_turn(events, store, model.counts)) as finished:
+            async for event in finished:
                 yield event
 
-    async def _keep(self, now: _Round, member: Member, text: str, is_partial: bool) -> str:
+    async def _store_reply(self, now: _Round, member: Member, text: str, is_partial: bool) -> str:
         """Let the others hear a reply; gives its id in the member's own log."""
         now.lines.append((now.called(member), text))
         ids = await self._store(now.reply(member, text, is_partial), now)
@@ -220,14 +236,14 @@ class GroupChatService(Room):
 
 
 async def _unless_silent(
-    happening: AsyncGenerator[Happened, None],
-) -> AsyncGenerator[Happened, None]:
-    """All that happens; a text that only says that there is nothing to say is left out."""
-    held: str | None = ""  # what may still become the word for silence; None: it cannot any more
-    async with aclosing(happening):
-        async for event in happening:
+    events: AsyncGenerator[TurnEvent, None],
+) -> AsyncGenerator[TurnEvent, None]:
+    """All events, without a text that is nothing but the word for silence."""
+    held: str | None = ""  # what may still become that word; None: it cannot any more
+    async with aclosing(events):
+        async for event in events:
             if not isinstance(event, TextEvent):  # a call ends the text before it
-                for rest in _spoken(held):
+                for rest in _released(held):
                     yield rest
                 held = ""
             elif held is not None:
@@ -236,19 +252,19 @@ async def _unless_silent(
                     continue
                 event, held = TextEvent(held), None
             yield event
-    for rest in _spoken(held):
+    for rest in _released(held):
         yield rest
 
 
-def _spoken(held: str | None) -> list[TextEvent]:
-    """What was held back, unless it is silence."""
+def _released(held: str | None) -> list[TextEvent]:
+    """The text that was held back, unless it is silence."""
     return [TextEvent(held)] if held and held.strip() not in ("", SILENCE) else []
 
 
 def _check_members(members: Sequence[Member]) -> None:
-    if not 1 <= len(members) <= MOST_MEMBERS:
+    if not 1 <= len(members) <= MAX_MEMBERS:
         raise InvalidArgument(
-            f"members must be 1-{MOST_MEMBERS}, not {len(members)}", field="members"
+            f"members must be 1-{MAX_MEMBERS}, not {len(members)}", field="members"
         )
     ids = [check_id(it.id, "members.id") for it in members]
     for member in members:

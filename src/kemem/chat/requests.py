@@ -7,19 +7,10 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
-from kemem.text.language import is_chinese
+from kemem.chat.prompts import language_of, text
 
 _RELIABLE = ("openai.com", "openai.azure.com")  # leak nothing, and refuse unknown fields
 _STRICT = ("mistral.ai", "groq.com", "cerebras.ai")  # refuse unknown fields
-
-_ENGLISH = (
-    "Your last answer wrote a tool call into its text, where it cannot be run. Call a tool only "
-    "through the interface for tool calls; otherwise answer in plain words, without any markup."
-)
-_CHINESE = (
-    "你上一次的回答把工具调用写进了正文，无法执行。需要工具时，只通过工具调用接口来调用；"
-    "否则直接用文字回答，不要写任何标记。"
-)
 
 
 def sanitize_request(request: Mapping[str, Any], *, base_url: str = "") -> dict[str, Any]:
@@ -40,7 +31,7 @@ def sanitize_request(request: Mapping[str, Any], *, base_url: str = "") -> dict[
     tools = list(request.get("tools") or ())
     if tools:
         sanitized["tools"] = tools
-    if _hosted(base_url, _RELIABLE) or "tools" in (request.get("extra_body") or ()):
+    if is_openai(base_url) or "tools" in (request.get("extra_body") or ()):
         return sanitized
     called = _called_tools(messages)
     if request.get("tool_choice") == "none":
@@ -62,8 +53,8 @@ def retry_with_note(request: Mapping[str, Any]) -> dict[str, Any]:
     The note is not a message of its own: some models' templates refuse a late system message.
     """
     first, *rest = messages = request["messages"]
-    text = " ".join(str(it.get("content")) for it in messages if it.get("role") == "user")
-    note = _CHINESE if is_chinese(text) else _ENGLISH
+    words = " ".join(str(it.get("content")) for it in messages if it.get("role") == "user")
+    note = text("no_markup", language_of(words))
     if first.get("role") == "system" and isinstance(first.get("content"), str):
         return {
             **request,
@@ -81,6 +72,11 @@ def call_ids(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 def new_call_id() -> str:
     """An id that no call has had."""
     return f"call_{token_hex(12)}"
+
+
+def is_openai(base_url: str) -> bool:
+    """Whether a base URL is OpenAI's own or Azure's."""
+    return _hosted(base_url, _RELIABLE)
 
 
 def _hosted(base_url: str, domains: Iterable[str]) -> bool:

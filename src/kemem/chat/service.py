@@ -3,18 +3,23 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from kemem.chat.events import Event
-from kemem.chat.prompts import system
-from kemem.chat.recalls import Recalls
-from kemem.chat.replies import Reply, finish, gather
-from kemem.chat.room import Room, as_items, before, check_message, history_of, shown_ids
-from kemem.chat.tools import recalling
-from kemem.chat.turn import recalled, speak
+from kemem.chat.base import (
+    ChatBase,
+    before,
+    check_message,
+    history_of,
+    shown_ids,
+    to_chat_messages,
+)
+from kemem.chat.events import Event, Reply, gather
+from kemem.chat.prompts import system_prompt
+from kemem.chat.recall import TurnRecall, recall_tool
+from kemem.chat.turn import finish_turn, stream_reply, synthetic_recall
 from kemem.errors import Unavailable
 from kemem.text.ids import check_id
 
 
-class ChatService(Room):
+class ChatService(ChatBase):
     """Chats with a model that remembers: each turn recalls first, and no tool call leaks.
 
     The model is that of the settings, or of any client that speaks OpenAI's API.
@@ -35,7 +40,7 @@ class ChatService(Room):
         message_id: str | None = None,
         sensitive: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        """What happens: a recall, pieces of text, tool calls and results, then `done` or `error`.
+        """Events: a recall, pieces of text, tool calls and results, then `done` or `error`.
 
         The user's message is stored before the model is asked, the reply when it has come; a
         reply that breaks off is stored as far as it came. Facts are drawn from both afterwards.
@@ -43,39 +48,38 @@ class ChatService(Room):
         check_message(message, self.memory.settings.max_content_bytes)
         if message_id is not None:
             check_id(message_id, "message_id")
-        speaker = self.speaker()
-        known = self.memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
-        memory = known.for_user(user_id, agent_id=agent_id or "default", sensitive=sensitive)
-        limit, language = memory.settings.chat_recall_limit, self.language(message)
+        model = self._chat_model()
+        readable = self.memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
+        memory = readable.for_user(user_id, agent_id=agent_id or "default", sensitive=sensitive)
+        limit, language = memory.settings.chat_recall_limit, self._language(message)
         history = await history_of(memory, session_id)
-        recalls = Recalls(known, session_id=session_id, limit=limit, shown=shown_ids(history))
-        remembered = await recalls.forced(message)
-        said = {"role": "user", "content": message}
-        if message_id is not None:
-            said["message_id"] = message_id
-        added = await memory.add([said], session_id=session_id, wait=False)
-        recalls.shown |= {*added.message_ids, *added.ignored}
+        recall = TurnRecall(readable, session_id=session_id, limit=limit, shown=shown_ids(history))
+        recalled = await recall.forced(message)
+        user_message = {"role": "user", "content": message}
+        with_id = {"message_id": message_id} if message_id is not None else {}
+        added = await memory.add([{**user_message, **with_id}], session_id=session_id, wait=False)
+        recall.shown |= {*added.message_ids, *added.ignored}
 
-        async def keep(text: str, partial: bool) -> str:
+        async def store(text: str, is_partial: bool) -> str:
             reply = {"role": "assistant", "content": text}
-            marked = {"partial": True} if partial else None
-            kept = await memory.add([reply], session_id=session_id, metadata=marked, wait=False)
-            return next(iter(kept.message_ids), "")  # a hook may keep it from being stored
+            metadata = {"partial": True} if is_partial else None
+            added = await memory.add([reply], session_id=session_id, metadata=metadata, wait=False)
+            return next(iter(added.message_ids), "")  # a hook may keep it from being stored
 
-        earlier = as_items(before(message_id, history).messages)
-        happening = speak(
-            speaker,
-            system(instructions, limit, language, history.summaries),
-            [*earlier, {"role": "user", "content": message}, *recalled(remembered)],
-            [recalling(recalls, language)],
+        earlier = to_chat_messages(before(message_id, history).messages)
+        events = stream_reply(
+            model,
+            system_prompt(instructions, limit, language, history.summaries),
+            [*earlier, user_message, *synthetic_recall(recalled)],
+            [recall_tool(recall, language)],
         )
         try:
-            yield remembered
-            async with aclosing(finish(happening, keep, speaker.counts)) as events:
-                async for event in events:
+            yield recalled
+            async with aclosing(finish_turn(events, store, model.counts)) as finished:
+                async for event in finished:
                     yield event
         finally:
-            self.remember()
+            self._start_jobs()
 
     async def reply(
         self,
@@ -88,7 +92,7 @@ class ChatService(Room):
         message_id: str | None = None,
         sensitive: bool = False,
     ) -> Reply:
-        """The whole reply of a turn; a model that fails is Unavailable, the messages are kept."""
+        """The whole reply of a turn; raises Unavailable where the model fails."""
         events = self.turn(
             message,
             user_id=user_id,

@@ -1,127 +1,200 @@
-"""One model's part of a turn, run by the OpenAI Agents SDK: text, calls, results as they come."""
+"""The loop of a turn: a model is asked until it needs none of our tools any more."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from kemem.chat.completions import (
+    Completion,
+    CompletionBuilder,
+    IsOwn,
+    Json,
+    function_of,
+    parse_completion,
+)
 from kemem.chat.counts import LeakCounts
-from kemem.chat.events import RecallEvent, TextEvent, ToolCallEvent, ToolResultEvent
-from kemem.chat.requests import new_call_id
-from kemem.chat.tools import RECALL, ChatTool, refused, to_json
-from kemem.errors import Unavailable
+from kemem.chat.events import (
+    DoneEvent,
+    ErrorEvent,
+    Event,
+    RecallEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+)
+from kemem.chat.recall import RECALL, ChatTool, refused, to_json
+from kemem.chat.requests import is_openai, new_call_id
+from kemem.errors import KeMemError, Unavailable
 
 if TYPE_CHECKING:
-    from agents import RunResultStreaming, Tool
     from openai import AsyncOpenAI
 
 STEPS = 12  # answers of the model in one turn, those that only call tools included
+_MAX_QUERY = 500  # characters of a message that the synthetic recall repeats
 
-Item = dict[str, Any]  # of the SDK's input
-Happened = TextEvent | ToolCallEvent | ToolResultEvent
+TurnEvent = TextEvent | ToolCallEvent | ToolResultEvent
+Step = Json | Completion | ToolCallEvent | ToolResultEvent
+StoreReply = Callable[[str, bool], Awaitable[str]]  # text, is partial -> message id
+Ended = TypeVar("Ended", bound=DoneEvent | ErrorEvent)
 
 log = logging.getLogger("kemem")
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
-    """A model that can be asked, and where its leaks are counted."""
+class ChatModel:
+    """A model to ask: a client that is guarded, and where its leaks are counted."""
 
     client: "AsyncOpenAI"
-    model: str
+    name: str
     counts: LeakCounts
 
 
-def synthetic(name: str, arguments: Mapping[str, Any], output: str) -> list[Item]:
-    """A call that was never made, and its result, for a model to read as its own."""
-    call_id = new_call_id()
+def synthetic_call(name: str, arguments: Mapping[str, Any], result: str) -> list[Json]:
+    """Messages with a call that was never made, and its result, for a model to read as its own."""
+    function = {"name": name, "arguments": to_json(dict(arguments))}
+    call = {"id": new_call_id(), "type": "function", "function": function}
     return [
-        {
-            "type": "function_call",
-            "call_id": call_id,
-            "name": name,
-            "arguments": to_json(dict(arguments)),
-        },
-        {"type": "function_call_output", "call_id": call_id, "output": output},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": result},
     ]
 
 
-def recalled(event: RecallEvent) -> list[Item]:
+def synthetic_recall(event: RecallEvent) -> list[Json]:
     """The forced recall as a call and its result."""
-    return synthetic(RECALL, {"query": event.query}, to_json({"events": list(event.events)}))
+    query = {"query": event.query[:_MAX_QUERY]}
+    return synthetic_call(RECALL, query, to_json({"events": list(event.events)}))
 
 
-async def speak(
-    speaker: Speaker, system: str, items: Sequence[Item], tools: Sequence[ChatTool]
-) -> AsyncGenerator[Happened, None]:
-    """What the model says and calls until it has answered; what fails is Unavailable."""
-    from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner
-    from agents.exceptions import MaxTurnsExceeded
+async def run_model(
+    model: ChatModel,
+    request: Json,
+    tools: Sequence[ChatTool],
+    *,
+    steps: int,
+    is_own: IsOwn,
+    stream: bool = True,
+) -> AsyncGenerator[Step, None]:
+    """Ask the model, run the tools of ours that it calls, and ask again with their results.
 
-    model = OpenAIChatCompletionsModel(speaker.model, speaker.client)
-    agent = Agent(
-        name="chat", instructions=system, tools=[_as_sdk(it) for it in tools], model=model
-    )
-    run = Runner.run_streamed(
-        agent,
-        list(items),  # type: ignore[arg-type]  # plain dicts, as the SDK reads them
-        max_turns=STEPS,
-        run_config=RunConfig(
-            tracing_disabled=True,
-            tool_not_found_behavior="return_error_to_model",
-            tool_error_formatter=lambda it: refused(f"there is no tool {it.tool_name!r:.80}"),
-        ),
-    )
-    said = ""
+    Yields chunks (or complete answers) as they come, after each answer its Completion, and calls
+    of our tools with their results. Raises whatever the client raises.
+    """
+    create: Any = model.client.chat.completions.create
+    messages, by_name = [*request["messages"]], {it.tool.name: it for it in tools}
+    for left in reversed(range(steps)):
+        asked = {**request, "messages": messages}
+        if stream:
+            builder = CompletionBuilder(is_own)
+            async with await create(**asked, stream=True) as chunks:
+                async for chunk in chunks:
+                    plain: Json = chunk.to_dict(mode="json", warnings=False)
+                    builder.add(plain)
+                    yield plain
+            completion = builder.build()
+        else:
+            answer: Json = (await create(**asked)).to_dict(mode="json", warnings=False)
+            yield answer
+            completion = parse_completion(answer, is_own)
+        yield completion
+        if not (left and completion.wants_own_tool):
+            return
+        messages = [*messages, completion.message]
+        for call in completion.own_calls:
+            yield ToolCallEvent(call["id"], *function_of(call))
+        for call in completion.own_calls:
+            name, arguments = function_of(call)
+            tool = by_name.get(name)
+            missing = refused(f"there is no tool {name!r:.80}")
+            result = await tool.answer(arguments) if tool else missing
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+            yield ToolResultEvent(call["id"], name, result)
+
+
+async def stream_reply(
+    model: ChatModel, system: str, messages: Sequence[Json], tools: Sequence[ChatTool]
+) -> AsyncGenerator[TurnEvent, None]:
+    """What the model says and calls until it has answered; failures are Unavailable."""
+    request: Json = {
+        "model": model.name,
+        "messages": [{"role": "system", "content": system}, *messages],
+        "tools": [it.tool.to_dict() for it in tools],
+    }
+    if is_openai(str(model.client.base_url)):
+        request["stream_options"] = {"include_usage": True}  # not every other server knows it
+    text, last = "", None
     try:
-        async with aclosing(_happening(run)) as happening:
-            async for event in happening:
-                said += event.delta if isinstance(event, TextEvent) else ""
-                yield event
-        if not said.strip():
+        steps = run_model(model, request, tools, steps=STEPS, is_own=lambda name: True)
+        async with aclosing(steps):
+            async for step in steps:
+                if isinstance(step, Completion):
+                    last = step
+                elif not isinstance(step, dict):
+                    yield step
+                elif piece := _content(step):
+                    text += piece
+                    yield TextEvent(piece)
+        if last and last.wants_own_tool:
+            raise Unavailable(f"the model called tools {STEPS} times without an answer")
+        if not text.strip():
             raise Unavailable("the model answered nothing")
-    except Unavailable:
+    except (Unavailable, ImportError):  # an extra that is missing is named by its own error
         raise
-    except MaxTurnsExceeded:
-        raise Unavailable(f"the model called tools {STEPS} times without an answer") from None
-    except Exception as error:  # the edge to the SDK, which raises whatever a server provokes
+    except Exception as error:  # the client raises whatever a server provokes
         log.warning("the chat model failed: %s", type(error).__name__)
         raise Unavailable(f"the model failed: {type(error).__name__}") from error
-    finally:
-        run.cancel()
 
 
-async def _happening(run: "RunResultStreaming") -> AsyncGenerator[Happened, None]:
-    names: dict[str, str] = {}
-    async for event in run.stream_events():
-        if event.type == "raw_response_event":
-            if event.data.type == "response.output_text.delta" and event.data.delta:
-                yield TextEvent(event.data.delta)
-        elif event.type == "run_item_stream_event":
-            item: Any = event.item.raw_item
-            if event.name == "tool_called":
-                names[item.call_id] = item.name
-                yield ToolCallEvent(item.call_id, item.name, item.arguments)
-            elif event.name == "tool_output":
-                call_id = item["call_id"]
-                yield ToolResultEvent(call_id, names.get(call_id, ""), str(item["output"]))
+def _content(chunk: Json) -> str:
+    choice: Json = next(iter(chunk.get("choices") or ()), {})
+    return (choice.get("delta") or {}).get("content") or ""
 
 
-def _as_sdk(tool: ChatTool) -> "Tool":
-    from agents import FunctionTool
+async def finish_turn(
+    events: AsyncGenerator[TurnEvent, None], store: StoreReply, counts: LeakCounts
+) -> AsyncGenerator[Event, None]:
+    """All events, then `done` or `error`; the reply is stored whatever ends the turn."""
+    pieces: list[str] = []
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, TextEvent):
+                    pieces.append(event.delta)
+                yield event
+    except Unavailable as error:
+        yield await _to_the_end(_failed(error, "".join(pieces), store))
+    except (asyncio.CancelledError, GeneratorExit):
+        await _to_the_end(_failed(Unavailable("nobody listens"), "".join(pieces), store))
+        raise
+    else:
+        yield await _to_the_end(_done("".join(pieces), store, counts))
 
-    async def invoke(_context: Any, arguments: str) -> str:
-        try:
-            return await tool.answer(arguments)
-        except Exception as error:  # the edge to the SDK, which would show its text to the model
-            log.error("the tool %s failed: %s", tool.tool.name, type(error).__name__)
-            return refused(f"{tool.tool.name} cannot answer now")
 
-    return FunctionTool(
-        name=tool.tool.name,
-        description=tool.tool.description,
-        params_json_schema=dict(tool.tool.parameters),
-        on_invoke_tool=invoke,
-        strict_json_schema=False,  # not every server knows it
-    )
+async def _to_the_end(storing: Coroutine[Any, Any, Ended]) -> Ended:
+    """The result of storing a reply, which goes on though the listener is cancelled meanwhile."""
+    task = asyncio.create_task(storing)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
+async def _done(text: str, store: StoreReply, counts: LeakCounts) -> DoneEvent | ErrorEvent:
+    try:
+        message_id = await store(text, False) if text.strip() else ""
+    except KeMemError as error:
+        log.error("a reply could not be stored: %s", error.code)
+        return ErrorEvent(error.code, "the reply could not be stored", text)
+    return DoneEvent(text, message_id, counts.total)
+
+
+async def _failed(error: Unavailable, text: str, store: StoreReply) -> ErrorEvent:
+    message_id = ""
+    try:
+        message_id = await store(text, True) if text.strip() else ""
+    except KeMemError as fault:
+        log.error("a partial reply could not be stored: %s", fault.code)
+    return ErrorEvent(error.code, error.message, text, message_id)

@@ -21,7 +21,7 @@ from kemem.chat import (
     ToolCallEvent,
     ToolResultEvent,
 )
-from kemem.chat.models import NO_MODEL
+from kemem.chat.base import NO_MODEL
 from kemem.errors import Conflict, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.serve.cli.terminal import Common, errors, output, plain

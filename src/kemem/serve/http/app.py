@@ -55,9 +55,9 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     app.state.trust = trust
     app.state.flags = flags
     app.state.leaks = LeakCounts()
-    app.state.chat = ChatService(memory, counts=app.state.leaks)
-    app.state.group = GroupChatService(memory, counts=app.state.leaks)
-    app.state.proxy = Proxy(memory, counts=app.state.leaks)
+    app.state.chat = ChatService(memory, counts=app.state.leaks, run_jobs=False)
+    app.state.group = GroupChatService(memory, counts=app.state.leaks, run_jobs=False)
+    app.state.proxy = Proxy(memory, counts=app.state.leaks, run_jobs=False)
     app.state.metrics = Metrics(memory, app.state.leaks)
     app.state.traces = Traces(memory)
     memory.runtime.on_reply = app.state.metrics.count_reply

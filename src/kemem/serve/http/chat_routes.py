@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from kemem.chat import ChatService, Event, GroupChatService
-from kemem.chat.replies import gather
+from kemem.chat.events import gather
 from kemem.serve.http.chat_schemas import (
     ChatReply,
     GroupReplies,

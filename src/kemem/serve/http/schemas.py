@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.chat import Member
-from kemem.chat.group import MOST_MEMBERS
+from kemem.chat.group import MAX_MEMBERS
 from kemem.errors import InvalidArgument
 from kemem.records import MESSAGES, NOTE_KINDS, ROLES, Checkpoint, Relation
 from kemem.text.ids import MAX_ID
@@ -365,7 +365,7 @@ class GroupRequest(TurnRequest):
 
     members: Annotated[
         list[GroupMember],
-        Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MOST_MEMBERS}),
+        Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MAX_MEMBERS}),
     ]
     mentions: (
         Annotated[list[Id], Field(fail_fast=True, description="Who is asked to speak.")] | None
