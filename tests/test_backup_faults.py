@@ -410,7 +410,9 @@ def test_many_notes_take_no_more_memory_than_few(tmp_path: Path) -> None:
     lines = [json.loads(it) for it in few.path.read_bytes().splitlines()[:-1]]
     note = row(lines, "note")
     metadata = {"long": "火锅 hotpot" * 150}
-    others = [it for it in lines if it.get("table") not in ("note", "relation_source")]
+    others = [
+        it for it in lines if it.get("table") not in ("note", "note_source", "relation_source")
+    ]
     notes = [
         {**note, "id": note["id"] + n, "note_id": f"n_{n}", "metadata": metadata}
         for n in range(100, 20_100)

@@ -10,7 +10,14 @@ import httpx
 import jwt
 import pytest
 
-from kemem.serve.dashboard.conversations import PAGE, SESSIONS
+from kemem import AsyncMemory
+from kemem.batch import Batch
+from kemem.records import Scope
+from kemem.serve.dashboard.conversations import PAGE, SESSIONS, notes_of
+from kemem.settings import load
+from kemem_conformance.suite import noted
+from kemem_conformance.suite import said as stored_message
+from kemem_conformance.world import NOW
 from tests.server import Server, add, post, running_server, said
 from tests.talk import varied
 
@@ -92,6 +99,20 @@ def test_a_timeline_is_in_order_by_day_with_the_notes_that_were_drawn(
         page.index(TALK[language][1]),
     ]
     assert places == sorted(places)
+
+
+async def test_notes_of_a_message_are_found_however_many_are_newer(tmp_path: Path) -> None:
+    """And whenever they happen: what is planned has a time of its own."""
+    message = stored_message("m", user_id="zh", agent_id="default")
+    owner = {"user_id": "zh", "agent_id": "default"}
+    drawn = noted("drawn", "明年去上海", ts=NOW - 9, sources=("m",), **owner)
+    newer = [noted(f"n{at}", f"note {at}", ts=NOW + at + 1, **owner) for at in range(1_001)]
+    settings = load(data_dir=tmp_path, embedder="none", llm="none")
+    async with AsyncMemory(settings=settings) as memory:
+        store = (await memory.runtime.deps()).store
+        await store.apply(Batch(put=(message,), notes=(drawn, *newer)))
+        notes = await notes_of([message], Scope("default", "zh"), memory)
+    assert {name: [note.id for note in found] for name, found in notes.items()} == {"m": ["drawn"]}
 
 
 @BOTH

@@ -79,7 +79,9 @@ def deps(graph: FakeGraph) -> Deps:
 
 async def remember(deps: Deps, text: str, *links: Link, note_id: str = "n") -> Note:
     """A note with its links, committed as a stage of add would."""
-    await deps.store.apply(Batch(jobs=(Job("draw", "extract", ME, NOW),)))
+    known = await deps.store.scan(Where(ME, ids=frozenset("m")))
+    told = () if known else (said("m"),)
+    await deps.store.apply(Batch(put=told, jobs=(Job("draw", "extract", ME, NOW),)))
     job = await deps.store.claim(NOW, 1)
     assert job is not None
     note = noted(note_id, text, sources=("m",))

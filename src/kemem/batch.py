@@ -28,6 +28,7 @@ from kemem.records import (
 )
 from kemem.serialization import Hidden, Record, Timestamp, to_dict, without_defaults
 
+Refusal = Literal["job", "row", "source"]
 JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror"]
 
 
@@ -108,6 +109,9 @@ class Batch:
     it loses its links. A new note that says what an open one of its owner, kind and session says
     already is merged into that one, which gains its sources. Dropped notes leave a line without
     text in the history; with any row of a session its checkpoints go, as they quote it.
+
+    A note cites messages of its own agent and user. One that is deleted is no longer cited; a new
+    note that cites one which is not there refuses the batch.
     """
 
     put: tuple[Message, ...] = ()
@@ -135,4 +139,4 @@ class Applied:
     ignored: tuple[str, ...] = ()  # ids that were there already with the same content
     dropped: int = 0
     merged: Mapping[str, str] = field(default_factory=dict)  # new note -> the one it merged into
-    refused: bool = False  # what had to be there was gone: nothing was written
+    refused: Refusal | None = None  # what had to be there and was gone: nothing was written

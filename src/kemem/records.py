@@ -168,6 +168,7 @@ class Where:
     valid_at: Micros | None = None  # notes that had not ended by then
     known_by: Micros | None = None  # notes that had begun, messages that were said by then
     marks: frozenset[str] | None = None  # notes with one of these digests or topics
+    sources: frozenset[str] | None = None  # notes that cite one of these messages
     filters: Filter | None = None
     sensitive: bool = True  # whether sensitive rows are seen
 
@@ -201,12 +202,14 @@ class Where:
     def _admits(self, row: Row) -> bool:
         if isinstance(row, Message):
             said = self.known_by is None or row.ts <= self.known_by
-            return said and self.role in (None, row.role) and self.marks is None
+            is_note_asked = self.marks is not None or self.sources is not None
+            return said and self.role in (None, row.role) and not is_note_asked
         return (
             self.role is None
             and (self.valid_at is None or not row.ended(self.valid_at))
             and (self.known_by is None or row.valid_from <= self.known_by)
             and (self.marks is None or bool(self.marks & {row.digest, row.topic}))
+            and (self.sources is None or not self.sources.isdisjoint(row.sources))
         )
 
 

@@ -16,8 +16,19 @@ from kemem.testing import FakeClock, HashingEmbedder
 
 LATER = 1_900_000_000_000_000
 
-# Version 3 had no journal; a downgrade of a store on PostgreSQL to it.
-THIRD = """
+# Version 4 had a list of message ids in each note; a downgrade of a store on PostgreSQL to it.
+FOURTH = """
+ALTER TABLE note ADD COLUMN sources JSONB;
+UPDATE note SET sources = (
+    SELECT jsonb_agg(message_id ORDER BY position) || '["gone"]' FROM note_source
+    WHERE note_source.space_no = note.space_no AND note_source.note_row = note.id
+);
+DROP TABLE note_source;
+UPDATE meta SET value = '4' WHERE key = 'schema_version';
+"""
+# Version 3 had no journal.
+THIRD = f"""
+{FOURTH}
 DROP TABLE journal;
 UPDATE meta SET value = '3' WHERE key = 'schema_version';
 """
@@ -59,12 +70,19 @@ def third(tmp_path: Path) -> Iterator[Memory]:
         yield memory
 
 
+@pytest.fixture
+def fourth(tmp_path: Path) -> Iterator[Memory]:
+    """A memory over a store of version 4."""
+    with opened(tmp_path, 4) as memory:
+        yield memory
+
+
 @pytest.mark.parametrize("asked, found", [("不吃辣", "zh"), ("hotpots", "en")])
 def test_messages_are_there_and_found(memory: Memory, asked: str, found: str) -> None:
     assert [item.message_id for item in memory.messages("小明").items] == ["late", "en", "zh"]
     assert [hit.id for hit in memory.lexical_search(asked, "小明").items] == [found]
     assert memory.semantic_search(asked, "小明", top_k=2)
-    assert memory.health().schema_version == 4
+    assert memory.health().schema_version == 5
     assert len(memory.for_user("小明").messages().items) == 3
 
 
@@ -90,7 +108,7 @@ def test_what_sensitive_notes_were_drawn_from_becomes_sensitive(
     second: Memory, word: str, message: str
 ) -> None:
     """And what else was drawn from that, as an experience is; to the application all is there."""
-    assert second.health().schema_version == 4
+    assert second.health().schema_version == 5
     assert second.get(message, user_id="小明").row.sensitive
     found = second.search(word, user_id="小明", kinds=["message", "user_info", "experience"])
     assert any(word in hit.memory for hit in found)
@@ -127,7 +145,7 @@ def test_a_server_of_version_2_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(SECOND)
     with Memory(settings=settings) as memory:
-        assert memory.health().schema_version == 4
+        assert memory.health().schema_version == 5
         assert len(memory.messages("小明").items) == 2
         assert [it.content for it in memory.for_user("小明").messages().items] == ["火锅 hotpot"]
         assert len(memory.for_user("小明").search(text, kinds=["message", "user_info"])) == 0
@@ -140,7 +158,7 @@ def test_a_server_of_version_2_is_brought_forward(
 def test_a_store_of_version_3_loses_nothing(third: Memory, asked: str, found: str) -> None:
     """Messages, notes, graph, states and the work that waits are as they were."""
     health = third.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (4, 7, 5, 11)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (5, 7, 5, 11)
     assert [hit.id for hit in third.lexical_search(asked, "小明").items] == [found]
     (note,) = third.search(asked, user_id="小明", kinds=["user_info"], limit=1)
     assert [message.message_id for message in third.sources(note.id)] == [found]
@@ -156,7 +174,7 @@ def test_a_store_of_version_3_loses_nothing(third: Memory, asked: str, found: st
 LINES = [Line("trace", "行 line", LATER, {"question": "火锅 hotpot"}, "小明")]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 async def test_a_journal_can_be_kept_from_then_on(tmp_path: Path, version: int) -> None:
     opened(tmp_path, version).close()
     async with AsyncMemory(data_dir=tmp_path, embedder=HashingEmbedder(width=8)) as memory:
@@ -177,7 +195,55 @@ async def test_a_server_of_version_3_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(THIRD)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 4
+        assert (await memory.health()).schema_version == 5
         assert [hit.memory for hit in await memory.search(text, "小明", limit=1)] == [text]
         await memory.journal.note(LINES)
         assert await memory.journal.lines("trace") == LINES
+
+
+SOURCES = {"我不吃辣，周末想吃火锅": ["zh2", "zh"], "I like hiking in the hills": ["en"]}
+ORPHAN = "用户住在上海 lives in Shanghai"  # its message was deleted
+
+
+def cited(memory: Memory) -> dict[str, list[str]]:
+    """What each note of a user cites; of equal texts the first that was told."""
+    notes = memory.get_all(user_id="小明", kinds=["user_info"], limit=20).items
+    return {item.memory: list(item.sources) for item in notes}
+
+
+def test_notes_of_version_4_cite_the_messages_that_are_there(fourth: Memory) -> None:
+    """In their order; a note whose message was deleted stays, and cites nothing."""
+    health = fourth.health()
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (5, 4, 6, 10)
+    assert cited(fourth) == {**SOURCES, ORPHAN: []}
+    (note,) = fourth.search("学习", user_id="Ann", kinds=["user_info"], limit=1)
+    assert [message.content for message in fourth.sources(note.id)] == ["我在清华大学学习"]
+    fourth.delete("zh", user_id="小明")
+    assert cited(fourth)["我不吃辣，周末想吃火锅"] == ["zh2"]
+
+
+def test_a_backup_of_version_4_can_be_restored(tmp_path: Path) -> None:
+    """Its notes list the ids of messages, some of which were deleted."""
+    backup = Path(__file__).parent / "backup_v4.json"
+    with Memory(data_dir=tmp_path / "new", embedder=HashingEmbedder(width=8)) as memory:
+        memory.restore(backup)
+        health = memory.health()
+        assert (health.messages, health.notes, health.vectors) == (4, 6, 10)
+        assert cited(memory) == {**SOURCES, ORPHAN: []}
+
+
+async def test_a_server_of_version_4_is_brought_forward(
+    fresh_database: Callable[[], str],
+) -> None:
+    url = fresh_database()
+    settings = load(database_url=url, embedder="none", llm="none")
+    async with AsyncMemory(settings=settings) as memory:
+        for text in ("火锅", "hotpot"):
+            await memory.add(text, "小明", infer=False)
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(FOURTH)
+    async with AsyncMemory(settings=settings) as memory:
+        assert (await memory.health()).schema_version == 5
+        for text in ("火锅", "hotpot"):
+            (note,) = await memory.search(text, "小明", kinds=["user_info"], limit=1)
+            assert [message.content for message in await memory.sources(note.id)] == [text]

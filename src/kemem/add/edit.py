@@ -8,13 +8,24 @@ from typing import Any
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Job
 from kemem.errors import NotFound, Unavailable
-from kemem.filters import Filter
 from kemem.ports import Deps
-from kemem.records import NOTES, Change, Embedded, Message, Micros, Note, Row, Scope, Where
+from kemem.records import (
+    NOTES,
+    Change,
+    Embedded,
+    Message,
+    Micros,
+    Note,
+    Position,
+    Row,
+    Scope,
+    Where,
+)
 from kemem.text.fingerprint import fingerprint
 from kemem.text.ids import new_id
 
 _ALL = 1_000_000
+_PAGE = 1000  # citing notes that are read at once
 
 
 async def rewrite(note: Note, content: str, metadata: Mapping[str, Any], deps: Deps) -> Note:
@@ -88,8 +99,7 @@ async def erase(row: Row, deps: Deps) -> None:
     kept: list[Note] = []
     trimmed: list[Job] = []
     if isinstance(row, Message):
-        cites = Filter("contains", "sources", row.id)
-        citing = await deps.store.notes(Where(scope, kinds=NOTES, filters=cites), limit=10_000)
+        citing = await _citing(row, deps)
         kept = [_without_source(it, row.id) for it in citing if not _quotes(it, row.id)]
         gone = frozenset(it.note_id for it in citing) - {it.note_id for it in kept}
         drop.append(Where(scope, kinds=NOTES, ids=gone))
@@ -113,6 +123,18 @@ async def erase(row: Row, deps: Deps) -> None:
             done=tuple(job.job_id for job in trimmed if not job.ids),
         )
     )
+
+
+async def _citing(message: Message, deps: Deps) -> list[Note]:
+    """All notes that cite a message."""
+    scope = Scope(message.agent_id, message.user_id)
+    where = Where(scope, kinds=NOTES, sources=frozenset([message.id]))
+    found: list[Note] = []
+    after: Position | None = None
+    while page := await deps.store.notes(where, after=after, limit=_PAGE):
+        found += page
+        after = Position(page[-1].ts, page[-1].id)
+    return found
 
 
 def _quotes(note: Note, message_id: str) -> bool:

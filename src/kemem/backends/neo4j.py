@@ -247,7 +247,7 @@ async def _owners(transaction: "Transaction", scope: Scope, shared: str | None) 
 
 def _check(where: Where, hops: int, limit: int) -> None:
     """Refuse what an edge cannot tell, and walks without end."""
-    for name in ("filters", "since", "until", "marks"):
+    for name in ("filters", "since", "until", "marks", "sources"):
         if getattr(where, name) is not None:
             raise InvalidArgument(f"the graph takes no {name}", field=name)
     if type(hops) is not int or not 1 <= hops <= MAX_HOPS:

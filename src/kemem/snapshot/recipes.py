@@ -22,6 +22,7 @@ from kemem.text.ids import new_id
 from kemem.workspace.folders import Workspaces
 
 _OURS = re.compile(r"current|r_[0-9A-Z]{26}")  # labels: no other folder is ever removed
+OLDEST_ROWS = 4  # schema version of the oldest rows that can still be restored
 _LOCK = ".lock"
 _TURN = 0.02  # seconds between two looks at whether it is our turn
 
@@ -102,8 +103,11 @@ def _verify(file: BinaryIO, path: Path, schema_version: int) -> Backup:
 
 
 def _check_version(header: Header, known: int) -> Header:
-    if header.schema_version != known:
-        refuse(f"its rows have schema version {header.schema_version}, this KeMem knows {known}")
+    if not OLDEST_ROWS <= header.schema_version <= known:
+        refuse(
+            f"its rows have schema version {header.schema_version}, "
+            f"this KeMem knows {OLDEST_ROWS} to {known}"
+        )
     return header
 
 

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -15,7 +15,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES
 from kemem.store.database import Database
-from kemem.store.migrate import read_meta, write_meta
+from kemem.store.migrate import put_sources, read_meta, write_meta
 from kemem.store.rebuild import rebuild_words
 from kemem.store.schema import (
     HalfVector,
@@ -38,7 +38,7 @@ _TABLES = {table.name: table for table in metadata.sorted_tables if table is not
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
 _LARGEST = 1 << 62  # of a whole number; none of ours comes near
-_LISTS = {"keywords", "sources"}  # JSON columns; all others hold objects
+_LISTS = {"keywords"}  # JSON columns; all others hold objects
 _CHOICES = {message.c.role: ROLES, note.c.kind: NOTE_KINDS, meta.c.key: _CARRIED}
 
 
@@ -92,12 +92,16 @@ def _largest_epoch(connection: Connection) -> int:
 
 def _insert(connection: Connection, database: Database, rows: Rows) -> None:
     widths: dict[int, int] = {}  # of vectors, by the number of their model
+    cited: list[tuple[int, int, Sequence[str]]] = []  # by notes of backups until version 4
     for name, group in groupby(rows, key=lambda row: row[0]):
         table = _TABLES.get(name)
         if table is None:
             raise InvalidArgument("the backup has rows of a table that KeMem does not know")
         batch: list[dict[str, Any]] = []
         for _, row in group:
+            if table is note and "sources" in row:
+                row, sources = _without_sources(row)
+                cited.append((row["space_no"], row["id"], sources))
             batch.append(_checked(table, row))
             if table is embedding_model:
                 widths[row["model_no"]] = row["width"]
@@ -108,6 +112,16 @@ def _insert(connection: Connection, database: Database, rows: Rows) -> None:
                 batch = []
         if batch:
             _write(connection, table, batch)
+    put_sources(connection, cited)
+
+
+def _without_sources(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+    """A note as it is stored now, and the message ids that it listed until version 4."""
+    rest = {name: value for name, value in row.items() if name != "sources"}
+    sources = [] if row["sources"] is None else row["sources"]
+    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
+        raise InvalidArgument("the backup has a row of note whose sources cannot be")
+    return _checked(note, rest), sources
 
 
 def _write(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
+    Boolean,
     Column,
     Connection,
     MetaData,
@@ -16,6 +18,7 @@ from sqlalchemy import (
     inspect,
     select,
     text,
+    tuple_,
     update,
 )
 from sqlalchemy.schema import DropTable
@@ -23,8 +26,9 @@ from sqlalchemy.schema import DropTable
 from kemem.errors import Unavailable
 from kemem.store.database import Database
 from kemem.store.rebuild import rebuild_words
-from kemem.store.scan import chunks
+from kemem.store.scan import CHUNK, chunks
 from kemem.store.schema import (
+    Json,
     checkpoint,
     job,
     journal,
@@ -32,12 +36,22 @@ from kemem.store.schema import (
     meta,
     metadata,
     note,
+    note_source,
     sensitive_messages,
     sensitive_notes,
 )
 from kemem.text.segment import TEXT_VERSION
 
 Step = Callable[[Connection, Database], None]
+
+_cited = Table(  # notes until version 4
+    "note",
+    MetaData(),
+    Column("space_no", BigInteger),
+    Column("id", BigInteger),
+    Column("sources", Json),
+    Column("sensitive", Boolean),
+)
 
 
 def _create(connection: Connection, database: Database) -> None:
@@ -74,12 +88,14 @@ def _mark_messages(connection: Connection, database: Database) -> None:
     for index in (sensitive_messages, sensitive_notes):
         index.create(connection, checkfirst=True)
     database.note_sizes(connection)
+    if not _has_source_lists(connection):  # it came from version 1 and has no notes
+        return
     cited: dict[int, set[str]] = defaultdict(set)
-    known = select(note.c.space_no, note.c.sources).where(note.c.sensitive)
-    for space_no, sources in connection.execute(known):
+    sensitive = select(_cited.c.space_no, _cited.c.sources).where(_cited.c.sensitive)
+    for space_no, sources in connection.execute(sensitive):
         cited[space_no].update(sources or ())
     for space_no, names in cited.items():
-        rows = select(note.c.id, note.c.sources).where(note.c.space_no == space_no)
+        rows = select(_cited.c.id, _cited.c.sources).where(_cited.c.space_no == space_no)
         drawn = [row for row, sources in connection.execute(rows) if names & {*(sources or ())}]
         _mark(connection, message.c.message_id, space_no, sorted(names))
         _mark(connection, note.c.id, space_no, drawn)
@@ -97,6 +113,54 @@ def _mark(connection: Connection, key: Column[Any], space_no: int, names: Sequen
         connection.execute(update(key.table).where(*own).values(sensitive=True))
 
 
+def _has_source_lists(connection: Connection) -> bool:
+    return any(each["name"] == "sources" for each in inspect(connection).get_columns("note"))
+
+
+def _cite_messages(connection: Connection, database: Database) -> None:
+    """Until version 4 a note had a list of message ids, some of messages deleted since.
+
+    Those are left out: a note cites what can be read.
+    """
+    note_source.create(connection, checkfirst=True)
+    if not _has_source_lists(connection):
+        return
+    key = tuple_(_cited.c.space_no, _cited.c.id)
+    page = select(_cited.c.space_no, _cited.c.id, _cited.c.sources).where(
+        _cited.c.sources.is_not(None)
+    )
+    page = page.order_by(_cited.c.space_no, _cited.c.id).limit(CHUNK)
+    rows = connection.execute(page).all()
+    while rows:
+        put_sources(connection, [(space_no, row, names or ()) for space_no, row, names in rows])
+        last = rows[-1]
+        rows = connection.execute(page.where(key > tuple_(last.space_no, last.id))).all()
+    connection.execute(text("ALTER TABLE note DROP COLUMN sources"))
+    database.note_sizes(connection)
+
+
+def put_sources(connection: Connection, cited: Sequence[tuple[int, int, Sequence[str]]]) -> None:
+    """What notes cite, as (space, row of the note, ids); messages that are gone are left out."""
+    by_space: dict[int, list[tuple[int, Sequence[str]]]] = defaultdict(list)
+    for space_no, row, names in cited:
+        by_space[space_no].append((row, names))
+    for space_no, notes in by_space.items():
+        present: set[str] = set()
+        for chunk in chunks(sorted({name for _, names in notes for name in names})):
+            known = select(message.c.message_id).where(
+                message.c.space_no == space_no, message.c.message_id.in_(chunk)
+            )
+            present |= set(connection.execute(known).scalars())
+        lines = [
+            {"space_no": space_no, "note_row": row, "position": position, "message_id": name}
+            for row, names in notes
+            for position, name in enumerate(names)
+            if name in present
+        ]
+        if lines:
+            connection.execute(note_source.insert(), lines)
+
+
 def _add_journal(connection: Connection, database: Database) -> None:
     """Version 3 had no journal; one that came from version 1 has got its table already."""
     journal.create(connection, checkfirst=True)
@@ -106,6 +170,7 @@ STEPS: tuple[Step, ...] = (  # step n leads from version n + 1 to n + 2
     _add_notes,
     _mark_messages,
     _add_journal,
+    _cite_messages,
 )
 
 _get = select(meta.c.value).where(meta.c.key == bindparam("wanted"))

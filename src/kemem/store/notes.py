@@ -12,6 +12,7 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
+    func,
     or_,
     select,
     union_all,
@@ -20,9 +21,18 @@ from sqlalchemy import (
 from kemem.records import NOTES, Note, Position, Scope, Where
 from kemem.store.database import Space, Statement, Values
 from kemem.store.scan import Stored, chunks, in_order, passing
-from kemem.store.schema import message, note
+from kemem.store.schema import message, note, note_source
 from kemem.store.spaces import find_spaces, shared_space
 
+_SEPARATOR = "\x1f"  # no id holds it
+_in_order = (
+    select(note_source.c.message_id)
+    .where(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id)
+    .order_by(note_source.c.position)
+    .correlate(note)
+    .subquery()
+)
+_sources = select(func.aggregate_strings(_in_order.c.message_id, _SEPARATOR)).scalar_subquery()
 COLUMNS = (
     note.c.space_no,
     note.c.id,
@@ -43,7 +53,7 @@ COLUMNS = (
     note.c.summary,
     note.c.keywords,
     note.c.metadata,
-    note.c.sources,
+    _sources,
     note.c.topic,
     note.c.supersedes,
     note.c.importance,
@@ -52,7 +62,7 @@ COLUMNS = (
     note.c.use_time,
 )
 _KEYWORDS, _METADATA, _SOURCES = (
-    COLUMNS.index(column) - 2 for column in (note.c.keywords, note.c.metadata, note.c.sources)
+    COLUMNS.index(column) - 2 for column in (note.c.keywords, note.c.metadata, _sources)
 )
 
 
@@ -65,6 +75,7 @@ class Shape(NamedTuple):
     valid_at: bool
     known_by: bool
     marks: bool
+    sources: bool
     ids: bool
     sensitive: bool  # they are seen
 
@@ -87,7 +98,8 @@ def to_notes(rows: Iterable[Sequence[Any]]) -> list[Stored[Note]]:
     for space_no, key, *fields in rows:
         fields[_KEYWORDS] = tuple(fields[_KEYWORDS] or ())
         fields[_METADATA] = fields[_METADATA] or {}
-        fields[_SOURCES] = tuple(fields[_SOURCES] or ())
+        sources = fields[_SOURCES]
+        fields[_SOURCES] = tuple(sources.split(_SEPARATOR)) if sources else ()
         stored.append(Stored(space_no, key, Note(*fields)))
     return stored
 
@@ -168,6 +180,7 @@ def note_shape(where: Where) -> Shape:
         where.valid_at is not None,
         where.known_by is not None,
         where.marks is not None,
+        where.sources is not None,
         where.ids is not None,
         where.sensitive,
     )
@@ -186,6 +199,7 @@ def note_values(where: Where, spaces: Sequence[Space]) -> Values:
         "valid_at": where.valid_at,
         "known_by": where.known_by,
         "marks": sorted(where.marks or ()),
+        "sources": sorted(where.sources or ()),
         "ids": sorted(where.ids or ()),
     }
 
@@ -214,6 +228,12 @@ def note_conditions(shape: Shape) -> tuple[ColumnElement[bool], ...]:
         conditions.append(note.c.valid_from <= bindparam("known_by"))
     if shape.marks:
         conditions.append(or_(one_of(note.c.digest, "marks"), one_of(note.c.topic, "marks")))
+    if shape.sources:
+        spaces, cited = note_source.c.space_no, note_source.c.message_id
+        citing = select(note_source.c.note_row).where(
+            one_of(spaces, "spaces"), one_of(cited, "sources")
+        )
+        conditions.append(note.c.id.in_(citing))  # the number of a row holds that of its space
     if shape.ids:
         conditions.append(one_of(note.c.note_id, "ids"))
     if not shape.sensitive:

@@ -5,22 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from kemem.batch import Use
-from kemem.records import Micros, Note, Scope, Where
-from kemem.store.database import Database, IndexedText, Space
+from kemem.records import Micros, Note, Where
+from kemem.store.database import IndexedText, Space
 from kemem.store.graph import unlink
 from kemem.store.notes import named_notes, note_spaces, open_notes, scan_notes
-from kemem.store.scan import CHUNK, Stored
-from kemem.store.schema import note, note_history, row_vector
-from kemem.store.spaces import (
-    ensure_sessions,
-    find_spaces,
-    lock_user,
-    mark_changed,
-    reserve,
-)
+from kemem.store.scan import CHUNK, Stored, chunks
+from kemem.store.schema import message, note, note_history, note_source, row_vector
+from kemem.store.spaces import ensure_sessions, mark_changed, reserve
+from kemem.store.transaction import Refused, Transaction
 from kemem.text.marks import index_text, length
 
 _KEYS = ("space_no", "id", "note_id", "agent_id", "user_id")
@@ -31,6 +26,14 @@ _update = (
     update(note)
     .where(note.c.space_no == bindparam("of_space"), note.c.id == bindparam("of_row"))
     .values({name: bindparam(f"new_{name}") for name in _CHANGEABLE})
+)
+_insert_source = insert(note_source)
+_drop_sources = delete(note_source).where(
+    note_source.c.space_no == bindparam("of_space"), note_source.c.note_row == bindparam("of_row")
+)
+_present_messages = select(message.c.message_id).where(
+    message.c.space_no == bindparam("of_space"),
+    message.c.message_id.in_(bindparam("names", expanding=True)),
 )
 _use = (
     update(note)
@@ -61,39 +64,19 @@ def owned(note: Note) -> Owned:
     return (note.agent_id, note.user_id, note.note_id)
 
 
-def all_present(connection: Connection, notes: Sequence[Note]) -> bool:
-    """Whether notes are stored still, under whatever words."""
-    wanted: dict[Scope, set[str]] = defaultdict(set)
-    for item in notes:
-        wanted[Scope(item.agent_id, item.user_id)].add(item.note_id)
-    for owner, names in wanted.items():
-        spaces = find_spaces(connection, owner)
-        found = [row for space in spaces for row in named_notes(connection, space, names)]
-        if len(found) < len(names):
-            return False
-    return True
-
-
-def put_notes(connection: Connection, database: Database, notes: Sequence[Note]) -> Placed:
+def put_notes(transaction: Transaction, notes: Sequence[Note]) -> Placed:
     """Store notes, each new, changed or merged into one that says the same."""
     placed = Placed()
-    by_user: dict[str, list[Note]] = defaultdict(list)
+    by_owner: dict[tuple[str, str], list[Note]] = defaultdict(list)
     for item in notes:
-        by_user[item.user_id].append(item)
-    for user_id in sorted(by_user):  # always in this order, so that no two writers deadlock
-        items = by_user[user_id]
-        agents = {item.agent_id for item in items}
-        now = max(item.updated for item in items)
-        spaces = lock_user(connection, database, user_id, agents, now, items[0].created)
-        for agent_id in sorted(agents):
-            own = [item for item in items if item.agent_id == agent_id]
-            _put_space(connection, database, spaces[agent_id], own, placed)
+        by_owner[item.agent_id, item.user_id].append(item)
+    for owner, own in by_owner.items():
+        _put_space(transaction, transaction.space(*owner), own, placed)
     return placed
 
 
-def _put_space(
-    connection: Connection, database: Database, space: Space, notes: list[Note], placed: Placed
-) -> None:
+def _put_space(transaction: Transaction, space: Space, notes: list[Note], placed: Placed) -> None:
+    connection = transaction.connection
     stored = {
         row.row.note_id: row
         for row in (
@@ -106,7 +89,8 @@ def _put_space(
         for item in notes
         if item.session_id is not None and item.note_id not in stored
     }
-    ensure_sessions(connection, database, space, sessions)
+    ensure_sessions(connection, transaction.database, space, sessions)
+    notes = _without_missing_sources(connection, space, notes, stored)
     final = _settle(notes, {name: row.row for name, row in stored.items()}, placed.merged)
     kept = {name: row.id for name, row in stored.items()}
     fresh, replaced = [], []
@@ -120,9 +104,32 @@ def _put_space(
         elif before.row != item:
             _change(connection, before, item)
     if replaced:
-        _remove(connection, database, space, replaced)
-    kept |= _insert_rows(connection, database, space, fresh)
+        _remove(transaction, space, replaced)
+    kept |= _insert_rows(transaction, space, fresh)
     placed.at |= {owned(item): (space, kept[name]) for name, item in final.items()}
+
+
+def _without_missing_sources(
+    connection: Connection, space: Space, notes: list[Note], stored: Mapping[str, Stored[Note]]
+) -> list[Note]:
+    """Notes that cite only messages which exist; a new note that cites another one is refused.
+
+    A changed note was drawn before: it only loses the sources that have been deleted since.
+    """
+    cited = sorted({name for item in notes for name in item.sources})
+    present: set[str] = set()
+    for chunk in chunks(cited):
+        values = {"of_space": space.space_no, "names": list(chunk)}
+        present |= set(connection.execute(_present_messages, values).scalars())
+    missing = set(cited) - present
+    if not missing:
+        return notes
+    if any(missing & {*item.sources} for item in notes if item.note_id not in stored):
+        raise Refused("source")
+    return [
+        replace(item, sources=tuple(name for name in item.sources if name in present))
+        for item in notes
+    ]
 
 
 def _settle(
@@ -181,7 +188,6 @@ def _values(item: Note, length: int) -> dict[str, Any]:
         "summary": item.summary,
         "keywords": list(item.keywords) or None,
         "metadata": dict(item.metadata) or None,
-        "sources": list(item.sources) or None,
         "topic": item.topic,
         "supersedes": item.supersedes,
         "importance": item.importance,
@@ -192,12 +198,11 @@ def _values(item: Note, length: int) -> dict[str, Any]:
     }
 
 
-def _insert_rows(
-    connection: Connection, database: Database, space: Space, notes: Sequence[Note]
-) -> dict[str, int]:
+def _insert_rows(transaction: Transaction, space: Space, notes: Sequence[Note]) -> dict[str, int]:
     """New rows of one space with their words; returns where each note stands."""
     if not notes:
         return {}
+    connection = transaction.connection
     first = reserve(connection, space, len(notes))
     rows = {item.note_id: first + index for index, item in enumerate(notes)}
     texts = [IndexedText(space.space_no, rows[item.note_id], index_text(item)) for item in notes]
@@ -215,8 +220,20 @@ def _insert_rows(
             for item, text in zip(notes, texts, strict=True)
         ],
     )
-    database.add_words(connection, texts)
+    _insert_sources(connection, space.space_no, {rows[item.note_id]: item for item in notes})
+    transaction.database.add_words(connection, texts)
     return rows
+
+
+def _insert_sources(connection: Connection, space_no: int, notes: Mapping[int, Note]) -> None:
+    """What the notes of some rows cite."""
+    rows = [
+        {"space_no": space_no, "note_row": row, "position": position, "message_id": name}
+        for row, item in notes.items()
+        for position, name in enumerate(item.sources)
+    ]
+    if rows:
+        connection.execute(_insert_source, rows)
 
 
 def _change(connection: Connection, before: Stored[Note], item: Note) -> None:
@@ -230,16 +247,18 @@ def _change(connection: Connection, before: Stored[Note], item: Note) -> None:
             **{f"new_{name}": value for name, value in values.items()},
         },
     )
+    if before.row.sources != item.sources:
+        connection.execute(_drop_sources, {"of_space": before.space_no, "of_row": before.id})
+        _insert_sources(connection, before.space_no, {before.id: item})
     cached = ("ts", "kind", "session_id")
     if any(getattr(before.row, name) != getattr(item, name) for name in cached):
         mark_changed(connection, before.space_no, rows=True)
 
 
-def _remove(
-    connection: Connection, database: Database, space: Space, rows: Sequence[Stored[Note]]
-) -> None:
-    """Take rows out with their words, vectors and links."""
-    database.remove_words(connection, note_texts(rows))
+def _remove(transaction: Transaction, space: Space, rows: Sequence[Stored[Note]]) -> None:
+    """Take rows out with their words, vectors, links and sources."""
+    connection = transaction.connection
+    transaction.database.remove_words(connection, note_texts(rows))
     keys = [row.id for row in rows]
     unlink(connection, space.space_no, keys)
     for table in (row_vector, note):
@@ -255,9 +274,10 @@ def note_texts(rows: Iterable[Stored[Note]]) -> list[IndexedText]:
 
 
 def drop_notes(
-    connection: Connection, database: Database, where: Where, at: Micros, reason: str | None
+    transaction: Transaction, where: Where, at: Micros, reason: str | None
 ) -> list[Stored[Note]]:
     """Remove visible notes; each leaves one line in the history, without its text."""
+    connection = transaction.connection
     spaces = {each.space_no: each for each in note_spaces(connection, where)}
     gone: list[Stored[Note]] = []
     while rows := scan_notes(connection, where, None, CHUNK, newest_first=False):
@@ -265,7 +285,7 @@ def drop_notes(
         for row in rows:
             by_space[row.space_no].append(row)
         for space_no, own in by_space.items():
-            _remove(connection, database, spaces[space_no], own)
+            _remove(transaction, spaces[space_no], own)
             _forget_history(connection, spaces[space_no], own)
             if not where.everything:  # an erased scope leaves no trace at all
                 _log_deletion(connection, spaces[space_no], own, at, reason)

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -21,7 +21,6 @@ from sqlalchemy import (
 from kemem.batch import Ending
 from kemem.errors import InvalidArgument
 from kemem.records import CHECKPOINTS_KEPT, Change, Checkpoint, Entry, Layer, Note, Scope
-from kemem.store.database import Database, Space
 from kemem.store.schema import (
     agent,
     app_user,
@@ -31,9 +30,8 @@ from kemem.store.schema import (
     session,
     space,
 )
-from kemem.store.spaces import ensure_sessions, find_spaces, lock_user, reserve, touch
-
-Known = Mapping[tuple[str, str], Space]  # by agent and user
+from kemem.store.spaces import ensure_sessions, find_spaces, reserve, touch
+from kemem.store.transaction import Transaction
 
 _insert_change = insert(note_history)
 _this_session = (
@@ -53,19 +51,15 @@ _end_session = (
 )
 
 
-def put_changes(
-    connection: Connection, database: Database, changes: Sequence[Change], spaces: Known
-) -> None:
-    """Lines of histories; `spaces` are those that this batch has locked already."""
+def put_changes(transaction: Transaction, changes: Sequence[Change]) -> None:
+    """Lines of histories."""
     by_owner: dict[tuple[str, str], list[Change]] = defaultdict(list)
     for each in changes:
         by_owner[each.agent_id, each.user_id].append(each)
-    for (agent_id, user_id), own in sorted(by_owner.items()):
-        found = spaces.get((agent_id, user_id))
-        if found is None:
-            found = lock_user(connection, database, user_id, {agent_id}, own[0].at)[agent_id]
-        first = reserve(connection, found, len(own))
-        connection.execute(
+    for owner, own in by_owner.items():
+        found = transaction.space(*owner)
+        first = reserve(transaction.connection, found, len(own))
+        transaction.connection.execute(
             _insert_change,
             [
                 {
@@ -114,16 +108,13 @@ def history(
     ]
 
 
-def put_checkpoints(
-    connection: Connection, database: Database, checkpoints: Sequence[Checkpoint]
-) -> None:
+def put_checkpoints(transaction: Transaction, checkpoints: Sequence[Checkpoint]) -> None:
     """States of sessions; only the newest of each session are kept."""
+    connection = transaction.connection
     for each in checkpoints:
-        spaces = lock_user(connection, database, each.user_id, {each.agent_id}, each.created)
-        found = spaces[each.agent_id]
-        ensure_sessions(
-            connection, database, found, {each.session_id: (each.created, each.created)}
-        )
+        found = transaction.space(each.agent_id, each.user_id)
+        session_times = {each.session_id: (each.created, each.created)}
+        ensure_sessions(connection, transaction.database, found, session_times)
         state = {
             "layers": [asdict(layer) for layer in each.layers],
             "notes": [asdict(note) for note in each.notes],

@@ -8,24 +8,25 @@ from sqlalchemy import Connection, delete, insert
 
 from kemem.errors import Conflict
 from kemem.records import Message, Where
-from kemem.store.database import Database, IndexedText, Space
+from kemem.store.database import IndexedText, Space
 from kemem.store.scan import CHUNK, Stored, message_spaces, named, scan_rows
 from kemem.store.schema import message, row_vector
-from kemem.store.spaces import ensure_sessions, lock_user, mark_changed, reserve
+from kemem.store.spaces import ensure_sessions, mark_changed, reserve
 from kemem.store.timeline import separate
+from kemem.store.transaction import Transaction
 from kemem.text.marks import index_text, length
 
 
-def put(
-    connection: Connection, database: Database, messages: Sequence[Message]
+def put_messages(
+    transaction: Transaction, messages: Sequence[Message]
 ) -> tuple[list[Message], list[str]]:
     """Store messages; returns them as stored, and the ids that were there already."""
     by_user: dict[str, list[Message]] = defaultdict(list)
     for item in messages:
         by_user[item.user_id].append(item)
     stored: dict[tuple[str, str], Message] = {}
-    for user_id in sorted(by_user):  # always in this order, so that no two writers deadlock
-        for item in _put_user(connection, database, user_id, by_user[user_id]):
+    for user_id, own in by_user.items():
+        for item in _put_user(transaction, user_id, own):
             stored[user_id, item.message_id] = item
     inserted, ignored = [], []
     for item in messages:
@@ -37,20 +38,15 @@ def put(
     return inserted, ignored
 
 
-def _put_user(
-    connection: Connection, database: Database, user_id: str, messages: Sequence[Message]
-) -> list[Message]:
-    now = messages[0].ingest_time
-    agents = {item.agent_id for item in messages}
-    spaces = lock_user(connection, database, user_id, agents, now)
-    fresh = _fresh(connection, list(spaces.values()), messages)
+def _put_user(transaction: Transaction, user_id: str, messages: Sequence[Message]) -> list[Message]:
+    fresh = _fresh(transaction.connection, transaction.spaces_of_user(user_id), messages)
     by_agent: dict[str, list[Message]] = defaultdict(list)
     for item in fresh:
         by_agent[item.agent_id].append(item)
     return [
         item
         for agent_id, items in by_agent.items()
-        for item in _insert(connection, database, spaces[agent_id], items)
+        for item in _insert(transaction, transaction.space(agent_id, user_id), items)
     ]
 
 
@@ -83,10 +79,9 @@ def _same(given: Message, stored: Message) -> bool:
     )
 
 
-def _insert(
-    connection: Connection, database: Database, found: Space, messages: Sequence[Message]
-) -> list[Message]:
+def _insert(transaction: Transaction, found: Space, messages: Sequence[Message]) -> list[Message]:
     """New rows of one space with their words."""
+    connection, database = transaction.connection, transaction.database
     now = messages[0].ingest_time
     sessions = dict.fromkeys((item.session_id for item in messages), (now, now))
     ensure_sessions(connection, database, found, sessions)
@@ -124,10 +119,9 @@ def _insert(
     return placed
 
 
-def drop_messages(
-    connection: Connection, database: Database, where: Where
-) -> list[Stored[Message]]:
-    """Remove visible messages with their words and vectors."""
+def drop_messages(transaction: Transaction, where: Where) -> list[Stored[Message]]:
+    """Remove visible messages with their words and vectors; notes cite them no longer."""
+    connection, database = transaction.connection, transaction.database
     spaces = message_spaces(connection, where)
     gone: list[Stored[Message]] = []
     while rows := scan_rows(connection, where, spaces, None, CHUNK, newest_first=False):

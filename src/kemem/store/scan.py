@@ -76,7 +76,7 @@ def scan(
 
 def message_spaces(connection: Connection, where: Where) -> list[Space]:
     """The spaces whose messages may be seen."""
-    if "message" not in where.kinds or where.marks is not None:
+    if "message" not in where.kinds or where.marks is not None or where.sources is not None:
         return []
     found = find_spaces(connection, where.scope)
     return [each for each in found if (each.agent_id, each.user_id) != (where.shared, "")]

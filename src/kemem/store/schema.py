@@ -262,7 +262,6 @@ note = _table(
     Column("summary", Verbatim),
     Column("keywords", Json),
     Column("metadata", Json),
-    Column("sources", Json),  # message ids
     Column("topic", String(255)),
     Column("supersedes", Id),
     Column("importance", Float(53), nullable=False),
@@ -279,6 +278,21 @@ note = _table(
     Index("idx_note_expire_time", "space_no", "expire_time"),
 )
 sensitive_notes = _sensitive_rows(note)
+
+note_source = _table(  # the messages that a note cites, in the order of `position`
+    "note_source",
+    Column("space_no", BigInteger, primary_key=True),
+    Column("note_row", BigInteger, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("message_id", Id, nullable=False),
+    ForeignKeyConstraint(
+        ["space_no", "note_row"], ["note.space_no", "note.id"], ondelete="CASCADE"
+    ),
+    ForeignKeyConstraint(
+        ["space_no", "message_id"], ["message.space_no", "message.message_id"], ondelete="CASCADE"
+    ),
+    Index("idx_note_source_message", "space_no", "message_id", "note_row"),
+)
 
 note_history = _table(
     "note_history",

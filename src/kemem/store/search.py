@@ -154,7 +154,7 @@ def _visible(connection: Connection, views: Sequence[View], where: Where) -> Mas
 
 def _passing(connection: Connection, views: Sequence[View], matched: Mask, where: Where) -> Mask:
     """Of the rows that match, those that conditions on their contents let pass."""
-    if where.filters is None and where.marks is None:
+    if where.filters is None and where.marks is None and where.sources is None:
         return matched
     start, masks = 0, []
     for view in views:

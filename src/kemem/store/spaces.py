@@ -2,22 +2,12 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, exists, or_, select, update
 
 from kemem.records import Micros, Scope
-from kemem.store.database import Database, Space, Statement, insert_new, upsert
-from kemem.store.schema import (
-    agent,
-    app_user,
-    message,
-    meta,
-    note,
-    session,
-    space,
-    space_state,
-)
+from kemem.store.database import Database, Space, Statement, upsert
+from kemem.store.schema import message, note, session, space, space_state
 
 # A key of meta. A space may have the number of one that was there before all rows were replaced;
 # its epoch begins where no cache has been.
@@ -89,61 +79,6 @@ _every_pair = (
 def every_scope(connection: Connection) -> list[Scope]:
     """All pairs that have messages or notes: for operators."""
     return [Scope(agent_id, user_id) for agent_id, user_id in connection.execute(_every_pair)]
-
-
-_touch = (
-    update(app_user)
-    .where(app_user.c.user_id == bindparam("of_user"))
-    .values(last_active_time=bindparam("now"), update_time=bindparam("now"))
-)
-
-
-def lock_user(
-    connection: Connection,
-    database: Database,
-    user_id: str,
-    agents: set[str],
-    now: Micros,
-    born: Micros | None = None,
-) -> dict[str, Space]:
-    """The user's spaces by agent, those missing created; no one else writes to them meanwhile.
-
-    The update of the user's row is the lock: it holds until the transaction ends. Whoever is new
-    came into being when it was `born`, or now.
-    """
-    touched = connection.execute(_touch, {"of_user": user_id, "now": now}).rowcount
-    spaces = {found.agent_id: found for found in find_spaces(connection, Scope(user_id=user_id))}
-    if touched and agents <= spaces.keys():
-        return spaces
-    times = {"create_time": now if born is None else born, "update_time": now}
-    _create_pairs(connection, database, user_id, sorted(agents), times)
-    connection.execute(_touch, {"of_user": user_id, "now": now})
-    return {found.agent_id: found for found in find_spaces(connection, Scope(user_id=user_id))}
-
-
-_first_epoch = select(meta.c.value).where(meta.c.key == FIRST_EPOCH)
-
-
-def _create_pairs(
-    connection: Connection,
-    database: Database,
-    user_id: str,
-    agents: list[str],
-    times: dict[str, Micros],
-) -> None:
-    """Agents, users and spaces come into being on first use."""
-
-    def ensure(table: Any, rows: list[dict[str, Any]]) -> None:
-        connection.execute(insert_new(database.insert, table), rows)
-
-    ensure(agent, [{"agent_id": name, "agent_name": name, **times} for name in agents])
-    ensure(app_user, [{"user_id": user_id, "agent_id": agents[0], **times}])
-    ensure(space, [{"agent_id": name, "user_id": user_id} for name in agents])
-    numbers = connection.execute(
-        select(space.c.space_no).where(space.c.user_id == user_id, space.c.agent_id.in_(agents))
-    ).scalars()
-    first = int(connection.execute(_first_epoch).scalar() or 0)
-    ensure(space_state, [{"space_no": number, "epoch": first} for number in numbers])
 
 
 _reserve = (

@@ -72,6 +72,8 @@ _EXPECTED = [
         ("note", "idx_note_valid_until", "1000000 10000 10"),
         ("note", "idx_note_expire_time", "1000000 10000 10"),
         ("note", "idx_note_sensitive", "1000 10 1"),
+        ("note_source", "note_source", "1000000 10000 2 1"),
+        ("note_source", "idx_note_source_message", "1000000 10000 2 1"),
         ("entity", "entity", "1000000 10000 1"),
         ("entity", "idx_entity_name", "1000000 10000 1"),
         ("relation", "relation", "1000000 10000 1"),

@@ -50,6 +50,7 @@ from kemem.store.database import Database
 from kemem.store.migrate import read_meta
 from kemem.store.rebuild import rebuild_words
 from kemem.store.schema import job, message, note, row_vector
+from kemem.store.transaction import Refused
 from kemem.text.query import Query
 
 _READERS = 4
@@ -70,7 +71,12 @@ class SqlStore:
     async def apply(self, batch: Batch) -> Applied:
         # Vectors can be made again from their rows, and a job taken back asks for them.
         truth = replace(batch, vectors=(), used=(), done=(), only_if=None) != Batch()
-        return await self._write(lambda connection: apply(connection, self._database, batch), truth)
+        try:
+            return await self._write(
+                lambda connection: apply(connection, self._database, batch), truth
+            )
+        except Refused as refusal:
+            return Applied(refused=refusal.reason)
 
     async def scan(
         self,

@@ -1,58 +1,88 @@
 """Vectors as rows, each with the model that made it."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Column, Connection, and_, bindparam, select, union_all
 
 from kemem.errors import InvalidArgument
-from kemem.records import MESSAGES, NOTES, Embedded, Matrix, Model, Where
-from kemem.store.database import Database, insert_new, upsert
+from kemem.records import Embedded, Matrix, Model
+from kemem.store.database import Database, Statement, insert_new, upsert
 from kemem.store.migrate import read_meta, write_meta
-from kemem.store.notes import named_notes
-from kemem.store.scan import Stored, chunks, named
-from kemem.store.schema import embedding_model, row_vector
-from kemem.store.spaces import find_spaces, mark_changed
+from kemem.store.scan import chunks
+from kemem.store.schema import embedding_model, message, note, row_vector
+from kemem.store.spaces import mark_changed
+from kemem.store.transaction import Transaction
 
 model_number = select(embedding_model.c.model_no).where(
     embedding_model.c.name == bindparam("of_name"), embedding_model.c.width == bindparam("of_width")
 )
-_present = select(row_vector.c.id).where(
-    row_vector.c.space_no == bindparam("space_no"),
-    row_vector.c.model_no == bindparam("model_no"),
-    row_vector.c.id.in_(bindparam("keys", expanding=True)),
+
+
+class _Row(NamedTuple):
+    """A message or note, its name, and the model of the vector that it has."""
+
+    space_no: int
+    id: int
+    name: str
+    model_no: int | None
+
+
+def _named(name: Column[str], of_session: bool) -> Statement:
+    table = name.table
+    own = and_(row_vector.c.space_no == table.c.space_no, row_vector.c.id == table.c.id)
+    statement = (
+        select(table.c.id, name, row_vector.c.model_no)
+        .join_from(table, row_vector, own, isouter=True)
+        .where(table.c.space_no == bindparam("of_space"))
+        .where(name.in_(bindparam("names", expanding=True)))
+    )
+    if of_session:
+        statement = statement.where(table.c.session_id == bindparam("of_session"))
+    return statement
+
+
+_of_space, _of_session = (
+    union_all(_named(message.c.message_id, each), _named(note.c.note_id, each))
+    for each in (False, True)
 )
 
 
-def put_vectors(connection: Connection, database: Database, embedded: Embedded) -> None:
+def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
     """Store the vectors of the rows that exist; older ones are replaced."""
     check_vectors(embedded.matrix, len(embedded.ids), embedded.model.width)
-    row_of = {name: row for row, name in enumerate(embedded.ids)}
-    found = _rows(connection, embedded)
-    if not found:
+    connection, database = transaction.connection, transaction.database
+    rows = _rows(transaction, embedded)
+    if not rows:
         return
     number = _ensure_model(connection, database, embedded.model)
-    replaced = _replaced(connection, found, number)
-    matrix = embedded.matrix[[row_of[row.row.id] for row in found]]
+    row_of = {name: row for row, name in enumerate(embedded.ids)}
+    matrix = embedded.matrix[[row_of[row.name] for row in rows]]
     connection.execute(
         upsert(database.insert, row_vector, "model_no", "vector"),
         [
             {"space_no": row.space_no, "id": row.id, "model_no": number, "vector": vector}
-            for row, vector in zip(found, database.dump_vectors(matrix), strict=True)
+            for row, vector in zip(rows, database.dump_vectors(matrix), strict=True)
         ],
     )
-    for space_no in {row.space_no for row in found}:
+    replaced = {row.space_no for row in rows if row.model_no == number}
+    for space_no in {row.space_no for row in rows}:
         mark_changed(connection, space_no, rows=space_no in replaced)
 
 
-def _rows(connection: Connection, embedded: Embedded) -> list[Stored[Any]]:
-    spaces = find_spaces(connection, embedded.scope)
-    where = Where(embedded.scope, kinds=MESSAGES | NOTES)
-    found: list[Stored[Any]] = list(named(connection, spaces, embedded.ids))
-    for space in spaces:
-        found += named_notes(connection, space, embedded.ids)
-    return [row for row in found if where.matches(row.row)]
+def _rows(transaction: Transaction, embedded: Embedded) -> list[_Row]:
+    """The rows of a scope by their names, without their contents."""
+    session_id = embedded.scope.session_id
+    statement = _of_session if session_id is not None else _of_space
+    return [
+        _Row(space.space_no, *row)
+        for space in transaction.find_spaces(embedded.scope)
+        for chunk in chunks(embedded.ids)
+        for row in transaction.connection.execute(
+            statement,
+            {"of_space": space.space_no, "names": list(chunk), "of_session": session_id},
+        )
+    ]
 
 
 def check_vectors(matrix: Matrix, count: int, width: int) -> None:
@@ -63,21 +93,6 @@ def check_vectors(matrix: Matrix, count: int, width: int) -> None:
         halves = np.asarray(matrix, np.float16)  # as they are stored: huge numbers become infinite
     if not np.isfinite(halves).all() or not halves.any(axis=1).all():
         raise InvalidArgument("vectors must be finite and not zero")
-
-
-def _replaced(connection: Connection, found: Sequence[Stored[Any]], model_no: int) -> set[int]:
-    """Spaces in which a vector of this model is about to change under the caches."""
-    by_space: dict[int, list[int]] = {}
-    for row in found:
-        by_space.setdefault(row.space_no, []).append(row.id)
-    return {
-        space_no
-        for space_no, keys in by_space.items()
-        for chunk in chunks(keys)
-        if connection.execute(
-            _present, {"space_no": space_no, "model_no": model_no, "keys": list(chunk)}
-        ).first()
-    }
 
 
 def _ensure_model(connection: Connection, database: Database, model: Model) -> int:

@@ -30,7 +30,7 @@ users = ("u_", "u_", "u_%", "")
 rows = st.tuples(
     world.transcripts(min_size=2, max_size=6, users=users),
     note_world.notebooks(min_size=8, users=users, ids=world.MESSAGE_IDS),
-)
+).map(lambda told: (told[0], note_world.citing(told[1], told[0])))
 filtered = st.builds(replace, note_world.row_wheres(at_most=1), filters=note_world.filters())
 wheres = st.lists(filtered | note_world.row_wheres(), min_size=12, max_size=16)
 searched = st.builds(

@@ -24,6 +24,7 @@ from kemem.records import (
     Checkpoint,
     Layer,
     Link,
+    Message,
     Note,
     Scope,
     Where,
@@ -57,10 +58,10 @@ NOTE_TEXTS = (  # each says in other characters what its neighbour says
 ENTITIES = ("小明", "Beijing University", "beijing  UNIVERSITY", "北京", "Ann", "ＡＮＮ", "Berlin")
 DETAILS: tuple[dict[str, Any], ...] = (
     {},
-    {"importance": 1.0, "sources": ("a",), "topic": "饮食"},
+    {"importance": 1.0, "topic": "饮食"},
     {"memory_type": "饮食", "keywords": ("火锅", "hotpot"), "topic": "home"},
-    {"keywords": ("辣",), "sensitive": True, "sources": ("b",)},
-    {"importance": 0.25, "sources": ("消息", "a"), "memory_type": "work"},
+    {"keywords": ("辣",), "sensitive": True},
+    {"importance": 0.25, "memory_type": "work"},
 )
 FILTERED: dict[str, tuple[Any, ...]] = {  # fields, and what they are compared with
     "tag": ("工作", "work", "WORK", "wor", None, True),
@@ -159,6 +160,19 @@ def notes(
     )
 
 
+def citing(told: tuple[Note, ...], messages: tuple[Message, ...]) -> tuple[Note, ...]:
+    """Important notes cite the messages of their owner; now and then one that is not there."""
+
+    def sources(note: Note) -> tuple[str, ...]:
+        if (note.importance, note.note_id) == (0.25, "b"):
+            return ("消息",)
+        owner = (note.agent_id, note.user_id)
+        own = [one.id for one in messages if (one.agent_id, one.user_id) == owner]
+        return tuple(own) if note.importance == 1.0 else ()
+
+    return tuple(replace(note, sources=sources(note)) for note in told)
+
+
 def notebooks(
     *,
     min_size: int = 0,
@@ -184,6 +198,7 @@ def row_wheres(
         | among(("shared",), AGENTS)
         | among(("sensitive",), (False,))
         | st.tuples(st.just("ids"), st.frozensets(st.sampled_from(MESSAGE_IDS), max_size=6))
+        | st.tuples(st.just("sources"), st.frozensets(st.sampled_from(MESSAGE_IDS), max_size=6))
         | st.tuples(st.just("marks"), st.frozensets(st.sampled_from(marks), max_size=4))
         | st.tuples(st.just("filters"), filters())
     )
@@ -220,6 +235,7 @@ def note_batches() -> SearchStrategy[Batch]:
     """Writes of every kind, most of them about notes."""
 
     def build(told: tuple[Note, ...], ends: tuple[tuple[Any, ...], ...], **more: Any) -> Batch:
+        told = citing(told, more["put"])
         changes = tuple(
             Change(
                 note.agent_id, note.user_id, note.note_id, "add", note.updated, after=note.content

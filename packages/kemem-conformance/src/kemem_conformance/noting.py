@@ -14,6 +14,7 @@ from kemem_conformance.searching import beyond, find, ranks
 from kemem_conformance.suite import (
     ALL_MINE,
     ME,
+    MINE,
     MY_NOTES,
     Suite,
     note_ids,
@@ -94,6 +95,7 @@ class NotingRules(Suite):
     async def test_a_known_note_is_replaced_wholly(self, store: Store) -> None:
         """Not mixed with what it was; the same id in another pair is another note."""
         others = [noted("笔记", user_id="小明"), noted("笔记", agent_id=AGENTS[1])]
+        await put(store, said("a"), said("消息"))
         await remember(store, FULL, *others[:1])
         await remember(store, *others[1:])
         changed = noted("笔记", "Ann likes tea 茶", kind="experience", updated=NOW + 9)
@@ -104,15 +106,21 @@ class NotingRules(Suite):
 
     @rule
     async def test_other_words_cost_a_note_its_links_and_vector(self, store: Store) -> None:
-        """They were drawn from its text; content and keywords are that."""
-        for changed in (noted("n", "茶 tea"), noted("n", "茶 tea", keywords=("水 hot", "杯"))):
+        """They were drawn from its text; content, summary and keywords are that."""
+        for changed in (
+            noted("n", summary="杯 omega"),
+            noted("n", "茶 tea"),
+            noted("n", "茶 tea", keywords=("水 hot", "杯")),
+        ):
             await remember(store, noted("n"), links=(STUDIES,))
             await embed(store, {"n": (1, 0, 0, 0)})
             assert len(await store.around(MY_NOTES, ())) == 1
             await remember(store, changed)
             assert await store.around(MY_NOTES, ()) == []
             assert await store.nearest(MY_NOTES, ASKED, ONE, 9) == []
-            assert (await find(store, "辣 OR spice", MY_NOTES)).total == 0
+            gone = 0 if changed.summary is None else 1
+            assert (await find(store, "辣 OR spice", MY_NOTES)).total == gone
+            assert (await find(store, "omega", MY_NOTES)).total == gone
         assert (await find(store, "杯", MY_NOTES)).total == 1
         await remember(store, noted("n", "茶 tea", keywords=("水", "hot 杯")), links=(STUDIES,))
         assert len(await store.around(MY_NOTES, ())) == 1
@@ -149,6 +157,7 @@ class NotingRules(Suite):
     @rule
     async def test_a_note_that_says_the_same_is_merged(self, store: Store) -> None:
         """The first one stays and gains sources, importance and the later time."""
+        await put(store, *map(said, ("a", "b", "c", "消息")))
         first = noted("n", sources=("b", "消息"), importance=0.5, updated=NOW + 5)
         await remember(store, first)
         again = [
@@ -167,7 +176,7 @@ class NotingRules(Suite):
     async def test_equal_notes_of_one_batch_are_merged(self, store: Store) -> None:
         """Into the first of them."""
         told = (noted("m", sources=("a",)), noted("笔", "tea 茶"), noted("n", SAME[0]))
-        applied = await store.apply(Batch(notes=told))
+        applied = await store.apply(Batch(put=(said("a"),), notes=told))
         assert applied.merged == {"n": "m"}
         assert sorted(await note_ids(store)) == ["m", "笔"]
 
@@ -213,10 +222,62 @@ class NotingRules(Suite):
         before = await contents_of(store)
         for gone in (noted("没有"), noted("n", user_id="小明"), noted("n", agent_id="助手")):
             batch = Batch(put=(said("新"),), notes=(noted("m", "tea"),), present=(noted("n"), gone))
-            assert (await store.apply(batch)) == Applied(refused=True)
+            assert (await store.apply(batch)) == Applied(refused="row")
             assert await contents_of(store) == before
         there = Batch(notes=(noted("m", "tea"),), present=(noted("n"),))
         assert not (await store.apply(there)).refused
+
+    @rule
+    async def test_notes_are_found_by_what_they_cite(self, store: Store) -> None:
+        """Any one of the messages; messages cite nothing, and owners do not meet."""
+        await put(store, *map(said, ("a", "b", "消息")), said("a", user_id="小明"))
+        told = (noted("n", sources=("b", "a")), noted("笔", "tea", sources=("消息",)))
+        other = noted("n", user_id="小明", sources=("a",))
+        await remember(store, *told, noted("无", "nothing cited"), other)
+        for names, found in (("a", ["n"]), (("b", "消息"), ["n", "笔"]), (("没有",), []), ((), [])):
+            where = replace(ALL_MINE, sources=frozenset(names))
+            assert sorted(await note_ids(store, where)) == sorted(found)
+            assert await store.scan(where) == []
+            assert [hit.id for hit in (await find(store, "spice", where)).matches] == (
+                ["n"] if "n" in found else []
+            )
+        assert (await store.apply(Batch(drop=(replace(ALL_MINE, sources=frozenset("b")),)))) == (
+            Applied(dropped=1)
+        )
+        assert sorted(await note_ids(store)) == ["无", "笔"]
+
+    @rule
+    async def test_a_note_does_not_cite_what_was_deleted(self, store: Store) -> None:
+        """The others stay in their order; a change that still names it is written without it."""
+        await put(store, *map(said, ("a", "b", "消息")), said("b", user_id="小明"))
+        first, other = noted("n", sources=("消息", "b", "a")), noted("n", user_id="小明")
+        other = replace(other, sources=("b",))
+        await remember(store, first, other)
+        await store.apply(Batch(drop=(replace(MINE, ids=frozenset("b")),)))
+        assert await only(store) == replace(first, sources=("消息", "a"))
+        assert await only(store, Where(Scope("agent", "小明"), kinds=MY_NOTES.kinds)) == other
+        for changed in (replace(first, importance=0.75), noted("n", "tea 茶", sources=("b",))):
+            applied = await store.apply(Batch(notes=(changed,)))
+            left = tuple(name for name in changed.sources if name != "b")
+            assert (applied, await only(store)) == (Applied(), replace(changed, sources=left))
+
+    @rule
+    async def test_a_new_note_that_cites_what_is_not_there_refuses_the_batch(
+        self, store: Store
+    ) -> None:
+        """Deleted, never there, or another owner's; a message of the same batch is there."""
+        await put(store, said("a"), said("b", agent_id="助手"), said("消息", user_id="小明"))
+        await remember(store, noted("n"))
+        before = await contents_of(store)
+        for name in ("没有", "b", "消息"):
+            batch = Batch(
+                put=(said("新"),), notes=(noted("n", "tea"), noted("m", "辣", sources=("a", name)))
+            )
+            assert await store.apply(batch) == Applied(refused="source")
+            assert await contents_of(store) == before
+        fresh = noted("m", "辣", sources=("新", "a"))
+        await store.apply(Batch(put=(said("新"),), notes=(fresh,)))
+        assert fresh in await store.notes(MY_NOTES)
 
     @rule
     async def test_what_belongs_to_a_merged_note_finds_the_first(self, store: Store) -> None:
@@ -240,6 +301,7 @@ class NotingRules(Suite):
     async def test_uses_are_counted_and_nothing_else_changes(self, store: Store) -> None:
         """Also not the time of the last change; what is unknown is ignored."""
         other = noted("笔记", user_id="小明")
+        await put(store, said("a"), said("消息"))
         await remember(store, FULL)
         await remember(store, other)
         uses = (Use("agent", "u_", "笔记", 2, NOW + 5), Use("agent", "u_", "没有", 1, NOW))
@@ -350,10 +412,10 @@ class NotingRules(Suite):
             done=("任务",),
         )
         before = await contents_of(store)
-        assert await store.apply(replace(batch, only_if="没有 gone")) == Applied(refused=True)
+        assert await store.apply(replace(batch, only_if="没有 gone")) == Applied(refused="job")
         assert await contents_of(store) == before
         applied = await store.apply(replace(batch, only_if="任务"))
-        assert (len(applied.inserted), applied.dropped, applied.refused) == (1, 1, False)
+        assert (len(applied.inserted), applied.dropped, applied.refused) == (1, 1, None)
         assert await note_ids(store) == ["笔"]
         assert (await store.apply(replace(batch, only_if="任务"))).refused
 

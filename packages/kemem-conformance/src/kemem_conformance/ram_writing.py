@@ -36,11 +36,13 @@ class RamWriter:
         """Write a batch wholly or not at all."""
         draft = self._draft()
         if batch.only_if is not None and batch.only_if not in draft.jobs:
-            return Applied(refused=True)
+            return Applied(refused="job")
         if not all(key(note) in draft.rows for note in batch.present):
-            return Applied(refused=True)
+            return Applied(refused="row")
         dropped = sum(self._drop(draft, where, batch) for where in batch.drop)
         inserted, ignored = self._put(draft, batch.put)
+        if not self._cite_messages(draft, batch.notes):
+            return Applied(refused="source")
         merged = self._put_notes(draft, batch.notes)
         self._link(draft, batch, merged)
         draft.history += [one for one in batch.changes if note_key(one) not in merged]
@@ -108,9 +110,19 @@ class RamWriter:
         del draft.rows[key(row)]
         draft.vectors.pop(key(row), None)
         draft.changes[pair(row)] += 1
-        if isinstance(row, Note):
+        if isinstance(row, Message):
+            self._uncite(draft, row)
+        else:
             draft.graph.unlink(pair(row), row.note_id)
             draft.history = [one for one in draft.history if note_key(one) != key(row)]
+
+    def _uncite(self, draft: Tables, message: Message) -> None:
+        """Notes of the same owner do not cite a message any longer."""
+        for at, stored in draft.rows.items():
+            note = stored.row
+            if isinstance(note, Note) and pair(note) == pair(message):
+                left = tuple(name for name in note.sources if name != message.message_id)
+                draft.rows[at] = replace(stored, row=replace(note, sources=left))
 
     def _erase(self, draft: Tables, scope: Scope) -> None:
         """What a scope has besides rows."""
@@ -177,11 +189,26 @@ class RamWriter:
         draft.changes[pair(row)] += 1
         draft.rows[key(row)] = Stored(row, index_text(row), draft.arrivals)
 
+    def _cite_messages(self, draft: Tables, notes: Sequence[Note]) -> bool:
+        """Whether the new notes cite only messages of their owner that are there."""
+        return all(
+            self._cited(draft, note) == note.sources
+            for note in notes
+            if key(note) not in draft.rows
+        )
+
+    def _cited(self, draft: Tables, note: Note) -> tuple[str, ...]:
+        """What a note cites and its owner has."""
+        rows = [stored.row for stored in draft.rows.values()]
+        own = {row.id for row in rows if isinstance(row, Message) and pair(row) == pair(note)}
+        return tuple(name for name in note.sources if name in own)
+
     def _put_notes(self, draft: Tables, notes: Sequence[Note]) -> dict[Key, str]:
         """Notes one after the other; which of them were merged, and into which."""
         merged = {}
         known = set(draft.rows)
-        for note in notes:
+        for told in notes:
+            note = replace(told, sources=self._cited(draft, told))
             draft.changes[pair(note)] += 1
             session_id = None if key(note) in known else note.session_id
             draft.directory.saw(pair(note), session_id, note.created, note.updated)
@@ -217,7 +244,7 @@ class RamWriter:
     def _change(self, draft: Tables, note: Note) -> None:
         """Another version of a known note; with other words it is as good as new."""
         known = draft.rows[key(note)]
-        if isinstance(known.row, Note) and _texts(known.row) == _texts(note):
+        if isinstance(known.row, Note) and known.row.words == note.words:
             draft.rows[key(note)] = replace(known, row=note)
             return
         draft.vectors.pop(key(note), None)
@@ -277,11 +304,6 @@ class RamWriter:
 def _marks(note: Note) -> tuple[str, str, str, str | None, str]:
     """What two notes share that say the same in the same place."""
     return (*pair(note), note.kind, note.session_id, note.digest)
-
-
-def _texts(note: Note) -> tuple[str, tuple[str, ...]]:
-    """What is searched for."""
-    return (note.content, note.keywords)
 
 
 def _is_open(note: Note, at: Micros) -> bool:

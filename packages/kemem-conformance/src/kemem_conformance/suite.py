@@ -124,7 +124,7 @@ def noted(note_id: str, content: str = "用户不吃辣 no spice", **changed: An
 
 async def remember(store: Store, *notes: Note, **more: Any) -> None:
     """Store notes, with what belongs to them."""
-    await store.apply(Batch(notes=notes, **more))
+    assert not (await store.apply(Batch(notes=notes, **more))).refused
 
 
 async def note_ids(store: Store, where: Where = MY_NOTES, **options: Any) -> list[str]:

@@ -135,7 +135,7 @@ async def show_session(request: Request, memory: Memory) -> Response:
     cursor = fields.text("cursor")
     found = await memory.get_all(**_ids(talk), kinds=MESSAGES, limit=PAGE, cursor=cursor)
     messages = [item.message for item in reversed(found)]
-    notes = await _drawn(messages, _scope(talk.entry), memory)
+    notes = await notes_of(messages, _scope(talk.entry), memory)
     return page(
         request,
         "conversations_session.html",
@@ -154,7 +154,7 @@ async def show_message(request: Request, memory: Memory) -> Response:
     beside = fields.whole("beside", MOST_BESIDE, BESIDE)
     around = await memory.neighbors(message_id or "", user_id, beside, beside)
     chosen = next(message for message in around if message.id == message_id)
-    notes = await _drawn([chosen], Scope(chosen.agent_id, chosen.user_id), memory)
+    notes = await notes_of([chosen], Scope(chosen.agent_id, chosen.user_id), memory)
     return page(
         request,
         "conversations_message.html",
@@ -225,23 +225,17 @@ def _ids(talk: Talk) -> dict[str, Any]:
     return {"session_id": entry.id, "user_id": entry.user_id, "agent_id": entry.agent_id}
 
 
-async def _drawn(
+async def notes_of(
     messages: Sequence[Message], scope: Scope, memory: AsyncMemory
 ) -> Mapping[str, list[Note]]:
-    """Notes by the messages that they were drawn from.
-
-    Looked for among those of the same time and among the newest: no index leads from a message to
-    its notes, and what happens at another time than it was said has that time.
-    """
+    """Notes by the messages that they were drawn from."""
     drawn: dict[str, list[Note]] = defaultdict(list)
     if not messages:
         return drawn
     store = (await memory.runtime.deps()).store
-    times = [message.ts for message in messages]
-    near = Where(scope, since=min(times), until=max(times) + 1, kinds=NOTES)
-    found = await store.notes(near, limit=NOTES_READ)
-    found += await store.notes(Where(scope, kinds=NOTES), limit=NOTES_READ)
-    for note in {note.id: note for note in found}.values():
+    sources = frozenset(message.id for message in messages)
+    where = Where(scope, kinds=NOTES, sources=sources)
+    for note in await store.notes(where, limit=NOTES_READ):
         for message in messages:
             if message.id in note.sources:
                 drawn[message.id].append(note)
