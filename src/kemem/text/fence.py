@@ -8,38 +8,41 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from kemem.text.patterns import words
 
-FENCES = words("""
+def _names(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+FENCES = _names("""
 recalled_memories found_before tool_data memories conversation question talk instructions
 """)
-CALL_TAGS = words("""
+CALL_TAGS = _names("""
 dsml invoke function_call function_calls function functions tool_call tool_calls tool_use tool_uses
 tool_code tool_sep calls parameter parameters arg_key arg_value start_function_call
 end_function_call
 """)
-RESULT_TAGS = words("""
+RESULT_TAGS = _names("""
 tool_result tool_results tool_response tool_responses tool_output tool_outputs function_result
 function_results function_response start_function_response end_function_response
 """)
-ROLE_TAGS = words("""
+ROLE_TAGS = _names("""
 system assistant user human developer tool tools sys think thinking reasoning system_prompt
 system_message system_reminder start_of_turn end_of_turn
 """)
-TOKENS = words("""
+TOKENS = _names("""
 im_start im_end python_tag start_header_id end_header_id begin_of_text end_of_text endoftext eot_id
 eom_id tool_calls_begin tool_calls_end tool_call_begin tool_call_end tool_calls_section_begin
 tool_calls_section_end tool_call_argument_begin tool_call_start action_start action_end
 begin_of_sentence end_of_sentence
 """)  # also where their bars got lost
-BARRED_TOKENS = words("""
+BARRED_TOKENS = _names("""
 channel message call return constrain start end open close sep plugin turn interpreter
 """)  # only between bars: else they are ordinary words
-BARE_TOKENS = words("s bos eos")  # only where they are closed at once
-SQUARE_TAGS = words("""
+BARE_TOKENS = _names("s bos eos")  # only where they are closed at once
+SQUARE_TAGS = _names("""
 tool_calls tool_results tool_content available_tools inst system_prompt call_id think
 """)
-CODE_LANGUAGES = words("tool_code tool_call tool_calls tool_output tool_outputs tool_result")
+CODE_LANGUAGES = _names("tool_code tool_call tool_calls tool_output tool_outputs tool_result")
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INVISIBLE = ("Cf", "Mn", "Me", "Cn")

@@ -69,10 +69,10 @@ class Lexicon:
             self._compiled[name] = self.compile(line, self.expand(line))
         return self._compiled[name]
 
-    def compile(self, line: Line, text: str) -> re.Pattern[str]:
+    def compile(self, line: Line, text: str, flags: int = 0) -> re.Pattern[str]:
         """The pattern that a line makes."""
         try:
-            return re.compile(text)
+            return re.compile(text, flags)
         except re.error as error:
             self.refuse(line, f"{line.text!r}: {error}")
 

@@ -6,11 +6,13 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from kemem.records import Message
 from kemem.text.language import count_tokens, is_chinese
+from kemem.text.lexicon import load
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, search_text
 from kemem.text.times import to_rfc3339
 
@@ -32,46 +34,21 @@ _BORDER = re.compile(
 _LINE = re.compile(r"(?:\[(\d{4}-\d\d-\d\d)\] )?(?:([^:：\s][^:：]{0,29}): )?(.*)")
 _CODE = re.compile(r"[{}();=<>\[\]|\\$_/]")
 
-_CUES = (  # what a pattern adds to the score of a sentence that has it, once
-    (0.35, r"我|咱|\b(?:I|my|we|our|us)\b"),
-    (0.45, r"\d|[一二三四五六七八九十两百千][个点号月日年岁天周块元万]"),
-    (
-        0.2,
-        r"周[一二三四五六日末]|星期|今天|明天|昨天|后天|[上下]个?[周月]|"
-        r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b|"
-        r"\b(?:today|tomorrow|yesterday|tonight|(?:next|last) (?:week|month|year))\b",
-    ),
-    (0.35, r"(?<=[a-z,] )[A-Z][a-z]+|\b[A-Z][A-Z0-9]+\b|《|[\u4e00-\u9fff][A-Za-z]{2,}"),
-    (
-        0.25,
-        r"叫|名字|住在|来自|工作|公司|大学|电话|地址|生日|密码|编号|预算|价格|"
-        r"\b(?:name|called|live|lives|work|works|phone|address|birthday|number|budget|costs?)\b",
-    ),
-    (
-        0.45,
-        r"决定|改成|改为|改到|换成|确定|定在|选了|最后|结论|解决|成功|失败|记住|记得|不要|别再|必须|"
-        r"截止|过敏|喜欢|讨厌|不吃|习惯|打算|计划|需要|目标|"
-        r"\b(?:decid\w+|chose|agreed|switch\w*|chang\w+|instead|settled|confirmed|fixed|solved|"
-        r"fail\w*|remember|never|always|must|deadline|due|allergic|prefers?|likes?|loves?|hates?|"
-        r"plans?|planning|going to|need to|goal)\b",
-    ),
-    (-0.4, r"[?？]\s*$|[吗呢][。.]?\s*$"),
-    (
-        -0.5,
-        r"^(?:好的?|谢谢|多谢|哈哈|嗯|哦|没问题|明白|收到|不客气|你好|您好|当然|行|可以)[，,。！!～~呀啊哈的]|"
-        r"^(?:ok|okay|thanks?|thank you|sure|great|hi|hello|hey|haha|got it|no problem|"
-        r"you.re welcome|of course|sounds good|cool|nice|yes|no|yeah|right)\b[ ,.!]",
-    ),
-    (
-        -0.4,
-        r"随时|希望.{0,8}帮|还有什么|如果你(?:需要|愿意|想)|"
-        r"\b(?:let me know|feel free|happy to help|hope this|anything else)\b|"
-        r"\bif you (?:need|want|like)\b",
-    ),
-)
-_WEIGHTS = [
-    (weight, re.compile(pattern, re.IGNORECASE if weight < 0 else 0)) for weight, pattern in _CUES
-]
+
+@cache
+def _cues() -> list[tuple[float, re.Pattern[str]]]:
+    """What a pattern adds to the score of a sentence that has it, once."""
+    lexicon = load(__package__, "summary.rules")
+    cues = []
+    for heading, lines in lexicon.rules:
+        try:
+            weight = float(heading.text.split()[0])
+        except ValueError:
+            lexicon.refuse(heading, f"expected a weight, not {heading.text!r}")
+        flags = re.IGNORECASE if weight < 0 else 0
+        pattern = "|".join(line.text for line in lines)
+        cues.append((weight, lexicon.compile(heading, pattern, flags)))
+    return cues
 
 
 class Said(NamedTuple):
@@ -194,7 +171,7 @@ def _by_worth(
 
 def _score(one: Said) -> float:
     """How telling a sentence looks by itself."""
-    score = sum(weight for weight, cue in _WEIGHTS if cue.search(one.text))
+    score = sum(weight for weight, cue in _cues() if cue.search(one.text))
     if one.speaker in _SECOND_RANK:
         score -= 0.3
     return score - 1 if len(_CODE.findall(one.text)) * 8 > len(one.text) else score

@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, partial
 
 from kemem.errors import InvalidArgument
+from kemem.text.lexicon import load
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,96 +263,30 @@ def _stretch(now: datetime, unit: str, count: str = "1", way: str = "ago") -> _R
 _recent = partial(_stretch, unit="day", count="30")
 _just_now = partial(_stretch, unit="hour")
 
-_ZH_NUMBER = (
-    r"(?:(?<![\d.])\d{1,5}\s?|(?<![零一二三四五六七八九十百千万第])"
-    "(?:[二三四五六七八九]?十[一二三四五六七八九]?|[一二三四五六七八九]))"
-)
-_ZH_UNIT = "个?(?P<unit>分钟|小时|钟头|天|周|星期|礼拜|(?<=[个半])月|季度|年)"
-_ZH_COUNT = rf"(?P<count>{_ZH_NUMBER}|(?<![十几])好?几|(?<!个)半(?=个?[月小钟]|[天年])){_ZH_UNIT}"
-_ZH_PART = r"(?:\s?的?(?P<part>凌晨|[早晚]上|[早清]晨|[上中下]午|午后|傍晚|晚间|夜里))?"
-_ZH_WHICH = "(?<![早晚])(?P<which>上上|下下|[上下这]|(?<!日)本)一?个?"
-# The characters around tell a time from other words: 上周一直, 这星期天天, 目前天气, 以前年轻.
-_ZH_WEEKDAY = (
-    "(?:周|星期|礼拜)(?P<weekday>一(?![直起共些样定切边次个])|[二三四五六](?![次个])"
-    rf"|日(?!本(?!来))|末|(?<=[期拜])天(?![气天])){_ZH_PART}"
-)
-_ZH_NEAR_DAY = (
-    "(?P<day>大?前|昨|今|明|大?后)(?:天|(?<=[昨今明])日)(?<![以之目当]前天)"
-    rf"(?<![以之今最然午]后天)(?<![聪文光透]明[天日])(?<![如当]今[天日])(?!性){_ZH_PART}"
-)
-_ZH_YEAR = (
-    r"(?P<year>(?<![\d.])(?:1[89]|20)\d\d\s?|[一二][零一二三四五六七八九]{3}|大?前|[去今明后])年"
-    "(?<![以之目当]前年)(?<![以之今最然]后年)(?<![聪文]明年)(?![轻龄纪代])"
-)
-_ZH_DAY = rf"(?P<day>{_ZH_NUMBER}(?=[日号])|初|底|末|[上中下]旬)[日号]?{_ZH_PART}"
-_ZH_SEASON = "[春夏秋冬](?=[天季])"
-_ZH_MONTH = rf"(?P<month>{_ZH_NUMBER}(?=月)|{_ZH_SEASON})[月天季](?!天(?!气))份?(?:\s?{_ZH_DAY})?"
-_ISO_DATE = r"(?<![\w./-])(?P<year>\d{4})([-/])(?P<month>\d{1,2})\2(?P<day>\d{1,2})(?!\d|[-/]\w)"
-_CHINESE: list[tuple[_Build, str]] = [
-    (_named_day, _ZH_NEAR_DAY),
-    (_named_day, "(?<![聪文])(?P<day>[昨今明])(?P<part>[早晚]上?|晨|夜)"),
-    (_weekday, _ZH_WHICH + _ZH_WEEKDAY),
-    (_weekday, rf"(?<![\d一二三四五六七八九十几每个整半隔]){_ZH_WEEKDAY}"),
-    (_named_period, _ZH_WHICH + "(?P<unit>周(?![边围转长年刊杰迅润]|星驰)|星期|礼拜|季度)"),
-    (_named_month, rf"{_ZH_WHICH}月(?![亮球光饼])份?(?:\s?{_ZH_DAY})?"),
-    (_named_month, r"(?<![\d一二三四五六七八九十几每个岁明正腊])月(?P<day>[初底末])"),
-    (_dated, rf"{_ZH_YEAR}(?:的?\s?{_ZH_MONTH})?"),
-    (_dated, rf"(?<!年)(?<!年[的\s]){_ZH_MONTH}"),
-    (_dated, _ISO_DATE + _ZH_PART),
-    (_ago, rf"(?!\d{{4}}\s?年){_ZH_COUNT}[以之]?(?P<way>前(?![往端台])|后(?![悔端台]))"),
-    (_stretch, rf"(?:最近|过去|(?<![附将接靠临])近)的?这?{_ZH_COUNT}"),
-    (_stretch, rf"(?<![以之目当提])[前这](?P<count>[几二]){_ZH_UNIT}"),
-    (_stretch, rf"(?P<way>未来|接下来|今后)的?{_ZH_COUNT}"),
-    (_recent, "最近|(?<![附接靠])近[来期日]|[前这](?:一?阵子|一?段时间)"),
-    (_just_now, "刚才|刚刚(?!好)"),
-]
-
-_EN_NUMBER = "|".join(sorted(filter(str.isascii, _NUMBERS), key=len, reverse=True))
-_EN_COUNT = (
-    r"(?:a (?=couple|few))?(?P<count>\d{1,5}|half an?(?= (?:hour|day|month|year))"
-    rf"|(?:{_EN_NUMBER})(?:[\s-](?:{_EN_NUMBER}))?)(?: of)?"
-)
-_EN_UNIT = "(?P<unit>minute|hour|day|week|month|quarter|year)s?"
-_EN_PART = "(?P<part>morning|afternoon|evening|night)"
-_EN_WHICH = "(?P<which>last|this|next)"
-_EN_WEEKDAY = rf"(?P<weekday>(?:mon|tues|wednes|thurs|fri|satur|sun)day)(?: {_EN_PART})?"
-_EN_MONTH = rf"(?P<month>{_MONTH_NAMES})\.?"
-_EN_CYCLE = rf"(?P<month>{_MONTH_NAMES}|spring|summer|autumn|fall|winter)\.?"
-_EN_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
-_EN_YEAR = r"(?P<year>(?:1[89]|20)\d\d)(?![-/]\d)"
-_EN_OVER = "(?:in|over|during|for|within)"
-# "Last" is also a verb: without "the" it must open the text or a clause.
-_EN_LAST = rf"(?:{_EN_OVER}(?: the)? |the |(?<!\w\s)|(?!last))(?:last|past|(?P<way>next|coming))"
-_ENGLISH: list[tuple[_Build, str]] = [
-    (_named_day, rf"(?P<day>yesterday|today|tomorrow)(?: {_EN_PART})?"),
-    (_named_day, "(?:the )?(?P<day>day before yesterday|day after tomorrow)"),
-    (_named_day, rf"(?P<day>this|last) {_EN_PART}"),
-    (_named_day, "(?P<part>tonight)"),
-    (_weekday, rf"{_EN_WHICH} {_EN_WEEKDAY}"),
-    (_weekday, rf"{_EN_WHICH} (?P<weekday>weekend)"),
-    (_weekday, rf"(?<!every\s)(?<!each\s)(?<!black\s)(?<!good\s)(?:on )?{_EN_WEEKDAY}"),
-    (_weekday, "(?:over|at|on|during|for) the (?P<weekday>weekend)"),
-    (_named_period, rf"{_EN_WHICH} (?P<unit>week|month|quarter|year)(?! of\b)"),
-    (_named_period, "the (?P<unit>week|month|year) (?P<which>before last|after next)"),
-    (_dated, rf"(?:on )?{_EN_MONTH} {_EN_DAY}(?:(?:,\s?| ){_EN_YEAR})?(?! (?:miles|people)\b)"),
-    (_dated, rf"(?:on )?(?:the )?{_EN_DAY}(?: of)? {_EN_MONTH},? {_EN_YEAR}"),
-    (_dated, rf"(?:on )?(?:the )?{_EN_DAY}(?: of | (?!may\b|march\b)){_EN_MONTH}"),
-    (_dated, rf"(?:(?:in|during) )?(?:the )?{_EN_CYCLE}(?: of|,)? {_EN_YEAR}"),
-    (_dated, rf"(?:in|during) (?:(?:early|late) )?{_EN_MONTH}"),
-    (_dated, rf"(?P<which>last|(?:this|next)(?! may\b| march\b)) {_EN_CYCLE}"),
-    (_dated, rf"(?:in|during)(?: the year)? {_EN_YEAR}"),
-    (_ago, rf"{_EN_COUNT} {_EN_UNIT} (?P<way>ago|from now)"),
-    (_stretch, rf"{_EN_LAST} {_EN_COUNT} {_EN_UNIT}"),
-    (_stretch, rf"(?:{_EN_OVER} )?the past {_EN_UNIT}"),
-    (_recent, "recently|lately|these days|the other day"),
-    (_just_now, "just now"),
-]
+# Their names are the headings of `when.rules`.
+_BUILDS: dict[str, _Build] = {
+    **{"named_day": _named_day, "named_period": _named_period, "named_month": _named_month},
+    **{"weekday": _weekday, "dated": _dated, "ago": _ago, "stretch": _stretch},
+    **{"recent": _recent, "just_now": _just_now},
+}
 _WORDS = r"\b(?=\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
 
 
 @cache  # not at import: compiling takes longer than everything else here
 def _rules() -> list[tuple[re.Pattern[str], _Build]]:
     """All patterns, ready; a space in them is any short gap."""
+    numbers = "|".join(sorted(filter(str.isascii, _NUMBERS), key=len, reverse=True))
+    lexicon = load(__package__, "when.rules", EN_NUMBER=numbers, MONTHS=_MONTH_NAMES)
     flags = re.ASCII | re.IGNORECASE  # ASCII: in "我yesterday去" the English word starts after 我
-    table = [*_CHINESE, *((build, _WORDS % words) for build, words in _ENGLISH)]
-    return [(re.compile(rule.replace(" ", r"\s{1,3}"), flags), build) for build, rule in table]
+    rules = []
+    for heading, lines in lexicon.rules:
+        language, _, name = heading.text.partition(" ")
+        if name not in _BUILDS or language not in ("zh", "en"):
+            lexicon.refuse(
+                heading, f"{heading.text!r} is not zh or en and one of {', '.join(_BUILDS)}"
+            )
+        for line in lines:
+            text = lexicon.expand(line)
+            whole = (_WORDS % text if language == "en" else text).replace(" ", r"\s{1,3}")
+            rules.append((lexicon.compile(line, whole, flags), _BUILDS[name]))
+    return rules
