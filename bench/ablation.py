@@ -23,19 +23,22 @@ from bench.retrieval import MAIN, interval, mean, score, users
 from bench.retrievers import RETRIEVERS
 from kemem.backends import local
 from kemem.search import fuse, understand
-from kemem.text import rank, talk
+from kemem.text import conversation, rank
 
 Switch = tuple[Any, str, object]  # a module, one of its names, and the value that switches it off
 
 NO_CONTEXT: tuple[Switch, ...] = (
-    (talk, "NEAR", ()),
-    *((talk, name, 0.0) for name in ("ASKED", "SESSION", "OPENING", "TOPIC")),
+    (conversation, "NEAR", ()),
+    *((conversation, name, 0.0) for name in ("ASKED", "SESSION", "OPENING", "TOPIC")),
 )
 NO_OPENING: tuple[Switch, ...] = (
-    *((talk, name, talk.SESSION) for name in ("OPENING", "TOPIC")),
+    *((conversation, name, conversation.SESSION) for name in ("OPENING", "TOPIC")),
     *((rank, name, 0.0) for name in ("_OPENING", "_TOPIC")),
 )
-NO_REPLIES: tuple[Switch, ...] = ((talk, "ASKED", talk.NEAR[0]), (rank, "_ASKING", 1.0))
+NO_REPLIES: tuple[Switch, ...] = (
+    (conversation, "ASKED", conversation.NEAR[0]),
+    (rank, "_ASKING", 1.0),
+)
 NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)
 NO_NEWS: tuple[Switch, ...] = ((rank, "_NEWS", 0.0),)
 NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)

@@ -42,9 +42,9 @@ def test_only_hybrid_search_puts_a_question_to_the_talk(mode: Mode) -> None:
     """Words alone must be held; a query that demands is taken at its word."""
     for text in ("晴天。住哪？", "Sunny. Where do I live?"):
         asked = understand(text, NOW, mode)
-        assert (asked.query.talked is not None) == bool(asked.parts) == (mode == "hybrid")
+        assert (asked.query.conversation is not None) == bool(asked.parts) == (mode == "hybrid")
     for text in ("火锅 AND 清汤", "hotpot NOT tea", '"不吃辣" AND 火锅'):
-        assert understand(text, NOW, mode).query.talked is None
+        assert understand(text, NOW, mode).query.conversation is None
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_transcript_is_read_without_its_labels(text: str, said: str) -> None:
     asked = understand(text, NOW)
     assert asked.whole.text == said
     assert asked.parts == ()
-    assert asked.query.talked is not None
-    assert (asked.query.talked.length, asked.query.talked.voices) == (0.0, ())
+    assert asked.query.conversation is not None
+    assert (asked.query.conversation.length, asked.query.conversation.speakers) == (0.0, ())
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,13 @@ def test_not_every_colon_makes_a_transcript(text: str) -> None:
 
 def test_a_question_names_speakers_by_any_of_its_words() -> None:
     """Not by one letter or character, which is in too many names."""
-    zh, en = (understand(it, NOW).query.talked for it in ("小明说了什么", "What did Ann say in a?"))
+    zh, en = (
+        understand(it, NOW).query.conversation for it in ("小明说了什么", "What did Ann say in a?")
+    )
     assert zh is not None and en is not None
-    assert (spoken_by("小"), spoken_by("明")) in [voice.tokens for voice in zh.voices]
-    assert (spoken_by("ann"),) in [voice.tokens for voice in en.voices]
-    assert all(len(voice.tokens) > 1 for voice in zh.voices)
+    assert (spoken_by("小"), spoken_by("明")) in [voice.tokens for voice in zh.speakers]
+    assert (spoken_by("ann"),) in [voice.tokens for voice in en.speakers]
+    assert all(len(voice.tokens) > 1 for voice in zh.speakers)
 
 
 @given(words=st.integers(0, 60))
@@ -95,7 +97,7 @@ def test_length_grows_from_a_few_words_to_many_alike_in_both_languages(words: in
     """A Chinese word counts as one and a half characters, and a little."""
     wanted = min(max((words - 10) / 20, 0), 1)
     for text in ("word " * words or "!", "汉" * round(words * 1.6) or "！"):
-        talked = understand(text, NOW).query.talked
+        talked = understand(text, NOW).query.conversation
         assert talked is not None
         assert talked.length == pytest.approx(wanted, abs=0.02)
 

@@ -152,7 +152,7 @@ class TextIndex(Protocol):
         """The best matches beyond `after`, ranked by the statistics of the scope alone.
 
         Counted are the rows of the kinds asked for in every space that the scope reaches. Of a
-        query that is put to a talk, rows borrow words from those that `talk.lenders` admits.
+        query that is put to a conversation, rows that `context_scope` admits serve as context.
         """
 
 

@@ -137,8 +137,9 @@ def _half(found: Found, asked: Asked, weight: float, crowd: Sequence[float]) -> 
     """The worth of a row that scores 0.5."""
     length = len({token for unit in asked.query.units for token in unit.tokens})
     size = math.log(min(max(length, 1), LONGEST))
-    if asked.query.talked and weight:
-        half = HALF - PER_LENGTH * size + TOPIC * asked.query.talked.length + CROWD * sum(crowd)
+    if asked.query.conversation and weight:
+        topic = TOPIC * asked.query.conversation.length
+        half = HALF - PER_LENGTH * size + topic + CROWD * sum(crowd)
     else:
         words = HALF_WORDS - PER_LENGTH_OF_WORDS * size
         half = weight * words + (1 - weight) * HALF_MEANING

@@ -11,7 +11,17 @@ from kemem.errors import InvalidArgument
 from kemem.records import Micros
 from kemem.search.question import Asked, Mode, Part
 from kemem.text.marks import asks, spoken_by
-from kemem.text.query import AllOf, AnyOf, Not, Phrase, Query, Talked, any_of, parse, plain
+from kemem.text.query import (
+    AllOf,
+    AnyOf,
+    ConversationQuery,
+    Not,
+    Phrase,
+    Query,
+    any_of,
+    parse,
+    plain,
+)
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
 from kemem.text.summary import sentences
 from kemem.text.times import to_datetime
@@ -43,7 +53,7 @@ def understand(
     whole = Part(read, parse(read))
     parts: tuple[Part, ...] = ()
     if mode == "hybrid" and isinstance(whole.query.root, AnyOf):
-        whole = replace(whole, query=_talked(whole, transcript))
+        whole = replace(whole, query=_with_context(whole, transcript))
         parts = () if transcript else tuple(_parts(text))
     if wanted is not None:
         whole = replace(whole, query=_with_words(whole.query, wanted))
@@ -62,21 +72,21 @@ def _parts(text: str) -> list[Part]:
     """The sentences that ask, where others do not: small talk leads to many a question."""
     said = [*sentences(text)]
     asking = [it for it in said if asks(it)][:MAX_PARTS] if len(said) > 1 else []
-    return [Part(it, _talked(Part(it, plain(it)))) for it in asking]
+    return [Part(it, _with_context(Part(it, plain(it)))) for it in asking]
 
 
-def _talked(part: Part, transcript: bool = False) -> Query:
+def _with_context(part: Part, transcript: bool = False) -> Query:
     """Its words, put to a conversation. In a transcript names are labels and length tells nothing.
 
     "What did 小明 say?" -> rows said by 小明 are worth more
     """
     units = () if transcript else part.query.units
     voices = (it.tokens for it in units if len("".join(it.tokens)) > 1)
-    talked = Talked(
+    conversation = ConversationQuery(
         0.0 if transcript else _length(part.text),
         tuple(Phrase(tuple(map(spoken_by, tokens))) for tokens in voices),
     )
-    return replace(part.query, talked=talked)
+    return replace(part.query, conversation=conversation)
 
 
 def _length(text: str) -> float:

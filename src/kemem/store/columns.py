@@ -18,9 +18,9 @@ from kemem.records import MESSAGES, NOTE_KINDS, NOTES, ROLES, Matrix, Where
 from kemem.store.database import Database, Space
 from kemem.store.schema import message, note, row_vector
 from kemem.store.words import rows_with
+from kemem.text.conversation import Conversation
 from kemem.text.marks import ASKING
 from kemem.text.query import Mask
-from kemem.text.talk import Talk
 
 _COPY_BYTES = 4096  # of an empty copy
 _NAME_BYTES = 96  # of a message id as Python keeps it
@@ -99,7 +99,7 @@ class View:
     session_no: int  # the number of the session asked for; -1: it has no rows
     vectors: Matrix
     embedded: Mask
-    talks: dict[int, Talk]  # of all messages among the first rows, one for now
+    talks: dict[int, Conversation]  # of all messages among the first rows, one for now
 
     def upto(self, end: int) -> "View":
         """The first rows only."""
@@ -114,14 +114,14 @@ class View:
         )
 
     @property
-    def talk(self) -> Talk:
+    def talk(self) -> Conversation:
         """The conversations of all messages."""
         size = len(self.ids)
         talk = self.talks.get(size)
         if talk is None:
             every = np.ones(size, np.bool_)
             sessions = self.sessions.astype(np.int64)
-            talk = Talk.of(sessions, self.times, self.sorts, self.asks, every)
+            talk = Conversation.of(sessions, self.times, self.sorts, self.asks, every)
             self.talks.clear()
             self.talks[size] = talk
         return talk
@@ -176,7 +176,7 @@ class _Copy:
     session_numbers: dict[str | None, int] = field(default_factory=dict)
     vectors: Growing = field(default_factory=lambda: Growing("f4", 0))
     embedded: Growing = field(default_factory=lambda: Growing("?"))
-    talks: dict[int, Talk] = field(default_factory=dict)
+    talks: dict[int, Conversation] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     counted: int = 0  # bytes that the budget knows of
 

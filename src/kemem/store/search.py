@@ -15,9 +15,9 @@ from kemem.store.notes import hidden_rows, named_notes, spaces_of
 from kemem.store.scan import Stored, named
 from kemem.store.vectors import check_vectors, model_number
 from kemem.store.words import rows_with
+from kemem.text.conversation import Conversation, context_scope
 from kemem.text.query import Mask, Query
 from kemem.text.rank import Scores, word_scores
-from kemem.text.talk import Talk, lenders
 
 _ROUNDING = 1e-6  # scores closer than this can be equal
 
@@ -42,7 +42,7 @@ def search(
         for phrase in query.phrases
     }
     lengths = _join([view.lengths for view in views], np.int64)
-    talk = _talk(connection, views, where) if query.talked else None
+    talk = _talk(connection, views, where) if query.conversation else None
     scores = word_scores(query, together, lengths, counted, talk)
     matched = query.evaluate(together.__getitem__, counted)
     if talk:
@@ -78,16 +78,16 @@ def nearest(
     return _Ranking(views, scores, matched).best(limit)
 
 
-def _talk(connection: Connection, views: Sequence[View], where: Where) -> Talk:
+def _talk(connection: Connection, views: Sequence[View], where: Where) -> Conversation:
     """The conversations that a Where lets a row borrow words from."""
-    seen = _visible(connection, views, lenders(where))
+    seen = _visible(connection, views, context_scope(where))
     if len(views) == 1 and seen.sum() == (views[0].sorts < len(ROLES)).sum():
         return views[0].talk
     sessions, known = [], 0
     for view in views:
         sessions.append(view.sessions.astype(np.int64) + known)
         known += int(view.sessions.max(initial=-1)) + 1
-    return Talk.of(
+    return Conversation.of(
         _join(sessions, np.int64),
         _join([view.times for view in views], np.int64),
         _join([view.sorts for view in views], np.int8),

@@ -69,29 +69,29 @@ Mask = NDArray[np.bool_]  # one flag for each row of a scope
 
 
 @dataclass(frozen=True, slots=True)
-class Talked:
-    """A question put to a conversation: what is said around a row counts in part as said by it."""
+class ConversationQuery:
+    """A question put to a conversation: what stands around a row counts in part as its own."""
 
     length: float  # 0: a few words … 1: many, which tell of a topic
-    voices: tuple[Phrase, ...]  # marks of speakers that the question may name
+    speakers: tuple[Phrase, ...]  # marks of speakers that the question may name
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """What must match (`root`) and what earns score (`units`).
 
-    Where it is put to a talk, rows that only borrow its words match too.
+    Where it is put to a conversation, rows match too that have its words only by their context.
     """
 
     root: Node
     units: tuple[Phrase, ...]
-    talked: Talked | None = None
+    conversation: ConversationQuery | None = None
 
     @property
     def phrases(self) -> tuple[Phrase, ...]:
         """Every phrase a store has to look up, once."""
-        voices = self.talked.voices if self.talked else ()
-        return tuple(dict.fromkeys((*self.units, *_leaves(self.root), *voices)))
+        speakers = self.conversation.speakers if self.conversation else ()
+        return tuple(dict.fromkeys((*self.units, *_leaves(self.root), *speakers)))
 
     def evaluate(self, rows_with: Callable[[Phrase], Mask], everything: Mask) -> Mask:
         """The rows that match, given the rows that contain each phrase."""

@@ -31,9 +31,9 @@ from kemem.records import (
     Where,
 )
 from kemem.results import Census, Holding
+from kemem.text.conversation import context_scope
 from kemem.text.marks import index_text
 from kemem.text.query import Query
-from kemem.text.talk import lenders
 from kemem_conformance.ram_ranking import (
     Direction,
     Stored,
@@ -279,7 +279,7 @@ class RamStore(RamWriter):
         return [row for row in self._visible(where) if isinstance(row, Note)]
 
     def _lends(self, where: Where, row: Row) -> bool:
-        return self._sees(lenders(where), row)
+        return self._sees(context_scope(where), row)
 
     def _ranked(self, where: Where, mark: int) -> list[Stored]:
         """The rows, as of a mark, of the kinds asked for in each pair that the scope reaches."""

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
 from kemem.records import Match, Matrix, Message, Micros, Model, Rank, Row
+from kemem.text.conversation import SPEAKERS, Conversation
 from kemem.text.marks import ASKING, length
 from kemem.text.query import Phrase, Query
 from kemem.text.rank import word_scores
-from kemem.text.talk import VOICES, Talk
 
 Direction = NDArray[np.float64]  # a vector of length 1
 
@@ -45,9 +45,9 @@ def matches(query: Query, rows: Sequence[Stored], lent: Sequence[bool]) -> list[
         phrase: np.array([contains(row.words, phrase) for row in rows]) for phrase in query.phrases
     }
     lengths = np.array([length(row.words) for row in rows], dtype=np.int64)
-    scores = word_scores(query, with_phrase, lengths, talk=_talk(rows, lent))
+    scores = word_scores(query, with_phrase, lengths, conversation=_talk(rows, lent))
     found = query.evaluate(with_phrase.__getitem__, np.ones(len(rows), dtype=np.bool_))
-    if query.talked:
+    if query.conversation:
         found |= scores > 0
     return [
         (stored.row, float(score))
@@ -56,16 +56,16 @@ def matches(query: Query, rows: Sequence[Stored], lent: Sequence[bool]) -> list[
     ]
 
 
-def _talk(rows: Sequence[Stored], lent: Sequence[bool]) -> Talk:
+def _talk(rows: Sequence[Stored], lent: Sequence[bool]) -> Conversation:
     numbers: dict[tuple[str, str, str | None], int] = {}
     of_rows = [(it.row.agent_id, it.row.user_id, it.row.session_id) for it in rows]
     voices = [
-        VOICES.index(it.row.role)
-        if isinstance(it.row, Message) and it.row.role in VOICES
-        else len(VOICES)
+        SPEAKERS.index(it.row.role)
+        if isinstance(it.row, Message) and it.row.role in SPEAKERS
+        else len(SPEAKERS)
         for it in rows
     ]
-    return Talk.of(
+    return Conversation.of(
         np.array([numbers.setdefault(each, len(numbers)) for each in of_rows], np.int64),
         np.array([it.row.ts for it in rows], np.int64),
         np.array(voices, np.int8),

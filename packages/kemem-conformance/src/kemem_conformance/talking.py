@@ -8,7 +8,7 @@ from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import Message, Where
 from kemem.text.marks import spoken_by
-from kemem.text.query import Phrase, Query, Talked, plain
+from kemem.text.query import ConversationQuery, Phrase, Query, plain
 from kemem_conformance import world
 from kemem_conformance.comparing import same_search
 from kemem_conformance.note_laws import both
@@ -21,7 +21,7 @@ def talked(text: str, length: float = 0.0) -> Query:
     """A question as hybrid search puts it."""
     query = plain(text)
     voices = tuple(Phrase(tuple(map(spoken_by, unit.tokens))) for unit in query.units)
-    return replace(query, talked=Talked(length, voices))
+    return replace(query, conversation=ConversationQuery(length, voices))
 
 
 async def found(store: Store, text: str, where: Where = MINE, length: float = 0.0) -> list[str]:

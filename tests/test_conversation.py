@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.text import talk
-from kemem.text.query import Phrase, Query, Talked
+from kemem.text import conversation
+from kemem.text.conversation import ASKED, NEAR, OPENING, SESSION, TOPIC, Conversation
+from kemem.text.query import ConversationQuery, Phrase, Query
 from kemem.text.rank import word_scores
-from kemem.text.talk import ASKED, NEAR, OPENING, SESSION, TOPIC, Talk
 
 WORDS = (Phrase(("火",)), Phrase(("hot",)), Phrase(("tea",)))
 
@@ -39,8 +39,8 @@ ROWS = st.builds(
 SCOPES = st.lists(ROWS, max_size=12)
 
 
-def talk_of(rows: list[Row]) -> Talk:
-    return Talk.of(
+def talk_of(rows: list[Row]) -> Conversation:
+    return Conversation.of(
         np.array([row.session for row in rows], np.int64),
         np.array([row.time for row in rows], np.int64),
         np.array([row.voice for row in rows], np.int8),
@@ -86,9 +86,9 @@ def test_a_word_counts_by_the_best_that_lends_it(
     weights = (1.0, 0.5, 2.0)
     masks = [np.array([row.holds[word] for row in rows], np.bool_) for word in range(len(WORDS))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(talk, "_CELLS", cells)
+        patch.setattr(conversation, "_CELLS", cells)
         found = talk_of(rows)
-        shares = found.held([*zip(masks, weights, strict=True)], length)
+        shares = found.word_weights([*zip(masks, weights, strict=True)], length)
         held = dict(zip(found.rows, shares, strict=True))
     wanted = {
         at: sum(
@@ -106,14 +106,14 @@ def test_a_word_counts_by_the_best_that_lends_it(
 def test_scores_of_a_talk_stay_between_0_and_1(rows: list[Row], length: float) -> None:
     """A row scores where it holds or borrows a word, and nowhere else."""
     voice = Phrase(("\ue000小",))
-    query = Query(WORDS[0], WORDS, Talked(length, (voice,)))
+    query = Query(WORDS[0], WORDS, ConversationQuery(length, (voice,)))
     masks = {
         phrase: np.array([row.holds[word] for row in rows], np.bool_)
         for word, phrase in enumerate(WORDS)
     }
     named = np.array([row.voice == 1 for row in rows], np.bool_)
     lengths = np.array([3 * sum(row.holds) for row in rows], np.int64)
-    scores = word_scores(query, {**masks, voice: named}, lengths, talk=talk_of(rows))
+    scores = word_scores(query, {**masks, voice: named}, lengths, conversation=talk_of(rows))
     lent = {
         at
         for session in sessions_of(rows)

@@ -1,8 +1,8 @@
-"""What stands around a message: in a conversation a short turn means what the turns near it say.
+"""Context of a message in ranking: a short turn means what the turns near it say.
 
-"Yes, in May" answers "Did you see Rome?" and holds none of its words. So a message borrows: a word
-of the question that it lacks counts in part where a message near it has the word. The shares were
-measured on eight sets in Chinese and English; `docs/benchmarks.md` says what each of them is worth.
+"Yes, in May" answers "Did you see Rome?" and holds none of its words. So a word of the query that a
+message lacks counts in part where a message near it has the word. The shares were measured on eight
+sets in Chinese and English; `docs/benchmarks.md` says what each of them is worth.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kemem.records import MESSAGES, ROLES, Where
 from kemem.text.query import Mask
 
-VOICES = ROLES[:2]  # user and assistant; what systems and tools write is not part of the talk
+SPEAKERS = ROLES[:2]  # user and assistant; systems and tools take no part in a conversation
 NEAR = (0.6, 0.4, 0.3, 0.25, 0.2)  # what a word counts that is said 1, 2, … messages away,
 ASKED = 0.9  # in the question right before,
 SESSION = 0.12  # elsewhere in the session,
@@ -27,8 +27,8 @@ Numbers = NDArray[np.intp]
 Shares = NDArray[np.float64]
 
 
-def lenders(where: Where) -> Where:
-    """Of which messages the others may borrow words: all that a Where lets be seen.
+def context_scope(where: Where) -> Where:
+    """The messages that serve as context: all that a Where lets be seen.
 
     What only narrows an answer (a role, a beginning, ids, kinds, filters) does not narrow this;
     what hides does: a session, an end, what is sensitive, what was not yet known.
@@ -37,7 +37,7 @@ def lenders(where: Where) -> Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Conversation:
     """The messages of sessions in which both sides speak, session by session, as they were said."""
 
     rows: Numbers  # their places among the rows of a scope
@@ -52,15 +52,15 @@ class Talk:
         cls,
         sessions: NDArray[np.int64],
         times: NDArray[np.int64],
-        voices: NDArray[np.int8],
+        speakers: NDArray[np.int8],
         asks: Mask,
-        seen: Mask,
-    ) -> "Talk":
-        """The talk among the rows of a scope that are `seen`; a voice is a place in VOICES."""
-        rows = np.flatnonzero(seen & (voices < len(VOICES)))
-        spoken = np.zeros((int(sessions.max(initial=-1)) + 1, len(VOICES)), np.bool_)
-        spoken[sessions[rows], voices[rows]] = True
-        rows = rows[(spoken[:, 0] & spoken[:, 1])[sessions[rows]]]
+        visible: Mask,
+    ) -> "Conversation":
+        """The conversation among the `visible` rows; a speaker is a place in SPEAKERS."""
+        rows = np.flatnonzero(visible & (speakers < len(SPEAKERS)))
+        speaks = np.zeros((int(sessions.max(initial=-1)) + 1, len(SPEAKERS)), np.bool_)
+        speaks[sessions[rows], speakers[rows]] = True
+        rows = rows[(speaks[:, 0] & speaks[:, 1])[sessions[rows]]]
         rows = rows[np.lexsort((times[rows], sessions[rows]))]
         starts = np.flatnonzero(np.diff(sessions[rows], prepend=-1))
         sizes = np.diff(starts, append=len(rows))
@@ -85,22 +85,22 @@ class Talk:
         age = (self.times.max(initial=0) - self.times) / RECENT
         return np.asarray(np.exp(-age), np.float64)
 
-    def held(self, words: Sequence[tuple[Mask, float]], length: float) -> Shares:
-        """What each message holds of words of some weight, its own and borrowed ones."""
+    def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Shares:
+        """The weight of the words that each message has, itself or by its context."""
         least = np.where(self.opens, OPENING + (TOPIC - OPENING) * length, SESSION)
-        held = np.zeros(len(self.rows))
+        weights = np.zeros(len(self.rows))
         step = max(_CELLS // max(len(self.rows), 1), 1)
         for start in range(0, len(words) if len(self.rows) else 0, step):
-            held += self._borrowed(words[start : start + step], least)
-        return held
+            weights += self._context_share(words[start : start + step], least)
+        return weights
 
-    def _borrowed(self, words: Sequence[tuple[Mask, float]], least: Shares) -> Shares:
+    def _context_share(self, words: Sequence[tuple[Mask, float]], least: Shares) -> Shares:
         size = len(self.rows)
-        said = np.concatenate([mask[self.rows] for mask, _ in words])
-        cells = np.flatnonzero(said)  # of a table: a row for each word, a column for each message
+        present = np.concatenate([mask[self.rows] for mask, _ in words])
+        cells = np.flatnonzero(present)  # of a table: words by messages
         at = cells % size
         before, after, asks = self.before[at], self.after[at], self.asks[at]
-        shares = np.zeros(len(said))
+        shares = np.zeros(len(present))
         # From far to near, so that the greater share stays.
         for away, share in reversed([*enumerate(NEAR, 1)]):
             shares[cells[before >= away] - away] = share
