@@ -552,7 +552,7 @@ def test_the_description_names_what_a_recall_answers(client: httpx.Client) -> No
     content = described["paths"][RECALL]["post"]["responses"]["200"]["content"]
     assert content.keys() == {"application/json", "text/event-stream"}
     assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/Recollection"}
-    schema = described["components"]["schemas"]["Question"]
+    schema = described["components"]["schemas"]["RecallRequest"]
     assert schema["required"] == ["user_id", "question"]
     evidence = Evidence("n_1", "user_info", "taste", "火锅 hotpot", "", 0.5, "", 0, ("m_1",))
     limits = Limits(3, 100, 15, 60.0, (5,), (), None, None)

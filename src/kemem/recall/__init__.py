@@ -3,14 +3,7 @@
 from kemem.recall.agent import MemoryContext, RecallAgent
 from kemem.recall.caches import Cache, Caches
 from kemem.recall.registry import MEMRECALL_TOOLS, json_schemas, mcp_tools, openai_tools
-from kemem.recall.results import (
-    Evidence,
-    Limits,
-    RecallCallback,
-    Recalled,
-    RecallReport,
-    Step,
-)
+from kemem.recall.results import Evidence, Limits, RecallCallback, Recalled, RecallReport, Step
 from kemem.recall.schemas import (
     ExpandContextWindowInput,
     ExpandContextWindowOutput,

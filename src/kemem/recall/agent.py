@@ -233,18 +233,8 @@ def _planner(state: RecallState, window: Sequence[Item]) -> Planner:
 
 def _record_reply(state: RecallState, outcome: str) -> None:
     """A reply of the model that calls no tool is a step as well."""
-    step = Step(
-        number=len(state.trace) + 1,
-        iteration=state.iteration,
-        tool="model",
-        arguments={},
-        success=False,
-        outcome=outcome,
-        keys=(),
-        started=state.deps.clock(),
-        seconds=0.0,
-    )
-    state.record(step)
+    number, now = len(state.trace) + 1, state.deps.clock()
+    state.record(Step(number, state.iteration, "model", {}, False, outcome, (), now, 0.0))
 
 
 async def _force_handoff(state: RecallState, failures: int, model_failed: bool) -> None:

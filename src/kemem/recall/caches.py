@@ -1,8 +1,8 @@
-"""What was found out a moment ago, kept for a while: bounded, and never older than its source."""
+"""Caches of recall: bounded, with a time to live, void as soon as the store changes."""
 
 import time
 from collections.abc import Callable, Hashable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cachetools import TTLCache
 
@@ -14,7 +14,7 @@ _MEGABYTE = 1_000_000
 
 
 class Cache(Generic[V]):
-    """Values by key, for some seconds; one that was stored under another mark is never served.
+    """Values with a time to live; one that was stored under another mark is never served.
 
     `room` bounds the sum of what the values weigh.
     """
@@ -69,11 +69,7 @@ class Caches:
             "content", 600, 16 * _MEGABYTE, _weight_of_output, timer
         )
 
-    def __iter__(
-        self,
-    ) -> Iterator[
-        Cache[ExtractKeywordsOutput] | Cache[Memories[Hit]] | Cache[GetMemoryDetailOutput]
-    ]:
+    def __iter__(self) -> Iterator[Cache[Any]]:
         return iter((self.expansion, self.search, self.content))
 
 

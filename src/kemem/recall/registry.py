@@ -185,7 +185,7 @@ async def run_tool(call: ToolCall | Model, state: RecallState) -> ToolResult:
         number=len(state.trace) + 1,
         iteration=state.iteration,
         tool=name[:64],
-        arguments={name: _shortened(value) for name, value in arguments.items()},
+        arguments={field: _shortened(value) for field, value in arguments.items()},
         success=succeeded(output),
         outcome=_outcome(output, state),
         keys=_keys(output, state),

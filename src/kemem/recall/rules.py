@@ -14,15 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from kemem.facts.keywords import keywords
-from kemem.recall.schemas import (
-    ExpandContextWindowInput,
-    GetMemoryDetailInput,
-    GetMemoryDetailOutput,
-    HandoffInput,
-    Model,
-    SearchMemoriesInput,
-    SearchMemoriesOutput,
-)
+from kemem.recall import schemas
 from kemem.recall.state import MAX_RESULTS, RecallState
 from kemem.recall.tools import summary
 from kemem.records import Message
@@ -60,7 +52,7 @@ class Turn:
 
 
 T = TypeVar("T")
-Calls = Generator[Model, Model, T]  # yields the input of a tool, is sent its output
+Calls = Generator[schemas.Model, schemas.Model, T]  # yields the input of a tool, is sent its output
 Ranking = tuple[float, Sequence[Turn]]  # the weight of a search, and its hits
 Beside = tuple[Turn, Turn, bool]  # a hit, a turn next to it, whether that is later
 
@@ -98,7 +90,7 @@ def handoff_from(
     *,
     reason: str = "",
     confidence: float | None = None,
-) -> HandoffInput:
+) -> schemas.HandoffInput:
     """The handoff of some memories, or of the best hits; of none, a question to ask the user."""
     if keys is None:
         keys = sorted(state.hits, key=lambda key: -state.hits[key].score)[:MAX_RESULTS]
@@ -114,7 +106,7 @@ def handoff_from(
     else:
         lines, ended = _nothing(state)
     unsure = confidence < SURE
-    return HandoffInput(
+    return schemas.HandoffInput(
         reason=reason or ended,
         search_summary="\n".join(lines),
         relevant_memory_keys=list(keys),
@@ -174,7 +166,7 @@ def _search_context(
         found = yield from _search(state, query=" ".join(words))
         hits = [hit for hit in found if not shown.issuperset(state.hits[hit.key].sources)]
     if not hits and state.has_earlier:
-        yield ExpandContextWindowInput(
+        yield schemas.ExpandContextWindowInput(
             reason=state.text("vague_question"),
             current_size=state.window,
             requested_size=4 * state.window,
@@ -184,8 +176,8 @@ def _search_context(
 
 def _search(state: RecallState, **request: Any) -> Calls[list[Turn]]:
     """The hits of one search."""
-    output = yield SearchMemoriesInput(limit=MAX_RESULTS, **request)
-    if not isinstance(output, SearchMemoriesOutput):
+    output = yield schemas.SearchMemoriesInput(limit=MAX_RESULTS, **request)
+    if not isinstance(output, schemas.SearchMemoriesOutput):
         return []
     return [_turn(state.hits[each.memory_key]) for each in output.results]
 
@@ -194,8 +186,8 @@ def _read_details(state: RecallState, keys: Sequence[str]) -> Calls[list[Beside]
     """Each of the hits with the turn just before it, and with the one just after."""
     pairs = []
     for key in keys:
-        output = yield GetMemoryDetailInput(memory_key=key)
-        if isinstance(output, GetMemoryDetailOutput) and output.metadata:
+        output = yield schemas.GetMemoryDetailInput(memory_key=key)
+        if isinstance(output, schemas.GetMemoryDetailOutput) and output.metadata:
             for line in output.metadata["context"]:
                 if abs(line["offset"]) == 1 and line["memory_key"] not in state.excluded:
                     other = Turn(line["memory_key"], line["content"], line["role"])

@@ -33,22 +33,19 @@ _MODES: dict[str, Literal["semantic", "lexical", "hybrid"]] = {
 
 
 class DepsProvider(Protocol):
-    """Opens the store and the models behind a memory."""
+    """Opens the store and the models behind a memory on first use."""
 
-    async def deps(self) -> Deps:
-        """The store and the models, opened on first use."""
+    async def deps(self) -> Deps: ...
 
 
 class MemoryReader(Protocol):
-    """What a recall reads of a memory; `AsyncMemory` and its handles have it."""
+    """What a recall reads of a memory: some methods of `AsyncMemory`, on a handle of one user."""
 
     @property
-    def reach(self) -> CallScope:
-        """The ids that this memory is bound to."""
+    def reach(self) -> CallScope: ...
 
     @property
-    def runtime(self) -> DepsProvider:
-        """The source of the store and the models."""
+    def runtime(self) -> DepsProvider: ...
 
     async def search(
         self,
@@ -62,27 +59,21 @@ class MemoryReader(Protocol):
         keywords: Sequence[str] | None,
         mode: Literal["semantic", "lexical", "hybrid"],
         count: bool,
-    ) -> Memories[Hit]:
-        """Notes and messages that match a query, best first."""
+    ) -> Memories[Hit]: ...
 
-    async def get(self, memory_id: str) -> Item:
-        """One memory; raises NotFound for one that does not exist or belongs to another user."""
+    async def get(self, memory_id: str) -> Item: ...
 
     async def get_all(
         self, *, session_id: str | None, kinds: Iterable[str] | None, limit: int
-    ) -> Memories[Item]:
-        """Memories of some kinds, newest first."""
+    ) -> Memories[Item]: ...
 
-    async def sources(self, memory_id: str) -> list[Message]:
-        """The messages that a memory was extracted from."""
+    async def sources(self, memory_id: str) -> list[Message]: ...
 
     async def neighbors(
         self, message_id: str, user_id: str | None, before: int, after: int
-    ) -> list[Message]:
-        """A message with those before and after it, in conversation order."""
+    ) -> list[Message]: ...
 
-    async def generation(self) -> str:
-        """A mark that changes with every change of what a search can find."""
+    async def generation(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,18 +218,12 @@ class RecallState:
             question=self.question,
             completed=self.completed,
             by=self.driver,
-            reason=self.handoff.reason,
-            search_summary=self.handoff.search_summary,
-            confidence=self.handoff.confidence,
-            needs_more_info=self.handoff.needs_more_info,
-            follow_up_question=self.handoff.follow_up_question,
             evidence=tuple(self.evidence),
             message=self.message,
-            iteration_used=self.iteration,
-            context_window_used=self.window,
             limits=self._limits(),
             trace=tuple(self.trace),
             problems=tuple(self.problems),
+            **self.handoff.model_dump(exclude={"relevant_memory_keys"}),
         )
 
     def _limits(self) -> Limits:

@@ -6,21 +6,8 @@ from typing import Any
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.facts.keywords import expanded, keywords
+from kemem.recall import schemas
 from kemem.recall.results import Evidence
-from kemem.recall.schemas import (
-    ExpandContextWindowInput,
-    ExpandContextWindowOutput,
-    ExtractKeywordsInput,
-    ExtractKeywordsOutput,
-    GetMemoryDetailInput,
-    GetMemoryDetailOutput,
-    HandoffInput,
-    HandoffOutput,
-    KeywordExtractionItem,
-    MemorySearchResultItem,
-    SearchMemoriesInput,
-    SearchMemoriesOutput,
-)
 from kemem.recall.state import MAX_RESULTS, MAX_SEARCHES_IN_A_ROW, RecallState, will_end
 from kemem.recall.texts import prompt
 from kemem.records import Message, Note
@@ -34,21 +21,21 @@ _SUMMARY = 80
 _CONTEXT = 1_000
 _MAX_KEYS = 100  # of a handoff that are looked up
 _NEIGHBORS = 2  # messages before and after a message that its detail shows
-_KEYWORDS_SCHEMA = ExtractKeywordsOutput.model_json_schema()
+_KEYWORDS_SCHEMA = schemas.ExtractKeywordsOutput.model_json_schema()
 
 
 async def search_memories_tool(
-    state: RecallState, request: SearchMemoriesInput
-) -> SearchMemoriesOutput:
+    state: RecallState, request: schemas.SearchMemoriesInput
+) -> schemas.SearchMemoriesOutput:
     """The memories that answer a query best."""
     if state.searches_in_a_row >= MAX_SEARCHES_IN_A_ROW:
         advice = state.text("searches_in_a_row", most=MAX_SEARCHES_IN_A_ROW)
-        return SearchMemoriesOutput(success=False, total_found=0, message=advice)
+        return schemas.SearchMemoriesOutput(success=False, total_found=0, message=advice)
     hits = await state.search(request)
     words = request.keywords or []
     if request.search_mode != "keyword":
         words = [*words, *(each.text for each in keywords(request.query))]
-    return SearchMemoriesOutput(
+    return schemas.SearchMemoriesOutput(
         success=True,
         total_found=hits.total,
         results=[_result_item(hit) for hit in hits],
@@ -58,8 +45,8 @@ async def search_memories_tool(
 
 
 async def get_memory_detail_tool(
-    state: RecallState, request: GetMemoryDetailInput
-) -> GetMemoryDetailOutput:
+    state: RecallState, request: schemas.GetMemoryDetailInput
+) -> schemas.GetMemoryDetailOutput:
     """One memory whole, with its sources and the messages around it."""
     key, mark = state.cache_key(request.memory_key), await state.memory.generation()
     cached = state.caches.content.get(key, mark)
@@ -67,7 +54,7 @@ async def get_memory_detail_tool(
     if cached is not None:
         return cached
     item = await state.get(request.memory_key, mark)
-    detail = GetMemoryDetailOutput(
+    detail = schemas.GetMemoryDetailOutput(
         success=True,
         memory_key=item.id,
         summary=summary(item),
@@ -88,8 +75,8 @@ async def get_memory_detail_tool(
 
 
 async def extract_search_keywords_tool(
-    state: RecallState, request: ExtractKeywordsInput
-) -> ExtractKeywordsOutput:
+    state: RecallState, request: schemas.ExtractKeywordsInput
+) -> schemas.ExtractKeywordsOutput:
     """What to search for, by the model; without one, or when it fails, by rules."""
     model = state.deps.llm.name if state.deps.llm else None
     key = state.cache_key(model, request.model_dump_json())
@@ -105,8 +92,8 @@ async def extract_search_keywords_tool(
 
 
 async def expand_context_window_tool(
-    state: RecallState, request: ExpandContextWindowInput
-) -> ExpandContextWindowOutput:
+    state: RecallState, request: schemas.ExpandContextWindowInput
+) -> schemas.ExpandContextWindowOutput:
     """Whether a larger window is granted; then this round ends, and another one begins."""
     budget, window = state.budget, state.window
     size, iteration = min(request.requested_size, budget.max_window), state.iteration + 1
@@ -117,7 +104,7 @@ async def expand_context_window_tool(
         refusal = state.text("all_shown", window=window)
     elif size <= window:
         refusal = state.text("not_larger", window=window, most=budget.max_window)
-    return ExpandContextWindowOutput(
+    return schemas.ExpandContextWindowOutput(
         approved=refusal is None,
         new_size=window if refusal else size,
         iteration=state.iteration if refusal else iteration,
@@ -126,7 +113,7 @@ async def expand_context_window_tool(
     )
 
 
-async def handoff_tool(state: RecallState, request: HandoffInput) -> HandoffOutput:
+async def handoff_tool(state: RecallState, request: schemas.HandoffInput) -> schemas.HandoffOutput:
     """The end of a recall: keys that lead to no memory of this user are left out."""
     evidence: list[Evidence] = []
     keys = list(dict.fromkeys(request.relevant_memory_keys))[:_MAX_KEYS]
@@ -146,7 +133,7 @@ async def handoff_tool(state: RecallState, request: HandoffInput) -> HandoffOutp
         }
     )
     state.message = _report(state, state.handoff)
-    return HandoffOutput(success=True, message=state.message, task_completed=True)
+    return schemas.HandoffOutput(success=True, message=state.message, task_completed=True)
 
 
 def summary(item: Item) -> str:
@@ -176,9 +163,9 @@ def _created_at(item: Item) -> str:
     return to_rfc3339(item.row.created if isinstance(item.row, Note) else item.row.ts)
 
 
-def _result_item(hit: Hit) -> MemorySearchResultItem:
+def _result_item(hit: Hit) -> schemas.MemorySearchResultItem:
     text = hit.memory
-    return MemorySearchResultItem(
+    return schemas.MemorySearchResultItem(
         memory_key=hit.id,
         summary=summary(hit),
         content_preview=text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]}...",
@@ -235,8 +222,8 @@ def _context_line(message: Message, offset: int) -> dict[str, Any]:
 
 
 async def _keywords_by_model(
-    state: RecallState, request: ExtractKeywordsInput
-) -> ExtractKeywordsOutput | None:
+    state: RecallState, request: schemas.ExtractKeywordsInput
+) -> schemas.ExtractKeywordsOutput | None:
     """The keywords that the model names; None where it fails or names none."""
     instructions = prompt("keywords", state.language).format(max_keywords=request.max_keywords)
     messages = [
@@ -253,31 +240,31 @@ async def _keywords_by_model(
     usable = [item for item in items if item is not None][: request.max_keywords]
     if not usable:
         return None
-    return ExtractKeywordsOutput(
+    return schemas.ExtractKeywordsOutput(
         success=True,
         keywords=sorted(usable, key=lambda each: -each.weight),
         expanded_query=_text(answer.get("expanded_query")) or request.query,
     )
 
 
-def _keywords_by_rules(request: ExtractKeywordsInput) -> ExtractKeywordsOutput:
+def _keywords_by_rules(request: schemas.ExtractKeywordsInput) -> schemas.ExtractKeywordsOutput:
     words = keywords(request.query, context=request.context or "", limit=request.max_keywords)
-    return ExtractKeywordsOutput(
+    return schemas.ExtractKeywordsOutput(
         success=True,
         keywords=[
-            KeywordExtractionItem(keyword=each.text, weight=each.weight, type=each.kind)
+            schemas.KeywordExtractionItem(keyword=each.text, weight=each.weight, type=each.kind)
             for each in words
         ],
         expanded_query=expanded(request.query, words) or request.query,
     )
 
 
-def _keyword(value: Any) -> KeywordExtractionItem | None:
+def _keyword(value: Any) -> schemas.KeywordExtractionItem | None:
     word = _text(value.get("keyword"))[:100] if isinstance(value, dict) else ""
     if not word:
         return None
     weight, kind = value.get("weight"), value.get("type")
-    return KeywordExtractionItem(
+    return schemas.KeywordExtractionItem(
         keyword=word,
         weight=weight if isinstance(weight, int | float) and 0 <= weight <= 1 else 0.5,
         type=kind if kind in ("entity", "action", "concept", "time") else "concept",
@@ -289,7 +276,7 @@ def _text(value: Any) -> str:
     return value.encode(errors="ignore").decode().strip() if isinstance(value, str) else ""
 
 
-def _report(state: RecallState, handoff: HandoffInput) -> str:
+def _report(state: RecallState, handoff: schemas.HandoffInput) -> str:
     """The final message, in sections; it quotes memories, so no markup in it is left alive."""
     keys = handoff.relevant_memory_keys
     report = state.text(
