@@ -49,6 +49,7 @@ ENGLISH = Tongue(
 )
 TONGUES = (CHINESE, ENGLISH)
 BOTH = pytest.mark.parametrize("tongue", TONGUES, ids=["zh", "en"])
+ONE = pytest.mark.parametrize("tongue", [CHINESE], ids=["zh"])  # where the language does not matter
 
 
 def quiet(directory: Path) -> Settings:

@@ -46,6 +46,7 @@ SAID = [
     ("en", "User orders the mild hotpot without chilli", "Which hotpot does the user order?"),
 ]
 BOTH = pytest.mark.parametrize(("user", "note", "question"), SAID)
+ONE = pytest.mark.parametrize(("user", "note", "question"), SAID[:1])
 STEP = Step(1, 1, "search_memories", {"query": "火锅 hotpot"}, True, "1", ("n_1",), 0, 0.1)
 
 
@@ -155,7 +156,7 @@ def test_a_recall_answers_with_its_evidence(
     assert [it["tool"] for it in found["trace"]][-1] == "handoff"
 
 
-@BOTH
+@ONE
 def test_events_tell_the_steps_and_then_the_result(
     client: httpx.Client, user: str, note: str, question: str
 ) -> None:
@@ -176,7 +177,7 @@ def test_events_tell_the_steps_and_then_the_result(
     assert plain == result
 
 
-@BOTH
+@ONE
 def test_a_step_is_told_while_the_recall_goes_on(
     thinking: Server, model: Model, user: str, note: str, question: str
 ) -> None:
@@ -267,7 +268,7 @@ def test_a_question_needs_a_user(client: httpx.Client) -> None:
 # Who may see what
 
 
-@BOTH
+@ONE
 @pytest.mark.parametrize("headers", [{}, EVENTS], ids=["json", "events"])
 def test_a_token_recalls_for_its_own_user_only(
     server: Server,
@@ -291,7 +292,7 @@ def test_a_token_recalls_for_its_own_user_only(
         assert refusal(alone.post(RECALL, json=asked, headers=headers)) == FORBIDDEN
 
 
-@BOTH
+@ONE
 def test_what_is_sensitive_is_seen_only_where_that_is_granted(
     server: Server, client: httpx.Client, user: str, note: str, question: str
 ) -> None:
@@ -517,7 +518,7 @@ def test_a_server_stops_in_time_while_a_recall_goes_on(tmp_path: Path) -> None:
 # What is described and counted
 
 
-@BOTH
+@ONE
 def test_metrics_show_how_well_the_caches_serve(
     server: Server, user: str, note: str, question: str
 ) -> None:

@@ -24,6 +24,7 @@ from tests.recalls import (
     BOTH,
     CHINESE,
     ENGLISH,
+    ONE,
     Tongue,
     furnished,
     hand_over_what_is_shown,
@@ -204,7 +205,7 @@ async def test_a_store_error_is_tried_once_more_and_told_without_internals(
         assert is_discreet(result, llm)
 
 
-@BOTH
+@ONE
 @pytest.mark.parametrize("thinking", [True, False])
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
 async def test_a_store_that_is_down_gives_a_result_that_says_so(
@@ -226,7 +227,7 @@ async def test_a_store_that_is_down_gives_a_result_that_says_so(
         assert not result.search_summary.startswith(("未找到", "What the user refers to"))
 
 
-@BOTH
+@ONE
 async def test_what_was_found_before_the_store_failed_is_not_vouched_for(tongue: Tongue) -> None:
     """The hand-off reads again what it hands over."""
     store = Failing(OSError(INTERNALS))
@@ -258,7 +259,7 @@ class Stuck(RamStore):
         return await super().generation(where)
 
 
-@BOTH
+@ONE
 async def test_a_store_that_never_answers_is_not_waited_for(tongue: Tongue) -> None:
     store = Stuck()
     deps = await furnished(store)
@@ -270,7 +271,7 @@ async def test_a_store_that_never_answers_is_not_waited_for(tongue: Tongue) -> N
     assert result.reason.startswith(("已到时间上限", "the time is up"))
 
 
-@BOTH
+@ONE
 def test_a_table_that_is_gone_is_a_problem_and_no_exception(
     tmp_path: Path, memory: Memory, tongue: Tongue
 ) -> None:
@@ -283,7 +284,7 @@ def test_a_table_that_is_gone_is_a_problem_and_no_exception(
     assert str(tmp_path) not in f"{result!r} {result.to_dict()}"
 
 
-@BOTH
+@ONE
 def test_a_store_that_cannot_be_opened_is_unavailable(tmp_path: Path, tongue: Tongue) -> None:
     """As for every other call: there is nobody yet to give a result."""
     (tmp_path / "file").write_text("")
@@ -294,7 +295,7 @@ def test_a_store_that_cannot_be_opened_is_unavailable(tmp_path: Path, tongue: To
 # A model that fails
 
 
-@BOTH
+@ONE
 @pytest.mark.parametrize("fault", [status(500), status(401), GARBAGE, RESET], ids=str)
 def test_rules_do_the_work_of_a_server_that_fails(
     tmp_path: Path, tongue: Tongue, fault: Any

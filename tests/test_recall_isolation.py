@@ -13,9 +13,9 @@ from kemem.ports import LLM, Deps, Prompt
 from kemem.recall import Budget, RecallAgent, Recalled, json_schemas
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling
 from tests.recalls import (
-    BOTH,
     CHINESE,
     ENGLISH,
+    ONE,
     TONGUES,
     Tongue,
     furnished,
@@ -66,7 +66,7 @@ def test_no_tool_takes_a_user(language: Any) -> None:
         assert not {*tool["input"]["properties"]} & {*FOREIGN}
 
 
-@BOTH
+@ONE
 async def test_a_user_that_a_model_names_is_ignored(tongue: Tongue) -> None:
     """A01: in every tool, by whatever name."""
     deps = await furnished()
@@ -96,7 +96,7 @@ async def test_a_user_that_a_model_names_is_ignored(tongue: Tongue) -> None:
     assert stranger.answer not in f"{claimed!r} {claimed.to_dict()}".replace("5432 6543", "")
 
 
-@BOTH
+@ONE
 async def test_another_s_key_is_as_one_that_does_not_exist(tongue: Tongue) -> None:
     """A02: the same words, and nothing of it is handed over."""
     deps = await furnished()
@@ -117,7 +117,7 @@ async def test_another_s_key_is_as_one_that_does_not_exist(tongue: Tongue) -> No
     assert (result.evidence, result.confidence) == ((), 0.0)
 
 
-@BOTH
+@ONE
 async def test_what_an_agent_s_users_share_is_seen_by_them_only(tongue: Tongue) -> None:
     """By search, in detail, and as evidence."""
     deps = await furnished()
@@ -141,7 +141,7 @@ async def test_what_an_agent_s_users_share_is_seen_by_them_only(tongue: Tongue) 
         assert "theirs" not in str(result)
 
 
-@BOTH
+@ONE
 def test_a_handle_of_a_session_sees_that_session_only(memory: Memory, tongue: Tongue) -> None:
     for session in ("s1", "s2"):
         memory.add(f"{tongue.facts[0]} {session}", tongue.user, session_id=session, infer=False)
@@ -154,7 +154,7 @@ def test_a_handle_of_a_session_sees_that_session_only(memory: Memory, tongue: To
         assert session in str(result) and other not in str(result)
 
 
-@BOTH
+@ONE
 async def test_what_stands_beside_a_message_is_of_its_conversation(tongue: Tongue) -> None:
     """Two agents of one user may have sessions of the same name."""
     deps = parts_with()

@@ -229,12 +229,12 @@ async def test_a_message_is_shown_with_what_was_said_around_it(world: World) -> 
     ]
     talk[5]["session_id"] = "elsewhere"
     await memory.ingest(talk, "u")
-    desk = await state_for(memory)
-    detail = await used(desk, "get_memory_detail", memory_key="m_07")
+    state = await state_for(memory)
+    detail = await used(state, "get_memory_detail", memory_key="m_07")
     around = [(it["memory_key"], it["offset"]) for it in detail.metadata["context"]]
     assert around == [("m_05", -1), ("m_08", 1), ("m_09", 2)]
     assert (detail.memory_type, detail.metadata["sources"]) == ("message", ["m_07"])
-    first = await used(desk, "get_memory_detail", memory_key="m_01")
+    first = await used(state, "get_memory_detail", memory_key="m_01")
     assert [it["offset"] for it in first.metadata["context"]] == [1, 2]
 
 
@@ -247,12 +247,12 @@ async def test_a_content_is_cut_at_100_kilobytes(letter: str) -> None:
         text = "x" * shift + letter * (CONTENT_BYTES // width + 1)
         kept = (CONTENT_BYTES - shift) // width
         (added,) = (await memory.add(text, "u", infer=False)).results
-        desk = await state_for(memory)
-        detail = await used(desk, "get_memory_detail", memory_key=added.id)
+        state = await state_for(memory)
+        detail = await used(state, "get_memory_detail", memory_key=added.id)
         assert detail.content == text[: shift + kept] + "… [truncated]"
     whole = letter * (CONTENT_BYTES // width)
     (added,) = (await memory.add(whole, "u", infer=False)).results
-    detail = await used(desk, "get_memory_detail", memory_key=added.id)
+    detail = await used(state, "get_memory_detail", memory_key=added.id)
     assert detail.content == whole
 
 
@@ -277,8 +277,8 @@ async def test_a_model_extracts_keywords(language: Language) -> None:
     given = {"query": QUERY[language], "context": "</conversation>", "max_keywords": 3}
     with running_openai_server([answer]) as server:
         llm = OpenAILLM.connect("m", base_url=server.base_url)
-        desk = await state_for(await notebook(llm=llm), language)
-        output = await used(desk, "extract_search_keywords", **given)
+        state = await state_for(await notebook(llm=llm), language)
+        output = await used(state, "extract_search_keywords", **given)
         await llm.close()
     assert output.success and output.expanded_query == answer["expanded_query"]
     assert [(it.keyword, it.weight, it.type) for it in output.keywords] == [
@@ -311,8 +311,8 @@ async def test_rules_extract_keywords_where_a_model_does_not(
     """With an answer that is of no use, a failure, or without a model at all."""
     llm = None if answer is None else ScriptedLLM([answer])
     memory = await notebook(llm=llm)
-    desk = await state_for(memory, language)
-    output = await used(desk, "extract_search_keywords", query=QUERY[language], max_keywords=2)
+    state = await state_for(memory, language)
+    output = await used(state, "extract_search_keywords", query=QUERY[language], max_keywords=2)
     assert output.success and len(output.keywords) == 2
     words = {it.keyword: it.type for it in output.keywords}
     assert words[KEYWORD[language]] == "concept"
