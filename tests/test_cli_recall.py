@@ -126,6 +126,5 @@ def test_commands_need_no_packages_of_the_server(tmp_path: Path) -> None:
     """They start without loading any; whoever only recalls need not install them."""
     for name in ("fastapi", "jwt", "prometheus_client", "starlette", "uvicorn"):
         (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('{name}')")
-    assert kemem_cold(tmp_path, "--help").returncode == 0
     ran = kemem_cold(tmp_path, "recall", "火锅 hotpot", "--user", "u", KEMEM_LLM="none")
     assert (ran.returncode, ran.stderr) == (0, "")
