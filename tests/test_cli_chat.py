@@ -13,7 +13,7 @@ import pytest
 
 from kemem import Memory
 from kemem.records import Message
-from kemem.serve.cli.chat import Talk
+from kemem.serve.cli.chat import Conversation
 from kemem.settings import load
 from kemem.testing.llm import calling
 from kemem.testing.openai_server import Streamed, running_openai_server
@@ -69,10 +69,10 @@ def talk(home: Path, address: str, *messages: str, **whose: Any) -> bool:
     """Say something in this process; whether all went well."""
     model: dict[str, Any] = {"llm_base_url": address, "llm_api_key": "any"}
     settings = load(data_dir=home / "data", embedder="none", **model)
-    talking = Talk(settings, **{"session_id": "s", **whose})
+    talking = Conversation(settings, **{"session_id": "s", **whose})
     try:
         for message in messages:
-            talking.say(message)
+            talking.send(message)
     finally:
         talking.close()
     return not talking.screen.failed

@@ -55,16 +55,17 @@ def chat(
     configure_logs("debug" if settings.log_level == "debug" else "critical")
     session = session or f"cli-{datetime.now():%Y%m%d-%H%M%S}"
     errors.print(Text(f"session {plain(session)} (go on later with --session)", style="dim"))
-    talk = Talk(settings, user_id=user, session_id=session, agent_id=agent, sensitive=sensitive)
+    ids = {"user_id": user, "session_id": session, "agent_id": agent}
+    conversation = Conversation(settings, **ids, sensitive=sensitive)
     try:
         for message in _messages():
-            talk.say(message)
+            conversation.send(message)
     finally:
         if output.is_terminal:
             output.print()  # Ctrl-C and Ctrl-D leave the line open
         with errors.status("Remembering"):
-            talk.close()
-    if talk.screen.failed:
+            conversation.close()
+    if conversation.screen.failed:
         raise typer.Exit(1)
 
 
@@ -87,18 +88,18 @@ def _messages() -> Iterator[str]:
                 yield line
 
 
-class Talk:
+class Conversation:
     """One conversation: what is said goes in line by line, what happens shows on the screen."""
 
-    def __init__(self, settings: Settings, **whose: Any) -> None:
+    def __init__(self, settings: Settings, **ids: Any) -> None:
         self.screen = Screen()
         self._memory = AsyncMemory(settings=settings)
         self._chat = ChatService(self._memory)
-        self._whose = whose
+        self._ids = ids
         self._portal = Portal()  # what was said is remembered while somebody types
         self._turn = asyncio.Lock()
 
-    def say(self, message: str) -> None:
+    def send(self, message: str) -> None:
         """Show the reply to a message, or why there is none."""
         try:
             self._portal.call(self._reply(message))
@@ -110,7 +111,7 @@ class Talk:
         self._portal.close(self._close)
 
     async def _reply(self, message: str) -> None:
-        async with self._turn, aclosing(self._chat.turn(message, **self._whose)) as events:
+        async with self._turn, aclosing(self._chat.turn(message, **self._ids)) as events:
             async for event in events:
                 self.screen.show(event)
 
