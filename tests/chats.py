@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from kemem import AsyncMemory
 from kemem.chat import ChatService, Event, LeakCounts
 from kemem.records import Message
 from kemem.settings import load
-from kemem.testing.openai_server import (
-    MODEL,
-    STRICT,
-    Answer,
-    OpenAIServer,
-    running_openai_server,
-    status,
-)
+from kemem.testing.openai_server import MODEL, STRICT, Answer, status
+from tests.scripted import ScriptedApi, scripted_api
 
 SAID = [
     ("zh", "用户不吃辣，火锅要清汤", "火锅要清汤吗？", "好的，点清汤锅底。"),
@@ -43,7 +36,9 @@ class Talk:
 
 
 CHINESE, ENGLISH = Talk(*SAID[0], query="火锅 清汤"), Talk(*SAID[1], query="mild hotpot")
+# Both languages where code depends on the language, else one of them.
 TALKS = pytest.mark.parametrize("talk", [CHINESE, ENGLISH], ids=["zh", "en"])
+TALK = pytest.mark.parametrize("talk", [CHINESE], ids=["zh"])
 
 
 class Model:
@@ -70,7 +65,7 @@ class Stage:
     memory: AsyncMemory
     chat: ChatService
     model: Model
-    server: OpenAIServer
+    api: ScriptedApi
     counts: LeakCounts
 
     async def turn(self, message: str, user: str, session: str = "s", **more: Any) -> list[Event]:
@@ -91,24 +86,14 @@ class Stage:
 async def staged(
     directory: Path, memory: AsyncMemory | None = None, **settings: Any
 ) -> AsyncIterator[Stage]:
-    """A stage whose server is strict, and whose client asks once only."""
+    """A stage whose API is strict, and whose client asks once only."""
     model, counts = Model(), LeakCounts()
     chosen = load(data_dir=directory, embedder="none", llm="none", **settings)
-    with running_openai_server(model, strict=STRICT) as server:
-        async with memory or AsyncMemory(settings=chosen) as opened, client_of(server) as client:
-            chat = ChatService(opened, client=client, model=MODEL, counts=counts)
-            yield Stage(opened, chat, model, server, counts)
-            await chat.close()
-
-
-def client_of(server: OpenAIServer) -> AsyncOpenAI:
-    """A client without retries; it reads no certificates, which takes longer than a turn."""
-    return AsyncOpenAI(
-        base_url=server.base_url,
-        api_key="any",
-        max_retries=0,
-        http_client=DefaultAsyncHttpxClient(verify=False),
-    )
+    api = scripted_api(model, strict=STRICT)
+    async with memory or AsyncMemory(settings=chosen) as opened, api.async_client() as client:
+        chat = ChatService(opened, client=client, model=MODEL, counts=counts)
+        yield Stage(opened, chat, model, api, counts)
+        await chat.close()
 
 
 def kinds(events: Iterable[Event]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Single chats against a real server: what a model is shown, what is kept, whose it is."""
+"""Single chats: what a model is shown, what is kept, whose it is."""
 
 import asyncio
 import json
@@ -25,10 +25,10 @@ from kemem.testing.openai_server import MODEL, Answer, Streamed, running_openai_
 from tests.chats import (
     CHINESE,
     ENGLISH,
+    TALK,
     TALKS,
     Stage,
     Talk,
-    client_of,
     kinds,
     results,
     roles,
@@ -103,7 +103,7 @@ async def test_a_turn_recalls_then_speaks_and_calls_and_ends(
     assert (await stage.stored(user))[-1].message_id == done.message_id
 
 
-@TALKS
+@TALK
 async def test_a_reply_is_a_whole_turn(stage: Stage, user: str, talk: Talk) -> None:
     """With what was recalled and called; as a dict it is JSON."""
     await stage.memory.add(talk.note, user, infer=False)
@@ -120,7 +120,7 @@ async def test_a_reply_is_a_whole_turn(stage: Stage, user: str, talk: Talk) -> N
     assert json.loads(used["result"]) == results(stage.model.asked[1])[1]
 
 
-@TALKS
+@TALK
 async def test_a_reply_that_fails_is_unavailable_and_the_message_is_kept(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -134,7 +134,7 @@ async def test_a_reply_that_fails_is_unavailable_and_the_message_is_kept(
 # What a model is shown
 
 
-@TALKS
+@TALK
 async def test_earlier_turns_are_in_the_prompt(stage: Stage, user: str, talk: Talk) -> None:
     """Both sides in their order, before the message and its recall; other sessions are not."""
     stage.model.says(talk.reply, talk.reply, talk.reply)
@@ -228,7 +228,7 @@ async def test_what_poses_as_a_call_or_an_order_is_data_once_it_is_recalled(
     assert [it["function"]["name"] for it in request["tools"]] == [RECALL]
 
 
-@TALKS
+@TALK
 async def test_what_a_model_is_shown_anyway_is_not_recalled(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -247,7 +247,7 @@ async def test_what_a_model_is_shown_anyway_is_not_recalled(
             assert messages[0]["said_by"] == "user"
 
 
-@TALKS
+@TALK
 async def test_a_long_talk_about_a_thing_does_not_crowd_out_what_is_remembered_of_it(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -265,7 +265,7 @@ async def test_a_long_talk_about_a_thing_does_not_crowd_out_what_is_remembered_o
 # What is kept
 
 
-@TALKS
+@TALK
 async def test_both_sides_are_stored_and_found(stage: Stage, user: str, talk: Talk) -> None:
     """Word by word, in their session and for their agent."""
     stage.model.says(talk.reply)
@@ -290,7 +290,7 @@ async def test_facts_are_notes_once_the_chat_is_closed(
     stage: Stage, user: str, said: str, reply: str, fact: str
 ) -> None:
     """Nobody has to wait for them before; the client that was given stays open."""
-    async with client_of(stage.server) as client:
+    async with stage.api.async_client() as client:
         chat = ChatService(stage.memory, client=client, model=MODEL)
         stage.model.says(reply)
         await chat.reply(said, user_id=user, session_id="s")
@@ -302,7 +302,7 @@ async def test_facts_are_notes_once_the_chat_is_closed(
 
 async def test_a_chat_beside_a_worker_runs_no_jobs(tmp_path: Path, user: str) -> None:
     """Those of its turn wait in the outbox for the worker."""
-    async with staged(tmp_path) as stage, client_of(stage.server) as client:
+    async with staged(tmp_path) as stage, stage.api.async_client() as client:
         chat = ChatService(stage.memory, client=client, model=MODEL, run_jobs=False)
         stage.model.says("你好，文博！")
         await chat.reply("我叫周文博，住在杭州。", user_id=user, session_id="s")
@@ -311,7 +311,7 @@ async def test_a_chat_beside_a_worker_runs_no_jobs(tmp_path: Path, user: str) ->
         assert not await stage.memory.get_all(user)
 
 
-@TALKS
+@TALK
 async def test_the_model_of_the_settings_chats_and_draws_facts(
     tmp_path: Path, user: str, talk: Talk
 ) -> None:
@@ -333,7 +333,7 @@ async def test_the_model_of_the_settings_chats_and_draws_facts(
     assert [it["model"] for it in chats] == ["of settings"] and len(server.requests) > 1
 
 
-@TALKS
+@TALK
 async def test_a_turn_that_is_sent_again_stores_its_message_once(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -352,7 +352,7 @@ async def test_a_turn_that_is_sent_again_stores_its_message_once(
     assert await stage.stored(user) == stored
 
 
-@TALKS
+@TALK
 async def test_a_hook_can_keep_a_reply_from_being_stored(
     tmp_path: Path, user: str, talk: Talk
 ) -> None:
@@ -372,7 +372,7 @@ async def test_a_hook_can_keep_a_reply_from_being_stored(
 # Whose it is
 
 
-@TALKS
+@TALK
 async def test_sensitive_memories_are_hidden_unless_they_are_granted(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -418,7 +418,7 @@ async def test_users_who_chat_at_once_see_nothing_of_each_other(stage: Stage) ->
         assert len(asking) == 1 and asking == [name for name in names if name in told]
 
 
-@TALKS
+@TALK
 async def test_an_agent_does_not_know_what_another_was_told(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -493,7 +493,7 @@ def test_a_handle_is_refused(stage: Stage) -> None:
         ChatService(stage.memory.for_user("u"))
 
 
-@TALKS
+@TALK
 async def test_without_a_model_a_turn_is_a_conflict(stage: Stage, user: str, talk: Talk) -> None:
     """Told by the first turn, which stores nothing."""
     chat = ChatService(stage.memory)
@@ -503,7 +503,7 @@ async def test_without_a_model_a_turn_is_a_conflict(stage: Stage, user: str, tal
     assert not await stage.stored(user)
 
 
-@TALKS
+@TALK
 async def test_each_call_of_the_model_is_told_of(stage: Stage, user: str, talk: Talk) -> None:
     """Whoever counts what a model costs hears of chats, too: of each call, and how it ended."""
     told: list[tuple[float, bool]] = []

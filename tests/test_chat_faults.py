@@ -39,6 +39,7 @@ from kemem.testing.openai_server import (
     GARBAGE,
     NO_CHOICES,
     RESET,
+    STRICT,
     TRUNCATED,
     Answer,
     Fault,
@@ -52,6 +53,7 @@ from tests.chats import (
     CHINESE,
     ENGLISH,
     PATIENCE,
+    TALK,
     TALKS,
     Stage,
     Talk,
@@ -149,7 +151,7 @@ def of_tools(events: list[Event]) -> list[Any]:
 # Calls in the text
 
 
-@TALKS
+@TALK
 @pytest.mark.parametrize("form", LEAKS)
 async def test_a_call_in_the_text_is_seen_by_nobody(
     stage: Stage, user: str, talk: Talk, form: str, caplog: pytest.LogCaptureFixture
@@ -183,7 +185,7 @@ async def test_prose_about_calls_is_not_swallowed(stage: Stage, user: str, talk:
 # Calls that cannot be carried out
 
 
-@TALKS
+@TALK
 async def test_arguments_that_do_not_fit_are_told_to_the_model(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -201,7 +203,7 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model(
     assert [it["content"] for it in found["events"]] == [talk.note], "the user is not an argument"
 
 
-@TALKS
+@TALK
 async def test_a_tool_that_there_is_not_is_told_to_the_model(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -235,7 +237,7 @@ async def test_fifty_recalls_at_once_search_as_often_as_the_limit_allows(
     assert len(searched) == LIMIT
 
 
-@TALKS
+@TALK
 async def test_a_model_that_does_nothing_but_recall_is_stopped(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -253,7 +255,7 @@ async def test_a_model_that_does_nothing_but_recall_is_stopped(
 # A model that fails
 
 
-@TALKS
+@TALK
 async def test_a_model_that_fails_ends_the_turn_with_an_error(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -269,7 +271,7 @@ async def test_a_model_that_fails_ends_the_turn_with_an_error(
     assert [(it["role"], it["content"]) for it in request["messages"]][1 : len(said) + 1] == said
 
 
-@TALKS
+@TALK
 async def test_a_model_that_cannot_be_understood_has_failed(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -282,7 +284,7 @@ async def test_a_model_that_cannot_be_understood_has_failed(
     await works(stage, user, talk)
 
 
-@TALKS
+@TALK
 async def test_a_model_that_says_nothing_has_failed(stage: Stage, user: str, talk: Talk) -> None:
     """No empty reply is stored."""
     for nothing in (None, "", " \n　"):
@@ -291,7 +293,7 @@ async def test_a_model_that_says_nothing_has_failed(stage: Stage, user: str, tal
     assert await stage.said(user) == [("user", talk.message)] * 3
 
 
-@TALKS
+@TALK
 @pytest.mark.parametrize("calls_first", [False, True], ids=["at once", "after a call"])
 async def test_a_reply_that_breaks_off_is_kept_and_marked(
     stage: Stage, user: str, talk: Talk, calls_first: bool
@@ -310,7 +312,7 @@ async def test_a_reply_that_breaks_off_is_kept_and_marked(
     assert request["messages"][2]["content"] == part
 
 
-@TALKS
+@TALK
 async def test_a_call_that_breaks_off_is_not_run(stage: Stage, user: str, talk: Talk) -> None:
     """Neither one that the model makes nor one that leaks into its text."""
     for broken in (
@@ -383,7 +385,7 @@ def memory_on(store: RamStore) -> AsyncMemory:
     return memory
 
 
-@TALKS
+@TALK
 @pytest.mark.parametrize("searches", ["fail", "hang"])
 async def test_a_recall_that_fails_is_told_and_the_turn_goes_on(
     tmp_path: Path, talk: Talk, searches: str, monkeypatch: pytest.MonkeyPatch
@@ -405,7 +407,7 @@ async def test_a_recall_that_fails_is_told_and_the_turn_goes_on(
         assert await stage.said("u") == [("user", talk.message), ("assistant", talk.reply)]
 
 
-@TALKS
+@TALK
 async def test_a_reply_that_cannot_be_stored_ends_with_an_error(tmp_path: Path, talk: Talk) -> None:
     """With its text, which the user has seen, and without an id."""
     store = Broken()
@@ -425,13 +427,13 @@ async def test_a_reply_that_cannot_be_stored_ends_with_an_error(tmp_path: Path, 
 # Turns that nobody ends
 
 
-@TALKS
+@TALK
 async def test_a_turn_that_nobody_listens_to_any_more_is_over(
     stage: Stage, user: str, talk: Talk
 ) -> None:
     """The model is let go, no task is left, and what it had said is kept as a part."""
     before = asyncio.all_tasks()
-    stage.server.hung_up.clear()
+    stage.api.hung_up.clear()
     stage.model.says(Streamed(talk.reply, piece=3, pause=60))
     async with aclosing(stage.chat.turn(talk.message, user_id=user, session_id="s")) as events:
         async for event in events:
@@ -443,11 +445,11 @@ async def test_a_turn_that_nobody_listens_to_any_more_is_over(
     await works(stage, user, talk)
 
 
-@TALKS
+@TALK
 async def test_a_turn_that_is_cancelled_is_over(stage: Stage, user: str, talk: Talk) -> None:
     """Just so, wherever it is cancelled."""
     before = asyncio.all_tasks()
-    stage.server.hung_up.clear()
+    stage.api.hung_up.clear()
     stage.model.says(Streamed(talk.reply, piece=3, pause=60))
     speaking = asyncio.Event()
 
@@ -468,7 +470,7 @@ async def test_a_turn_that_is_cancelled_is_over(stage: Stage, user: str, talk: T
     await works(stage, user, talk)
 
 
-@TALKS
+@TALK
 async def test_a_turn_can_be_left_before_the_model_is_asked(
     stage: Stage, user: str, talk: Talk
 ) -> None:
@@ -495,7 +497,7 @@ class Slow(RamStore):
         return await super().apply(batch)
 
 
-@TALKS
+@TALK
 async def test_a_reply_is_stored_though_its_turn_is_cancelled_meanwhile(
     tmp_path: Path, talk: Talk
 ) -> None:
@@ -515,7 +517,7 @@ async def test_a_reply_is_stored_though_its_turn_is_cancelled_meanwhile(
 
 async def nothing_is_left(stage: Stage, before: set[asyncio.Task[Any]]) -> None:
     """The server was hung up on, and no task goes on once all is remembered."""
-    assert await asyncio.to_thread(stage.server.hung_up.wait, PATIENCE)
+    assert await asyncio.to_thread(stage.api.hung_up.wait, PATIENCE)
     await stage.chat.close()
     async with asyncio.timeout(PATIENCE):
         while left := asyncio.all_tasks() - before:
@@ -552,12 +554,13 @@ asyncio.run(main())
 async def test_a_process_that_is_killed_in_a_call_leaves_no_orphan(tmp_path: Path) -> None:
     """kill -9 between a call and its result: the next turn reads the message, and no call."""
     talks = {it.message[0]: it for it in (CHINESE, ENGLISH)}
-    async with staged(tmp_path) as stage:
-        stage.model.says(*[lambda _: calling(RECALL, query="火锅 hotpot")] * 2)
+    script = [calling(RECALL, query="火锅 hotpot")] * 2
+    with running_openai_server(script, strict=STRICT) as server:
         said = [it.message for it in talks.values()]
-        command = [sys.executable, "-c", KILLED, str(tmp_path), stage.server.base_url, *said]
+        command = [sys.executable, "-c", KILLED, str(tmp_path), server.base_url, *said]
         killed = await asyncio.to_thread(subprocess.run, command, timeout=60, check=False)
-        assert killed.returncode == -signal.SIGKILL and len(stage.model.asked) == 2
+    assert killed.returncode == -signal.SIGKILL and len(server.requests) == 2
+    async with staged(tmp_path) as stage:
         for user, talk in talks.items():
             assert await stage.said(user) == [("user", talk.message)]
             request = await works(stage, user, talk)
