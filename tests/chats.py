@@ -21,6 +21,7 @@ SAID = [
     ("en", "User orders the mild hotpot", "Which hotpot does the user order?", "The mild one."),
 ]
 BOTH = pytest.mark.parametrize(("user", "note", "message", "reply"), SAID, ids=["zh", "en"])
+ONE = pytest.mark.parametrize(("user", "note", "message", "reply"), SAID[:1], ids=["zh"])
 PATIENCE = 20.0  # seconds until a test gives up
 
 

@@ -17,7 +17,7 @@ from kemem.serve.cli.chat import Conversation
 from kemem.settings import load
 from kemem.testing.llm import calling
 from kemem.testing.openai_server import Streamed, running_openai_server
-from tests.chats import BOTH, SAID, Model, leaked
+from tests.chats import BOTH, ONE, SAID, Model, leaked
 from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
 
 ZH, EN = (message for _, _, message, _ in SAID)
@@ -192,7 +192,7 @@ def test_what_is_sensitive_needs_a_word(
         assert ("4711" in capsys.readouterr().err) == granted
 
 
-@BOTH
+@ONE
 def test_a_turn_that_fails_is_one_line_and_the_chat_goes_on(
     home: Path,
     address: str,
@@ -215,7 +215,7 @@ def test_a_turn_that_fails_is_one_line_and_the_chat_goes_on(
     assert parts == [False, True, False, False]
 
 
-@BOTH
+@ONE
 def test_a_leak_is_not_shown_but_counted(
     home: Path,
     address: str,
