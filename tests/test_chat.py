@@ -507,7 +507,8 @@ async def test_without_a_model_a_turn_is_a_conflict(stage: Stage, user: str, tal
 async def test_each_call_of_the_model_is_told_of(stage: Stage, user: str, talk: Talk) -> None:
     """Whoever counts what a model costs hears of chats, too: of each call, and how it ended."""
     told: list[tuple[float, bool]] = []
-    stage.memory.runtime.on_reply = lambda seconds, is_of_use, _: told.append((seconds, is_of_use))
+    listeners = stage.memory.runtime.on_reply
+    listeners.append(lambda seconds, is_of_use, _: told.append((seconds, is_of_use)))
     try:
         call = calling(RECALL, query=talk.query)
         stage.model.says(Streamed(f"{talk.message} ", calls=(call,)), talk.reply)
@@ -516,6 +517,6 @@ async def test_each_call_of_the_model_is_told_of(stage: Stage, user: str, talk: 
         stage.model.says(status(500, "坏 broken"))
         await stage.turn(talk.message, user)
     finally:
-        stage.memory.runtime.on_reply = None
+        listeners.pop()
     assert [is_of_use for _, is_of_use in told] == [True, True, False]
     assert all(seconds > 0 for seconds, _ in told)

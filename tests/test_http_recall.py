@@ -22,7 +22,7 @@ from kemem.ports import ToolCall
 from kemem.recall import Evidence, Limits, Recalled, Step
 from kemem.serve.http.app import create_app
 from kemem.serve.http.recall_schemas import EvidenceItem, LimitsItem, Recollection, StepItem
-from kemem.serve.http.sse import EventStream, Tell, wants_events
+from kemem.serve.http.sse import Emit, EventStream, wants_events
 from kemem.testing.llm import calling
 from kemem.testing.openai_server import Answer, running_openai_server
 from tests.routes import KEY, SECRET, keyed, token
@@ -262,7 +262,7 @@ def test_a_question_needs_a_user(client: httpx.Client) -> None:
     for ids in ({}, {"agent_id": "default"}, {"session_id": "s"}):
         answer = client.post(RECALL, json={"question": "火锅 hotpot", **ids})
         assert refusal(answer) == INVALID
-        assert answer.json()["error"]["message"] == "user_id is missing"
+        assert answer.json()["error"]["message"] == "user_id is required"
 
 
 # Who may see what
@@ -414,12 +414,12 @@ async def test_silence_is_filled_with_comments() -> None:
         if chunk.startswith(b":"):
             heard.set()
 
-    async def work(tell: Tell) -> None:
+    async def work(emit: Emit) -> None:
         await heard.wait()
         heard.clear()
-        tell("step", {"说 said": 1})
+        emit("step", {"说 said": 1})
         await heard.wait()
-        tell("result", {"完 done": 2})
+        emit("result", {"完 done": 2})
 
     exchange.on_send = listen
     await EventStream(work, pause=0.01)({}, exchange.receive, exchange.send)
@@ -435,9 +435,9 @@ async def test_who_hangs_up_ends_the_work(steps: int) -> None:
     """Before the first step or after it: the work is cancelled, and no task stays behind."""
     before, exchange, ended = asyncio.all_tasks(), Exchange(), asyncio.Event()
 
-    async def work(tell: Tell) -> None:
+    async def work(emit: Emit) -> None:
         for _ in range(steps):
-            tell("step", {"步 step": 1})
+            emit("step", {"步 step": 1})
         exchange.gone.set()
         try:
             await asyncio.Event().wait()
@@ -460,7 +460,7 @@ async def test_a_server_that_stops_ends_the_work() -> None:
     before, exchange = asyncio.all_tasks(), Exchange()
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def work(tell: Tell) -> None:
+    async def work(emit: Emit) -> None:
         begun.set()
         try:
             await asyncio.Event().wait()

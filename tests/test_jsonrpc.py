@@ -45,7 +45,7 @@ async def fail(text: str) -> object:
 
 
 FAILURES: dict[str, Exception] = {
-    "NOT_FOUND": NotFound("nothing is here"),
+    "NOT_FOUND": NotFound("not found"),
     "CONFLICT": Conflict("it exists"),
     "PERMISSION_DENIED": PermissionDenied("no"),
     "RESOURCE_EXHAUSTED": Exhausted("too much"),

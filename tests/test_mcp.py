@@ -401,8 +401,8 @@ async def test_a_fault_of_ours_is_not_explained(memory: AsyncMemory) -> None:
         said = await refused(client, "list_memories")
         with pytest.raises(MCPError) as raised:
             await client.read_resource("memory://profile")
-    assert said == "INTERNAL: a fault of this server; it has been logged"
-    assert raised.value.message == "a fault of this server; it has been logged"
+    assert said == "INTERNAL: internal error"
+    assert raised.value.message == "internal error"
 
 
 # A real process over standard input and output

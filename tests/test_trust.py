@@ -1,4 +1,4 @@
-"""Trust: nobody is served who may not be, on any route, and nobody sees another user."""
+"""Authenticator: nobody is served who may not be, on any route, and nobody sees another user."""
 
 import base64
 import json
@@ -17,8 +17,8 @@ from starlette.requests import Request
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied
 from kemem.memory import AsyncMemory
 from kemem.serve.http.app import create_app, serve
-from kemem.serve.http.auth import OPEN_PATHS, Caller, Trust
-from kemem.serve.http.guarded import memory_of
+from kemem.serve.http.auth import OPEN_PATHS, Authenticator, Caller
+from kemem.serve.http.routing import memory_of
 from kemem.settings import Settings
 from tests.routes import (
     GUARDED,
@@ -275,11 +275,13 @@ def test_only_true_in_a_token_grants_what_is_sensitive(
     claims: dict[str, Any], granted: bool
 ) -> None:
     """Nothing that merely looks like it, and no key of an operator."""
-    trust = Trust(Settings(api_key=SecretStr(KEY), jwt_secret=SecretStr(SECRET)))
+    authenticator = Authenticator(Settings(api_key=SecretStr(KEY), jwt_secret=SecretStr(SECRET)))
     bearer = Headers({"authorization": f"Bearer {token(**claims)}"})
-    assert trust.admit("/v1/memories", "http", bearer) == Caller("alice", sensitive=granted)
+    assert authenticator.authenticate("/v1/memories", "http", bearer) == Caller(
+        "alice", sensitive=granted
+    )
     operator = Headers(raw=[(b"authorization", b"Bearer " + KEY.encode())])
-    assert trust.admit("/v1/memories", "http", operator) == Caller()
+    assert authenticator.authenticate("/v1/memories", "http", operator) == Caller()
 
 
 @EACH_UNNAMED
@@ -366,10 +368,10 @@ async def test_a_server_with_tokens_only_asks_for_them(tmp_path: Path) -> None:
 )
 def test_without_a_credential_only_loopback_is_listened_to(host: str, allowed: bool) -> None:
     """With one, any address is."""
-    Trust(Settings(api_key=SecretStr(KEY))).check_host(host)
+    Authenticator(Settings(api_key=SecretStr(KEY))).check_host(host)
     unkeyed = Settings(host=host, api_key=None, jwt_secret=None)
     if allowed:
-        Trust(unkeyed).check_host(host)
+        Authenticator(unkeyed).check_host(host)
         return
     with pytest.raises(InvalidArgument, match="KEMEM_API_KEY"):
         serve(unkeyed)

@@ -16,7 +16,7 @@ from kemem.errors import InvalidArgument, NotFound
 from kemem.hooks import Stage
 from kemem.operations import AsyncOperations
 from kemem.ports import Deps, Embedder, Reranker
-from kemem.recall import Account, Budget, Caches, OnRecall, RecallAgent, Recalled, Step
+from kemem.recall import Budget, Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import (
     CHECKPOINTS_KEPT,
     NOTES,
@@ -130,8 +130,10 @@ class AsyncMemory(AsyncOperations):
         )
         begun = time.monotonic()
         found = await agent.recall(question, on_step=on_step)
+        report = RecallReport(reach.scope, found, time.monotonic() - begun)
+        self._runtime.recalled(report)
         if self.on_recall:
-            self.on_recall(Account(reach.scope, found, time.monotonic() - begun))
+            self.on_recall(report)
         return found
 
     async def extract(

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from kemem.assemble import assemble
 from kemem.errors import Unavailable
@@ -39,7 +40,8 @@ class Runtime(ProcessBound):
         self._model_noted = False
         self._forgot: float | None = None
         self.uses = Uses()
-        self.on_reply: OnReply | None = None  # may be set at any time
+        self.on_reply: list[OnReply] = []  # listeners; they may come and go at any time
+        self.on_recall: list[Callable[[Any], None]] = []
 
     async def deps(self) -> Deps:
         """The deps; the store is opened by whoever asks first."""
@@ -55,9 +57,14 @@ class Runtime(ProcessBound):
         return self._deps
 
     def replied(self, seconds: float, is_of_use: bool, reply: Reply | None) -> None:
-        """Tell whoever counts of a reply of the LLM."""
-        if self.on_reply:
-            self.on_reply(seconds, is_of_use, reply)
+        """Call the listeners with a reply of the LLM."""
+        for listener in self.on_reply:
+            listener(seconds, is_of_use, reply)
+
+    def recalled(self, report: Any) -> None:
+        """Call the listeners with a recall that has ended, of the memory or of a handle."""
+        for listener in self.on_recall:
+            listener(report)
 
     async def prepared(self) -> Deps:
         """The deps for work that makes vectors; reading with another model changes nothing."""

@@ -83,7 +83,7 @@ class CallScope:
         for name in _NAMES:
             own = getattr(self, name)
             if own is not None and chosen.setdefault(name, own) != own:
-                raise NotFound("nothing is here")
+                raise NotFound("not found")
         return CallScope(**chosen, sensitive=self.sensitive), rest
 
 

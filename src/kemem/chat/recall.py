@@ -43,7 +43,7 @@ class TurnRecall:
         self, memory: AsyncMemory, *, session_id: str, limit: int, shown: Collection[str] = ()
     ) -> None:
         self.shown = {*shown}  # notes that come from these messages are recalled: they say more
-        self._on_recall = memory.on_recall
+        self._memory = memory
         self._scope = Scope(memory.reach.agent_id, memory.reach.user_id, session_id)
         self._agent = RecallAgent(
             memory,
@@ -85,9 +85,10 @@ class TurnRecall:
             log.warning("recall failed: %s", type(error).__name__)
             return [], "memories cannot be read now", time.monotonic() - started
         seconds = time.monotonic() - started
-        if self._on_recall:
-            keys = recalled.memory_keys
-            self._on_recall(RecallReport(self._scope, recalled, seconds, way, keys))
+        report = RecallReport(self._scope, recalled, seconds, way, recalled.memory_keys)
+        self._memory.runtime.recalled(report)
+        if self._memory.on_recall:
+            self._memory.on_recall(report)
         problem = "" if recalled.evidence else "; ".join(recalled.problems)
         return [_event(evidence) for evidence in recalled.evidence], problem, seconds
 

@@ -113,11 +113,11 @@ def serve(
     settings = settings_in_force(data_dir, database_url, host=host, port=port)
 
     from kemem.serve.http.app import serve as serve_http
-    from kemem.serve.http.auth import Trust
+    from kemem.serve.http.auth import Authenticator
 
-    trust = Trust(settings)
-    trust.check_host(settings.host)
-    for line in _announcement(settings, trust.asks_for_credentials):
+    authenticator = Authenticator(settings)
+    authenticator.check_host(settings.host)
+    for line in _announcement(settings, authenticator.requires_credentials):
         output.print(line)
     if is_empty(settings):
         program = "kemem" if which("kemem") else sys.argv[0]

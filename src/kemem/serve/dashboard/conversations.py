@@ -30,7 +30,7 @@ from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.memories import link_to
 from kemem.serve.dashboard.page import page
-from kemem.serve.http.guarded import Memory
+from kemem.serve.http.routing import Memory
 from kemem.text.language import count_tokens
 
 HOME = "/dashboard/conversations"

@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from starlette.datastructures import UploadFile
 
 from kemem.errors import PermissionDenied
-from kemem.serve.http.auth import SESSION_COOKIE, Trust
+from kemem.serve.http.auth import SESSION_COOKIE, Authenticator
 
 FORM_COOKIE = "kemem_form"
 FIELD = "form_token"
@@ -17,8 +17,8 @@ PATH = "/dashboard"
 
 def form_token(request: Request) -> str:
     """The token for the forms of a page: bound to the browser that gets the page."""
-    trust: Trust = request.app.state.trust
-    return trust.form_token(_seat(request))
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator.form_token(_seat(request))
 
 
 async def check_form_token(request: Request) -> None:

@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.serve.dashboard.forms import check_form_token
 from kemem.serve.dashboard.page import page
-from kemem.serve.http.failures import invalid
-from kemem.serve.http.told import told
+from kemem.serve.http.errors import public_error
+from kemem.serve.http.routing import invalid_request
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -37,7 +37,7 @@ class DashboardRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             try:
-                request.state.caller.check_reach()
+                request.state.caller.check_users()
                 if request.method not in _READS:
                     await check_form_token(request)
                 response = await handle(request)
@@ -57,8 +57,8 @@ def _error_page(request: Request, error: Exception) -> Response:
 def _explained(error: Exception) -> KeMemError:
     match error:
         case RequestValidationError():
-            return invalid(error)
+            return invalid_request(error)
         case HTTPException():
             return InvalidArgument(str(error.detail))
         case _:
-            return told(error)
+            return public_error(error)

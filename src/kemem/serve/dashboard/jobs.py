@@ -8,7 +8,7 @@ from fastapi.responses import RedirectResponse
 
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import page
-from kemem.serve.http.guarded import Memory
+from kemem.serve.http.routing import Memory
 
 HOME = "/dashboard/jobs"
 SHOWN = 200

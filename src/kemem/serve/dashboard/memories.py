@@ -16,7 +16,7 @@ from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.marked import Piece, changed
 from kemem.serve.dashboard.page import page
-from kemem.serve.http.guarded import Memory
+from kemem.serve.http.routing import Memory
 
 HOME = "/dashboard/memories"
 KINDS = ("notes", *NOTE_KINDS, "message")

@@ -14,7 +14,7 @@ from kemem.serve.dashboard import figures
 from kemem.serve.dashboard.figures import SPANS, Span
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import language_of, page, translator
-from kemem.serve.http.guarded import Memory
+from kemem.serve.http.routing import Memory
 from kemem.serve.telemetry.metrics import DAY, Metrics, Point
 
 _DAYS = 30  # of the chart of growth

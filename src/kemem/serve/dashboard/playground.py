@@ -18,7 +18,7 @@ from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.marked import Piece, highlighted
 from kemem.serve.dashboard.memories import SUGGESTED, link_to
 from kemem.serve.dashboard.page import page
-from kemem.serve.http.guarded import Memory
+from kemem.serve.http.routing import Memory
 
 Mode = Literal["hybrid", "lexical", "semantic"]
 

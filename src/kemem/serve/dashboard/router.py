@@ -20,7 +20,7 @@ from kemem.serve.dashboard import (
 )
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.static_files import STATIC, STATIC_PATH, VENDOR, CachedFiles
-from kemem.serve.http.auth import NOTHING_HERE
+from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.telemetry.stale import StaleWhileRevalidate
 
 ends = APIRouter(route_class=DashboardRoute)
@@ -35,7 +35,7 @@ async def root(request: Request) -> Response:
 @ends.get("/dashboard/{rest:path}")
 async def nowhere(rest: str) -> Response:
     """What no view has."""
-    raise NotFound(NOTHING_HERE)
+    raise NotFound(NOT_FOUND)
 
 
 def offer_dashboard(app: FastAPI) -> None:

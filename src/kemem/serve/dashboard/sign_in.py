@@ -9,7 +9,7 @@ from kemem.errors import Unauthenticated
 from kemem.serve.dashboard.forms import PATH, set_cookie
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import own_address, page
-from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Trust
+from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
 
 router = APIRouter(route_class=DashboardRoute)
 
@@ -17,8 +17,8 @@ router = APIRouter(route_class=DashboardRoute)
 @router.get("/dashboard/login")
 async def login_page(request: Request, to: Annotated[str | None, Query()] = None) -> Response:
     """Where the key is asked for; without one there is nothing to sign in to."""
-    trust: Trust = request.app.state.trust
-    if not trust.asks_for_credentials or trust.is_signed_in(request.headers):
+    authenticator: Authenticator = request.app.state.authenticator
+    if not authenticator.requires_credentials or authenticator.is_signed_in(request.headers):
         return RedirectResponse(own_address(to), 303)
     return _asked(request, to)
 
@@ -30,9 +30,9 @@ async def login(
     to: Annotated[str | None, Form()] = None,
 ) -> Response:
     """Let whoever knows the key in for a while."""
-    trust: Trust = request.app.state.trust
+    authenticator: Authenticator = request.app.state.authenticator
     try:
-        session = trust.sign_in(key)
+        session = authenticator.sign_in(key)
     except Unauthenticated:
         return _asked(request, to, is_wrong=True)
     response = RedirectResponse(own_address(to), 303)
@@ -49,7 +49,7 @@ async def logout(request: Request) -> Response:
 
 
 def _asked(request: Request, to: str | None, is_wrong: bool = False) -> Response:
-    has_key = request.app.state.trust.takes_key
+    has_key = request.app.state.authenticator.has_key
     status = 401 if is_wrong else 200
     shown = {"to": own_address(to), "has_key": has_key, "is_wrong": is_wrong}
     return page(request, "login.html", status=status, **shown)

@@ -14,9 +14,9 @@ from kemem.serve.cli.doctor import examine, show_settings
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.page import language_of, page, translator
 from kemem.serve.dashboard.storage import Stored, backups_in, stored_in
-from kemem.serve.http.auth import Trust
-from kemem.serve.http.failures import to_json
-from kemem.serve.http.guarded import Memory
+from kemem.serve.http.auth import Authenticator
+from kemem.serve.http.errors import to_json
+from kemem.serve.http.routing import Memory
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.text.ids import check_id
 
@@ -99,9 +99,9 @@ async def mint_token(
     sensitive: Annotated[bool, Form()] = False,
 ) -> Response:
     """A token that is bound to one user, shown this once."""
-    trust: Trust = request.app.state.trust
+    authenticator: Authenticator = request.app.state.authenticator
     user = check_id(user_id.strip(), "user_id")
-    token = trust.mint(user, days * _DAY, sensitive=sensitive)
+    token = authenticator.issue_token(user, days * _DAY, sensitive=sensitive)
     minted = {"token": token, "user_id": user, "days": days}
     return page(request, "system.html", **await _described(request, memory, minted))
 
@@ -109,7 +109,7 @@ async def mint_token(
 async def _described(
     request: Request, memory: AsyncMemory, minted: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    settings, trust = memory.settings, request.app.state.trust
+    settings, authenticator = memory.settings, request.app.state.authenticator
     embedded = settings.database_url is None
     backups = await asyncio.to_thread(backups_in, memory.places.backups, _BACKUPS)
     return {
@@ -119,8 +119,8 @@ async def _described(
         "files": await asyncio.to_thread(stored_in, settings.data_dir) if embedded else None,
         "places": memory.places,
         "backups": backups,
-        "has_key": trust.takes_key,
-        "mints": trust.mints,
+        "has_key": authenticator.has_key,
+        "mints": authenticator.issues_tokens,
         "minted": minted,
         "longest": _LONGEST,
     }

@@ -15,8 +15,8 @@ from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.memories import SUGGESTED, link_to
 from kemem.serve.dashboard.page import page
-from kemem.serve.http.auth import NOTHING_HERE
-from kemem.serve.http.guarded import Memory
+from kemem.serve.http.errors import NOT_FOUND
+from kemem.serve.http.routing import Memory
 from kemem.serve.telemetry.traces import TRACE
 from kemem.text.ids import check_id
 
@@ -97,7 +97,7 @@ async def _found(trace_id: str, memory: AsyncMemory) -> Line:
         for line in lines:
             if line.id == trace_id:
                 return line
-    raise NotFound(NOTHING_HERE)
+    raise NotFound(NOT_FOUND)
 
 
 def _cursor(fields: Fields) -> Micros | None:

@@ -3,13 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kemem.chat import ChatService, GroupChatService, LeakCounts
 from kemem.chat.proxy import Proxy
@@ -24,11 +22,11 @@ from kemem.serve.http import (
     recall_routes,
     session_routes,
 )
-from kemem.serve.http.auth import Guard, Trust
-from kemem.serve.http.edge import Edge
-from kemem.serve.http.failures import DOCUMENTED, handle_failures
-from kemem.serve.http.limits import BodyLimit
+from kemem.serve.http.auth import Authenticator, AuthMiddleware
+from kemem.serve.http.errors import RESPONSES
 from kemem.serve.http.logs import configure_logs
+from kemem.serve.http.middleware import BodyLimitMiddleware, RequestMiddleware
+from kemem.serve.http.routing import handle_errors
 from kemem.serve.http.worker import working
 from kemem.serve.mcp.http import offer_mcp
 from kemem.serve.rpc import routes as rpc_routes
@@ -41,18 +39,18 @@ _GRACE = 1.0  # seconds that requests get at the end, then chats to remember wha
 
 def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> FastAPI:
     """The HTTP API over a memory, which it closes when it stops; some settings came by flags."""
-    trust = Trust(memory.settings)
+    authenticator = Authenticator(memory.settings)
     app = FastAPI(
         title="KeMem",
         version="1",
         openapi_url=None,  # served by a route of ours, so that it is guarded like the others
         redirect_slashes=False,
         lifespan=_lifespan,
-        responses=DOCUMENTED,
+        responses=RESPONSES,
         generate_unique_id_function=_operation_id,
     )
     app.state.memory = memory
-    app.state.trust = trust
+    app.state.authenticator = authenticator
     app.state.flags = flags
     app.state.leaks = LeakCounts()
     app.state.chat = ChatService(memory, counts=app.state.leaks, run_jobs=False)
@@ -60,9 +58,9 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     app.state.proxy = Proxy(memory, counts=app.state.leaks, run_jobs=False)
     app.state.metrics = Metrics(memory, app.state.leaks)
     app.state.traces = Traces(memory)
-    memory.runtime.on_reply = app.state.metrics.count_reply
-    # Only described here: the guard asks for the credential, whatever the route.
-    locks = [Depends(HTTPBearer(auto_error=False))] if trust.asks_for_credentials else []
+    memory.runtime.on_reply.append(app.state.metrics.count_reply)
+    # Only described here: the middleware asks for the credential, whatever the route.
+    security = [Depends(HTTPBearer(auto_error=False))] if authenticator.requires_credentials else []
     for routes in (
         message_routes,
         memory_routes,
@@ -73,40 +71,21 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
         rpc_routes,
         operator_routes,
     ):
-        app.include_router(routes.router, dependencies=locks)
+        app.include_router(routes.router, dependencies=security)
     app.include_router(operator_routes.probes)
     app.state.mcp = offer_mcp(app, memory)
     offer_dashboard(app)
-    handle_failures(app)
-    app.add_middleware(BodyLimit, max_body_bytes=memory.settings.max_body_bytes)
-    app.add_middleware(Guard, trust=trust)
-    app.add_middleware(Edge, metrics=app.state.metrics)
-    app.state.requests = set()
-    app.add_middleware(InProgress, requests=app.state.requests)
+    handle_errors(app)
+    app.add_middleware(BodyLimitMiddleware, max_body_bytes=memory.settings.max_body_bytes)
+    app.add_middleware(AuthMiddleware, authenticator=authenticator)
+    app.state.requests = set()  # tasks
+    app.add_middleware(RequestMiddleware, metrics=app.state.metrics, requests=app.state.requests)
     return app
-
-
-class InProgress:
-    """Keeps the requests in progress: at the end uvicorn cancels them, and does not wait."""
-
-    def __init__(self, app: ASGIApp, requests: set[asyncio.Task[Any]]) -> None:
-        self._app = app
-        self._requests = requests
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        task = asyncio.current_task()
-        if task is None or scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        self._requests.add(task)
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._requests.discard(task)
 
 
 def serve(settings: Settings, flags: frozenset[str] = frozenset()) -> None:
     """Serve until told to stop; without a credential in the settings, to this machine only."""
-    Trust(settings).check_host(settings.host)
+    Authenticator(settings).check_host(settings.host)
     configure_logs(settings.log_level)
     uvicorn.run(
         create_app(AsyncMemory(settings=settings), flags),

@@ -1,4 +1,4 @@
-"""Trust: who may ask, and for whom."""
+"""Authentication and authorization: who may ask, and for whom."""
 
 import hmac
 import re
@@ -16,17 +16,17 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from kemem.serve.http.errors import NOT_FOUND
 from kemem.settings import Settings
 
 OPEN_PATHS = frozenset(["/healthz", "/readyz"])
-NOTHING_HERE = "nothing is here"  # the same words for what is missing and for what is another's
 
 SESSION_COOKIE = "kemem_session"  # honoured for the dashboard only, never for the API
 SESSION_SECONDS = 12 * 3600
 
 _ALGORITHM = "HS256"
 _DASHBOARD = re.compile(r"/|/dashboard(/.*)?", re.DOTALL)
-_OPEN_PAGES = re.compile(r"/dashboard/(login|static/.*)", re.DOTALL)  # they tell nothing
+_OPEN_PAGES = re.compile(r"/dashboard/(login|static/.*)", re.DOTALL)  # they show no data
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]@/]+))(?::\d+)?", re.ASCII | re.IGNORECASE)
 
 
@@ -37,27 +37,27 @@ class Caller:
     user_id: str | None = None
     sensitive: bool = False  # granted by the token: a recall may see what is sensitive
 
-    def check_reach(self, *named: object) -> None:
+    def check_users(self, *user_ids: object) -> None:
         """Let a bound caller through only where every user that is named is their own."""
         if self.user_id is None:
             return
-        users = [user for user in named if user is not None]
+        users = [user_id for user_id in user_ids if user_id is not None]
         if not users:
-            raise PermissionDenied("this token reaches only requests that name its own user_id")
+            raise PermissionDenied("this token requires its own user_id in the request")
         if any(user != self.user_id for user in users):
-            raise NotFound(NOTHING_HERE)
+            raise NotFound(NOT_FOUND)
 
-    def grant(self, wanted: bool) -> bool:
-        """Whether sensitive memories may be seen, if that is asked for."""
-        if wanted and self.user_id is not None and not self.sensitive:
+    def grant(self, sensitive: bool) -> bool:
+        """Whether sensitive memories are shown: if the request asks and the token grants it."""
+        if sensitive and self.user_id is not None and not self.sensitive:
             raise PermissionDenied(
                 'this token does not grant sensitive memories, it lacks the claim "sensitive": true'
             )
-        return wanted
+        return sensitive
 
 
-class Trust:
-    """What the settings demand of every request."""
+class Authenticator:
+    """Checks the credentials that the settings demand of every request."""
 
     def __init__(self, settings: Settings) -> None:
         key, secret = settings.api_key, settings.jwt_secret
@@ -68,27 +68,27 @@ class Trust:
         self._form_key = hmac.digest(root, b"kemem dashboard form", "sha256")
 
     @property
-    def takes_key(self) -> bool:
+    def has_key(self) -> bool:
         """Whether there is a key that makes its bearer an operator."""
         return self._key is not None
 
     @property
-    def asks_for_credentials(self) -> bool:
-        """Whether strangers are told from friends; if not, only this machine may ask."""
+    def requires_credentials(self) -> bool:
+        """Whether a credential is required; if not, only this machine may ask."""
         return self._key is not None or self._secret is not None
 
     def check_host(self, host: str) -> None:
-        """Refuse an address that strangers can reach while nothing tells them from friends."""
-        if not self.asks_for_credentials and not is_loopback(host):
+        """Refuse an address that other machines can reach while no credential is required."""
+        if not self.requires_credentials and not is_loopback(host):
             raise InvalidArgument(
                 f"host {host!r:.80} can be reached from other machines: set KEMEM_API_KEY or "
                 "KEMEM_JWT_SECRET, or listen on 127.0.0.1",
                 field="host",
             )
 
-    def admit(self, path: str, scheme: str, headers: Headers) -> Caller:
-        """Whoever sends this request, if they may."""
-        if not self.asks_for_credentials:
+    def authenticate(self, path: str, scheme: str, headers: Headers) -> Caller:
+        """The caller of a request, if its credential is right."""
+        if not self.requires_credentials:
             _check_local(scheme, headers)
             return Caller()
         if path in OPEN_PATHS or _OPEN_PAGES.fullmatch(path):
@@ -96,7 +96,7 @@ class Trust:
         if "authorization" not in headers and _DASHBOARD.fullmatch(path):
             if self.is_signed_in(headers):
                 return Caller()
-            raise Unauthenticated("sign in with the key of this server")
+            raise Unauthenticated("sign in with the API key of this server")
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
             raise Unauthenticated("this server needs the header 'Authorization: Bearer <key>'")
@@ -104,18 +104,18 @@ class Trust:
         if self._key is not None and hmac.compare_digest(sent, self._key):
             return Caller()
         if self._secret is not None:
-            return _bound(sent, self._secret)
-        raise Unauthenticated("the key is not the one of this server")
+            return _bound_caller(sent, self._secret)
+        raise Unauthenticated("invalid API key")
 
     @property
-    def mints(self) -> bool:
-        """Whether tokens can be made that are bound to a user."""
+    def issues_tokens(self) -> bool:
+        """Whether tokens can be issued that are bound to a user."""
         return self._secret is not None
 
-    def mint(self, user_id: str, seconds: int, *, sensitive: bool = False) -> str:
+    def issue_token(self, user_id: str, seconds: int, *, sensitive: bool = False) -> str:
         """A token that is bound to a user, for a while."""
         if self._secret is None:
-            raise InvalidArgument("set KEMEM_JWT_SECRET: without it there are no tokens of users")
+            raise InvalidArgument("tokens of users require KEMEM_JWT_SECRET")
         claims = {"sub": user_id, "exp": int(time.time()) + seconds}
         claims |= {"sensitive": True} if sensitive else {}
         return jwt.encode(claims, self._secret, algorithm=_ALGORITHM)
@@ -123,39 +123,39 @@ class Trust:
     def sign_in(self, key: str) -> str:
         """The session of an operator, if the key is right; it ends by itself, or with the key."""
         if self._key is None or not hmac.compare_digest(key.encode(), self._key):
-            raise Unauthenticated("the key is not the one of this server")
+            raise Unauthenticated("invalid API key")
         claims = {"exp": int(time.time()) + SESSION_SECONDS, "jti": secrets.token_urlsafe(12)}
         return jwt.encode(claims, self._session_key, algorithm=_ALGORITHM)
 
-    def form_token(self, seat: str) -> str:
-        """What the forms of one browser must carry."""
-        return hmac.digest(self._form_key, seat.encode(), "sha256").hex()
+    def form_token(self, browser: str) -> str:
+        """The CSRF token that the forms of one browser must carry."""
+        return hmac.digest(self._form_key, browser.encode(), "sha256").hex()
 
     def is_signed_in(self, headers: Headers) -> bool:
         """Whether a browser holds a session that has not ended."""
         session = cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE, "").encode()
-        needed: Any = {"require": ["exp"]}
+        required: Any = {"require": ["exp"]}
         try:
-            jwt.decode(session, self._session_key, algorithms=[_ALGORITHM], options=needed)
+            jwt.decode(session, self._session_key, algorithms=[_ALGORITHM], options=required)
         except (jwt.InvalidTokenError, ValueError, RecursionError):
             return False
         return True
 
 
-class Guard:
-    """Asks `Trust` before anything else sees a request, and notes who the caller is."""
+class AuthMiddleware:
+    """Authenticates each request before anything else sees it, and records the caller."""
 
-    def __init__(self, app: ASGIApp, trust: Trust) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
         self._app = app
-        self._trust = trust
+        self._authenticator = authenticator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             try:
-                caller = self._trust.admit(scope["path"], scope["scheme"], headers)
+                caller = self._authenticator.authenticate(scope["path"], scope["scheme"], headers)
             except Unauthenticated:
-                if not _is_visit(scope, headers):
+                if not _is_page_view(scope, headers):
                     raise
                 await RedirectResponse(_sign_in_address(scope), 303)(scope, receive, send)
                 return
@@ -173,7 +173,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _is_visit(scope: Scope, headers: Headers) -> bool:
+def _is_page_view(scope: Scope, headers: Headers) -> bool:
     """Whether somebody opens a page of the dashboard in a browser."""
     return (
         scope["method"] == "GET"
@@ -201,9 +201,9 @@ def _check_local(scheme: str, headers: Headers) -> None:
         raise PermissionDenied(f"requests from the site {origin!r:.80} are not allowed")
 
 
-def _bound(token: bytes, secret: str) -> Caller:
+def _bound_caller(token: bytes, secret: str) -> Caller:
     try:
         claims = jwt.decode(token, secret, algorithms=[_ALGORITHM], options={"require": ["sub"]})
     except (jwt.InvalidTokenError, ValueError, RecursionError):
-        raise Unauthenticated("the token is not valid, or no longer") from None
+        raise Unauthenticated("the token is invalid or has expired") from None
     return Caller(claims["sub"], sensitive=claims.get("sensitive") is True)

@@ -14,10 +14,10 @@ from kemem.serve.http.chat_schemas import (
     event_item,
     failed_turn,
 )
-from kemem.serve.http.failures import to_json
-from kemem.serve.http.guarded import GuardedRoute
+from kemem.serve.http.errors import to_json
+from kemem.serve.http.routing import GuardedRoute
 from kemem.serve.http.schemas import ID_LIMITS, ChatRequest, GroupRequest, TurnRequest
-from kemem.serve.http.sse import EventStream, Tell, described, wants_events
+from kemem.serve.http.sse import Emit, EventStream, described, wants_events
 
 _EVENTS = described(
     "`recall` with what was recalled, `text` with a `delta` of the reply, `tool_call` and "
@@ -63,10 +63,10 @@ def _granted(body: TurnRequest, request: Request) -> dict[str, Any]:
 
 
 def _stream(events: AsyncGenerator[Event, None]) -> EventStream:
-    async def work(tell: Tell) -> None:
+    async def work(emit: Emit) -> None:
         async with aclosing(events):
             async for event in events:
-                tell(event.type, event_item(event))
+                emit(event.type, event_item(event))
 
     return EventStream(work)
 

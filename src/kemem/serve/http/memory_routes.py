@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from kemem.records import Change
 from kemem.results import Added, Hit, Item, Memories
-from kemem.serve.http.guarded import GuardedRoute, Memory, parse_object
+from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import (
     ID_LIMITS,
     AddRequest,
@@ -23,6 +23,7 @@ from kemem.serve.http.schemas import (
     SearchRequest,
     UpdateRequest,
 )
+from kemem.serve.http.strict import parse_object
 
 MemoryId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 

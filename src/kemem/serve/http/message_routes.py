@@ -8,7 +8,6 @@ from fastapi import APIRouter, Path, Query
 from kemem.records import Message, Page
 from kemem.results import Hit, Ingested
 from kemem.serialization import to_dict
-from kemem.serve.http.guarded import GuardedRoute, Memory
 from kemem.serve.http.message_schemas import (
     FIELD_NAMES,
     FieldName,
@@ -25,6 +24,7 @@ from kemem.serve.http.message_schemas import (
     SemanticHit,
     SemanticSearch,
 )
+from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import ID_LIMITS, Items
 
 IdInPath = Annotated[str, Path(json_schema_extra=ID_LIMITS)]

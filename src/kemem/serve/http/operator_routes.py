@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from kemem.batch import Job
 from kemem.errors import Unavailable
 from kemem.records import Entry, Page
-from kemem.serve.http.guarded import GuardedRoute, Memory, OperatorRoute
+from kemem.serve.http.routing import GuardedRoute, Memory, OperatorRoute
 from kemem.serve.http.schemas import (
     ID_LIMITS,
     Items,

@@ -13,9 +13,9 @@ from kemem.chat.proxy import Proxy
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
-from kemem.serve.http.failures import to_json
-from kemem.serve.http.guarded import GuardedRoute, Memory, id_in_header
-from kemem.serve.http.sse import EventStream, Tell, described
+from kemem.serve.http.errors import to_json
+from kemem.serve.http.routing import GuardedRoute, Memory, id_in_header
+from kemem.serve.http.sse import Emit, EventStream, described
 from kemem.text.ids import check_id
 
 _DONE = "[DONE]"
@@ -79,10 +79,10 @@ class CompletionRequest(Open):
 
 
 class ProxyRoute(GuardedRoute):
-    """A route that settles itself whose memory a request means: clients know no user_id."""
+    """A route that finds the user of a request itself: clients of OpenAI send no user_id."""
 
-    def admit(self, caller: Caller, *named: object) -> None:
-        """Let everybody through to `_whose`."""
+    def authorize(self, caller: Caller, *user_ids: object) -> None:
+        """Let everybody through to `_handle`."""
 
 
 class Chunks(EventStream):
@@ -104,7 +104,7 @@ async def chat_completions(asked: CompletionRequest, request: Request, memory: M
     `user`. The headers X-KeMem-Session and X-KeMem-Agent say where the conversation is stored.
     """
     proxy: Proxy = request.app.state.proxy
-    handle = _whose(asked.user, request, memory)
+    handle = _handle(asked.user, request, memory)
     named = id_in_header(request, "X-KeMem-Session")
     session_id = "default" if named is None else check_id(named, "X-KeMem-Session")
     body = _finite(await request.json())  # as it came: unknown fields are passed on
@@ -112,11 +112,11 @@ async def chat_completions(asked: CompletionRequest, request: Request, memory: M
         answer = await proxy.complete(body, handle, session_id)
         return Response(to_json(answer), media_type="application/json")
 
-    async def work(tell: Tell) -> None:
+    async def work(emit: Emit) -> None:
         async with aclosing(proxy.chunks(body, handle, session_id)) as chunks:
             async for chunk in chunks:
-                tell("chunk", chunk)
-        tell(_DONE, {})
+                emit("chunk", chunk)
+        emit(_DONE, {})
 
     return Chunks(work)
 
@@ -143,18 +143,18 @@ def _finite(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _whose(named: str | None, request: Request, memory: AsyncMemory) -> AsyncMemory:
+def _handle(named: str | None, request: Request, memory: AsyncMemory) -> AsyncMemory:
     """A handle for the one user that a request means."""
     caller: Caller = request.state.caller
     users = [it for it in (id_in_header(request, "X-KeMem-User"), named) if it is not None]
     chosen = users or [it for it in (caller.user_id,) if it is not None]
     if not chosen:
         raise InvalidArgument(
-            "whose memory? Name the user in the header X-KeMem-User or in the field user, or use a "
-            "token that is bound to one",
+            "a user is required: in the header X-KeMem-User, in the field user, or by a token that "
+            "is bound to one",
             field="user",
         )
-    caller.check_reach(*chosen)
+    caller.check_users(*chosen)
     if len(set(chosen)) > 1:
         raise InvalidArgument(
             f"the header X-KeMem-User is {chosen[0]!r:.80} and the field user {chosen[1]!r:.80}",

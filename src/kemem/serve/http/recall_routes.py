@@ -4,11 +4,11 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.serve.http.failures import to_json
-from kemem.serve.http.guarded import GuardedRoute, Memory
+from kemem.serve.http.errors import to_json
 from kemem.serve.http.recall_schemas import Recollection
+from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import RecallRequest
-from kemem.serve.http.sse import EventStream, Tell, described, wants_events
+from kemem.serve.http.sse import Emit, EventStream, described, wants_events
 
 _EVENTS = described(
     "a `step` (StepItem) for each move as it happens, then the `result` (Recollection) or an "
@@ -30,8 +30,8 @@ async def recall(body: RecallRequest, request: Request, memory: Memory) -> Respo
         found = await recalling()
         return Response(to_json(found.to_dict()), media_type="application/json")
 
-    async def work(tell: Tell) -> None:
-        found = await recalling(on_step=lambda step: tell("step", step.to_dict()))
-        tell("result", found.to_dict())
+    async def work(emit: Emit) -> None:
+        found = await recalling(on_step=lambda step: emit("step", step.to_dict()))
+        emit("result", found.to_dict())
 
     return EventStream(work)

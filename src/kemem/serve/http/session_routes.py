@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from kemem.records import Checkpoint, Entry, Page
 from kemem.results import Added, Context
-from kemem.serve.http.guarded import GuardedRoute, Memory
+from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import (
     ID_LIMITS,
     ContextQuery,

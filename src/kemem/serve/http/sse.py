@@ -1,4 +1,4 @@
-"""Server-sent events: who asks for them, and work that tells what happens while it goes on."""
+"""Server-sent events: content negotiation, and a response that streams the events of some work."""
 
 import asyncio
 import re
@@ -10,11 +10,10 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from kemem.serve.http.failures import failure, to_json
+from kemem.serve.http.errors import error_response, to_json
 
-Told = dict[str, Any]  # JSON
-Tell = Callable[[str, Told], None]  # the name of an event, and its data
-Work = Callable[[Tell], Coroutine[Any, Any, None]]
+Emit = Callable[[str, dict[str, Any]], None]  # the name of an event, and its data
+Work = Callable[[Emit], Coroutine[Any, Any, None]]
 
 EVENT_STREAM = "text/event-stream"
 PAUSE = 15.0  # seconds of silence, then a comment keeps the connection alive
@@ -23,9 +22,9 @@ _QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)")
 
 
 class EventStream(Response):
-    """What some work tells, as it happens, then the error that ended it; who hangs up ends it.
+    """Streams the events of some work, then the error that ended it; a disconnect cancels it.
 
-    What fails before the first event is an ordinary failure with a status of its own.
+    An error before the first event is an ordinary error response with a status of its own.
     """
 
     media_type = EVENT_STREAM
@@ -38,16 +37,16 @@ class EventStream(Response):
         self._pause = pause
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told: asyncio.Queue[bytes | None] = asyncio.Queue()
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         working = asyncio.create_task(
-            self._work(lambda name, data: told.put_nowait(self.event(name, to_json(data))))
+            self._work(lambda name, data: queue.put_nowait(self.event(name, to_json(data))))
         )
-        working.add_done_callback(lambda _: told.put_nowait(None))
+        working.add_done_callback(lambda _: queue.put_nowait(None))
         leaving = asyncio.create_task(_hang_up(receive))
         leaving.add_done_callback(lambda _: working.cancel())
         head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
-            async for chunk in self._chunks(told, working):
+            async for chunk in self._chunks(queue, working):
                 if head:
                     await send(head)
                     head = {}
@@ -63,11 +62,11 @@ class EventStream(Response):
         return format_sse_event(event=name, data_str=data.decode())
 
     async def _chunks(
-        self, told: asyncio.Queue[bytes | None], working: asyncio.Task[None]
+        self, queue: asyncio.Queue[bytes | None], working: asyncio.Task[None]
     ) -> AsyncIterator[bytes]:
         """All that is to be sent; what ends the work before the first chunk is raised."""
         silent = True
-        while chunk := await self._next(told):
+        while chunk := await self._next(queue):
             silent = False
             yield chunk
         if working.cancelled():
@@ -75,14 +74,14 @@ class EventStream(Response):
         else:
             error = working.exception()
         if isinstance(error, Exception) and not silent:
-            yield self.event("error", bytes(failure(error).body))
+            yield self.event("error", bytes(error_response(error).body))
         elif error is not None:
             raise error
 
-    async def _next(self, told: asyncio.Queue[bytes | None]) -> bytes | None:
+    async def _next(self, queue: asyncio.Queue[bytes | None]) -> bytes | None:
         try:
             async with asyncio.timeout(self._pause):
-                return await told.get()
+                return await queue.get()
         except TimeoutError:
             return KEEPALIVE_COMMENT
 

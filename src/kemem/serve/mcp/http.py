@@ -14,7 +14,7 @@ from starlette.types import Scope
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
-from kemem.serve.http.guarded import id_in_header
+from kemem.serve.http.routing import id_in_header
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.mcp.tools import McpContext
 
@@ -60,7 +60,7 @@ def _context(request: Request, memory: AsyncMemory) -> McpContext:
             "user_id is required: send the header X-KeMem-User, or a token that is bound to a user",
             field="X-KeMem-User",
         )
-    caller.check_reach(user_id)
+    caller.check_users(user_id)
     handle = memory.for_user(
         user_id, agent_id=id_in_header(request, "X-KeMem-Agent"), sensitive=caller.sensitive
     )

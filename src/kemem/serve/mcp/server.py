@@ -19,7 +19,7 @@ from kemem.errors import Internal, KeMemError, NotFound
 from kemem.recall.registry import ToolEntry, check_arguments, mcp_tools
 from kemem.recall.texts import Language, tool_texts
 from kemem.results import Item
-from kemem.serve.http.told import told
+from kemem.serve.http.errors import public_error
 from kemem.serve.mcp.tools import MCP_TOOLS, McpContext
 from kemem.text.fence import fenced, neutralise
 
@@ -112,7 +112,7 @@ class _Handlers:
             request, _ = check_arguments(arguments, entry, self._language)
             output = await entry["func"](reached, request)
         except Exception as error:  # the edge: the result tells a model how to mend its call
-            public = told(error)
+            public = public_error(error)
             text = neutralise(f"{public.code}: {public.message}")
             return mcp.CallToolResult(content=[mcp.TextContent(text=text)], is_error=True)
         shown: dict[str, Any] = _TextBudget(_MAX_RESULT).fit(output.model_dump(mode="json"))
@@ -146,7 +146,7 @@ class _Handlers:
                 raise NotFound(f"no resource {uri!r:.80}; there are {', '.join(RESOURCES)}")
             text = await RESOURCES[uri](self._context_for(context.request))
         except Exception as error:  # the edge, as for tools
-            raise _protocol_error(told(error)) from None
+            raise _protocol_error(public_error(error)) from None
         contents = mcp.TextResourceContents(uri=uri, text=text, mime_type="text/plain")
         return mcp.ReadResourceResult(contents=[contents])
 
@@ -174,7 +174,7 @@ class _Handlers:
                 evidence=evidence, question=fenced("question", question)
             )
         except Exception as error:  # the edge, as for tools
-            raise _protocol_error(told(error)) from None
+            raise _protocol_error(public_error(error)) from None
         return mcp.GetPromptResult(
             messages=[mcp.PromptMessage(role="user", content=mcp.TextContent(text=text))],
             **self._texts("prompts", PROMPT, "description"),

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from kemem.errors import InvalidArgument
-from kemem.serve.http.strict import parse_json, refusal
-from kemem.serve.http.told import told
+from kemem.serve.http.errors import public_error
+from kemem.serve.http.strict import invalid_value, parse_json
 
 MAX_BATCH = 100
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
@@ -98,7 +98,7 @@ async def _call(method: Method, params: list[Any] | dict[str, Any], id_: object)
     try:
         result = await method(**_arguments(method, params))
     except Exception as failure:  # the edge: whatever a method does, the caller gets a response
-        error = told(failure)
+        error = public_error(failure)
         prefix = "Invalid params: " if isinstance(error, InvalidArgument) else ""
         code = CODES.get(error.code, CODES["INTERNAL"])
         return _error(code, f"{prefix}{error.message}", id_, {"code": error.code})
@@ -117,7 +117,7 @@ def _arguments(method: Method, params: list[Any] | dict[str, Any]) -> dict[str, 
         checked = model.model_validate(params)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise refusal(first, first["loc"]) from None
+        raise invalid_value(first, first["loc"]) from None
     return {name: getattr(checked, name) for name in names}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.serve.http.guarded import Memory, OperatorRoute, check_content_type
+from kemem.serve.http.routing import Memory, OperatorRoute, check_content_type
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
 from kemem.serve.rpc.methods import MemoryTools
 

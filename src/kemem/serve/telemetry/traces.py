@@ -45,7 +45,8 @@ class Traces:
         self._writing: set[asyncio.Task[None]] = set()
         self._last: Micros = 0
         self._trimmed: Micros | None = None
-        memory.on_recall = self.take if self._days else None
+        if self._days:
+            memory.runtime.on_recall.append(self.take)
 
     def take(self, account: Account) -> None:
         """Begin to write a trace; where too many wait for the store, this one is dropped."""
