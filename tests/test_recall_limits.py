@@ -20,6 +20,7 @@ from kemem.testing import HashingEmbedder, ScriptedLLM, calling
 from kemem_conformance.ram import RamStore
 from tests.recalls import (
     BOTH,
+    CHINESE,
     ONE,
     TALK,
     TONGUES,
@@ -30,6 +31,7 @@ from tests.recalls import (
     handle,
     keys_of,
     notebook,
+    parts_with,
     quiet,
     shown_keys,
 )
@@ -406,6 +408,42 @@ def test_what_cannot_be_asked_is_refused_by_name(memory: Memory, tongue: Tongue)
         memory.recall(tongue.question, tongue.user, session_id="")
     with pytest.raises(NotFound):
         memory.for_user(tongue.user).recall(tongue.question, "other")
+
+
+async def test_a_question_may_be_called_query(deps: Deps) -> None:
+    """By name, as other methods call it; one of the two."""
+    agent = RecallAgent(handle(deps, CHINESE.user))
+    by_name = await agent.recall(query=CHINESE.question)
+    assert by_name.evidence == (await agent.recall(CHINESE.question)).evidence != ()
+    assert by_name.question == CHINESE.question
+    for query, field in ((" ", "query"), (None, "question")):
+        with pytest.raises(InvalidArgument, match=f"{field} must be a text that is not blank"):
+            await agent.recall(query=query)
+    with pytest.raises(InvalidArgument, match="give question or query, not both"):
+        await agent.recall(CHINESE.question, query=CHINESE.question)
+
+
+async def test_all_that_matches_is_counted_for_a_model_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To count is slow; rules do not read the number, and their trace says where it ends."""
+    deps = parts_with()
+    memory = notebook(deps)
+    await memory.ingest([{"content": f"火锅 {number}"} for number in range(70)], "u")
+    search, counted = type(memory).search, []
+
+    async def watched(*asked: Any, **more: Any) -> Any:
+        counted.append(more["count"])
+        return await search(*asked, **more)
+
+    monkeypatch.setattr(type(memory), "search", watched)
+    result = await RecallAgent(handle(deps, "u")).recall("火锅")
+    assert "找到 60+ 个，返回 10 个" in {step.outcome for step in result.trace}
+    assert {*counted} == {False}
+    counted.clear()
+    llm = ScriptedLLM([calling(SEARCH, query="火锅", min_relevance_score=0.0), handing()])
+    result = await RecallAgent(handle(deps, "u", llm)).recall("火锅")
+    assert result.trace[0].outcome == "找到 70 个，返回 5 个" and counted == [True]
 
 
 @ONE

@@ -162,7 +162,12 @@ class LLMPlanner:
         )
         if reply.calls:
             calls = [
-                {"id": it.id, "type": "function", "function": _function(it)} for it in reply.calls
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in reply.calls
             ]
             self._messages.append(
                 {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
@@ -274,10 +279,6 @@ def _task(state: RecallState, window: Sequence[Item]) -> str:
     sections = [fenced("conversation", talk)] if talk else []
     sections += [fenced("found_before", found)] if found else []
     return "\n\n".join([*sections, fenced("question", state.question[:_MAX_SHOWN])])
-
-
-def _function(call: ToolCall) -> dict[str, str]:
-    return {"name": call.name, "arguments": call.arguments}
 
 
 def _checked(question: object, query: object) -> str:

@@ -25,11 +25,6 @@ TOOL_SECONDS = 10.0  # for one read of the store
 COUNTED = 60
 _MOST = {"max_iterations": 10, "window": 1_000, "max_window": 1_000, "max_calls": 100}
 _DAY = 86_400_000_000  # microseconds
-_MODES: dict[str, Literal["semantic", "lexical", "hybrid"]] = {
-    "semantic": "semantic",
-    "keyword": "lexical",
-    "hybrid": "hybrid",
-}
 
 
 class DepsProvider(Protocol):
@@ -200,7 +195,7 @@ class RecallState:
             request.query,
             limit=limit if self.counts_all else max(limit, COUNTED),
             threshold=request.min_relevance_score,
-            mode=_MODES[request.search_mode],
+            mode="lexical" if request.search_mode == "keyword" else request.search_mode,
             keywords=request.keywords or None,
             kinds=types if only_kinds else None,
             filters=of_types if types and not only_kinds else None,
