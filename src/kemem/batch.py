@@ -1,7 +1,7 @@
 """The one write: what changes together, and the later work that it asks for."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,12 +23,13 @@ from kemem.records import (
     Micros,
     Note,
     Position,
+    Row,
     Scope,
     Where,
 )
 from kemem.serialization import Hidden, Record, Timestamp, to_dict, without_defaults
 
-Refusal = Literal["job", "row", "source"]
+Refusal = Literal["job", "row", "source", "changed"]
 JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror"]
 
 
@@ -102,6 +103,26 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """What a decision was based on: the newest `limit` notes that a Where admitted, as read."""
+
+    where: Where
+    notes: tuple[Note, ...]
+    limit: int
+
+    def holds(self, now: Sequence[Note]) -> bool:
+        """Whether the same read still answers the same; how often notes were used is no change."""
+        return _versions(self.notes) == _versions(now)
+
+
+def _versions(notes: Sequence[Note]) -> dict[tuple[str, str, str], Note]:
+    return {
+        (note.agent_id, note.user_id, note.note_id): replace(note, uses=0, used=None)
+        for note in notes
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One indivisible write: all of it is stored and indexed, or nothing is.
 
@@ -112,6 +133,9 @@ class Batch:
 
     A note cites messages of its own agent and user. One that is deleted is no longer cited; a new
     note that cites one which is not there refuses the batch.
+
+    Preconditions are checked in the transaction that writes, after the owners have been locked:
+    where one does not hold, nothing is written and `Applied.refused` tells which.
     """
 
     put: tuple[Message, ...] = ()
@@ -127,8 +151,10 @@ class Batch:
     ended: tuple[Ending, ...] = ()
     jobs: tuple[Job, ...] = ()  # new or changed
     done: tuple[str, ...] = ()  # ids of finished jobs
-    only_if: str | None = None  # a job that must be open still, else nothing is written
-    present: tuple[Note, ...] = ()  # notes that must be there still, else nothing is written
+    only_if: str | None = None  # a job that must be open still
+    # Rows that must be there still, and checkpoints that must be the newest of their session still.
+    present: tuple[Row | Checkpoint, ...] = ()
+    expects: tuple[Expected, ...] = ()  # reads that must still answer the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +165,4 @@ class Applied:
     ignored: tuple[str, ...] = ()  # ids that were there already with the same content
     dropped: int = 0
     merged: Mapping[str, str] = field(default_factory=dict)  # new note -> the one it merged into
-    refused: Refusal | None = None  # what had to be there and was gone: nothing was written
+    refused: Refusal | None = None  # the precondition that did not hold: nothing was written

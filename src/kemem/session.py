@@ -1,7 +1,7 @@
 """The short-term memory of one session: what to put into a prompt, and checkpoints of it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
@@ -13,7 +13,7 @@ from kemem.add.condense import (
 )
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Job
-from kemem.errors import InvalidArgument, NotFound
+from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps
 from kemem.records import (
     CHECKPOINTS_KEPT,
@@ -32,6 +32,7 @@ from kemem.text.language import count_tokens
 from kemem.text.summary import cut, said, said_before, speaker, speaks_chinese, summarise
 
 LEAST_TOKENS = 50
+_TRIES = 20  # of a write whose premises change meanwhile
 _NEWEST = 50  # messages by which the language is told
 _WORTH_WRITING = 12  # tokens below which no summary says anything
 _HEADINGS = {
@@ -179,29 +180,49 @@ def _bullet(note: Note) -> str:
 
 async def save_checkpoint(scope: Scope, deps: Deps) -> Checkpoint:
     """Keep the short-term memory of a session as it is now: its layers and its notes."""
-    notes = await short_term(scope, deps.store)
-    if not notes and not await deps.store.scan(Where(scope), limit=1):
-        raise NotFound(f"session {scope.session_id!r} has no messages and no notes")
-    live = await newest_checkpoint(scope, deps.store)
-    saved = next_checkpoint(scope, live, live.layers if live else (), notes, deps)
-    await deps.store.apply(Batch(checkpoints=(saved,)))
-    return saved
+    for _ in range(_TRIES):
+        live = await newest_checkpoint(scope, deps.store)
+        notes = await short_term(scope, deps.store)
+        if not notes and not await deps.store.scan(Where(scope), limit=1):
+            raise NotFound(f"session {scope.session_id!r} has no messages and no notes")
+        saved = next_checkpoint(scope, live, live.layers if live else (), notes, deps)
+        present = (*notes, *((live,) if live else ()))  # what is deleted must not come back
+        if not (await deps.store.apply(Batch(checkpoints=(saved,), present=present))).refused:
+            return saved
+    raise _changes_too_fast(scope)
+
+
+def _changes_too_fast(scope: Scope) -> Unavailable:
+    return Unavailable(f"session {scope.session_id!r} changes too fast")
 
 
 async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps) -> Checkpoint:
-    """Bring back the layers and notes of a checkpoint, the newest or a named one; messages stay."""
+    """Bring back the layers and notes of a checkpoint, the newest or a named one; messages stay.
+
+    A deleted note whose messages are all deleted as well stays away.
+    """
+    for _ in range(_TRIES):
+        restored = await _restore(scope, checkpoint_id, deps)
+        if restored is not None:
+            return restored
+    raise _changes_too_fast(scope)
+
+
+async def _restore(scope: Scope, checkpoint_id: str | None, deps: Deps) -> Checkpoint | None:
+    """One try; None: the session has changed meanwhile, and nothing was written."""
     saved = await deps.store.checkpoints(scope, limit=CHECKPOINTS_KEPT)
     wanted = next((one for one in saved if checkpoint_id in (None, one.checkpoint_id)), None)
     if wanted is None:
         named = "" if checkpoint_id is None else f" {shown(checkpoint_id)}"
         raise NotFound(f"session {scope.session_id!r} has no checkpoint{named}")
     now = {note.id: note for note in await short_term(scope, deps.store)}
-    gone = frozenset(now) - {note.id for note in wanted.notes}
-    back = [note for note in wanted.notes if now.get(note.id) != note]
+    notes = await _still_told(wanted.notes, now, deps)
+    gone = frozenset(now) - {note.id for note in notes}
+    back = [note for note in notes if now.get(note.id) != note]
     back.sort(key=lambda note: note.id not in now)  # a new one must not merge into an outdated one
-    fresh = next_checkpoint(scope, saved[0], wanted.layers, wanted.notes, deps)
+    fresh = next_checkpoint(scope, saved[0], wanted.layers, notes, deps)
     reason = f"restored {wanted.checkpoint_id}"
-    await deps.store.apply(
+    applied = await deps.store.apply(
         Batch(
             drop=(Where(scope, ids=gone, kinds=SHORT_TERM),) if gone else (),
             notes=tuple(back),
@@ -211,9 +232,27 @@ async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps
             at=fresh.created,
             reason=reason,
             jobs=(*_embedding(scope, back, deps), *mirror_jobs(scope, (), fresh.created, deps)),
+            present=(saved[0],),  # with any row of a session its checkpoints would be gone
         )
     )
-    return fresh
+    return None if applied.refused else fresh
+
+
+async def _still_told(
+    notes: Sequence[Note], now: Mapping[str, Note], deps: Deps
+) -> tuple[Note, ...]:
+    """Notes with the sources that are left; one that has lost all must not come back with them."""
+    sources = frozenset(name for note in notes for name in note.sources)
+    if not sources:
+        return tuple(notes)
+    owner = Scope(notes[0].agent_id, notes[0].user_id)
+    stored = await deps.store.scan(Where(owner, ids=sources), limit=len(sources))
+    left = {message.id for message in stored}
+    return tuple(
+        replace(note, sources=tuple(name for name in note.sources if name in left))
+        for note in notes
+        if note.id in now or not note.sources or left.intersection(note.sources)
+    )
 
 
 def _change(before: Note | None, after: Note, at: int, reason: str) -> Change:

@@ -1,13 +1,14 @@
 """Stores with one fault each in notes; the suite must find every one of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kemem.batch import Applied, Batch
+from kemem.batch import Applied, Batch, Expected
 from kemem.records import (
     MESSAGES,
     NOTES,
+    Checkpoint,
     Embedded,
     Found,
     Match,
@@ -67,6 +68,45 @@ class MergedAcrossSessions(RamStore):
 class MergeLosesSources(RamStore):
     def _merge(self, draft: Tables, twin: Note, note: Note) -> None:
         super()._merge(draft, twin, replace(note, sources=()))
+
+
+class DeletedMessagesStayCited(RamStore):
+    def _uncite(self, draft: Tables, message: Message) -> None:
+        pass
+
+
+class CitedByAnotherOwner(RamStore):
+    def _uncite(self, draft: Tables, message: Message) -> None:
+        for agent_id, user_id in draft.directory.pairs:
+            super()._uncite(draft, replace(message, agent_id=agent_id, user_id=user_id))
+
+
+class AnythingMayBeCited(RamStore):
+    def _cite_messages(self, draft: Tables, notes: Sequence[Note]) -> bool:
+        return True
+
+
+class SourcesIgnored(RamStore):
+    def _sees(self, where: Where, row: Row) -> bool:
+        return where.matches(row) or replace(where, sources=None).matches(row)
+
+
+class MessagesNeedNotBePresent(RamStore):
+    def _is_present(self, draft: Tables, row: Row | Checkpoint) -> bool:
+        return isinstance(row, Message) or super()._is_present(draft, row)
+
+
+class OlderStatesArePresent(RamStore):
+    def _is_present(self, draft: Tables, row: Row | Checkpoint) -> bool:
+        return row in draft.checkpoints or super()._is_present(draft, row)
+
+
+class ReadsMayAnswerMore(RamStore):
+    def _holds(self, draft: Tables, expected: Expected) -> bool:
+        known = {key(note) for note in expected.notes}
+        fewer = draft.copy()
+        fewer.rows = {at: stored for at, stored in draft.rows.items() if at in known}
+        return super()._holds(fewer, expected)
 
 
 class MergeTakesTheLastImportance(RamStore):

@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kemem.add.task import Decision, mirror_jobs
-from kemem.batch import Batch, Ending, Job
+from kemem.batch import Batch, Ending, Expected, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.records import SHORT_TERM, Change, Embedded, Link, Micros, Note, Scope, Where
 from kemem.results import Outcome
 from kemem.text.ids import new_id
-
-_ALL = 1_000_000
 
 log = logging.getLogger("kemem")
 
@@ -32,8 +30,9 @@ async def commit(
     job: Job,
     deps: Deps,
     ending: Ending | None = None,
+    expects: tuple[Expected, ...] = (),
 ) -> Committed | None:
-    """Write decisions and finish their job; None: a note that they change has gone meanwhile.
+    """Write decisions and finish their job; None: what they are based on has changed meanwhile.
 
     If the job is gone, so is its user, and nothing is written. With an ending the session goes
     in the same batch, and its short-term notes with it.
@@ -58,20 +57,17 @@ async def commit(
             done=(job.job_id,),
             only_if=job.job_id,
             present=tuple(note for note in notes if note.note_id not in new),
+            expects=expects,
         )
     )
     if applied.refused:
-        return None if await _is_open(job, deps) else Committed()
+        return Committed() if applied.refused == "job" else None
     if applied.merged:
         owner = Scope(notes[0].agent_id, notes[0].user_id)
         again = mirror_jobs(owner, list(applied.merged.values()), now, deps)
         await deps.store.apply(Batch(jobs=again))
     outcomes = tuple(outcome for each in decisions for outcome in _outcomes(each, applied.merged))
     return Committed(outcomes, links, bool(later))
-
-
-async def _is_open(job: Job, deps: Deps) -> bool:
-    return job.job_id in {each.job_id for each in await deps.store.jobs(_ALL)}
 
 
 def _notes(decisions: Sequence[Decision]) -> tuple[Note, ...]:

@@ -44,11 +44,14 @@ async def condense(scope: Scope, deps: Deps, *, budget: int = 2000) -> Checkpoin
     layers = await _layers(before, waiting, budget, _Summariser(deps, budget))
     if layers == before:
         return live
-    if await _lost(scope, live, waiting, deps.store):
+    notes = await short_term(scope, deps.store)
+    fresh = next_checkpoint(scope, live, layers, notes, deps)
+    # What it quotes must be there still: what is deleted must not come back.
+    quoted = (*(one for one in waiting if one.sequence_no <= fresh.reach), *notes)
+    present = (*quoted, *((live,) if live else ()))
+    if (await deps.store.apply(Batch(checkpoints=(fresh,), present=present))).refused:
         log.warning("session %s changed while it was summarised; left for later", scope.session_id)
         return await newest_checkpoint(scope, deps.store)
-    fresh = next_checkpoint(scope, live, layers, await short_term(scope, deps.store), deps)
-    await deps.store.apply(Batch(checkpoints=(fresh,)))
     return fresh
 
 
@@ -98,15 +101,6 @@ def next_checkpoint(
     now = max(deps.clock(), live.created + 1 if live else 0)
     owner = (scope.agent_id or "", scope.user_id or "", scope.session_id or "")
     return Checkpoint(new_id("c", now), *owner, now, layers, notes)
-
-
-async def _lost(
-    scope: Scope, live: Checkpoint | None, seen: Sequence[Message], store: Store
-) -> bool:
-    """Whether the State or a message that was read is gone: what is deleted must not come back."""
-    again = await newest_checkpoint(scope, store)
-    kept = await session_messages(scope, store, beyond=live.reach if live else 0)
-    return again != live or not {one.id for one in seen} <= {one.id for one in kept}
 
 
 async def _layers(

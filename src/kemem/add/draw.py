@@ -1,8 +1,9 @@
 """The recipe of extraction: recall what is known, extract, reconcile, commit."""
 
 import asyncio
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -12,14 +13,16 @@ from kemem.add.extraction import Extraction, Fact
 from kemem.add.reconcile import marks, reconcile
 from kemem.add.task import Place, Task
 from kemem.add.verbatim import told, verbatim
-from kemem.batch import Ending, Job
+from kemem.batch import Ending, Expected, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.records import NOTES, Message, Note, Position, Scope, Where
 from kemem.search.recipe import nearest_notes
 from kemem.text.fingerprint import as_printed
 
-_TRIES = 3
+_TRIES = 20  # of a decision whose premises change while it is written
+_PAUSE = 0.01  # seconds, times the number of the try, at most
+_RIVALS = 1000  # known notes that facts are compared with
 EARLIER = 4  # messages before those that are drawn from
 SHOWN = 10  # known notes that a model is shown
 _ASKED = 1_000  # characters of a conversation that known notes are looked up by
@@ -36,8 +39,7 @@ async def draw(job: Job, deps: Deps, messages: Sequence[Message] | None = None) 
         said = Where(job.scope, ids=frozenset(job.ids))
         messages = await deps.store.scan(said, limit=len(job.ids), newest_first=False)
     if not task.infer:
-        decisions = verbatim(messages, task, deps.clock())
-        return await commit(decisions, {}, job, deps) or Committed()
+        return await _keep_verbatim(messages, task, job, deps)
     messages = await _without_recalled(messages, job.scope, deps)
     known = await _shown(messages, task, job.scope, deps) if messages else []
     if not messages:
@@ -50,6 +52,36 @@ async def draw(job: Job, deps: Deps, messages: Sequence[Message] | None = None) 
     return await settle(found, messages, job, deps)
 
 
+async def _keep_verbatim(
+    messages: Sequence[Message], task: Task, job: Job, deps: Deps
+) -> Committed:
+    async for _ in _tries():
+        done = await commit(verbatim(messages, task, deps.clock()), {}, job, deps)
+        if done is not None:
+            return done
+        messages = await _still_stored(messages, deps)
+    raise Unavailable("the messages of this user change too fast")
+
+
+async def _tries() -> AsyncIterator[int]:
+    """A number for each try, with a pause in between that is another one for every process."""
+    for number in range(_TRIES):
+        if number:
+            await asyncio.sleep(random.uniform(0, _PAUSE * number))
+        yield number
+
+
+async def _still_stored(messages: Sequence[Message], deps: Deps) -> list[Message]:
+    """Messages that have not been deleted since they were read."""
+    kept = []
+    owners = {Scope(message.agent_id, message.user_id) for message in messages}
+    for owner in owners:
+        ids = frozenset(message.message_id for message in messages)
+        stored = await deps.store.scan(Where(owner, ids=ids), limit=len(ids))
+        kept += [(message.agent_id, message.user_id, message.message_id) for message in stored]
+    return [it for it in messages if (it.agent_id, it.user_id, it.message_id) in kept]
+
+
 async def settle(
     found: Extraction,
     messages: Sequence[Message],
@@ -57,7 +89,10 @@ async def settle(
     deps: Deps,
     ending: Ending | None = None,
 ) -> Committed:
-    """Facts made into notes, one owner at a time, so that equal facts meet each other."""
+    """Facts made into notes, one owner at a time, so that equal facts meet each other.
+
+    Another process may write in between: then the store refuses, and it is decided again.
+    """
     task, scope = Task.from_details(job.details), job.scope
     owner = Scope(scope.agent_id, scope.user_id)
     place = Place(scope.agent_id or "", scope.user_id or "", scope.session_id)
@@ -65,12 +100,15 @@ async def settle(
     where = Where(scope if task.kind == "short_term" else owner, kinds=frozenset({task.kind}))
     times = {message.message_id: message.ts for message in messages}
     named = frozenset(name for fact in found.facts for name in fact.replaces)
+    facts: Sequence[Fact] = found.facts
     async with deps.locks.for_owner(owner):
-        for _ in range(_TRIES):
-            facts = await _still_said(found.facts, scope, deps)
+        async for number in _tries():
+            if number:  # what was refused may cite what is gone
+                facts = await _still_said(facts, owner, deps)
             rivals = await _rivals(facts, named, where, deps)
-            decisions = reconcile(facts, rivals, times, task, place, deps.clock())
-            done = await commit(decisions, found.entities, job, deps, ending)
+            known = [note for each in rivals for note in each.notes]
+            decisions = reconcile(facts, known, times, task, place, deps.clock())
+            done = await commit(decisions, found.entities, job, deps, ending, rivals)
             if done is not None:
                 return done
     raise Unavailable("the notes of this user change too fast")
@@ -78,22 +116,24 @@ async def settle(
 
 async def _rivals(
     facts: Sequence[Fact], named: frozenset[str], where: Where, deps: Deps
-) -> list[Note]:
+) -> tuple[Expected, ...]:
     """Known notes that facts may repeat or replace."""
-    rivals = []
+    asked = []
     if facts:
-        rivals += await deps.store.notes(replace(where, marks=marks(facts)), limit=1000)
+        asked.append((replace(where, marks=marks(facts)), _RIVALS))
     if named:
-        rivals += await deps.store.notes(replace(where, ids=named), limit=len(named))
-    return rivals
+        asked.append((replace(where, ids=named), len(named)))
+    return tuple(
+        [
+            Expected(each, tuple(await deps.store.notes(each, limit=limit)), limit)
+            for each, limit in asked
+        ]
+    )
 
 
-async def _still_said(facts: Sequence[Fact], scope: Scope, deps: Deps) -> list[Fact]:
+async def _still_said(facts: Sequence[Fact], owner: Scope, deps: Deps) -> list[Fact]:
     """Facts whose messages have not been deleted while a model thought about them."""
-    if deps.llm is None:
-        return list(facts)
     sources = frozenset(name for fact in facts for name in fact.sources)
-    owner = Scope(scope.agent_id, scope.user_id)
     present = await deps.store.scan(Where(owner, ids=sources), limit=len(sources))
     ids = {message.message_id for message in present}
     return [fact for fact in facts if set(fact.sources) <= ids]

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import Any
 
 from kemem.add.task import mirror_jobs
-from kemem.batch import Batch, Job
+from kemem.batch import Batch, Expected, Job
 from kemem.errors import NotFound, Unavailable
 from kemem.ports import Deps
 from kemem.records import (
@@ -24,8 +24,8 @@ from kemem.records import (
 from kemem.text.fingerprint import fingerprint
 from kemem.text.ids import new_id
 
-_ALL = 1_000_000
 _PAGE = 1000  # citing notes that are read at once
+_TRIES = 20  # of a deletion, where notes of the message come and go
 
 
 async def rewrite(note: Note, content: str, metadata: Mapping[str, Any], deps: Deps) -> Note:
@@ -92,43 +92,35 @@ async def _store(batch: Batch, changed: Note, deps: Deps) -> Note:
 
 
 async def erase(row: Row, deps: Deps) -> None:
-    """One memory; of a message also what quotes it: notes, experiences, jobs that name it."""
-    scope = Scope(row.agent_id, row.user_id)
-    now = deps.clock()
+    """One memory; of a message also the notes that quote it, its other notes cite it no longer."""
+    for _ in range(_TRIES):
+        if not (await deps.store.apply(await _erasure(row, deps))).refused:
+            return
+    raise Unavailable("the notes of this user change too fast")
+
+
+async def _erasure(row: Row, deps: Deps) -> Batch:
+    scope, now = Scope(row.agent_id, row.user_id), deps.clock()
     drop = [Where(scope, kinds=frozenset({row.kind}), ids=frozenset([row.id]))]
-    kept: list[Note] = []
-    trimmed: list[Job] = []
+    expects: tuple[Expected, ...] = ()
+    erased = [] if isinstance(row, Message) else [row.id]
     if isinstance(row, Message):
-        citing = await _citing(row, deps)
-        kept = [_without_source(it, row.id) for it in citing if not _quotes(it, row.id)]
-        gone = frozenset(it.note_id for it in citing) - {it.note_id for it in kept}
-        drop.append(Where(scope, kinds=NOTES, ids=gone))
-        named = [job for job in await deps.store.jobs(_ALL) if row.id in job.ids]
-        trimmed = [
-            replace(job, ids=tuple(it for it in job.ids if it != row.id))
-            for job in named
-            if job.scope.user_id == row.user_id
-        ]
-    erased = sorted(drop[-1].ids or ())
-    await deps.store.apply(
-        Batch(
-            notes=tuple(kept),
-            drop=tuple(drop),
-            at=now,
-            reason="deleted",
-            jobs=(
-                *(mirror_jobs(scope, erased, now, deps) if erased else ()),
-                *(job for job in trimmed if job.ids),
-            ),
-            done=tuple(job.job_id for job in trimmed if not job.ids),
-        )
+        where = Where(scope, kinds=NOTES, sources=frozenset([row.id]))
+        citing = tuple(await _all_notes(where, deps))
+        # One more may have been drawn from it by now: then this is decided again.
+        expects = (Expected(where, citing, len(citing) + 1),)
+        erased = [note.id for note in citing if _quotes(note, row.id)]
+        drop.append(Where(scope, kinds=NOTES, ids=frozenset(erased)))
+    return Batch(
+        drop=tuple(drop),
+        at=now,
+        reason="deleted",
+        jobs=mirror_jobs(scope, sorted(erased), now, deps) if erased else (),
+        expects=expects,
     )
 
 
-async def _citing(message: Message, deps: Deps) -> list[Note]:
-    """All notes that cite a message."""
-    scope = Scope(message.agent_id, message.user_id)
-    where = Where(scope, kinds=NOTES, sources=frozenset([message.id]))
+async def _all_notes(where: Where, deps: Deps) -> list[Note]:
     found: list[Note] = []
     after: Position | None = None
     while page := await deps.store.notes(where, after=after, limit=_PAGE):
@@ -140,10 +132,6 @@ async def _citing(message: Message, deps: Deps) -> list[Note]:
 def _quotes(note: Note, message_id: str) -> bool:
     """Whether a note must go with a message: it has no other source, or retells all of them."""
     return note.sources == (message_id,) or note.kind == "experience"
-
-
-def _without_source(note: Note, message_id: str) -> Note:
-    return replace(note, sources=tuple(name for name in note.sources if name != message_id))
 
 
 async def erase_all(where: Where, deps: Deps) -> int:

@@ -9,7 +9,7 @@ from reprlib import repr as shown
 
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps, Store
 from kemem.records import (
     CHECKPOINTS_KEPT,
@@ -25,6 +25,7 @@ from kemem.records import (
 FADING = frozenset({"user_info", "experience"})  # knowledge goes only when it expires
 _DAY: Micros = 86_400_000_000
 _PAGE = 200
+_TRIES = 20  # of a write whose premises change meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,33 +110,36 @@ async def _drop(notes: Sequence[Note], reason: str, now: Micros, deps: Deps) -> 
     for note in notes:
         owned[Scope(note.agent_id, note.user_id)].add(note.id)
     mirrored = [mirror_jobs(owner, sorted(ids), now, deps) for owner, ids in owned.items()]
-    await deps.store.apply(
-        Batch(
-            drop=tuple(
-                Where(owner, ids=frozenset(ids), kinds=NOTES) for owner, ids in owned.items()
-            ),
-            checkpoints=await _still_good(notes, deps.store),
-            jobs=tuple(job for jobs in mirrored for job in jobs),
-            at=now,
-            reason=reason,
-        )
+    batch = Batch(
+        drop=tuple(Where(owner, ids=frozenset(ids), kinds=NOTES) for owner, ids in owned.items()),
+        jobs=tuple(job for jobs in mirrored for job in jobs),
+        at=now,
+        reason=reason,
     )
+    for _ in range(_TRIES):
+        newest, kept = await _still_good(notes, deps.store)
+        if not (await deps.store.apply(replace(batch, checkpoints=kept, present=newest))).refused:
+            return
+    raise Unavailable("the sessions of this user change too fast")
 
 
-async def _still_good(notes: Sequence[Note], store: Store) -> tuple[Checkpoint, ...]:
-    """Checkpoints that go with rows of their session, to be written again without these notes."""
+async def _still_good(
+    notes: Sequence[Note], store: Store
+) -> tuple[tuple[Checkpoint, ...], tuple[Checkpoint, ...]]:
+    """Checkpoints that go with rows of their session, to be written again without these notes.
+
+    The first of the two are the newest of each session: where those are gone, so is the rest.
+    """
     gone = {note.id for note in notes}
     sessions = {
         Scope(note.agent_id, note.user_id, note.session_id)
         for note in notes
         if note.session_id is not None
     }
-    saved = [
-        one
-        for session in sessions
-        for one in reversed(await store.checkpoints(session, limit=CHECKPOINTS_KEPT))
-    ]
-    return tuple(
+    saved = [await store.checkpoints(session, limit=CHECKPOINTS_KEPT) for session in sessions]
+    kept = tuple(
         replace(one, notes=tuple(note for note in one.notes if note.id not in gone))
-        for one in saved
+        for own in saved
+        for one in reversed(own)
     )
+    return tuple(own[0] for own in saved if own), kept

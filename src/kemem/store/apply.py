@@ -1,18 +1,20 @@
 """One batch in one transaction."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from kemem.batch import Applied, Batch
 from kemem.errors import InvalidArgument
-from kemem.records import Link, Note, Scope, Where
+from kemem.records import Checkpoint, Link, Message, Note, Row, Scope, Where
 from kemem.store import graph, journal, outbox, records, vectors
 from kemem.store.database import Database, Space
-from kemem.store.notes import named_notes
+from kemem.store.notes import named_notes, scan_notes
 from kemem.store.noting import Placed, count_uses, drop_notes, put_notes
-from kemem.store.rows import drop_messages, put_messages
+from kemem.store.rows import drop_messages, existing_messages, put_messages
 from kemem.store.scan import Stored
 from kemem.store.spaces import touch
 from kemem.store.transaction import Refused, Transaction
@@ -53,21 +55,30 @@ def _check(transaction: Transaction, batch: Batch) -> None:
     """Refuse a batch whose preconditions do not hold."""
     if batch.only_if is not None and not outbox.has_job(transaction.connection, batch.only_if):
         raise Refused("job")
-    if not _all_present(transaction, batch.present):
+    by_owner: dict[Scope, list[Row | Checkpoint]] = defaultdict(list)
+    for row in batch.present:
+        by_owner[Scope(row.agent_id, row.user_id)].append(row)
+    if not all(_has(transaction, owner, rows) for owner, rows in by_owner.items()):
         raise Refused("row")
+    for expected in batch.expects:
+        rows = scan_notes(transaction.connection, expected.where, None, expected.limit, True)
+        if not expected.holds([stored.row for stored in rows]):
+            raise Refused("changed")
 
 
-def _all_present(transaction: Transaction, notes: tuple[Note, ...]) -> bool:
-    """Whether notes are stored still, under whatever words."""
-    wanted: dict[Scope, set[str]] = defaultdict(set)
-    for item in notes:
-        wanted[Scope(item.agent_id, item.user_id)].add(item.note_id)
-    for owner, names in wanted.items():
-        spaces = transaction.find_spaces(owner)
-        rows = [it for space in spaces for it in named_notes(transaction.connection, space, names)]
-        if len(rows) < len(names):
-            return False
-    return True
+def _has(transaction: Transaction, owner: Scope, rows: Sequence[Row | Checkpoint]) -> bool:
+    """Whether an owner has rows still, under whatever words, and checkpoints are the newest."""
+    connection, spaces = transaction.connection, transaction.find_spaces(owner)
+    messages = {row.id for row in rows if isinstance(row, Message)}
+    notes = {row.id for row in rows if isinstance(row, Note)}
+    stored = {it.row.id for space in spaces for it in named_notes(connection, space, notes)}
+    if not (messages <= existing_messages(connection, spaces, messages) and notes <= stored):
+        return False
+    return all(
+        records.checkpoints(connection, replace(owner, session_id=row.session_id), 1) == [row]
+        for row in rows
+        if isinstance(row, Checkpoint)
+    )
 
 
 def _drop(transaction: Transaction, where: Where, batch: Batch) -> int:

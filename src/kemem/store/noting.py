@@ -5,15 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, update
 
 from kemem.batch import Use
 from kemem.records import Micros, Note, Where
 from kemem.store.database import IndexedText, Space
 from kemem.store.graph import unlink
 from kemem.store.notes import named_notes, note_spaces, open_notes, scan_notes
-from kemem.store.scan import CHUNK, Stored, chunks
-from kemem.store.schema import message, note, note_history, note_source, row_vector
+from kemem.store.rows import existing_messages
+from kemem.store.scan import CHUNK, Stored
+from kemem.store.schema import note, note_history, note_source, row_vector
 from kemem.store.spaces import ensure_sessions, mark_changed, reserve
 from kemem.store.transaction import Refused, Transaction
 from kemem.text.marks import index_text, length
@@ -30,10 +31,6 @@ _update = (
 _insert_source = insert(note_source)
 _drop_sources = delete(note_source).where(
     note_source.c.space_no == bindparam("of_space"), note_source.c.note_row == bindparam("of_row")
-)
-_present_messages = select(message.c.message_id).where(
-    message.c.space_no == bindparam("of_space"),
-    message.c.message_id.in_(bindparam("names", expanding=True)),
 )
 _use = (
     update(note)
@@ -117,10 +114,7 @@ def _without_missing_sources(
     A changed note was drawn before: it only loses the sources that have been deleted since.
     """
     cited = sorted({name for item in notes for name in item.sources})
-    present: set[str] = set()
-    for chunk in chunks(cited):
-        values = {"of_space": space.space_no, "names": list(chunk)}
-        present |= set(connection.execute(_present_messages, values).scalars())
+    present = existing_messages(connection, [space], cited)
     missing = set(cited) - present
     if not missing:
         return notes

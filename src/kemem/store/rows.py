@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, delete, insert
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from kemem.errors import Conflict
 from kemem.records import Message, Where
 from kemem.store.database import IndexedText, Space
-from kemem.store.scan import CHUNK, Stored, message_spaces, named, scan_rows
+from kemem.store.scan import CHUNK, Stored, chunks, message_spaces, named, scan_rows
 from kemem.store.schema import message, row_vector
 from kemem.store.spaces import ensure_sessions, mark_changed, reserve
 from kemem.store.timeline import separate
@@ -137,6 +137,27 @@ def drop_messages(transaction: Transaction, where: Where) -> list[Stored[Message
     for space_no in {row.space_no for row in gone}:
         mark_changed(connection, space_no, rows=True)
     return gone
+
+
+_existing = select(message.c.message_id).where(
+    message.c.space_no == bindparam("of_space"),
+    message.c.message_id.in_(bindparam("names", expanding=True)),
+)
+
+
+def existing_messages(
+    connection: Connection, spaces: Iterable[Space], names: Iterable[str]
+) -> set[str]:
+    """Which of these ids are those of messages."""
+    wanted = sorted(set(names))
+    return {
+        name
+        for space in spaces
+        for chunk in chunks(wanted)
+        for name in connection.execute(
+            _existing, {"of_space": space.space_no, "names": list(chunk)}
+        ).scalars()
+    }
 
 
 def message_texts(rows: Iterable[Stored[Message]]) -> list[IndexedText]:

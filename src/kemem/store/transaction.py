@@ -78,7 +78,8 @@ class Transaction:
 
     def _read_users(self, batch: Batch) -> Iterator[str]:
         """Users whose rows a batch drops, embeds or depends on."""
-        scopes = [where.scope for where in batch.drop]
+        wheres = [*batch.drop, *(each.where for each in batch.expects)]
+        scopes = [where.scope for where in wheres]
         scopes += [each.scope for each in batch.ended]
         scopes += [each.scope for each in batch.vectors]
         scopes += [Scope(row.agent_id, row.user_id) for row in batch.present]
@@ -88,7 +89,7 @@ class Transaction:
             else:
                 found = find_spaces(self.connection, scope, spoken=False)
                 yield from (each.user_id for each in found)
-        yield from ("" for where in batch.drop if where.shared is not None)
+        yield from ("" for where in wheres if where.shared is not None)
 
     def _lock_written(self, user_id: str, written: _Written) -> dict[str, Space]:
         """The spaces of a user by agent; the update of the user's row is the lock."""

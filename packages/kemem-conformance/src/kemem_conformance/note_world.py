@@ -161,16 +161,16 @@ def notes(
 
 
 def citing(told: tuple[Note, ...], messages: tuple[Message, ...]) -> tuple[Note, ...]:
-    """Important notes cite the messages of their owner; now and then one that is not there."""
+    """Most notes cite messages of their owner; now and then one cites what is not there."""
 
-    def sources(note: Note) -> tuple[str, ...]:
+    def sources(place: int, note: Note) -> tuple[str, ...]:
         if (note.importance, note.note_id) == (0.25, "b"):
             return ("消息",)
         owner = (note.agent_id, note.user_id)
         own = [one.id for one in messages if (one.agent_id, one.user_id) == owner]
-        return tuple(own) if note.importance == 1.0 else ()
+        return () if note.importance == 0.25 else tuple(own[place % 2 :])
 
-    return tuple(replace(note, sources=sources(note)) for note in told)
+    return tuple(replace(note, sources=sources(at, note)) for at, note in enumerate(told))
 
 
 def notebooks(
@@ -258,7 +258,7 @@ def note_batches() -> SearchStrategy[Batch]:
         build,
         notebooks(min_size=3, users=whose[1]),
         links(4),
-        put=transcripts(max_size=2, users=("u_",)),
+        put=transcripts(min_size=1, max_size=3, users=("u_",)),
         vectors=embeddings(WIDE_SCOPES).map(lambda one: (one,)),
         checkpoints=some(Checkpoint, *saved, at_most=3),
         used=some(Use, *whose, NOTE_IDS, (1, 2), BORDERS),

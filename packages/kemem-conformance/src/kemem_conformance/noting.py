@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kemem.batch import Applied, Batch, Job, Use
+from kemem.batch import Applied, Batch, Expected, Job, Use
 from kemem.errors import InvalidArgument
 from kemem.ports import Store
 from kemem.records import NOTE_KINDS, Change, Checkpoint, Link, Note, Position, Scope, Where
@@ -226,6 +226,46 @@ class NotingRules(Suite):
             assert await contents_of(store) == before
         there = Batch(notes=(noted("m", "tea"),), present=(noted("n"),))
         assert not (await store.apply(there)).refused
+
+    @rule
+    async def test_nothing_is_written_where_a_message_or_a_state_has_gone(
+        self, store: Store
+    ) -> None:
+        """A state must be the newest of its session, too, as it was read."""
+        old, new = (Checkpoint(name, "agent", "u_", "s", NOW + at) for at, name in enumerate("cd"))
+        await put(store, said("a"), said("b", user_id="小明"))
+        await store.apply(Batch(checkpoints=(old, new)))
+        before = await contents_of(store)
+        elsewhere = replace(new, user_id="小明")
+        changed = replace(new, notes=(noted("n"),))
+        for gone in (said("没有"), said("b"), said("a", agent_id="助手"), old, elsewhere, changed):
+            batch = Batch(put=(said("新"),), present=(said("a"), new, gone))
+            assert (await store.apply(batch)) == Applied(refused="row")
+            assert await contents_of(store) == before
+        other_words = said("a", "other words 别的")
+        assert not (await store.apply(Batch(present=(other_words, new)))).refused
+
+    @rule
+    async def test_nothing_is_written_where_a_read_answers_otherwise(self, store: Store) -> None:
+        """Another note, one less, or a changed one; uses and notes beyond the limit are no
+        matter."""
+        told = (noted("n", topic="家"), noted("m", "辣", topic="家", ts=NOW - 1))
+        await remember(store, *told, noted("笔", "tea 茶"))
+        homes = replace(MY_NOTES, marks=frozenset({"家"}))
+        whole = Expected(homes, told, 9)
+        newest = Expected(homes, told[:1], 1)
+        for number, expected in enumerate((whole, newest, Expected(homes, told[::-1], 9))):
+            fresh = noted(f"x{number}", f"new {number}")
+            assert not (await store.apply(Batch(notes=(fresh,), expects=(expected,)))).refused
+        await store.apply(Batch(used=(Use("agent", "u_", "n", 2, NOW),)))
+        before = await contents_of(store)
+        ended = (replace(told[0], valid_until=NOW), told[1])
+        for notes, limit in ((told[:1], 9), ((*told, noted("笔", "tea 茶")), 9), (ended, 9)):
+            wrong = Expected(homes, notes, limit)
+            batch = Batch(put=(said("新"),), expects=(newest, wrong))
+            assert await store.apply(batch) == Applied(refused="changed")
+            assert await contents_of(store) == before
+        assert not (await store.apply(Batch(put=(said("新"),), expects=(whole, newest)))).refused
 
     @rule
     async def test_notes_are_found_by_what_they_cite(self, store: Store) -> None:

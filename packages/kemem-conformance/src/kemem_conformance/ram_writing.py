@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from kemem.batch import Applied, Batch, Use
+from kemem.batch import Applied, Batch, Expected, Use
 from kemem.errors import Conflict, InvalidArgument, Unavailable
 from kemem.records import (
     CHECKPOINTS_KEPT,
@@ -37,8 +37,10 @@ class RamWriter:
         draft = self._draft()
         if batch.only_if is not None and batch.only_if not in draft.jobs:
             return Applied(refused="job")
-        if not all(key(note) in draft.rows for note in batch.present):
+        if not all(self._is_present(draft, row) for row in batch.present):
             return Applied(refused="row")
+        if not all(self._holds(draft, expected) for expected in batch.expects):
+            return Applied(refused="changed")
         dropped = sum(self._drop(draft, where, batch) for where in batch.drop)
         inserted, ignored = self._put(draft, batch.put)
         if not self._cite_messages(draft, batch.notes):
@@ -86,6 +88,22 @@ class RamWriter:
 
     def _sees(self, where: Where, row: Row) -> bool:
         return where.matches(row)
+
+    def _is_present(self, draft: Tables, row: Row | Checkpoint) -> bool:
+        """Whether a row is there, or a checkpoint is the newest of its session."""
+        if not isinstance(row, Checkpoint):
+            known = draft.rows.get(key(row))
+            return known is not None and pair(known.row) == pair(row)
+        session = (*pair(row), row.session_id)
+        own = [one for one in draft.checkpoints if (*pair(one), one.session_id) == session]
+        return max(reversed(own), key=lambda one: one.created, default=None) == row
+
+    def _holds(self, draft: Tables, expected: Expected) -> bool:
+        """Whether a read of notes answers as it did."""
+        rows = [stored.row for stored in draft.rows.values() if isinstance(stored.row, Note)]
+        seen = [note for note in rows if self._sees(expected.where, note)]
+        seen.sort(key=lambda note: (-note.ts, note.id))
+        return expected.holds(seen[: expected.limit])
 
     def _drop(self, draft: Tables, where: Where, batch: Batch) -> int:
         gone = [stored.row for stored in draft.rows.values() if self._sees(where, stored.row)]
