@@ -1,11 +1,11 @@
 """Keywords without a model: what a question names, does and is about, and when."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.facts.keywords import Keyword, expanded, keywords
 from kemem.text.segment import search_text
+from tests.cases import each
 
 KINDS = ("entity", "action", "concept", "time")
 WORTHLESS = {"东西", "那个", "什么", "thing", "that", "what", "say", "tell", "one", "我", "you"}
@@ -21,7 +21,7 @@ def listed(texts: str) -> set[str]:
     return set(texts.split(", ")) if texts else set()
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "entities", "others", "time"),
     [
         ("按照我之前的数据库配置来", "", "数据库, 配置", "之前"),
@@ -101,7 +101,7 @@ def test_a_question_yields_what_it_is_about(
     assert not WORTHLESS & set().union(*found.values())
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "kind", "words"),
     [
         ("部署并测试数据库", "action", {"部署", "测试"}),
@@ -119,7 +119,7 @@ def test_what_is_done_and_what_it_is_done_to_are_told_apart(
     assert by_kind(keywords(question))[kind] == words
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "times"),
     [
         ("我之前让你做的那个东西", {"之前"}),
@@ -149,7 +149,7 @@ def test_names_come_before_themes_themes_before_deeds_and_times_last() -> None:
     assert [word.text for word in keywords("apples, pears, grapes", limit=2)] == ["apples", "pears"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "context", "more"),
     [
         ("部署方案和预算", "预算还没有定", "预算"),
@@ -166,7 +166,7 @@ def test_a_word_of_the_context_weighs_more(question: str, context: str, more: st
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "context", "lent"),
     [
         (
@@ -193,7 +193,7 @@ def test_a_question_that_only_points_borrows_from_the_last_lines(
     assert not {"天气", "聊聊天气", "weather", "用户", "user", "助手", "assistant"} & found.keys()
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "context"),
     [
         ("李明的密码是什么", "我们在讨论火锅"),
@@ -205,7 +205,7 @@ def test_a_question_with_content_borrows_nothing(question: str, context: str) ->
     assert keywords(question, context=context) == keywords(question)
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "found", "wanted"),
     [
         ("按照我之前的数据库配置来", [], "数据库 配置"),
@@ -230,7 +230,7 @@ def test_an_expanded_question_has_its_own_words_first(
     assert expanded(question, found) == wanted
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "once"),
     [
         ("Docker 和 docker 还有 ＤＯＣＫＥＲ", ["Docker"]),
@@ -318,9 +318,7 @@ def test_an_expanded_question_holds_every_keyword(question: str, context: str) -
     assert all(f" {search_text(word.text)} " in wanted for word in found if word.kind != "time")
 
 
-@pytest.mark.parametrize(
-    "unit", ["部署", "-", "a.", "1,", "a@", "王", "昨天", "Ab ", '"a', "w1 x2 "]
-)
+@each("unit", ["部署", "-", "a.", "1,", "a@", "王", "昨天", "Ab ", '"a', "w1 x2 "])
 def test_a_long_text_is_read_from_its_beginning(unit: str) -> None:
     """A paste of 100 KB costs what its first 2,000 characters cost."""
     text = unit * (102_400 // len(unit))

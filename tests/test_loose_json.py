@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.text.loose_json import MAX_CHARACTERS, parse_json
+from tests.cases import each
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
@@ -35,7 +36,7 @@ def test_a_fence_and_prose_around_do_not_matter(value: Any) -> None:
     assert parse_json(f'<think>maybe {{"a": 1}}?</think>\n{written}') == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "meant"),
     [
         ('{"text": "他说"你好", 然后走了", "n": 1}', {"text": '他说"你好", 然后走了', "n": 1}),
@@ -72,7 +73,7 @@ def test_what_is_cut_short_keeps_what_was_whole(data: st.DataObject) -> None:
     assert len(read) >= cut.count('"}')
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -98,7 +99,7 @@ def test_garbage_is_read_or_refused(text: str) -> None:
             parse_json(written)
 
 
-@pytest.mark.parametrize(
+@each(
     "unit",
     [
         "{",

@@ -25,6 +25,7 @@ from kemem.text.query import (
 )
 from kemem.text.segment import search_text
 from kemem.text.snippets import matches
+from tests.cases import each
 
 
 def shape(node: Node) -> str:
@@ -48,7 +49,7 @@ def units(query: Query) -> list[str]:
     return [shape(unit) for unit in query.units]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "tree"),
     [
         ("火锅 AND 清汤", "[火 锅 & 清 汤]"),
@@ -109,7 +110,7 @@ def test_the_query_language_has_this_grammar(text: str, tree: str) -> None:
     assert shape(parse(text).root) == tree
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "wanted"),
     [
         ("火锅", ["火", "火 锅", "锅"]),
@@ -136,7 +137,7 @@ def test_plain_words_are_any_of_them(text: str, wanted: list[str]) -> None:
     assert isinstance(query.root, AnyOf)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "kept"),
     [
         ("John Doe", ["john", "doe"]),
@@ -152,7 +153,7 @@ def test_only_the_words_themselves_are_dropped(text: str, kept: list[str]) -> No
     assert sorted(units(parse(text))) == sorted(kept)
 
 
-@pytest.mark.parametrize(
+@each(
     ("broken", "literal"),
     [
         ('"火锅 AND 清汤', "火锅 清汤"),
@@ -181,12 +182,12 @@ def test_what_does_not_parse_is_searched_literally(broken: str, literal: str) ->
     assert parse(broken) == parse(literal)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])
+@each("text", ["", " ", "\n\t", "\u3000"])
 def test_a_blank_query_matches_everything(text: str) -> None:
     assert parse(text) == Query(Anything(), ())
 
 
-@pytest.mark.parametrize(
+@each(
     "text", ["！？。", "?!", "* ** ***", "()", "（）", '"', '""', "“”", "\0", "👩", "\ud800", "_"]
 )
 def test_a_query_without_words_matches_nothing(text: str) -> None:
@@ -197,8 +198,8 @@ def test_a_query_without_words_matches_nothing(text: str) -> None:
     assert not query.evaluate(lambda phrase: rows, rows).any()
 
 
-@pytest.mark.parametrize("word", ["火", "tea"])
-@pytest.mark.parametrize("operator", ["", " AND 辣"])
+@each("word", ["火", "tea"])
+@each("operator", ["", " AND 辣"])
 def test_thousands_of_parentheses_are_just_text(word: str, operator: str) -> None:
     """The parser does not follow them down."""
     for text in (
@@ -209,14 +210,12 @@ def test_thousands_of_parentheses_are_just_text(word: str, operator: str) -> Non
         assert search_text(word) in units(parse(text))
 
 
-@pytest.mark.parametrize("word", ["火", "tea"])
+@each("word", ["火", "tea"])
 def test_parentheses_nest_to_a_depth_of_32(word: str) -> None:
     assert shape(parse(f"{'(' * 32}{word} OR x{')' * 32}").root) == f"[{word} | x]"
 
 
-@pytest.mark.parametrize(
-    "filler", ["火", "a", " ", "(", "“", "「", '"', "NOT ", "a AND ", "e\u0301", "*"]
-)
+@each("filler", ["火", "a", " ", "(", "“", "「", '"', "NOT ", "a AND ", "e\u0301", "*"])
 def test_a_query_has_at_most_10000_characters(filler: str) -> None:
     """The longest is answered, one more is refused with the number that would be right."""
     text = (filler * MAX_CHARACTERS)[:MAX_CHARACTERS]
@@ -226,8 +225,8 @@ def test_a_query_has_at_most_10000_characters(filler: str) -> None:
     assert caught.value.details == {"field": "query_text"}
 
 
-@pytest.mark.parametrize("word", ["火{}", "tea{}"])
-@pytest.mark.parametrize("operator", [" OR ", " AND ", " NOT "])
+@each("word", ["火{}", "tea{}"])
+@each("operator", [" OR ", " AND ", " NOT "])
 def test_a_query_names_at_most_256_terms(word: str, operator: str) -> None:
     """Each costs the store a lookup, also one that must not be there."""
     terms = [word.format(number) for number in range(257)]
@@ -237,7 +236,7 @@ def test_a_query_names_at_most_256_terms(word: str, operator: str) -> None:
     assert len(parse(operator.join(terms[:2] * 300)).phrases) == 2
 
 
-@pytest.mark.parametrize("word", ["火{} ", "tea{} "])
+@each("word", ["火{} ", "tea{} "])
 def test_of_a_long_plain_text_the_first_256_terms_count(word: str) -> None:
     """A whole message may be the question."""
     query = parse("".join(word.format(number) for number in range(500)))
@@ -245,14 +244,14 @@ def test_of_a_long_plain_text_the_first_256_terms_count(word: str) -> None:
     assert query.root == AnyOf(query.units)
 
 
-@pytest.mark.parametrize("text", [None, 5, b"tea", ["火"]])
+@each("text", [None, 5, b"tea", ["火"]])
 def test_a_query_is_a_text(text: Any) -> None:
     with pytest.raises(InvalidArgument, match="query_text must be a text"):
         parse(text)
 
 
-@pytest.mark.parametrize("joint", ["", ".", "@"])
-@pytest.mark.parametrize("length", [31, 32, 33, 48, 49, 200])
+@each("joint", ["", ".", "@"])
+@each("length", [31, 32, 33, 48, 49, 200])
 def test_a_long_phrase_becomes_windows_that_overlap(joint: str, length: int) -> None:
     """Together they cover it, each begins inside the one before, and none is too long."""
     words = [chr(0x4E00 + at) if not joint else f"w{at}x" for at in range(length)]
@@ -269,7 +268,7 @@ def test_a_long_phrase_becomes_windows_that_overlap(joint: str, length: int) -> 
     assert covered == length
 
 
-@pytest.mark.parametrize("length", [2, 32, 33, 80])
+@each("length", [2, 32, 33, 80])
 def test_a_prefix_goes_on_behind_a_phrase_of_any_length(length: int) -> None:
     """Only the very last word is unfinished."""
     words = [f"w{at}x" for at in range(length)]
@@ -278,7 +277,7 @@ def test_a_prefix_goes_on_behind_a_phrase_of_any_length(length: int) -> None:
     assert matches(".".join(words) + "yz", query).terms
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "wanted"),
     [
         ("火锅 NOT 辣", ["火 锅"]),

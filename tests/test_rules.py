@@ -4,13 +4,13 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.add.extraction import Extraction, Fact
 from kemem.add.rules import MOST_FACTS, extract_by_rules
 from kemem.records import Message
+from tests.cases import each
 
 NOON = 1_768_910_400_000_000  # Tuesday, 20 January 2026, 12:00 UTC
 
@@ -49,7 +49,7 @@ def micros(day: str) -> int:
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
-@pytest.mark.parametrize("famous", ["有名", "权威", "厉害", "资深"])
+@each("famous", ["有名", "权威", "厉害", "资深"])
 def test_the_example_of_the_seed_in_chinese(famous: str) -> None:
     """The four relations and the types of the five entities, exactly."""
     found = extract(
@@ -126,7 +126,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("chinese", "english", "kind", "topic"), KINDS)
+@each(("chinese", "english", "kind", "topic"), KINDS)
 def test_a_statement_becomes_a_fact_of_its_kind(
     chinese: str, english: str, kind: str, topic: str | None
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_statement_becomes_a_fact_of_its_kind(
         assert topic is None or fact.topic == topic
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         *("你好！", "谢谢，太有用了！", "嗯嗯", "好的，我明白了。", "今天天气真好啊！"),
@@ -159,7 +159,7 @@ def test_what_is_no_statement_is_no_fact(said: str) -> None:
     assert texts(said) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         ("我对花生过敏，能吃这个吗？", ["用户对花生过敏"]),
@@ -176,7 +176,7 @@ def test_facts_are_found_among_other_talk(said: str, told: list[str]) -> None:
     assert texts(said) == told
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         ("我妈妈是护士，在市医院工作", ["用户的妈妈是护士", "用户的妈妈在市医院工作"]),
@@ -193,7 +193,7 @@ def test_one_fact_says_one_thing(said: str, told: list[str]) -> None:
     assert texts(said) == told
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         ("I'm tall and I've lost my keys at JFK", "User has lost user's keys at JFK"),
@@ -213,7 +213,7 @@ def test_the_first_person_becomes_the_third(said: str, told: str) -> None:
     assert told in texts(said)
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         ("张伟在谷歌工作。他喜欢爬山。", "张伟喜欢爬山"),
@@ -227,13 +227,13 @@ def test_a_pronoun_means_whom_was_spoken_of_last(said: str, told: str) -> None:
     assert told in texts(said)
 
 
-@pytest.mark.parametrize("said", ["他在谷歌工作", "她喜欢猫", "He works at Meta", "She is a nurse"])
+@each("said", ["他在谷歌工作", "她喜欢猫", "He works at Meta", "She is a nurse"])
 def test_a_pronoun_without_a_person_is_no_fact(said: str) -> None:
     """Nobody could tell of whom it speaks."""
     assert texts(said) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told", "when"),
     [
         ("我下周三去上海出差", "用户下周三去上海出差（2026-01-28）", "2026-01-28"),
@@ -261,7 +261,7 @@ def test_a_relative_date_is_written_out(said: str, told: str, when: str) -> None
     assert fact.memory_type == ("plan" if micros(when) > NOON else "event")
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "relations"),
     [
         ("我妈妈叫王芳", [("王芳", "parent_of", "user")]),
@@ -292,7 +292,7 @@ def test_relations_between_people_and_things(
     assert {end for triple in relations for end in triple[::2]} <= found.entities.keys()
 
 
-@pytest.mark.parametrize(
+@each(
     ("first", "later"),
     [
         ("我喜欢喝茶", "我不喜欢喝茶"),
@@ -312,7 +312,7 @@ def test_a_changed_mind_or_state_has_the_same_topic(first: str, later: str) -> N
     assert before.text != after.text
 
 
-@pytest.mark.parametrize(
+@each(
     ("first", "second"),
     [
         ("我朋友叫王强", "我朋友叫陈静"),
@@ -326,7 +326,7 @@ def test_facts_that_may_stand_side_by_side_have_no_topic(first: str, second: str
     assert [fact.topic for fact in facts(first, second)] == [None, None]
 
 
-@pytest.mark.parametrize(
+@each(
     ("named", "said", "source"),
     [("我叫李明", "我住在北京", "李明"), ("I'm Emma", "I live in Rome", "Emma")],
 )
@@ -338,7 +338,7 @@ def test_the_name_stands_for_the_user_in_relations(named: str, said: str, source
     assert triples(extract(said))[0][0] == "user"
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         ("My name is Ann and I live in Berlin.", "User's name is Ann"),
@@ -366,7 +366,7 @@ def test_a_name_and_what_follows_it_are_two_facts(said: str, told: str) -> None:
     assert triples(found) == [(own, "lives_in", place)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         ("I'm Ann, a nurse", ["User is Ann", "User is a nurse"]),
@@ -414,13 +414,13 @@ Call_me_Tomorrow This_is_Great Hi,_this_is_Important
 """
 
 
-@pytest.mark.parametrize("said", [phrase.replace("_", " ") for phrase in NO_NAMES.split()])
+@each("said", [phrase.replace("_", " ") for phrase in NO_NAMES.split()])
 def test_what_somebody_is_does_not_rename_them(said: str) -> None:
     """A state, a trade, a people or a mood, capital or not, is no name."""
     assert not {"user/name", "user/nickname"} & {fact.topic for fact in facts(said)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "now"),
     [
         ("I work at Google", "I no longer work at Google."),
@@ -454,13 +454,13 @@ def test_the_end_of_a_state_has_its_topic_and_no_relation(before: str, now: str)
     assert only(now).relations == ()
 
 
-@pytest.mark.parametrize("said", ["我不住在北京", "I don't live in Paris"])
+@each("said", ["我不住在北京", "I don't live in Paris"])
 def test_what_never_was_ends_nothing(said: str) -> None:
     """One who does not live in Paris may well live in Rome."""
     assert only(said).topic is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "teaches"),
     [
         ("我的导师是张教授，他在北京大学教人工智能", ("北京大学", "人工智能")),
@@ -478,7 +478,7 @@ def test_who_teaches_does_not_study(said: str, teaches: tuple[str, ...]) -> None
     assert {name for _, name, _ in found} <= {"teaches_at", "teaches"}
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         *(
@@ -499,7 +499,7 @@ def test_a_passing_remark_is_no_fact(said: str) -> None:
     assert texts(said) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "said",
     [
         *("我最近在追《三体》", "我们公司有200多人", "我爷爷是抗战老兵", "我戴隐形眼镜"),
@@ -512,14 +512,14 @@ def test_a_remark_that_tells_something_is_kept(said: str) -> None:
     assert only(said).memory_type == "general"
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "speaker", "text", "topic"),
     [
         ("我住在苏州", "小红", "小红住在苏州", "小红/lives_in"),
         ("I don't like my job", "Nina", "Nina doesn't like Nina's job", "Nina/like/job"),
     ],
 )
-@pytest.mark.parametrize("role", ["user", "assistant"])
+@each("role", ["user", "assistant"])
 def test_in_a_group_the_speaker_is_the_subject(
     said: str, speaker: str, text: str, topic: str, role: str
 ) -> None:
@@ -529,14 +529,14 @@ def test_in_a_group_the_speaker_is_the_subject(
     assert fact.relations[0].source == speaker
 
 
-@pytest.mark.parametrize("said", ["我住在云端，喜欢帮助大家", "I live in Rome and love helping"])
-@pytest.mark.parametrize("role", ["assistant", "system", "tool"])
+@each("said", ["我住在云端，喜欢帮助大家", "I live in Rome and love helping"])
+@each("role", ["assistant", "system", "tool"])
 def test_only_the_user_is_listened_to(said: str, role: str) -> None:
     """What an assistant says of itself is nothing to remember."""
     assert extract_by_rules([message(said, role=role)]) == Extraction()
 
 
-@pytest.mark.parametrize("speaker", [7, "", "  ", ["x"]])
+@each("speaker", [7, "", "  ", ["x"]])
 def test_a_speaker_that_is_no_name_is_the_user(speaker: object) -> None:
     """Metadata is the caller's own: it may hold anything."""
     chinese, english = extract_by_rules(
@@ -568,7 +568,7 @@ def test_each_sentence_is_read_in_its_own_language() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "keyword"),
     [("我对花生过敏", "花生"), ("I have asthma", "asthma"), ("I wear glasses", "glasses")],
 )
@@ -579,7 +579,7 @@ def test_keywords_are_the_words_that_carry_meaning(said: str, keyword: str) -> N
     assert not {"用户", "User", "user", "a", "是"} & {*keywords}
 
 
-@pytest.mark.parametrize(
+@each(
     ("vital", "minor"),
     [("我对花生过敏", "我是左撇子啊朋友们"), ("I'm allergic to nuts", "I wear glasses")],
 )
@@ -597,7 +597,7 @@ def test_a_message_yields_a_bounded_number_of_facts() -> None:
     assert texts("I like " + "very " * 80 + "good tea") == []
 
 
-@pytest.mark.parametrize(
+@each(
     "piece",
     [
         "我，",
@@ -619,7 +619,7 @@ def test_long_messages_take_little_time(piece: str) -> None:
     started = time.process_time()
     extract(piece * (100_000 // len(piece)))
     extract((piece * (290 // len(piece)) + "。") * (100_000 // 290))
-    assert time.process_time() - started < 10
+    assert time.process_time() - started < 6
 
 
 VOCABULARY = """
@@ -641,7 +641,7 @@ MESSAGES = st.lists(
 )
 
 
-@pytest.mark.parametrize("text", ["喜欢 了", "我喜欢 了", "I like ,", "I love  !"])
+@each("text", ["喜欢 了", "我喜欢 了", "I like ,", "I love  !"])
 def test_a_liking_that_names_nothing_is_no_fact(text: str) -> None:
     assert extract_by_rules([message(text, 0, "user", None)], None).facts == ()
 
@@ -689,7 +689,7 @@ def test_a_question_never_becomes_a_fact(asked: str) -> None:
     assert texts(asked) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "said, told, last",
     [
         (

@@ -2,11 +2,11 @@
 
 import unicodedata
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.text.segment import is_cjk, normalise, search_text, tokens
+from tests.cases import each
 
 # Folding changes the length of many of these, or joins two of them to one.
 PIECES = (
@@ -67,7 +67,7 @@ def test_folding_again_changes_nothing(text: str) -> None:
     assert search_text(normalise(text)) == search_text(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "same",
     [
         ("火锅ABC，１２３", "火锅ａｂｃ,123", "火锅ＡＢＣ，１２３"),
@@ -86,7 +86,7 @@ def test_what_people_do_not_mean_to_distinguish_is_the_same(same: tuple[str, ...
     assert len({search_text(text) for text in same}) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [("国", "國"), ("体育", "體育"), ("か", "が"), ("resume", "résumé"), ("C", "C++"), ("ı", "i")],
 )
@@ -95,7 +95,7 @@ def test_what_people_do_mean_to_distinguish_is_not(one: str, other: str) -> None
     assert search_text(one) != search_text(other)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         ("我不吃辣", "我 不 吃 辣"),
@@ -128,7 +128,7 @@ def test_a_text_has_these_tokens(text: str, found: str) -> None:
     assert search_text(text) == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "places"),
     [
         ("喝Kopi们", [("喝", "喝"), ("kopi", "Kopi"), ("们", "们")]),
@@ -149,7 +149,7 @@ def test_places_name_the_text_as_it_was_written(text: str, places: list[tuple[st
     assert written(text) == places
 
 
-@pytest.mark.parametrize("unit", ["火锅", "hotpot ", "e\u0301", "…", "\u0301", "ㄱㅏ", "+", "ß "])
+@each("unit", ["火锅", "hotpot ", "e\u0301", "…", "\u0301", "ㄱㅏ", "+", "ß "])
 def test_a_long_text_is_read_in_one_pass(unit: str) -> None:
     """Something quadratic would not finish on 100 KB."""
     text = unit * (102_400 // len(unit.encode()))

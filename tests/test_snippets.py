@@ -2,13 +2,13 @@
 
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.text.query import parse
 from kemem.text.segment import tokens
 from kemem.text.snippets import CLOSE, OPEN, matches
+from tests.cases import each
 
 MARKED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 PIECES = (
@@ -60,7 +60,7 @@ def test_only_what_was_asked_for_is_marked(content: str, asked: str) -> None:
     assert bool(found.snippets) == bool(found.terms)
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "asked", "snippet"),
     [
         ("我不吃辣", '"不吃辣"', "我<mark>不吃辣</mark>"),
@@ -87,7 +87,7 @@ def test_matches_are_marked_as_they_are_written(content: str, asked: str, snippe
     assert matches(content, parse(asked)).snippets == (snippet,)
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "asked", "terms"),
     [
         ("火锅，ＨＯＴ，火锅", "火锅 hot", ("火锅", "ＨＯＴ")),
@@ -100,14 +100,14 @@ def test_terms_are_named_once_and_in_their_spelling(
     assert matches(content, parse(asked)).terms == terms
 
 
-@pytest.mark.parametrize("asked", ["", "NOT 辣", "NOT spicy", "清汤", "broth", "！"])
-@pytest.mark.parametrize("content", ["我不吃火锅", "no hotpot for me", ""])
+@each("asked", ["", "NOT 辣", "NOT spicy", "清汤", "broth", "！"])
+@each("content", ["我不吃火锅", "no hotpot for me", ""])
 def test_where_nothing_is_wanted_or_found_nothing_is_marked(content: str, asked: str) -> None:
     found = matches(content, parse(asked))
     assert (found.snippets, found.terms) == ((), ())
 
 
-@pytest.mark.parametrize(("filler", "word"), [("好", "火锅"), (" so ", "hotpot")])
+@each(("filler", "word"), [("好", "火锅"), (" so ", "hotpot")])
 def test_matches_far_apart_give_snippets_of_their_own(filler: str, word: str) -> None:
     """The first three; context on both sides, dots where something was left out."""
     gap = filler * 100
@@ -121,13 +121,13 @@ def test_matches_far_apart_give_snippets_of_their_own(filler: str, word: str) ->
     assert found.terms == (word,)
 
 
-@pytest.mark.parametrize(("filler", "word"), [("好", "火锅"), (" so ", "hotpot")])
+@each(("filler", "word"), [("好", "火锅"), (" so ", "hotpot")])
 def test_matches_close_together_share_a_snippet(filler: str, word: str) -> None:
     (snippet,) = matches(f"{word} {filler * 8} {word}", parse(word)).snippets
     assert MARKED.findall(snippet) == [word, word]
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "asked"),
     [
         ("火锅" * 17_000, "火锅"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
 from kemem.text.when import TimePhrase, time_phrases
+from tests.cases import each
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
 NEW_YORK = ZoneInfo("America/New_York")
@@ -136,33 +137,31 @@ def spoken(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 PHRASES = [said for said, *_ in spoken([*MEANINGS, *STRETCHES])]
 
 
-@pytest.mark.parametrize("said, since, until", spoken(MEANINGS))
+@each("said, since, until", spoken(MEANINGS))
 def test_a_phrase_means_its_range(said: str, since: str, until: str) -> None:
     found = only(said)
     assert (found.phrase, found.since, found.until) == (said, local(since), local(until))
 
 
-@pytest.mark.parametrize("said, since", spoken(STRETCHES))
+@each("said, since", spoken(STRETCHES))
 def test_a_stretch_reaches_from_then_to_now_and_includes_now(said: str, since: str) -> None:
     found = only(said)
     assert (found.phrase, found.since, found.until) == (said, local(since), micros(NOW) + 1)
 
 
-@pytest.mark.parametrize(
-    "said", ["未来三天", "接下来的3天", "the next 3 days", "over the coming three days"]
-)
+@each("said", ["未来三天", "接下来的3天", "the next 3 days", "over the coming three days"])
 def test_a_stretch_ahead_starts_now(said: str) -> None:
     assert only(said) == TimePhrase(
         micros(NOW), micros(NOW + timedelta(days=3)), said, 0, len(said)
     )
 
 
-@pytest.mark.parametrize("text", NOT_TIMES)
+@each("text", NOT_TIMES)
 def test_what_only_looks_like_a_time_is_left_alone(text: str) -> None:
     assert time_phrases(text, NOW) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "text, phrases",
     [
         ("我昨天下午和上周三都去了", ["昨天下午", "上周三"]),
@@ -183,7 +182,7 @@ def test_phrases_are_found_inside_sentences(text: str, phrases: list[str]) -> No
     assert [found.phrase for found in time_phrases(text, NOW)] == phrases
 
 
-@pytest.mark.parametrize(
+@each(
     "said, month, since",
     [
         ("this winter", 1, "2024-12-01"),
@@ -200,7 +199,7 @@ def test_a_season_or_month_follows_the_clock(said: str, month: int, since: str) 
     assert only(said, NOW.replace(month=month)).since == local(since)
 
 
-@pytest.mark.parametrize(
+@each(
     "said, since",
     [("上周末", "2025-06-14"), ("last weekend", "2025-06-14"), ("周末", "2025-06-21")],
 )
@@ -208,13 +207,13 @@ def test_on_a_sunday_the_weekend_is_still_running(said: str, since: str) -> None
     assert only(said, NOW.replace(day=22)).since == local(since)
 
 
-@pytest.mark.parametrize("said", ["最近一个月", "the past month"])
+@each("said", ["最近一个月", "the past month"])
 def test_a_stretch_of_months_starts_on_a_day_that_exists(said: str) -> None:
     assert only(said, NOW.replace(month=3, day=31)).since == local("2025-02-28T15:30")
 
 
-@pytest.mark.parametrize("said", ["昨天", "yesterday"])
-@pytest.mark.parametrize("day, hours", [("2025-03-10", 23), ("2025-11-03", 25), ("2025-06-18", 24)])
+@each("said", ["昨天", "yesterday"])
+@each("day, hours", [("2025-03-10", 23), ("2025-11-03", 25), ("2025-06-18", 24)])
 def test_a_day_lasts_from_midnight_to_midnight_when_clocks_change(
     said: str, day: str, hours: int
 ) -> None:
@@ -223,13 +222,13 @@ def test_a_day_lasts_from_midnight_to_midnight_when_clocks_change(
     assert found.until - found.since == hours * 3_600_000_000
 
 
-@pytest.mark.parametrize("said", ["昨天下午", "yesterday afternoon"])
+@each("said", ["昨天下午", "yesterday afternoon"])
 def test_an_afternoon_starts_at_noon_on_the_day_clocks_change(said: str) -> None:
     found = only(said, datetime(2025, 3, 10, 9, tzinfo=NEW_YORK))
     assert found.since == local("2025-03-09T12", NEW_YORK)
 
 
-@pytest.mark.parametrize("said", ["刚才", "just now"])
+@each("said", ["刚才", "just now"])
 def test_the_last_hour_is_an_hour_when_clocks_fall_back(said: str) -> None:
     second_half_past_one = datetime(2025, 11, 2, 1, 30, tzinfo=NEW_YORK, fold=1)
     found = only(said, second_half_past_one)
@@ -242,20 +241,20 @@ def test_a_day_that_a_zone_skipped_is_no_phrase() -> None:
     assert time_phrases("昨天 yesterday", now) == []
 
 
-@pytest.mark.parametrize("text", ["昨天", "yesterday", ""])
+@each("text", ["昨天", "yesterday", ""])
 def test_a_clock_without_a_zone_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="time zone"):
         time_phrases(text, datetime(2025, 6, 18))
 
 
-@pytest.mark.parametrize("now", [datetime.min, datetime.max])
-@pytest.mark.parametrize("text", [" ".join(PHRASES), " ".join(NOT_TIMES)])
+@each("now", [datetime.min, datetime.max])
+@each("text", [" ".join(PHRASES), " ".join(NOT_TIMES)])
 def test_the_ends_of_the_calendar_raise_nothing(text: str, now: datetime) -> None:
     for zone in (UTC, SHANGHAI, NEW_YORK):
         time_phrases(text, now.replace(tzinfo=zone))
 
 
-@pytest.mark.parametrize("unit", ["三", "last ", "1", " ", "a couple of "])
+@each("unit", ["三", "last ", "1", " ", "a couple of "])
 def test_long_hostile_text_is_read_in_one_pass(unit: str) -> None:
     """A pattern that tries every split of a run would not finish on 100 KB."""
     assert time_phrases(unit * (100_000 // len(unit.encode())), NOW) == []

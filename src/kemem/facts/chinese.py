@@ -97,7 +97,8 @@ def _read(text: str, discourse: Discourse, last: Subject | None) -> list[Stateme
     if last and last.kind == "setting" and not _pattern("PART").match(bare):
         last = last.owner
     unsaid = [Clause(discourse.me, "", f"@{bare}"), Clause(last or discourse.me, "", bare)]
-    for clause in [*_readings(bare, discourse), *unsaid, *_readings(text, discourse)]:
+    timed = _readings(text, discourse) if text != bare else ()
+    for clause in [*_readings(bare, discourse), *unsaid, *timed]:
         unclear = not clause.words and "我" in bare and clause.predicate[:1] != "@"
         if unclear or _pattern("MENTAL").match(clause.predicate):
             continue

@@ -104,7 +104,8 @@ def _read(clause_text: str, discourse: Discourse) -> list[Statement]:
     text = _expanded(third_person(clause_text, discourse.me.label), discourse.me.label)
     bare = without_times(text)
     whole = Clause(discourse.me, "", f"@{bare}")
-    for clause in [*_readings(bare, discourse), whole, *_readings(text, discourse)]:
+    timed = _readings(text, discourse) if text != bare else ()
+    for clause in [*_readings(bare, discourse), whole, *timed]:
         if _pattern("YOU").search(clause.predicate) and clause.predicate[0] != "@":
             continue
         found = read(clause, _text(text, clause), _en(), discourse.me)

@@ -71,7 +71,8 @@ class Rule:
 class Language:
     """The rules of a language and what they need to know of it."""
 
-    rules: Sequence[Rule]
+    rules: Sequence[Rule]  # for what follows a subject
+    whole_rules: Sequence[Rule]  # for whole clauses
     roles: Mapping[str, Role]
     possessive: str  # "{}的{}"
     names: Sequence[re.Pattern[str]]  # of people, where a clause opens
@@ -100,7 +101,8 @@ def language(code: str) -> Language:
     patterns = load(__package__, f"{code}.rules", ROLE=any_role)
     possessive, names = _LANGUAGES[code]
     found = [patterns.pattern(name) for name in names]
-    return Language([*_rules(patterns)], words, possessive, found, patterns)
+    rules = {whole: [*_rules(patterns, whole)] for whole in (False, True)}
+    return Language(rules[False], rules[True], words, possessive, found, patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,15 +305,16 @@ _BUILDS: dict[str, Build] = {
 }
 
 
-def _rules(patterns: Lexicon) -> Iterator[Rule]:
+def _rules(patterns: Lexicon, whole: bool) -> Iterator[Rule]:
+    """The rules that read whole clauses, marked by "@", or those that read predicates."""
     before, after = patterns.text("BEFORE"), patterns.text("AFTER")
     for heading, lines in patterns.rules:
         memory_type, topic, relations, options = _meaning(heading, patterns)
         for line in lines:
-            # A slot at the front must not take the mark of a whole clause for its first character.
-            guard = "" if line.text.startswith("@") else "(?!@)"
+            if line.text.startswith("@") != whole:
+                continue
             yield Rule(
-                patterns.compile(line, f"{guard}{before}{patterns.expand(line)}{after}"),
+                patterns.compile(line, f"{before}{patterns.expand(line)}{after}"),
                 memory_type,
                 None if topic == "-" else topic,
                 () if relations == "-" else tuple(relations.split(",")),
@@ -333,6 +336,8 @@ def _meaning(heading: Line, patterns: Lexicon) -> tuple[str, str, str, dict[str,
 
 def read(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
     """What the rules make of a clause; the end of a state has its topic, not its relations."""
+    if not clause.predicate:
+        return []
     if match := language.patterns.pattern("ENDED").match(clause.predicate):
         rest = language.patterns.pattern("STILL").sub("", clause.predicate[match.end() :])
         lasting = clause._replace(predicate=f"{match['be'] or ''}{rest}".lstrip())
@@ -344,7 +349,8 @@ def read(clause: Clause, text: str, language: Language, me: Subject) -> list[Sta
 
 def _fitting(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
     """What the first fitting rule makes of a clause; nothing if none fits."""
-    for rule in language.rules:
+    whole = clause.predicate.startswith("@")
+    for rule in language.whole_rules if whole else language.rules:
         match = rule.pattern.fullmatch(clause.predicate)
         if match is None:
             continue
