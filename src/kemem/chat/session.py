@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from reprlib import repr as shown
+from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any, cast
 
 from kemem.errors import InvalidArgument, NotFound
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from agents.items import TResponseInputItem
     from agents.memory import SessionSettings
 
-# In a message's metadata: what its text does not tell of an item, and a part of another one's.
-_KEPT, _PART, _PART_OF = "agents_item", "agents_item_part", "agents_item_of"
-_SMALL = 2_000  # characters of it beside the text; what is larger is kept in messages that follow
-_PIECE = 30_000  # characters of it in one of those: escaped, still less than metadata may be
-_APART = "…"  # their text: nothing that a search would find
-_SHOWN = 1_000  # characters of an item without a text that are shown in the log
+# Keys of a message's metadata: the rest of an item beside its text, and a part of another's rest.
+_ITEM, _PART, _PART_OF = "agents_item", "agents_item_part", "agents_item_of"
+_MAX_INLINE = 2_000  # characters of JSON beside the text; longer JSON is stored in messages behind
+_MAX_PART = 30_000  # characters of JSON in one of those: escaped, still less than metadata may be
+_PART_CONTENT = "…"  # their text: nothing that a search would find
+_MAX_SHOWN = 1_000  # characters of an item without a text that are shown in the log
 _PAGE = 500  # messages that are read at once
 _SPEAKERS = ("user", "assistant", "system")
 
@@ -76,28 +76,28 @@ class MemorySession:
         return [cast("TResponseInputItem", entry.item) for entry in reversed(entries)]
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
-        """Keep items at the end, durable on return: all of them, or where one is wrong, none.
+        """Append items, durable on return: all of them, or where one is invalid, none.
 
-        What they say can be found at once and is remembered by a job.
+        Their texts can be found at once; a job draws facts from them.
         """
-        parts = await self._memory.runtime.deps()
-        now, most = parts.clock(), self._memory.settings.max_content_bytes
-        told = [
+        deps = await self._memory.runtime.deps()
+        now, max_bytes = deps.clock(), self._memory.settings.max_content_bytes
+        messages = [
             message
             for index, item in enumerate(items)
-            for message in _to_messages(_checked(item, f"items[{index}]"), now, most)
+            for message in _to_messages(_copied(item, f"items[{index}]"), now, max_bytes)
         ]
-        if not told:
+        if not messages:
             return
         last = (await self._memory.messages(page_size=1)).items
-        # A clock that was set back must not put what follows before what it follows.
+        # A clock that was set back must not put new items before older ones.
         ts = to_rfc3339(last[0].ts + 1) if last and last[0].ts >= now else None
-        await self._memory.add(told, timestamp=ts, wait=False)
+        await self._memory.add(messages, timestamp=ts, wait=False)
 
     async def pop_item(self) -> "TResponseInputItem | None":
         """Take the newest item out of the log, with the memories that were drawn from it alone."""
-        parts = await self._memory.runtime.deps()
-        async with parts.locks.for_owner(self._memory.reach.scope):
+        deps = await self._memory.runtime.deps()
+        async with deps.locks.for_owner(self._memory.reach.scope):
             while entries := await self._newest(1):
                 entry = entries[0]
                 try:
@@ -105,8 +105,8 @@ class MemorySession:
                 except NotFound:  # another process took it
                     continue
                 if entry.parts:
-                    parts_of_it = {_PART_OF: entry.message_id}
-                    await self._memory.delete_all(filters=parts_of_it, kinds=MESSAGES)
+                    parts = {_PART_OF: entry.message_id}
+                    await self._memory.delete_all(filters=parts, kinds=MESSAGES)
                 return cast("TResponseInputItem", entry.item)
         return None
 
@@ -116,18 +116,18 @@ class MemorySession:
 
     async def _newest(self, limit: int | None) -> "list[_Entry]":
         """The newest entries, newest first; all of them where the limit is negative, as in SQL."""
-        most = limit if limit is not None and limit >= 0 else None
-        found: list[_Entry] = []
+        limit = limit if limit is not None and limit >= 0 else None
+        entries: list[_Entry] = []
         parts: dict[str, list[str]] = {}
-        size = _PAGE if most is None else min(most, _PAGE)
+        size = _PAGE if limit is None else min(limit, _PAGE)
         cursor: str | None = None
-        while most is None or len(found) < most:
+        while limit is None or len(entries) < limit:
             page = await self._memory.messages(page_size=size, cursor=cursor)
-            found += _entries(page.items, parts)
+            entries += _entries(page.items, parts)
             cursor = page.next_cursor
             if cursor is None:
                 break
-        return found[:most]
+        return entries[:limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,64 +153,56 @@ def _entries(messages: Sequence[Message], parts: dict[str, list[str]]) -> Iterat
 
 
 def _to_item(message: Message, parts: str) -> Mapping[str, Any] | None:
-    """What was added; of a message that came another way its text, and nothing of a tool's."""
-    kept = message.metadata.get(_KEPT)
-    if kept is not None:
+    """The item as it was added; of a message that came another way its text, unless a tool's."""
+    stored = message.metadata.get(_ITEM)
+    if stored is not None:
         try:
-            item = json.loads(kept["json"] or parts)
-            if kept["text_at"]:
-                _put(item, kept["text_at"], message.content)
+            item = json.loads(stored["json"] or parts)
+            if stored["text_at"]:
+                _set_text(item, stored["text_at"], message.content)
             return dict(item)
         except (TypeError, ValueError, LookupError):  # a part was deleted or changed by others
-            log.warning("%s is no whole item any more; its text is used", message.message_id)
+            log.warning("the item of %s is incomplete; its text is used", message.message_id)
     plain = {"role": message.role, "content": message.content}
     return plain if message.role in _SPEAKERS else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """An item as the log shows it, and where in the item the text stands."""
-
-    role: str
-    content: str
-    text_at: _Path | None  # None: the item cannot be made whole again from the text
-
-
-def _to_told(item: Mapping[str, Any], most: int) -> _Told:
-    """What an item says; one that says nothing is shown as JSON, and as no one's words."""
-    text, at = _text_of(item)
-    content = _storable(text)
-    beginning = content.encode()[:most].decode(errors="ignore")  # what the log keeps of it
-    if not beginning.strip():
-        return _Told("tool", _storable(json.dumps(item, ensure_ascii=False)[:_SHOWN]), None)
-    role = "system" if item.get("role") == "developer" else item.get("role")
-    return _Told(
-        role=role if role in _SPEAKERS else "tool",
-        content=content,
-        text_at=at if beginning == text else None,
-    )
-
-
-def _to_messages(item: dict[str, Any], now: Micros, most: int) -> Iterator[dict[str, Any]]:
-    """The messages that hold an item: one, and as many more as it takes to keep it whole."""
-    told = _to_told(item, most)
-    message = {"role": told.role, "content": told.content}
-    if told.text_at and told.role in _SPEAKERS and item == message:
+def _to_messages(item: dict[str, Any], now: Micros, max_bytes: int) -> Iterator[dict[str, Any]]:
+    """The messages that hold an item: one with its text, more where its JSON is long."""
+    message, text_at = _to_message(item, max_bytes)
+    if text_at and message["role"] in _SPEAKERS and item == message:
         yield message
         return
-    if told.text_at:
-        _put(item, told.text_at, "")  # it is in the log once, and hooks may have changed it there
-    name, whole = new_id("m", now), json.dumps(item)
-    beside, apart = (whole, "") if len(whole) <= _SMALL else ("", whole)
-    kept = {"json": beside, "text_at": told.text_at}
-    yield {**message, "message_id": name, "metadata": {_KEPT: kept}}
-    for start in range(0, len(apart), _PIECE):
-        part = {_PART_OF: name, _PART: apart[start : start + _PIECE]}
-        yield {"role": "tool", "content": _APART, "metadata": part}
+    if text_at:
+        _set_text(item, text_at, "")  # it is in the log once, and hooks may have changed it there
+    message_id, whole = new_id("m", now), json.dumps(item)
+    inline, apart = (whole, "") if len(whole) <= _MAX_INLINE else ("", whole)
+    stored = {"json": inline, "text_at": text_at}
+    yield {**message, "message_id": message_id, "metadata": {_ITEM: stored}}
+    for start in range(0, len(apart), _MAX_PART):
+        part = {_PART_OF: message_id, _PART: apart[start : start + _MAX_PART]}
+        yield {"role": "tool", "content": _PART_CONTENT, "metadata": part}
+
+
+def _to_message(item: Mapping[str, Any], max_bytes: int) -> tuple[dict[str, Any], _Path | None]:
+    """An item as the log shows it, and where in the item the text stands.
+
+    An item without a text is shown as JSON of a tool. Without a place, the text is not exactly
+    what the item says.
+    """
+    text, at = _text_of(item)
+    content = _without_surrogates(text)
+    beginning = content.encode()[:max_bytes].decode(errors="ignore")  # what the log keeps of it
+    if not beginning.strip():
+        shown = json.dumps(item, ensure_ascii=False)[:_MAX_SHOWN]
+        return {"role": "tool", "content": _without_surrogates(shown)}, None
+    role = "system" if item.get("role") == "developer" else item.get("role")
+    message = {"role": role if role in _SPEAKERS else "tool", "content": content}
+    return message, at if beginning == text else None
 
 
 def _text_of(item: Mapping[str, Any]) -> tuple[str, _Path | None]:
-    """What an item says, and where in it that stands if it is in one place."""
+    """The text of an item, and where it stands if it is in one place."""
     match item:
         case {"content": str(text)}:
             return text, ["content"]
@@ -225,22 +217,22 @@ def _text_of(item: Mapping[str, Any]) -> tuple[str, _Path | None]:
             return "", None
 
 
-def _put(item: Any, at: Sequence[str | int], text: str) -> None:
+def _set_text(item: Any, at: Sequence[str | int], text: str) -> None:
     *path, last = at
     for step in path:
         item = item[step]
     item[last] = text
 
 
-def _storable(text: str) -> str:
-    """A text without lone surrogates, which no store keeps."""
+def _without_surrogates(text: str) -> str:
+    """A text that a store can encode."""
     return text.encode(errors="replace").decode()
 
 
-def _checked(item: object, field: str) -> dict[str, Any]:
-    """A copy of an item as JSON has it."""
+def _copied(item: object, field: str) -> dict[str, Any]:
+    """A copy of an item by way of JSON; InvalidArgument where it is none."""
     if not isinstance(item, Mapping):
-        raise InvalidArgument(f"{field} must be an object, not {shown(item)}", field=field)
+        raise InvalidArgument(f"{field} must be an object, not {short_repr(item)}", field=field)
     try:
         copied: dict[str, Any] = json.loads(json.dumps(item, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
