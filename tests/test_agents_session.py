@@ -261,7 +261,7 @@ async def test_an_item_that_lost_a_piece_is_told_by_its_text(
             await memory.delete(message.message_id, user_id="u")
     (left,) = await session.get_items()
     assert text.startswith(str(left.get("content")))
-    assert "no whole item" in caplog.text
+    assert "is incomplete" in caplog.text
     assert SAID[language] not in caplog.text
 
 

@@ -58,7 +58,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """One message of the user, and what the members make of it one after the other."""
+    """One message of the user, to which the members reply one after the other."""
 
     message: str
     message_id: str | None  # as the application calls it, to send it again
@@ -69,7 +69,7 @@ class _Round:
     sensitive: bool
     language: str
     histories: dict[str, Context] = field(default_factory=dict)  # by member
-    stored: set[str] = field(default_factory=set)  # ids of what was said since, in any log
+    stored: set[str] = field(default_factory=set)  # ids of messages since then, in any log
     lines: list[tuple[str, str]] = field(default_factory=list)  # who has said what
 
     def called(self, member: Member) -> str:
@@ -89,18 +89,18 @@ class _Round:
         name = repr((check_id(self.message_id, "message_id"), self.group_id, member.id))
         return f"m_{blake2b(name.encode(), digest_size=15).hexdigest()}"
 
-    def question(self) -> list[Copy]:
+    def message_copies(self) -> list[Copy]:
         """The user's message, for the log of each member."""
-        said = {"role": "user", "content": self.message}
-        return [{**said, "agent_id": it.id, "message_id": self.copy_id(it)} for it in self.members]
+        copy = {"role": "user", "content": self.message}
+        return [{**copy, "agent_id": it.id, "message_id": self.copy_id(it)} for it in self.members]
 
-    def reply(self, speaker: Member, text: str, is_partial: bool) -> list[Copy]:
-        """What a member says, for the log of each; in those of others under its name."""
-        marks = {"partial": True} if is_partial else {}
-        named = {"speaker": self.called(speaker), "member_id": speaker.id, **marks}
-        said = {"role": "assistant", "content": text}
+    def reply_copies(self, speaker: Member, reply: str, is_partial: bool) -> list[Copy]:
+        """A member's reply, for the log of each; in those of others under its name."""
+        own = {"partial": True} if is_partial else {}
+        named = {"speaker": self.called(speaker), "member_id": speaker.id, **own}
+        copy = {"role": "assistant", "content": reply}
         return [
-            {**said, "agent_id": it.id, "metadata": marks if it == speaker else named}
+            {**copy, "agent_id": it.id, "metadata": own if it == speaker else named}
             for it in self.members
         ]
 
@@ -124,7 +124,7 @@ class GroupChatService(ChatBase):
         message_id: str | None = None,
         sensitive: bool = False,
     ) -> AsyncGenerator[Event, None]:
-        """What each member does, in their order, each ending in `done` or `error`; then a `done`.
+        """Events of each member in their order, each ending in `done` or `error`; then a `done`.
 
         A message is stored in the log of every member before the first is asked; a reply when it
         has come. A member that has nothing to say ends with an empty text.
@@ -145,7 +145,7 @@ class GroupChatService(ChatBase):
         )
         for member in now.members:
             now.histories[member.id] = await history_of(self._memory_of(member, now), group_id)
-        await self._store(now.question(), now)
+        await self._store(now.message_copies(), now)
         try:
             for member in now.members:
                 async with aclosing(self._part(member, now)) as events:
@@ -166,7 +166,7 @@ class GroupChatService(ChatBase):
         message_id: str | None = None,
         sensitive: bool = False,
     ) -> tuple[Reply, ...]:
-        """What each member replied; a part that failed has an error."""
+        """The reply of each member; a part that failed has an error."""
         events = self.turn(
             message,
             user_id=user_id,
@@ -181,11 +181,8 @@ class GroupChatService(ChatBase):
     async def _part(self, member: Member, now: _Round) -> AsyncGenerator[Event, None]:
         """One member's part of a round."""
         model, memory = self._chat_model(), self._memory_of(member, now)
-        limit, history, language = (
-            memory.settings.chat_recall_limit,
-            now.histories[member.id],
-            now.language,
-        )
+        limit, language = memory.settings.chat_recall_limit, now.language
+        history = now.histories[member.id]
         shown = shown_ids(history) | now.stored
         recall = TurnRecall(memory, session_id=now.group_id, limit=limit, shown=shown)
         recalled = await recall.forced(now.message)
@@ -212,14 +209,14 @@ class GroupChatService(ChatBase):
             async for event in finished:
                 yield event
 
-    async def _store_reply(self, now: _Round, member: Member, text: str, is_partial: bool) -> str:
-        """Let the others hear a reply; gives its id in the member's own log."""
-        now.lines.append((now.called(member), text))
-        ids = await self._store(now.reply(member, text, is_partial), now)
+    async def _store_reply(self, now: _Round, member: Member, reply: str, is_partial: bool) -> str:
+        """Store a reply where the others read it; returns its id in the member's own log."""
+        now.lines.append((now.called(member), reply))
+        ids = await self._store(now.reply_copies(member, reply, is_partial), now)
         return ids[now.members.index(member)] if len(ids) == len(now.members) else ""
 
     async def _store(self, copies: list[Copy], now: _Round) -> tuple[str, ...]:
-        """Store what is said in the logs of all members at once; gives the ids there.
+        """Store copies in the logs of all members at once; returns the ids there.
 
         They are fewer where a hook of the memory has left something out.
         """

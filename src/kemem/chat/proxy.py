@@ -1,15 +1,16 @@
 """OpenAI's chat API with memory: a recall before the model is asked, and both sides stored."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from kemem.chat.base import ChatBase
 from kemem.chat.completions import Completion, Json, StreamMerger, add_usage
-from kemem.chat.conversation import INSTRUCTIONS, Conversation
 from kemem.chat.events import RecallEvent
 from kemem.chat.prompts import system_prompt, text
 from kemem.chat.recall import RECALL, ChatTool, TurnRecall, recall_tool, to_json
@@ -23,6 +24,8 @@ MODEL = "kemem"  # the name that stands for the model of the settings
 
 _GUARDED = {"tools", "tool_choice", "parallel_tool_calls", "stream_options"}
 _OURS = {"messages", "model", "stream", "user"}
+_INSTRUCTIONS = ("system", "developer")
+_ANSWERED = ("user", "tool", "function")  # roles that wait for a reply
 _MAX_REASON = 300  # characters of an error text of the model's server
 
 Body = Mapping[str, Any]  # a request of OpenAI's chat API, whose shape has been checked
@@ -84,7 +87,7 @@ class Proxy(ChatBase):
 
     async def _begin(self, body: Body, memory: AsyncMemory, session_id: str) -> "_Turn":
         model = self._chat_model()  # first: without a model nothing is stored
-        conversation = Conversation(memory, session_id, body["messages"])
+        conversation = _Conversation(memory, session_id, body["messages"])
         query = conversation.query
         limit, language = memory.settings.chat_recall_limit, self._language(query)
         recall = TurnRecall(memory, session_id=session_id, limit=limit, shown=conversation.ids)
@@ -100,6 +103,63 @@ class Proxy(ChatBase):
         return _Turn(model, body, _with_note(messages, note), conversation, [])
 
 
+class _Conversation:
+    """The messages of a request under idempotent ids: the same when the request is sent again.
+
+    An id is a hash of the owner and of all messages up to that one; instructions do not count,
+    they may tell the time.
+    """
+
+    def __init__(
+        self, memory: AsyncMemory, session_id: str, messages: Sequence[Mapping[str, Any]]
+    ) -> None:
+        last, scope = messages[-1], memory.reach
+        self._memory = memory
+        self._session_id = session_id
+        self._awaits_reply = last["role"] in _ANSWERED
+        self._digest = sha256(json.dumps([scope.agent_id, scope.user_id, session_id]).encode())
+        self.ids = [self._next_id(message) for message in messages]
+        self.query = next((_words(it) for it in reversed(messages) if it["role"] == "user"), "")
+        self._new = self.query if last["role"] == "user" else ""
+
+    async def store_message(self) -> None:
+        """Store the user's new message, if it has words; it is durable on return."""
+        if self._new:
+            message = {"role": "user", "content": self._new, "message_id": self.ids[-1]}
+            await self._memory.add([message], session_id=self._session_id, wait=False)
+
+    async def store_reply(self, text: str, *, partial: bool = False) -> None:
+        """Store the reply; a failure is only logged, since the application has the reply."""
+        if not self._awaits_reply or not text.strip():
+            return
+        reply = {"role": "assistant", "content": text}
+        message_id = self._next_id({**reply, "partial": partial})
+        try:
+            await self._memory.add(
+                [{**reply, "message_id": message_id}],
+                session_id=self._session_id,
+                metadata={"partial": True} if partial else None,
+                wait=False,
+            )
+        except KeMemError as error:
+            log.error("a reply could not be stored: %s", error.code)
+
+    def _next_id(self, message: Mapping[str, Any]) -> str:
+        if message["role"] not in _INSTRUCTIONS:
+            fields = {name: value for name, value in message.items() if value}
+            self._digest.update(json.dumps(fields, sort_keys=True).encode())
+        return f"m_{self._digest.hexdigest()[:40]}"
+
+
+def _words(message: Mapping[str, Any]) -> str:
+    """The words of a message, without its images; nothing where they are blank."""
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        parts = (part.get("text") for part in content if part.get("type") == "text")
+        content = "\n".join(part for part in parts if isinstance(part, str))
+    return content if content.strip() else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """One request of an application, with what was added to it."""
@@ -107,7 +167,7 @@ class _Turn:
     model: ChatModel
     body: Body
     messages: Sequence[Json]
-    conversation: Conversation
+    conversation: _Conversation
     tools: Sequence[ChatTool]
 
     async def run(self, *, stream: bool) -> AsyncGenerator[Step, None]:
@@ -173,7 +233,7 @@ def _with_note(messages: Sequence[Json], note: str) -> list[Json]:
     first, *rest = messages
     if not note:
         return [first, *rest]
-    if first["role"] not in INSTRUCTIONS:
+    if first["role"] not in _INSTRUCTIONS:
         return [{"role": "system", "content": note}, first, *rest]
     content = first.get("content") or ""
     if isinstance(content, str):
