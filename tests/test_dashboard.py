@@ -9,8 +9,7 @@ import httpx
 import jwt
 import pytest
 
-from kemem.serve.dashboard.forms import FORM_COOKIE
-from kemem.serve.dashboard.page import number, own_address, seconds, short, size, when
+from kemem.serve.dashboard.page import FORM_COOKIE, number, own_address, seconds, short, size, when
 from kemem.serve.dashboard.static_files import VENDOR_FILES
 from kemem.serve.http.auth import SESSION_COOKIE
 from kemem.serve.telemetry.stale import StaleWhileRevalidate
@@ -123,7 +122,7 @@ async def test_files_have_their_types_and_are_kept_by_browsers(tmp_path: Path) -
             assert f'"/dashboard/static/{name}?v=' in (await browser.get("/dashboard")).text
             named = await browser.get(f"/dashboard/static/{name}?v=1")
             assert "immutable" in named.headers["cache-control"]
-        for path in ("nowhere.js", "", "../guard.py", "%2e%2e/guard.py", "..%2fguard.py", "vendor"):
+        for path in ("nowhere.js", "", "../page.py", "%2e%2e/page.py", "..%2fpage.py", "vendor"):
             assert (await browser.get(f"/dashboard/static/{path}")).status_code == 404, path
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from kemem import AsyncMemory
 from kemem.batch import Batch
-from kemem.records import Scope
 from kemem.serve.dashboard.conversations import PAGE, SESSIONS, notes_of
 from kemem.settings import load
 from kemem_conformance.suite import noted
@@ -111,7 +110,7 @@ async def test_notes_of_a_message_are_found_however_many_are_newer(tmp_path: Pat
     async with AsyncMemory(settings=settings) as memory:
         store = (await memory.runtime.deps()).store
         await store.apply(Batch(put=(message,), notes=(drawn, *newer)))
-        notes = await notes_of([message], Scope("default", "zh"), memory)
+        notes = await notes_of([message], memory)
     assert {name: [note.id for note in found] for name, found in notes.items()} == {"m": ["drawn"]}
 
 

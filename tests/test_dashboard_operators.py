@@ -13,8 +13,8 @@ from fastapi import FastAPI
 from kemem.batch import Batch, Job
 from kemem.memory import AsyncMemory
 from kemem.records import Scope
-from kemem.serve.dashboard import figures, storage
-from kemem.serve.telemetry.metrics import MINUTE, Point, Timing
+from kemem.serve.dashboard import overview, system
+from kemem.serve.telemetry.metrics import MINUTE, Point
 from tests.pages import EVIL, browsing, send, text_of
 from tests.routes import SECRET
 
@@ -122,7 +122,7 @@ async def test_figures_are_of_the_time_that_is_asked_for(
 
 
 async def test_what_the_dashboard_itself_asks_for_is_no_request(desk: Desk) -> None:
-    """Nor are probes: to look does not change the figures."""
+    """Nor are probes: to look does not change the overview."""
     for path in ("/dashboard", "/healthz", "/metrics", "/dashboard/jobs", "/nowhere"):
         await desk.browser.get(path)
     shown = await desk.browser.get("/dashboard", params={"language": "en"})
@@ -140,29 +140,26 @@ def point(ts: int, **operations: tuple[int, float, int]) -> Point:
 
 def test_charts_say_what_the_points_say() -> None:
     """Rates by minute, also of a step that is not over; times in milliseconds; gaps stay gaps."""
-    span = figures.Span("x", 20 * MINUTE, 10 * MINUTE)
     busy = point(0, add_memories=(20, 0.1, 0), search_memories=(10, 0.01, 5), llm=(9, 1.0, 9))
     points = [busy, point(10 * MINUTE, recall=(4, 0.01, 0))]
-    drawn = figures.rates(points, span, 12 * MINUTE, ("写入", "Searches", "失败"))
+    drawn = overview.rates(points, 10 * MINUTE, 12 * MINUTE, ("写入", "Searches", "失败"))
     assert drawn["x"] == [0, 600]
     by_label = {line["label"]: line["values"] for line in drawn["series"]}
     assert by_label == {"写入": [2, 0], "Searches": [1, 2], "失败": [0.5, 0]}
-    (times,) = figures.latencies(points, ["add_memories"])["series"]
+    (times,) = overview.latencies(points, ["add_memories"])["series"]
     assert times["values"][0] == pytest.approx(100, rel=0.1) and times["values"][1] is None
-    assert list(figures.asked_for(figures.total(points))) == [
+    assert list(overview.asked_for(overview.merged(points))) == [
         *("add_memories", "search_memories", "recall")
     ]
-    assert figures.together(busy, ["nothing", "add_memories"]).n == 20
-    assert figures.together(busy, []) == Timing()
 
 
 def test_hit_rates_and_growth_need_something_to_count() -> None:
     """Caches that nobody asked have no rate, days that nobody watched no point."""
     made = Point(0)
     made.counts.update({"cache.search.hits": 3, "cache.search.misses": 1, "cache.content.hits": 0})
-    assert figures.hit_rates(made.counts) == {"search": 0.75, "content": None}
+    assert overview.hit_rates(made.counts) == {"search": 0.75, "content": None}
     watched = Point(5_000_000, gauges={"messages": 7, "notes": 2})
-    drawn = figures.growth([Point(0), watched], ("消息", "Notes"))
+    drawn = overview.growth([Point(0), watched], ("消息", "Notes"))
     assert drawn["x"] == [5]
     assert [line["values"] for line in drawn["series"]] == [[7], [2]]
 
@@ -200,6 +197,15 @@ async def test_a_job_that_is_not_there_cannot_be_tried_again(desk: Desk) -> None
         assert answer.status_code == 400
 
 
+async def test_the_page_of_jobs_counts_those_that_it_does_not_list(desk: Desk) -> None:
+    """All that failed are tried again at once."""
+    await desk.leave(*(failed(f"j_{n}") for n in range(1_003)))
+    listed = await desk.browser.get("/dashboard/jobs", params={"language": "en"})
+    assert card(listed, "Failed") == "1,003" and "Shown: 200 of 1,003." in text_of(listed)
+    all_again = await send(desk.browser, "/dashboard/jobs/retry")
+    assert all_again.headers["location"] == "/dashboard/jobs?retried=1003"
+
+
 # System
 
 
@@ -229,7 +235,7 @@ async def test_a_backup_is_restored_only_if_its_name_is_typed(
     await desk.memory.add(words, user_id=user)
     made = await send(desk.browser, f"{SYSTEM}/backup")
     assert made.headers["location"] == f"{SYSTEM}?done=backup"
-    (backup,) = storage.backups_in(desk.memory.places.backups, 9)
+    (backup,) = system.backups_in(desk.memory.places.backups, 9)
     listed = await desk.page(SYSTEM, done="backup", language=language)
     told = {"zh": "备份已完成", "en": "The backup is written"}[language]
     assert backup.name in listed and told in listed
@@ -256,11 +262,11 @@ async def test_only_whole_files_are_backups(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     for name in ("a", "b"):
         (tmp_path / name).write_text("备份")
-    assert sorted(it.name for it in storage.backups_in(tmp_path, 9)) == ["a", "b"]
-    assert len(storage.backups_in(tmp_path, 1)) == 1
-    assert storage.backups_in(tmp_path / "nowhere", 9) == []
+    assert sorted(it.name for it in system.backups_in(tmp_path, 9)) == ["a", "b"]
+    assert len(system.backups_in(tmp_path, 1)) == 1
+    assert system.backups_in(tmp_path / "nowhere", 9) == []
     (tmp_path / "文件夹" / "big").write_bytes(b"x" * 1000)
-    assert (storage.stored_in(tmp_path)[0].name, storage.stored_in(tmp_path)[0].size) == (
+    assert (system.files_in(tmp_path)[0].name, system.files_in(tmp_path)[0].size) == (
         *("文件夹/", 1000),
     )
 

@@ -13,8 +13,7 @@ import pytest
 from kemem.memory import AsyncMemory
 from kemem.records import Message
 from kemem.results import Hit
-from kemem.serve.dashboard.marked import highlighted
-from kemem.serve.dashboard.playground import shown
+from kemem.serve.dashboard.playground import explained, highlighted
 from kemem.settings import load
 from kemem.testing import HashingEmbedder
 from tests.server import Server, note_of, running_server
@@ -95,13 +94,13 @@ async def test_each_signal_of_a_search_is_told_apart(
     ) as memory:
         await memory.add(said, user_id="u")
         hit, *_ = await memory.search(asked, "u", kinds=["user_info"], explain=True)
-    found = shown(hit, 1)
-    shares = {signal.name: signal.share for signal in found.signals}
+    signals, reasons = explained(hit)
+    shares = {name: score for name, _, score in signals}
     assert shares.keys() == {"lexical", "semantic", "rerank"}
     assert shares["rerank"] == 0.25 and 0 < shares["lexical"] <= 1 and 0 < shares["semantic"] <= 1
-    assert [signal.rank for signal in found.signals] == ["1", "1", ""]
-    assert dict(found.reasons)["graph"] == linked
-    assert dict(found.reasons).keys() == {"graph", "terms"}
+    assert [rank for _, rank, _ in signals] == ["1", "1", ""]
+    assert dict(reasons)["graph"] == linked
+    assert dict(reasons).keys() == {"graph", "terms"}
 
 
 @BOTH
@@ -215,5 +214,4 @@ def test_an_empty_form_says_what_to_do(client: httpx.Client, language: str) -> N
 def test_marks_in_a_text_are_its_own(text: str) -> None:
     """They do not pass for what a search matched."""
     message = Message("m", "a", "u", "s", "user", text, 0, 0)
-    (piece,) = highlighted(Hit(message, 1.0, snippets=(f"<mark>{text}</mark>",)))
-    assert (piece.text, piece.tag) == (text, "")
+    assert highlighted(Hit(message, 1.0, snippets=(f"<mark>{text}</mark>",))) == [("", text)]

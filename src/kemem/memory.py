@@ -26,7 +26,6 @@ from kemem.records import (
     Micros,
     Note,
     Page,
-    Position,
     Relation,
     Scope,
     Where,
@@ -304,18 +303,13 @@ class AsyncMemory(AsyncOperations):
         deps = await self._operate()
         reach, _ = self._reach.restrict(user_id, agent_id)
         size = page_limit(limit, "limit")
-        where = Where(reach.scope, kinds=NOTES, ids=None if ids is None else frozenset(ids))
-        notes: list[Note] = []
-        after: Position | None = None
-        while len(notes) < size:
-            page = await deps.store.notes(
-                where, after=after, limit=1000 if sources else size, newest_first=newest_first
-            )
-            notes += [note for note in page if not sources or set(sources) & set(note.sources)]
-            if not sources or not page:
-                break
-            after = Position(page[-1].ts, page[-1].id)
-        return notes[:size]
+        where = Where(
+            reach.scope,
+            kinds=NOTES,
+            ids=None if ids is None else frozenset(ids),
+            sources=None if sources is None else frozenset(sources),
+        )
+        return await deps.store.notes(where, limit=size, newest_first=newest_first)
 
     async def close(self) -> None:
         """Let go of files and connections, for good; a handle closes nothing."""

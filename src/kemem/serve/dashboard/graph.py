@@ -1,6 +1,5 @@
 """The graph in the dashboard: as much of it as a person can look at, near what they choose."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,17 +12,15 @@ from fastapi.responses import JSONResponse
 
 from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
-from kemem.records import NOTES, Micros, Note, Relation, Scope, Where
-from kemem.results import Item
+from kemem.records import Micros, Note, Relation
 from kemem.serve.dashboard.fields import Fields
-from kemem.serve.dashboard.guard import DashboardRoute
 from kemem.serve.dashboard.memories import link_to
-from kemem.serve.dashboard.page import is_fragment, page
+from kemem.serve.dashboard.page import DashboardRoute, is_fragment, page
 from kemem.serve.http.routing import Memory
 from kemem.text.times import to_rfc3339
 
 HOME = "/dashboard/graph"
-PEOPLE = 50
+USERS = 50  # of a page
 READ = 1_000  # relations: the most that the graph answers at once
 NODES, LINKS = 150, 300  # that can still be told apart on a screen
 HOPS = 3
@@ -35,7 +32,7 @@ router = APIRouter(route_class=DashboardRoute)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class GraphView:
     """What a reader wants to see of the graph."""
 
     user_id: str | None = None
@@ -48,11 +45,6 @@ class View:
     def is_chosen(self) -> bool:
         """Whether it says whose graph is meant."""
         return self.user_id is not None or self.agent_id is not None
-
-    @property
-    def scope(self) -> Scope:
-        """Whose data is meant."""
-        return Scope(self.agent_id, self.user_id)
 
     @property
     def as_of(self) -> datetime | None:
@@ -85,19 +77,12 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """A relation and some of the notes that support it, each with where it is shown."""
-
-    relation: Relation
-    notes: tuple[tuple[Note, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
-    """The relations that are shown, of how many; `read` is all of them unless it is full."""
+    """The relations that are shown, out of those that were read, and the notes that they cite."""
 
-    facts: tuple[Fact, ...] = ()
-    read: int = 0
+    relations: Sequence[Relation]
+    notes: Mapping[str, Note]
+    read: int
     similar: tuple[str, ...] = ()  # entities that may have been meant
     first: Micros = 0  # the time from which on there is something to see
 
@@ -109,9 +94,12 @@ class Picture:
     @property
     def types(self) -> dict[str, str]:
         """The entities that are shown, with their types."""
-        relations = [fact.relation for fact in self.facts]
-        ends = {it.source: it.source_type for it in relations}
-        return ends | {it.destination: it.destination_type for it in relations}
+        ends = {it.source: it.source_type for it in self.relations}
+        return ends | {it.destination: it.destination_type for it in self.relations}
+
+    def cited(self, relation: Relation) -> list[Note]:
+        """The newest notes that support a relation."""
+        return [self.notes[id_] for id_ in relation.note_ids[-CITED:] if id_ in self.notes]
 
 
 @router.get(HOME)
@@ -119,13 +107,8 @@ async def show_graph(request: Request, memory: Memory) -> Response:
     """Relations of a user or agent, drawn and as a table; first of all the users."""
     view = _view(Fields(request.query_params))
     if not view.is_chosen:
-        people = await memory.users(limit=PEOPLE, cursor=request.query_params.get("cursor"))
-        return page(
-            request,
-            "graph_users.html",
-            people=people.items,
-            next_cursor=people.next_cursor,
-        )
+        users = await memory.users(limit=USERS, cursor=request.query_params.get("cursor"))
+        return page(request, "graph_users.html", people=users.items, next_cursor=users.next_cursor)
     template = "graph_relations.html" if is_fragment(request) else "graph.html"
     return page(
         request,
@@ -133,6 +116,7 @@ async def show_graph(request: Request, memory: Memory) -> Response:
         view=view,
         picture=await _picture(view, memory),
         hops=HOPS,
+        link_to=link_to,
         data=f"{HOME}/data",
         today=_day(system_clock()),
         day=_day,
@@ -143,49 +127,52 @@ async def show_graph(request: Request, memory: Memory) -> Response:
 async def read_graph(request: Request, memory: Memory) -> Response:
     """The same relations as nodes and links."""
     picture = await _picture(_view(Fields(request.query_params)), memory)
-    degrees = Counter(_ends(fact.relation for fact in picture.facts))
+    degrees = Counter(_ends(picture.relations))
     return JSONResponse(
         {
             "nodes": [
                 {"id": name, "type": kind, "degree": degrees[name]}
                 for name, kind in picture.types.items()
             ],
-            "links": [_link(fact) for fact in picture.facts],
+            "links": [_link(it, picture.cited(it)) for it in picture.relations],
             "read": picture.read,
             "is_full": picture.is_full,
         }
     )
 
 
-def _view(fields: Fields) -> View:
+def _view(fields: Fields) -> GraphView:
     names = dict.fromkeys(name.strip() for name in fields.texts("around") if name.strip())
-    moment = fields.moment("as_of")
-    return View(
+    moment = fields.datetime("as_of")
+    return GraphView(
         user_id=fields.text("user_id"),
         agent_id=fields.text("agent_id"),
         around=tuple(names)[-EXPANDED:],
-        hops=fields.whole("hops", HOPS, 1),
+        hops=fields.integer("hops", HOPS, 1),
         day=moment.date().isoformat() if moment else "",
     )
 
 
-async def _picture(view: View, memory: AsyncMemory) -> Picture:
+async def _picture(view: GraphView, memory: AsyncMemory) -> Picture:
     """What is shown: nearest first around entities, else the most connected of the newest."""
-    asked: dict[str, Any] = {
-        "user_id": view.user_id,
-        "agent_id": view.agent_id,
-        "limit": READ,
-        "as_of": view.as_of,
-    }
-    found = await memory.graph(**asked, around=view.around, hops=view.hops)
+    owner: dict[str, Any] = {"user_id": view.user_id, "agent_id": view.agent_id}
+    options = {**owner, "limit": READ, "as_of": view.as_of}
+    relations = await memory.graph(**options, around=view.around, hops=view.hops)
     similar: tuple[str, ...] = ()
-    if view.around and not found:
-        similar = _similar(view.around[-1], await memory.graph(**asked))
-    shown = _visible(found if view.around else _most_connected(found))
-    notes, first = await asyncio.gather(_notes(shown, view, memory), _first(view, memory))
-    begun = min((relation.valid_from for relation in found), default=first)
-    facts = tuple(Fact(relation, _cited(relation, notes)) for relation in shown)
-    return Picture(facts, len(found), similar, min(first, begun))
+    if view.around and not relations:
+        similar = _similar(view.around[-1], await memory.graph(**options))
+    shown = _visible(relations if view.around else _most_connected(relations))
+    ids = {note_id for relation in shown for note_id in relation.note_ids[-CITED:]}
+    notes = await memory.notes(**owner, ids=ids) if ids else []
+    oldest = await memory.notes(**owner, limit=1, newest_first=False)
+    begun = [*(it.valid_from for it in relations), *(note.ts for note in oldest)]
+    return Picture(
+        shown,
+        {note.id: note for note in notes},
+        len(relations),
+        similar,
+        first=min(begun, default=system_clock()),
+    )
 
 
 def _most_connected(relations: Sequence[Relation]) -> list[Relation]:
@@ -217,35 +204,13 @@ def _ends(relations: Iterable[Relation]) -> list[str]:
 
 
 def _similar(name: str, relations: Sequence[Relation]) -> tuple[str, ...]:
-    """Entities whose names contain what was asked for."""
-    wanted = name.casefold()
+    """Entities whose names contain a text."""
+    part = name.casefold()
     names = dict.fromkeys(_ends(relations))
-    return tuple(each for each in names if wanted in each.casefold())[:SIMILAR]
+    return tuple(each for each in names if part in each.casefold())[:SIMILAR]
 
 
-async def _notes(
-    relations: Sequence[Relation], view: View, memory: AsyncMemory
-) -> Mapping[str, Note]:
-    ids = {note_id for relation in relations for note_id in relation.note_ids[-CITED:]}
-    store = (await memory.runtime.deps()).store
-    where = Where(view.scope, kinds=NOTES, ids=frozenset(ids))
-    return {note.id: note for note in await store.notes(where, limit=len(ids))}
-
-
-def _cited(relation: Relation, notes: Mapping[str, Note]) -> tuple[tuple[Note, str], ...]:
-    cited = [notes[note_id] for note_id in relation.note_ids[-CITED:] if note_id in notes]
-    return tuple((note, link_to(Item(note))) for note in cited)
-
-
-async def _first(view: View, memory: AsyncMemory) -> Micros:
-    """When the first message was said."""
-    store = (await memory.runtime.deps()).store
-    oldest = await store.scan(Where(view.scope), limit=1, newest_first=False)
-    return oldest[0].ts if oldest else system_clock()
-
-
-def _link(fact: Fact) -> dict[str, Any]:
-    relation = fact.relation
+def _link(relation: Relation, notes: Iterable[Note]) -> dict[str, Any]:
     until = relation.valid_until
     return {
         "source": relation.source,
@@ -254,7 +219,7 @@ def _link(fact: Fact) -> dict[str, Any]:
         "valid_from": to_rfc3339(relation.valid_from),
         "valid_until": None if until is None else to_rfc3339(until),
         "count": len(relation.note_ids),
-        "notes": [{"text": note.content, "address": link} for note, link in fact.notes],
+        "notes": [{"text": note.content, "address": link_to(note)} for note in notes],
     }
 
 

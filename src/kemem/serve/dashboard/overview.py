@@ -1,5 +1,7 @@
 """Overview: how much there is, and how the server does."""
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,14 +12,18 @@ from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, Health, Micros
 from kemem.results import Census
-from kemem.serve.dashboard import figures
-from kemem.serve.dashboard.figures import SPANS, Span
-from kemem.serve.dashboard.guard import DashboardRoute
-from kemem.serve.dashboard.page import language_of, page, translator
-from kemem.serve.http.routing import Memory
-from kemem.serve.telemetry.metrics import DAY, Metrics, Point
+from kemem.serve.dashboard.page import DashboardRoute, language_of, page, translator
+from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Timing
 
+SPANS = {"1h": (HOUR, MINUTE), "24h": (DAY, 10 * MINUTE), "30d": (30 * DAY, 4 * HOUR)}  # and steps
+ADDS = ("add_memories", "store_messages")
+SEARCHES = ("search_memories", "lexical_search", "semantic_search", "hybrid_search", "recall")
+_NOT_ASKED = frozenset(["none", "healthz", "readyz", "metrics", "root", "llm"])
 _DAYS = 30  # of the chart of growth
+_LINES = 5  # of the chart of latencies
+
+Chart = dict[str, Any]  # what app.js draws
+Value = Callable[[Point], float | None]
 
 router = APIRouter(route_class=DashboardRoute)
 
@@ -39,54 +45,134 @@ async def survey(memory: AsyncMemory, metrics: Metrics) -> Survey:
 
 
 @router.get("/dashboard")
-async def overview(
-    request: Request, memory: Memory, span: Annotated[str, Query()] = "1h"
-) -> Response:
+async def overview(request: Request, span: Annotated[str, Query()] = "1h") -> Response:
     """The first page."""
-    return page(request, "overview.html", **await _figures(request, memory, span))
+    return page(request, "overview.html", **await _figures(request, span))
 
 
 @router.get("/dashboard/figures")
-async def overview_figures(
-    request: Request, memory: Memory, span: Annotated[str, Query()] = "1h"
-) -> Response:
-    """What changes on the first page: htmx asks for it again and again."""
-    return page(request, "_figures.html", **await _figures(request, memory, span))
+async def overview_figures(request: Request, span: Annotated[str, Query()] = "1h") -> Response:
+    """What changes on the first page: htmx polls it."""
+    return page(request, "_figures.html", **await _figures(request, span))
 
 
-async def _figures(request: Request, memory: AsyncMemory, name: str) -> dict[str, Any]:
-    if name not in SPANS:
-        raise InvalidArgument(f"span must be one of {', '.join(SPANS)}, not {name!r:.80}")
-    span, metrics = SPANS[name], request.app.state.metrics
-    now = system_clock()
-    points = await metrics.series(now - span.length, now, span.step)
-    whole = figures.total(points)
-    found: Survey | None = await request.app.state.survey.get()
-    operations = figures.asked_for(whole)
+async def _figures(request: Request, span: str) -> dict[str, Any]:
+    if span not in SPANS:
+        raise InvalidArgument(f"span must be one of {', '.join(SPANS)}, not {span!r:.80}")
+    length, step = SPANS[span]
+    now, state = system_clock(), request.app.state
+    points = await state.metrics.series(now - length, now, step)
+    total = merged(points)
+    stored: Survey | None = await state.survey.get()
+    operations = asked_for(total)
+    t = translator(language_of(request))
     return {
         "span": span,
-        "spans": SPANS,
-        "survey": found,
+        "survey": stored,
         "kinds": NOTE_KINDS,
         "operations": operations,
-        "failed": sum(tally.errors for tally in operations.values()),
-        "asked": sum(tally.n for tally in operations.values()),
-        "llm": whole.operations[figures.LLM],
-        "counts": whole.counts,
-        "hit_rates": figures.hit_rates(whole.counts),
-        "leaks": list(request.app.state.leaks),
-        "charts": _charts(request, points, found.days if found else [], span, now),
+        "failed": sum(timing.errors for timing in operations.values()),
+        "requests": sum(timing.n for timing in operations.values()),
+        "llm": total.operations["llm"],
+        "counts": total.counts,
+        "hit_rates": hit_rates(total.counts),
+        "leaks": list(state.leaks),
+        "charts": {
+            "rates": rates(
+                points, step, now, (t("Adds", "写入"), t("Searches", "检索"), t("Failures", "失败"))
+            ),
+            "latencies": latencies(points, operations),
+            "tokens": chart(
+                points,
+                {
+                    t("Prompt", "输入"): lambda point: point.counts["llm.prompt_tokens"],
+                    t("Completion", "输出"): lambda point: point.counts["llm.completion_tokens"],
+                },
+            ),
+            "growth": growth(
+                stored.days if stored else [], (t("Messages", "消息"), t("Notes", "记忆"))
+            ),
+        },
     }
 
 
-def _charts(
-    request: Request, points: list[Point], days: list[Point], span: Span, now: Micros
-) -> dict[str, figures.Chart]:
-    t = translator(language_of(request))
-    named = (t("Adds", "写入"), t("Searches", "检索"), t("Failures", "失败"))
+def merged(points: Iterable[Point]) -> Point:
+    """All points as one."""
+    total = Point(0)
+    for point in points:
+        total.merge(point)
+    return total
+
+
+def asked_for(point: Point) -> dict[str, Timing]:
+    """The operations that applications asked for, most frequent first."""
+    asked = {
+        name: timing
+        for name, timing in point.operations.items()
+        if name not in _NOT_ASKED and not name.startswith("dashboard.")
+    }
+    return dict(sorted(asked.items(), key=lambda pair: (-pair[1].n, pair[0])))
+
+
+def hit_rates(counts: Counter[str]) -> dict[str, float | None]:
+    """The share of lookups that each cache answered; None where there were none."""
+    rates: dict[str, float | None] = {}
+    for name in sorted({key.split(".")[1] for key in counts if key.startswith("cache.")}):
+        hits, misses = counts[f"cache.{name}.hits"], counts[f"cache.{name}.misses"]
+        rates[name] = hits / (hits + misses) if hits + misses else None
+    return rates
+
+
+def rates(points: Sequence[Point], step: Micros, now: Micros, labels: Sequence[str]) -> Chart:
+    """Adds, searches and failures of each minute."""
+
+    def per_minute(count: Callable[[Point], int]) -> Value:
+        """By how much of the step is over."""
+        return lambda point: count(point) * MINUTE / max(MINUTE, min(step, now - point.ts))
+
+    def done(names: Iterable[str]) -> Callable[[Point], int]:
+        return lambda point: sum(it.n for name, it in point.operations.items() if name in names)
+
+    def failed(point: Point) -> int:
+        return sum(timing.errors for timing in asked_for(point).values())
+
+    values = (per_minute(done(ADDS)), per_minute(done(SEARCHES)), per_minute(failed))
+    return chart(points, dict(zip(labels, values, strict=True)))
+
+
+def latencies(points: Sequence[Point], names: Iterable[str], share: float = 0.95) -> Chart:
+    """The milliseconds within which a share of each operation was done."""
+
+    def within(name: str) -> Value:
+        def milliseconds(point: Point) -> float | None:
+            seconds = point.operations.get(name, Timing()).percentile(share)
+            return None if seconds is None else round(seconds * 1000, 3)
+
+        return milliseconds
+
+    return chart(points, {name: within(name) for name in list(names)[:_LINES]}, unit="ms")
+
+
+def growth(points: Iterable[Point], labels: tuple[str, str]) -> Chart:
+    """How many messages and notes there were at the end of each day that has figures."""
+    counted = [point for point in points if point.gauges]
+    messages, notes = labels
+    return chart(
+        counted,
+        {
+            messages: lambda point: point.gauges.get("messages"),
+            notes: lambda point: point.gauges.get("notes"),
+        },
+    )
+
+
+def chart(points: Sequence[Point], lines: Mapping[str, Value], unit: str = "") -> Chart:
+    """What app.js draws: a line for each label, its values by time."""
     return {
-        "rates": figures.rates(points, span, now, named),
-        "latencies": figures.latencies(points, figures.asked_for(figures.total(points))),
-        "tokens": figures.tokens(points, (t("Prompt", "输入"), t("Completion", "输出"))),
-        "growth": figures.growth(days, (t("Messages", "消息"), t("Notes", "记忆"))),
+        "x": [point.ts // 1_000_000 for point in points],
+        "series": [
+            {"label": label, "values": [value(point) for point in points]}
+            for label, value in lines.items()
+        ],
+        "unit": unit,
     }

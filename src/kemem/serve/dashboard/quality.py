@@ -13,8 +13,7 @@ from kemem.assemble import system_clock
 from kemem.errors import InvalidArgument
 from kemem.records import Micros
 from kemem.serve.dashboard.fields import Fields
-from kemem.serve.dashboard.guard import DashboardRoute
-from kemem.serve.dashboard.page import is_fragment, page
+from kemem.serve.dashboard.page import DashboardRoute, is_fragment, page
 from kemem.serve.http.routing import Memory
 from kemem.serve.telemetry.quality import (
     MAX_QUERY,

@@ -12,7 +12,7 @@ VENDOR = STATIC / "vendor"
 VENDOR_FILES = ("htmx.min.js", "uPlot.iife.min.js", "uPlot.min.css", "force-graph.min.js")
 STATIC_PATH = "/dashboard/static"
 
-_FOR_GOOD = "public, max-age=31536000, immutable"
+_IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 class CachedFiles(StaticFiles):
@@ -26,19 +26,19 @@ class CachedFiles(StaticFiles):
         status_code: int = 200,
     ) -> Response:
         """A file, or that it has not changed."""
-        answer = super().file_response(full_path, stat_result, scope, status_code)
+        response = super().file_response(full_path, stat_result, scope, status_code)
         versioned = scope["query_string"].startswith(b"v=")
-        answer.headers["Cache-Control"] = _FOR_GOOD if versioned else "no-cache"
-        return answer
+        response.headers["Cache-Control"] = _IMMUTABLE if versioned else "no-cache"
+        return response
 
 
-def address(name: str) -> str:
-    """Where a file is served, its version included."""
+def static_url(name: str) -> str:
+    """The URL of a file, with its version."""
     try:
-        found = (STATIC / name).stat()
+        file = (STATIC / name).stat()
     except FileNotFoundError:
         return f"{STATIC_PATH}/{name}"
-    return f"{STATIC_PATH}/{name}?v={found.st_mtime_ns ^ found.st_size:x}"
+    return f"{STATIC_PATH}/{name}?v={file.st_mtime_ns ^ file.st_size:x}"
 
 
 def has_all(vendor: Path) -> bool:
