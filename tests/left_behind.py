@@ -2,7 +2,7 @@
 
 from kemem import AsyncMemory
 from kemem.batch import Batch, Job
-from kemem.records import Change, Link, Message, Scope
+from kemem.records import Change, Link, Scope
 from kemem.serve.telemetry.quality import Run, keep_runs
 from kemem.settings import Settings
 from tests.talk import note
@@ -19,7 +19,6 @@ def left_behind() -> Batch:
     nobody, evil = Scope("default", "nobody"), Scope(EVIL, EVIL, EVIL)
     failed = (Job(f"j_{n}", "forget", nobody, 9, state="failed", error=EVIL) for n in range(3))
     return Batch(
-        put=(Message(EVIL, EVIL, EVIL, EVIL, "user", EVIL, drawn.ts, drawn.ts),),
         notes=(drawn,),
         links=(Link("n_evil", EVIL, EVIL, EVIL + "2", EVIL, EVIL),),
         changes=(Change(EVIL, EVIL, "n_evil", "add", drawn.created, EVIL, EVIL + "2", EVIL),),
