@@ -1,6 +1,8 @@
 """Every route of the server, and a right request to each, by an operator or in a user's name."""
 
+import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +14,7 @@ from kemem.memory import AsyncMemory
 from kemem.serve.http.app import create_app
 from kemem.serve.http.auth import OPEN_PATHS
 from kemem.serve.mcp.http import PATH as MCP
-from tests.server import Server, said
+from tests.server import LocalServer, Server, check_all, said
 
 KEY = "钥匙-key-0123456789"
 SECRET = "the application signs with these 32 bytes"
@@ -60,12 +62,37 @@ UNNAMED = [it for it in OF_A_USER if "{user_id}" not in it[1] and it[1] != PROXY
 notes_of: dict[str, str] = {}  # the newest note of each user that has something of each kind
 
 
+def each(routes: list[tuple[str, str]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes one test of a check: of every route, each time with all that alice and bob have."""
+
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(check).parameters
+        fixtures = [it for it in parameters.values() if it.name not in ("method", "path")]
+        if "server" not in parameters:
+            fixtures.append(inspect.Parameter("server", inspect.Parameter.KEYWORD_ONLY))
+
+        def run(**given: Any) -> None:
+            server = given["server"] if "server" in parameters else given.pop("server")
+
+            def check_route(route: tuple[str, str]) -> None:
+                furnish(server)
+                check(method=route[0], path=route[1], **given)
+
+            check_all(check_route, routes)
+
+        run.__name__, run.__doc__ = check.__name__, check.__doc__
+        run.__signature__ = inspect.Signature(fixtures)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
 def token(user_id: str = "alice", secret: str = SECRET, **claims: Any) -> str:
     """A token that binds its bearer to a user."""
     return jwt.encode({"sub": user_id, **claims}, secret, algorithm="HS256")
 
 
-def keyed(server: Server) -> httpx.Client:
+def keyed(server: LocalServer | Server) -> httpx.Client:
     """A client with the key, whose bytes are those of its UTF-8."""
     client = server.client()
     client.headers = httpx.Headers([(b"authorization", b"Bearer " + KEY.encode())])
@@ -78,7 +105,7 @@ def message_of(user_id: str | None) -> Any:
     return said(text, f"m_{user_id}", session_id=f"s_{user_id}")
 
 
-def furnish(server: Server) -> None:
+def furnish(server: LocalServer) -> None:
     """Let alice and bob have a message, a note and a session with a checkpoint."""
     with keyed(server) as client:
         for user in {"alice", "bob"} - notes_of.keys():

@@ -1,17 +1,23 @@
-"""A real server for tests: its own process, its own port, gone when the block ends."""
+"""Servers for tests: an app in this process, or a process of its own with its own port."""
 
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import httpx
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from fastapi import FastAPI
 
+from kemem.memory import AsyncMemory
+from kemem.serve.http.app import create_app
+from kemem.settings import Settings
 from tests.warm import Warm, start_warm
 
 PATIENCE = 20.0  # seconds
@@ -31,6 +37,61 @@ class Server:
         """A client of this server, with a bearer token if one is given."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False)
+
+
+class InProcess(httpx.BaseTransport):
+    """Sends requests to an app that lives in the event loop of another thread."""
+
+    def __init__(self, portal: BlockingPortal, app: FastAPI) -> None:
+        self._portal = portal
+        self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """The whole answer."""
+        return self._portal.call(self._send, request)
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        request.stream = httpx.ByteStream(request.read())
+        answer = await self._transport.handle_async_request(request)
+        content = await answer.aread()
+        return httpx.Response(answer.status_code, headers=answer.headers, content=content)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """An app in this process, for what needs no process of its own."""
+
+    transport: InProcess
+
+    def client(self, token: str | None = None) -> httpx.Client:
+        """A client of the app, with a bearer token if one is given."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(
+            transport=self.transport, base_url="http://localhost", headers=headers, timeout=PATIENCE
+        )
+
+
+@contextmanager
+def local_server(data_dir: Path, **settings: Any) -> Iterator[LocalServer]:
+    """An app over a directory, with its background work; settings go by their names."""
+    given = Settings(**{"data_dir": data_dir, "embedder": "none", **settings})
+    app = create_app(AsyncMemory(settings=given))
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(app.router.lifespan_context(app)),
+    ):
+        yield LocalServer(InProcess(portal, app))
+
+
+def check_all(check: Callable[..., None], *cases: Iterable[Any]) -> None:
+    """Check every case, and tell of all that fail; several lists are combined."""
+    failures = []
+    for case in product(*cases):
+        try:
+            check(*case)
+        except AssertionError as error:
+            failures.append(f"{case!r:.200}: {error}")
+    assert not failures, "\n".join(failures)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kemem import Memory
-from kemem.serve.http.recall_schemas import Recollection
+from kemem.recall import Recalled
+from kemem.serialization import adapter
 from kemem.settings import load
 from tests.command import kemem, kemem_cold
 
@@ -60,7 +61,7 @@ def test_a_recall_speaks_json(home: Path, user: str, note: str, question: str) -
     """What POST /v1/recall answers, within the rounds that were allowed."""
     ran = recall(home, question, "--user", user, "--json", "--max-iterations", "2")
     found = json.loads(ran.stdout)
-    assert found.keys() == Recollection.__annotations__.keys()
+    assert found.keys() == adapter(Recalled).json_schema(mode="serialization")["properties"].keys()
     assert (found["by"], found["limits"]["max_iterations"]) == ("rules", 2)
     assert note in {it["content"] for it in found["evidence"]}
 

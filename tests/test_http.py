@@ -3,7 +3,7 @@
 import re
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from kemem.serve.http.app import create_app
 from kemem.serve.http.message_schemas import FIELD_NAMES
 from tests.server import (
     INVALID,
+    LocalServer,
     Server,
     ids,
+    local_server,
     post,
     read,
     refusal,
@@ -28,6 +30,13 @@ from tests.server import (
 )
 
 BOTH = pytest.mark.parametrize("words", ["我不吃辣", "I do not eat spicy food"])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """An app by words only."""
+    with local_server(tmp_path_factory.mktemp("data")) as running:
+        yield running
 
 
 def metrics(client: httpx.Client) -> dict[str, float]:
@@ -273,16 +282,17 @@ def test_metrics_count_by_route_and_outcome(client: httpx.Client) -> None:
     assert "metrics_user" not in client.get("/metrics").text
 
 
-def test_the_log_names_routes_but_not_what_was_said(server: Server, client: httpx.Client) -> None:
+def test_the_log_names_routes_but_not_what_was_said(tmp_path: Path) -> None:
     """Neither contents nor queries nor ids are in it, even where they were wrong."""
     secret = "绝密zebra"
-    post(client, "log_user", said(secret, "log_message", metadata={"k": secret}))
-    search(client, "hybrid", "log_user", query_text=secret)
-    client.post("/v1/users/log_user/messages", json={"messages": [said(secret, secret * 20)]})
-    client.post("/v1/messages/lexical_search", content=secret)
-    client.get("/v1/users/log_user/messages", params={"role": secret})
-    client.get("/v1/users/log_user/messages/log_missing/neighbors")
-    log = server.log.read_text("utf-8")
+    with running_server(tmp_path / "data") as server, server.client() as client:
+        post(client, "log_user", said(secret, "log_message", metadata={"k": secret}))
+        search(client, "hybrid", "log_user", query_text=secret)
+        client.post("/v1/users/log_user/messages", json={"messages": [said(secret, secret * 20)]})
+        client.post("/v1/messages/lexical_search", content=secret)
+        client.get("/v1/users/log_user/messages", params={"role": secret})
+        client.get("/v1/users/log_user/messages/log_missing/neighbors")
+        log = server.log.read_text("utf-8")
     assert '"route": "/v1/messages/hybrid_search"' in log
     assert not re.search("绝密|zebra|log_user|log_message|log_missing|Traceback", log)
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ from kemem.memory import AsyncMemory
 from kemem.serve.http.app import create_app
 from tests.server import (
     INVALID,
+    LocalServer,
     Server,
+    check_all,
+    local_server,
     post,
     read,
     refusal,
+    running_server,
     said,
     search,
     wait_for,
@@ -29,6 +34,20 @@ LEXICAL = "/v1/messages/lexical_search"
 JSON = {"Content-Type": "application/json"}
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """An app by words only."""
+    with local_server(tmp_path_factory.mktemp("data")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server process, for what concerns its socket, its memory or its log."""
+    with running_server(tmp_path_factory.mktemp("process") / "data") as running:
+        yield running
+
+
 def sample(client: httpx.Client, name: str) -> float:
     """One number of the server's metrics."""
     lines = client.get("/metrics").text.splitlines()
@@ -38,22 +57,21 @@ def sample(client: httpx.Client, name: str) -> float:
 # Bodies
 
 
-@pytest.mark.parametrize("path", [LEXICAL, "/v1/users/u/messages"])
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_body_that_is_no_request_is_refused(client: httpx.Client) -> None:
+    """Not JSON, not UTF-8, not an object, nested without end, or with half characters."""
+
+    def check(path: str, body: bytes) -> None:
+        assert refusal(client.post(path, content=body, headers=JSON)) == INVALID
+
+    bodies = [
         *(b"", b"{", b"null", b"[]", b"[1]", b'"text"', b"1", b"{}", b"NaN", b"{]", b"{'a': 1}"),
         *(b"\xff\xfe", b'{"user_id": "\xff"}', "{}".encode("utf-16"), b"\xef\xbb\xbf{}"),
         *(b"[" * 100_000, b'{"a":' * 100_000, b"[" * 900 + b"]" * 900, b"9" * 5000),
         *(b'{"user_id": "\\ud800", "query_text": "x"}', b'{"\\udfff": 1}', b'{"\xed\xa0\x80": 1}'),
         *(b'{"user_id": "u", "query_text": "x", "n": NaN}', b'{"messages": [{"role": Infinity}]}'),
         *(b'{"messages": {}}', b'{"messages": []}', b'{"messages": [null]}', b'{"messages": "x"}'),
-    ],
-    ids=lambda body: f"{len(body)} bytes {body[:30]!r}",
-)
-def test_a_body_that_is_no_request_is_refused(client: httpx.Client, path: str, body: bytes) -> None:
-    """Not JSON, not UTF-8, not an object, nested without end, or with half characters."""
-    assert refusal(client.post(path, content=body, headers=JSON)) == INVALID
+    ]
+    check_all(check, [LEXICAL, "/v1/users/u/messages"], bodies)
 
 
 WRONG: dict[str, list[Any]] = {
@@ -68,14 +86,14 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("field", WRONG)
-def test_a_message_that_is_none_is_refused(client: httpx.Client, field: str) -> None:
+def test_a_message_with_a_wrong_field_is_refused(client: httpx.Client) -> None:
     """Nothing of its batch is stored."""
-    for bad in WRONG[field]:
-        batch = [said("好 fine", "m1"), {**said("坏 bad", "m2"), field: bad}]
-        raw = json.dumps({"messages": batch})
-        answer = client.post("/v1/users/strict/messages", content=raw, headers=JSON)
-        assert refusal(answer) == INVALID, bad
+    for field in WRONG:
+        for bad in WRONG[field]:
+            batch = [said("好 fine", "m1"), {**said("坏 bad", "m2"), field: bad}]
+            raw = json.dumps({"messages": batch})
+            answer = client.post("/v1/users/strict/messages", content=raw, headers=JSON)
+            assert refusal(answer) == INVALID, (field, bad)
     assert read(client, "strict")["items"] == []
 
 
@@ -108,18 +126,19 @@ def test_a_body_that_is_too_large_is_refused(client: httpx.Client) -> None:
     assert refusal(client.post(LEXICAL, content=chunks, headers=JSON)) == TOO_LARGE
 
 
-def test_a_body_without_end_is_cut_and_costs_no_memory(client: httpx.Client) -> None:
+def test_a_body_without_end_is_cut_and_costs_no_memory(process: Server) -> None:
     """The server answers or hangs up, and does not grow."""
-    before = sample(client, "process_resident_memory_bytes")
-    chunk = b"x" * 262_144
-    for _ in range(2):
-        try:
-            endless = (chunk for _ in range(1024))
-            assert refusal(client.post(LEXICAL, content=endless, headers=JSON)) == TOO_LARGE
-        except httpx.TransportError:
-            pass
-    assert client.get("/healthz").status_code == 200
-    assert sample(client, "process_resident_memory_bytes") - before < 48 << 20
+    with process.client() as client:
+        before = sample(client, "process_resident_memory_bytes")
+        chunk = b"x" * 262_144
+        for _ in range(2):
+            try:
+                endless = (chunk for _ in range(1024))
+                assert refusal(client.post(LEXICAL, content=endless, headers=JSON)) == TOO_LARGE
+            except httpx.TransportError:
+                pass
+        assert client.get("/healthz").status_code == 200
+        assert sample(client, "process_resident_memory_bytes") - before < 48 << 20
 
 
 # Paths and methods
@@ -137,9 +156,16 @@ def ask(server: Server, method: str, target: str) -> tuple[int, bytes, list[tupl
         connection.close()
 
 
-@pytest.mark.parametrize(
-    "user",
-    [
+def test_strange_user_ids_are_refused(process: Server) -> None:
+    """No way up, no control characters, no broken text, and no header of the caller's making."""
+
+    def check(user: str) -> None:
+        status, body, headers = ask(process, "GET", f"/v1/users/{user}/messages")
+        assert status in (400, 404)
+        assert json.loads(body)["error"]["code"] in ("INVALID_ARGUMENT", "NOT_FOUND")
+        assert not [name for name, _ in headers if "evil" in name.lower()]
+
+    users = [
         *(
             "%2e%2e",
             "..",
@@ -153,46 +179,40 @@ def ask(server: Server, method: str, target: str) -> tuple[int, bytes, list[tupl
             "%20a",
         ),
         *("%ff", "%85", "%c3%28", "%ed%a0%80", "%E2%80%A8", "x" * 5000, "%F0%9F%98%80" * 65),
-    ],
-    ids=lambda user: user[:20],
-)
-def test_strange_user_ids_are_refused(server: Server, user: str) -> None:
-    """No way up, no control characters, no broken text, and no header of the caller's making."""
-    status, body, headers = ask(server, "GET", f"/v1/users/{user}/messages")
-    assert status in (400, 404)
-    assert json.loads(body)["error"]["code"] in ("INVALID_ARGUMENT", "NOT_FOUND")
-    assert not [name for name, _ in headers if "evil" in name.lower()]
+    ]
+    check_all(check, users)
 
 
-@pytest.mark.parametrize("user", ["用户", "a b", "a+b", "ü%", "😀", "a&b=c#d", "Ω'\"<>"])
-def test_user_ids_of_any_script_are_served(client: httpx.Client, user: str) -> None:
+def test_user_ids_of_any_script_are_served(client: httpx.Client) -> None:
     """Percent-encoded in the path, as they are in the body."""
-    path = "".join(f"%{byte:02X}" for byte in user.encode())
-    post(client, path, said("辣 spicy", "m1"))
-    (item,) = search(client, "lexical", user, query_text="辣")["items"]
-    assert item["user_id"] == user
+    for user in ["用户", "a b", "a+b", "ü%", "😀", "a&b=c#d", "Ω'\"<>"]:
+        path = "".join(f"%{byte:02X}" for byte in user.encode())
+        post(client, path, said("辣 spicy", "m1"))
+        (item,) = search(client, "lexical", user, query_text="辣")["items"]
+        assert item["user_id"] == user
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
+def test_what_is_not_there_is_not_found(process: Server) -> None:
+    """No file, no redirect, no hint."""
+
+    def check(target: str) -> None:
+        status, body, headers = ask(process, "GET", target)
+        assert status == 404
+        assert json.loads(body)["error"]["code"] == "NOT_FOUND"
+        assert "location" not in dict(headers)
+        assert b"root:" not in body
+
+    targets = [
         *("//", "//etc/passwd", "/static/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%00"),
         *("/%2e%2e/etc/passwd", "/\\..\\etc", "/v1", "/v2", "/v1/users/u", "/v1/messages"),
         *("/v1/users/u/messages/", "/v1//users/u/messages", "/docs/", "/redoc", "/openapi.yaml"),
-    ],
-)
-def test_what_is_not_there_is_not_found(server: Server, target: str) -> None:
-    """No file, no redirect, no hint."""
-    status, body, headers = ask(server, "GET", target)
-    assert status == 404
-    assert json.loads(body)["error"]["code"] == "NOT_FOUND"
-    assert "location" not in dict(headers)
-    assert b"root:" not in body
+    ]
+    check_all(check, targets)
 
 
-@pytest.mark.parametrize(
-    ("method", "target", "allowed"),
-    [
+def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
+    """And nothing of the request is echoed."""
+    for method, target, allowed in [
         ("PUT", "/v1/users/u/messages", "GET, POST"),
         ("DELETE", "/v1/users/u/messages", "GET, POST"),
         ("TRACE", "/v1/users/u/messages", "GET, POST"),
@@ -202,16 +222,11 @@ def test_what_is_not_there_is_not_found(server: Server, target: str) -> None:
         ("POST", "/v1/users/u/messages/m/neighbors", "GET"),
         ("POST", "/metrics", "GET"),
         ("BREW", "/docs", "GET"),
-    ],
-)
-def test_a_wrong_method_is_told_the_right_ones(
-    server: Server, method: str, target: str, allowed: str
-) -> None:
-    """And nothing of the request is echoed."""
-    status, body, headers = ask(server, method, target)
-    assert status == 405
-    assert json.loads(body)["error"]["code"] == "METHOD_NOT_ALLOWED"
-    assert {name.lower(): value for name, value in headers}["allow"] == allowed
+    ]:
+        status, body, headers = ask(process, method, target)
+        assert status == 405
+        assert json.loads(body)["error"]["code"] == "METHOD_NOT_ALLOWED"
+        assert {name.lower(): value for name, value in headers}["allow"] == allowed
 
 
 # Web pages of others, where no credential keeps them out
@@ -223,39 +238,45 @@ def operations(client: httpx.Client) -> list[tuple[str, str]]:
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]:9", "[::1]"])
-def test_names_of_this_machine_are_answered(client: httpx.Client, host: str) -> None:
+def test_names_of_this_machine_are_answered(client: httpx.Client) -> None:
     """With any port, in any case."""
-    assert client.get("/v1/users/u/messages", headers={"Host": host}).status_code == 200
+    for host in ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]:9", "[::1]"]:
+        answer = client.get("/v1/users/u/messages", headers={"Host": host})
+        assert answer.status_code == 200, host
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
+def test_names_that_only_lead_here_are_not(client: httpx.Client) -> None:
+    """A web page whose name was pointed at this machine gets nothing, whatever the route."""
+
+    def check(operation: tuple[str, str], host: str) -> None:
+        answer = client.request(*operation, headers=[(b"host", host.encode())])
+        assert refusal(answer) == FORBIDDEN
+
+    hosts = [
         *("evil.example", "evil.example:8420", "localhost.evil.example", "127.0.0.1.evil.example"),
         *("evil@localhost", "localhost@evil.example", "10.0.0.1", "0.0.0.0", "[::2]", "本机", ":8"),
-    ],
-)
-def test_names_that_only_lead_here_are_not(client: httpx.Client, host: str) -> None:
-    """A web page whose name was pointed at this machine gets nothing, whatever the route."""
-    for method, path in operations(client):
-        answer = client.request(method, path, headers=[(b"host", host.encode())])
-        assert refusal(answer) == FORBIDDEN
+    ]
+    check_all(check, operations(client), hosts)
 
 
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://localhost:1", "http://localhost.evil", ""]
-)
-def test_pages_of_other_sites_are_refused(client: httpx.Client, origin: str) -> None:
+def test_pages_of_other_sites_are_refused(client: httpx.Client) -> None:
     """Before anything is stored; and no answer allows them to read."""
-    headers = {"Origin": origin, "Host": "localhost:8420"}
     batch = {"messages": [said("假 forged", "m1")]}
-    answers = [client.request(*operation, headers=headers) for operation in operations(client)]
-    answers += [client.post("/v1/users/origin/messages", json=batch, headers=headers)]
-    answers += [client.options(LEXICAL, headers=headers)]
-    for answer in answers:
-        assert refusal(answer) == FORBIDDEN
-        assert "access-control-allow-origin" not in answer.headers
+    known = operations(client)
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://localhost:1",
+        "http://localhost.evil",
+        "",
+    ):
+        headers = {"Origin": origin, "Host": "localhost:8420"}
+        answers = [client.request(*operation, headers=headers) for operation in known]
+        answers += [client.post("/v1/users/origin/messages", json=batch, headers=headers)]
+        answers += [client.options(LEXICAL, headers=headers)]
+        for answer in answers:
+            assert refusal(answer) == FORBIDDEN
+            assert "access-control-allow-origin" not in answer.headers
     assert read(client, "origin")["items"] == []
 
 
@@ -265,27 +286,28 @@ def test_pages_of_this_server_are_not_refused(client: httpx.Client) -> None:
     assert client.get("/v1/users/u/messages", headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_a_form_cannot_pose_as_json(client: httpx.Client, kind: str) -> None:
+def test_a_form_cannot_pose_as_json(client: httpx.Client) -> None:
     """What a web page may send without asking first is not taken for a request."""
     body = b'{"messages": [{"role": "user", "content": "x"}]}'
-    answer = client.post("/v1/users/u/messages", content=body, headers={"Content-Type": kind})
-    assert refusal(answer) == INVALID
-    assert "application/json" in answer.json()["error"]["message"]
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        answer = client.post("/v1/users/u/messages", content=body, headers={"Content-Type": kind})
+        assert refusal(answer) == INVALID
+        assert "application/json" in answer.json()["error"]["message"]
 
 
 # Connections
 
 
-def test_clients_that_hang_up_leave_nothing_behind(server: Server, client: httpx.Client) -> None:
+def test_clients_that_hang_up_leave_nothing_behind(process: Server) -> None:
     """In the middle of a request or of an answer, 90 times: no connection stays open."""
-    post(client, "large", *[said("长" * 2000, f"m{n}") for n in range(40)])
-    before = sample(client, "process_open_fds")
-    hang_up(server, 90)
-    assert len(read(client, "large")["items"]) == 40
-    # The store may have opened some files of its own; a leak of ours would be 30 or more.
-    wait_for(lambda: sample(client, "process_open_fds") < before + 20)
-    assert "Traceback" not in server.log.read_text("utf-8")
+    with process.client() as client:
+        post(client, "large", *[said("长" * 2000, f"m{n}") for n in range(40)])
+        before = sample(client, "process_open_fds")
+        hang_up(process, 90)
+        assert len(read(client, "large")["items"]) == 40
+        # The store may have opened some files of its own; a leak of ours would be 30 or more.
+        wait_for(lambda: sample(client, "process_open_fds") < before + 20)
+        assert "Traceback" not in process.log.read_text("utf-8")
 
 
 def hang_up(server: Server, times: int) -> None:

@@ -1,6 +1,7 @@
 """Memories over HTTP: what is added is remembered, found, changed, erased and forgotten."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,14 +12,15 @@ import pytest
 from tests.server import (
     INVALID,
     MISSING,
+    LocalServer,
     add,
     ids,
+    local_server,
     note_of,
     notes,
     post,
     read,
     refusal,
-    running_server,
     said,
 )
 
@@ -30,6 +32,13 @@ BOTH = pytest.mark.parametrize(
         ("u_en", "I live in Berlin", "User lives in Berlin", "Berlin"),
     ],
 )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """An app by words only."""
+    with local_server(tmp_path_factory.mktemp("data")) as running:
+        yield running
 
 
 def find(client: httpx.Client, query: str, **asked: Any) -> list[dict[str, Any]]:
@@ -318,7 +327,7 @@ def test_an_erasure_goes_as_far_as_it_says(client: httpx.Client) -> None:
 
 def test_forgetting_names_what_went_and_why(tmp_path: Path) -> None:
     """A server that keeps one note of each user; of the others an id and a reason are left."""
-    with running_server(tmp_path / "data", forget_limit="1") as server, server.client() as client:
+    with local_server(tmp_path, forget_limit=1) as server, server.client() as client:
         texts = {
             note_of(client, "u", words) for words in ("我喜欢茶", "I like tea", "天气 weather")
         }

@@ -13,8 +13,9 @@ import pytest
 
 from tests.server import (
     INVALID,
-    Server,
+    LocalServer,
     ids,
+    local_server,
     post,
     read,
     refusal,
@@ -25,6 +26,13 @@ from tests.server import (
 )
 
 LEXICAL = "/v1/messages/lexical_search"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """An app by words only."""
+    with local_server(tmp_path_factory.mktemp("data")) as running:
+        yield running
 
 
 def ts(second: int) -> str:
@@ -160,7 +168,7 @@ def test_an_id_is_stored_once(client: httpx.Client, words: str) -> None:
     assert sorted(ids(read(client, user))) == ["m1", "m2"]
 
 
-def test_many_clients_at_once_store_one_row(server: Server, client: httpx.Client) -> None:
+def test_many_clients_at_once_store_one_row(server: LocalServer, client: httpx.Client) -> None:
     """32 posts of one id: one is stored, the others are told that it is there."""
     message = said("同时 at once", "race")
     with server.client() as shared, ThreadPoolExecutor(32) as pool:

@@ -21,7 +21,6 @@ from kemem.memory import AsyncMemory
 from kemem.ports import ToolCall
 from kemem.recall import Evidence, Limits, Recalled, Step
 from kemem.serve.http.app import create_app
-from kemem.serve.http.recall_schemas import EvidenceItem, LimitsItem, Recollection, StepItem
 from kemem.serve.http.sse import Emit, EventStream, wants_events
 from kemem.testing.llm import calling
 from kemem.testing.openai_server import Answer, running_openai_server
@@ -552,9 +551,9 @@ def test_the_description_names_what_a_recall_answers(client: httpx.Client) -> No
     described = client.get("/openapi.json").json()
     content = described["paths"][RECALL]["post"]["responses"]["200"]["content"]
     assert content.keys() == {"application/json", "text/event-stream"}
-    assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/Recollection"}
-    schema = described["components"]["schemas"]["RecallRequest"]
-    assert schema["required"] == ["user_id", "question"]
+    assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/Recalled"}
+    schemas = described["components"]["schemas"]
+    assert schemas["RecallRequest"]["required"] == ["user_id", "question"]
     evidence = Evidence("n_1", "user_info", "taste", "火锅 hotpot", "", 0.5, "", 0, ("m_1",))
     limits = Limits(3, 100, 15, 60.0, (5,), (), None, None)
     found = Recalled(
@@ -573,10 +572,10 @@ def test_the_description_names_what_a_recall_answers(client: httpx.Client) -> No
         limits=limits,
         trace=(STEP,),
     ).to_dict()
-    assert found.keys() == Recollection.__annotations__.keys()
-    assert found["evidence"][0].keys() == EvidenceItem.__annotations__.keys()
-    assert found["limits"].keys() == LimitsItem.__annotations__.keys()
-    assert found["trace"][0].keys() == StepItem.__annotations__.keys()
+    assert found.keys() == schemas["Recalled"]["properties"].keys()
+    assert found["evidence"][0].keys() == schemas["Evidence"]["properties"].keys()
+    assert found["limits"].keys() == schemas["Limits"]["properties"].keys()
+    assert found["trace"][0].keys() == schemas["Step"]["properties"].keys()
 
 
 def test_the_log_does_not_tell_what_was_asked(server: Server, client: httpx.Client) -> None:

@@ -1,5 +1,6 @@
 """Sessions, the graph, the directory and jobs over HTTP."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -8,7 +9,17 @@ import httpx
 import pytest
 
 from kemem.testing.openai_server import Answer, running_openai_server, status
-from tests.server import INVALID, MISSING, add, note_of, notes, refusal, running_server, wait_for
+from tests.server import (
+    INVALID,
+    MISSING,
+    LocalServer,
+    add,
+    local_server,
+    note_of,
+    notes,
+    refusal,
+    wait_for,
+)
 
 CHINESE = [
     "帮我把 Redis 的连接超时问题查一下，线上一直报错。",
@@ -25,6 +36,13 @@ ENGLISH = [
     "Yes, it works now and the job passed.",
 ]
 BOTH = pytest.mark.parametrize(("language", "texts"), [("zh", CHINESE), ("en", ENGLISH)])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """An app by words only."""
+    with local_server(tmp_path_factory.mktemp("data")) as running:
+        yield running
 
 
 def talk(client: httpx.Client, user: str, texts: list[str], session: str = "会话 1") -> str:
@@ -227,7 +245,7 @@ def test_work_that_failed_is_listed_tried_again_and_done(tmp_path: Path) -> None
     model = Model()
     with (
         running_openai_server(model) as away,
-        running_server(tmp_path / "data", llm_base_url=away.base_url, llm_api_key="any") as server,
+        local_server(tmp_path, llm_base_url=away.base_url, llm_api_key="any") as server,
         server.client() as client,
     ):
         added = add(client, "我真的一点辣都吃不了", user_id="u", session_id="s")

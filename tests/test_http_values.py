@@ -11,11 +11,12 @@ from kemem.backends.local import LocalEmbedder
 from tests.server import (
     INVALID,
     MISSING,
+    check_all,
     ids,
+    local_server,
     post,
     read,
     refusal,
-    running_server,
     said,
     search,
 )
@@ -27,9 +28,9 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of a server with an embedder."""
+    """A client of an app with an embedder."""
     data_dir = tmp_path_factory.mktemp("values") / "data"
-    with running_server(data_dir, embedder="local") as server, server.client() as client:
+    with local_server(data_dir, embedder="local") as server, server.client() as client:
         yield client
 
 
@@ -40,47 +41,80 @@ def ts(second: int) -> str:
 # Numbers and times
 
 
-@pytest.mark.parametrize("bad", ["0", "-1", "1.5", "abc", "NaN", "", "1e3", "٣", "9" * 5000])
-def test_sizes_in_a_query_string_are_whole_numbers(client: httpx.Client, bad: str) -> None:
+def test_sizes_in_a_query_string_are_whole_numbers(client: httpx.Client) -> None:
     """Of pages from 1, of neighbourhoods from 0."""
     path = "/v1/users/u/messages"
-    answers = [client.get(path, params={"page_size": bad})]
-    if bad != "0":
-        answers += [
-            client.get(f"{path}/m/neighbors", params={name: bad}) for name in ("before", "after")
-        ]
-    for answer in answers:
-        if bad == "٣":  # a digit three is a three in every script
-            assert answer.status_code in (200, 400, 404)
-        else:
-            assert refusal(answer) == INVALID
+
+    def check(bad: str) -> None:
+        answers = [client.get(path, params={"page_size": bad})]
+        if bad != "0":
+            answers += [
+                client.get(f"{path}/m/neighbors", params={it: bad}) for it in ("before", "after")
+            ]
+        for answer in answers:
+            if bad == "٣":  # a digit three is a three in every script
+                assert answer.status_code in (200, 400, 404)
+            else:
+                assert refusal(answer) == INVALID
+
+    check_all(check, ["0", "-1", "1.5", "abc", "NaN", "", "1e3", "٣", "9" * 5000])
 
 
-@pytest.mark.parametrize("bad", ["1001", "1" + "0" * 30, "1e30", "x", "-1"])
-def test_a_neighborhood_has_limits(client: httpx.Client, bad: str) -> None:
+def test_a_neighborhood_has_limits(client: httpx.Client) -> None:
     """More than 1000 on a side is refused."""
     post(client, "hood", said("邻居 neighbour", "m"))
     path = "/v1/users/hood/messages/m/neighbors"
-    for side in ("before", "after"):
+
+    def check(side: str, bad: str) -> None:
         assert refusal(client.get(path, params={side: bad})) == INVALID
+
+    check_all(check, ["before", "after"], ["1001", "1" + "0" * 30, "1e30", "x", "-1"])
     assert ids(client.get(path, params={"before": 0, "after": 1000}).json()) == ["m"]
 
 
-@pytest.mark.parametrize("kind", ["lexical", "semantic", "hybrid"])
-@pytest.mark.parametrize("bad", [0, -1, 1.5, "x", True, [], {}, 1e400])
-def test_sizes_in_a_body_are_whole_numbers(client: httpx.Client, kind: str, bad: Any) -> None:
+def test_sizes_in_a_body_are_whole_numbers(client: httpx.Client) -> None:
     """page_size, top_k and limit alike; a huge one means "as many as you can"."""
-    size = {"lexical": "page_size", "semantic": "top_k", "hybrid": "limit"}[kind]
-    body = {"user_id": "u", "query_text": "辣 spicy", size: bad}
-    raw = json.dumps(body).replace("Infinity", "1e400")
-    answer = client.post(f"/v1/messages/{kind}_search", content=raw, headers=JSON)
+    sizes = {"lexical": "page_size", "semantic": "top_k", "hybrid": "limit"}
+
+    def check(kind: str, bad: Any) -> None:
+        body = {"user_id": "u", "query_text": "辣 spicy", sizes[kind]: bad}
+        raw = json.dumps(body).replace("Infinity", "1e400")
+        answer = client.post(f"/v1/messages/{kind}_search", content=raw, headers=JSON)
+        assert refusal(answer) == INVALID
+
+    check_all(check, sizes, [0, -1, 1.5, "x", True, [], {}, 1e400])
+    for kind, size in sizes.items():
+        assert search(client, kind, "u", query_text="辣", **{size: 10**9})["items"] == []
+
+
+def test_requests_have_one_name_for_one_thing(client: httpx.Client) -> None:
+    """query, limit and threshold are understood by every search, beside the words of its own."""
+    post(client, "names", said("辣 spicy", "a"), said("辣 spicy", "b", ts(1)))
+    for kind in ("lexical", "semantic", "hybrid"):
+        assert set(ids(search(client, kind, "names", query="辣 spicy"))) == {"a", "b"}
+    assert len(search(client, "semantic", "names", query="辣", limit=1)["items"]) == 1
+    assert len(search(client, "hybrid", "names", query="辣", top_k=1)["items"]) == 1
+    assert search(client, "semantic", "names", query="茶", threshold=1.0)["items"] == []
+    both = {"user_id": "names", "query": "辣", "query_text": "辣"}
+    answer = client.post(LEXICAL, json=both)
     assert refusal(answer) == INVALID
-    assert search(client, kind, "u", query_text="辣", **{size: 10**9})["items"] == []
+    assert answer.json()["error"]["details"] == {"field": "query"}
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
+def test_times_in_another_form_are_refused(client: httpx.Client) -> None:
+    """In the query string, in a filter and in a message; the field is named."""
+
+    def check(field: str, bad: str) -> None:
+        window = {"time_range": {field: bad}}
+        body = {"user_id": "u", "query_text": "x", "filter": window}
+        in_query = client.get("/v1/users/u/messages", params={field: bad})
+        for answer in (in_query, client.post(LEXICAL, json=body)):
+            assert refusal(answer) == INVALID
+            assert field in answer.json()["error"]["message"]
+        message = {"messages": [said("x", "m", bad)]}
+        assert refusal(client.post("/v1/users/u/messages", json=message)) == INVALID
+
+    times = [
         *(
             "2026",
             "2026-01-01",
@@ -90,23 +124,8 @@ def test_sizes_in_a_body_are_whole_numbers(client: httpx.Client, kind: str, bad:
             "昨天",
         ),
         *("2026-01-01T00:00:00", "2026-01-01T24:00:01Z", "2026-01-01T00:00:00+99:00", "", "176942"),
-    ],
-)
-def test_times_that_are_none_are_refused(client: httpx.Client, bad: str) -> None:
-    """In the query string, in a filter and in a message; the field is named."""
-    for field in ("since", "until"):
-        answers = [
-            client.get("/v1/users/u/messages", params={field: bad}),
-            client.post(
-                LEXICAL,
-                json={"user_id": "u", "query_text": "x", "filter": {"time_range": {field: bad}}},
-            ),
-        ]
-        for answer in answers:
-            assert refusal(answer) == INVALID
-            assert field in answer.json()["error"]["message"]
-    body = {"messages": [said("x", "m", bad)]}
-    assert refusal(client.post("/v1/users/u/messages", json=body)) == INVALID
+    ]
+    check_all(check, ["since", "until"], times)
 
 
 def test_times_are_compared_as_instants(client: httpx.Client) -> None:
@@ -136,20 +155,17 @@ def test_odd_times_are_stored_and_ordered(client: httpx.Client) -> None:
     assert ids({"items": items}) == ["future", "zone", "leap", "micro", "nano", "past"]
 
 
-@pytest.mark.parametrize(
-    "edge",
-    [
+def test_a_time_at_the_edge_of_the_calendar_breaks_nothing(client: httpx.Client) -> None:
+    """Stored or refused: either way the user's messages can still be read."""
+    for edge in (
         *("9999-12-31T23:59:60Z", "9999-12-31T23:59:59-01:00", "9999-12-31T23:59:59.999999Z"),
         *("0001-01-01T00:00:00+01:00", "0000-01-01T00:00:00Z"),
-    ],
-)
-def test_a_time_at_the_edge_of_the_calendar_breaks_nothing(client: httpx.Client, edge: str) -> None:
-    """Stored or refused: either way the user's messages can still be read."""
-    user = f"edge_{edge}"
-    batch = [said("边 edge", "m1", edge), said("边 edge", "m2", edge)]
-    answer = client.post(f"/v1/users/{user}/messages", json={"messages": batch})
-    assert answer.status_code == 200 or refusal(answer) == INVALID
-    assert len(read(client, user)["items"]) == (2 if answer.status_code == 200 else 0)
+    ):
+        user = f"edge_{edge}"
+        batch = [said("边 edge", "m1", edge), said("边 edge", "m2", edge)]
+        answer = client.post(f"/v1/users/{user}/messages", json={"messages": batch})
+        assert answer.status_code == 200 or refusal(answer) == INVALID, edge
+        assert len(read(client, user)["items"]) == (2 if answer.status_code == 200 else 0), edge
 
 
 # Queries
@@ -257,17 +273,24 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("vector", UNFIT.values(), ids=UNFIT.keys())
-def test_a_vector_that_cannot_be_compared_is_refused(client: httpx.Client, vector: str) -> None:
+def test_a_vector_that_cannot_be_compared_is_refused(client: httpx.Client) -> None:
     """Not finite, not numbers, all zero or of another width."""
-    body = f'{{"user_id": "u", "query_embedding": {vector}}}'
-    answer = client.post(SEMANTIC, content=body, headers=JSON)
-    assert refusal(answer) == INVALID
+
+    def check(kind: str) -> None:
+        body = f'{{"user_id": "u", "query_embedding": {UNFIT[kind]}}}'
+        assert refusal(client.post(SEMANTIC, content=body, headers=JSON)) == INVALID
+
+    check_all(check, UNFIT)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+def test_a_search_by_meaning_that_is_unclear_is_refused(client: httpx.Client) -> None:
+    """A text or a vector, and a least score between 0 and 1."""
+
+    def check(fields: str) -> None:
+        body = '{"user_id": "u"' + (", " + fields[1:] if fields != "{}" else "}")
+        assert refusal(client.post(SEMANTIC, content=body, headers=JSON)) == INVALID
+
+    unclear = [
         "{}",
         f'{{"query_text": "辣", "query_embedding": [1{REST}]}}',
         '{"query_text": ""}',
@@ -276,13 +299,8 @@ def test_a_vector_that_cannot_be_compared_is_refused(client: httpx.Client, vecto
             for it in ('"x"', 1.5, -0.1, "NaN", "1e999")
         ),
         *(f'{{"query_text": "辣", "min_score": {it}}}' for it in ("[]", "true")),
-    ],
-    ids=lambda asked: asked[:40],
-)
-def test_a_search_by_meaning_that_is_unclear_is_refused(client: httpx.Client, asked: str) -> None:
-    """A text or a vector, and a least score between 0 and 1."""
-    body = '{"user_id": "u"' + (", " + asked[1:] if asked != "{}" else "}")
-    assert refusal(client.post(SEMANTIC, content=body, headers=JSON)) == INVALID
+    ]
+    check_all(check, unclear)
 
 
 # Another's messages

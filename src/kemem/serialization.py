@@ -19,6 +19,7 @@ Timestamp = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 OwnerId = Annotated[str, PlainSerializer(lambda user_id: user_id or None, return_type=str | None)]
+Share = Annotated[float, Field(json_schema_extra={"minimum": 0, "maximum": 1})]
 Hidden = Field(exclude=True)
 IfAny = Field(exclude_if=not_)  # left out of the JSON where there is nothing to say
 OptionalText = Annotated[str | SkipJsonSchema[None], IfAny]

@@ -9,7 +9,7 @@ import jwt
 import pytest
 
 from kemem.backends.local import LocalEmbedder
-from tests.server import INVALID, MISSING, ids, post, read, refusal, running_server, said, search
+from tests.server import INVALID, MISSING, ids, local_server, post, read, refusal, said, search
 
 KEY = "operator"
 SECRET = "the application signs with these 32 bytes"
@@ -46,7 +46,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A server with the local embedder that holds both talks, one user each."""
     data_dir = tmp_path_factory.mktemp("seed") / "data"
     settings = {"embedder": "local", "api_key": KEY, "jwt_secret": SECRET}
-    with running_server(data_dir, **settings) as server, server.client(KEY) as client:
+    with local_server(data_dir, **settings) as server, server.client(KEY) as client:
         for language, talk in TALK.items():
             messages = [said(words, f"m{i}", at(i), role=role) for i, role, words in talk]
             assert post(client, language, *messages)["pending"] is False

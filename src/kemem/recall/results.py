@@ -1,12 +1,15 @@
 """What a recall returns: the evidence, the confidence in it, the limits, and every step."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kemem.records import Micros, Scope
+from pydantic import ConfigDict
+
+from kemem.records import Scope
+from kemem.serialization import Record, Share, Timestamp, to_dict, without_defaults
 from kemem.text.fence import fenced
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 Driver = Literal["llm", "rules"]
 
@@ -17,7 +20,7 @@ def indented(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Record):
     """One tool call of a recall."""
 
     number: int  # from 1
@@ -27,17 +30,17 @@ class Step:
     success: bool
     outcome: str  # one line
     keys: tuple[str, ...]  # memories that it returned
-    started: Micros
+    started: Timestamp
     seconds: float
     cached: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The step as JSON."""
-        return _to_json(self)
+        return to_dict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Record):
     """A memory that answers the question, with the messages that it comes from."""
 
     memory_key: str
@@ -45,18 +48,18 @@ class Evidence:
     memory_type: str
     content: str
     summary: str
-    score: float  # 0-1, of the search that found it; 0 if none did
+    score: Share  # of the search that found it; 0 if none did
     said_by: str  # of a message: the speaker's name, or the role; of a note empty
-    event_time: Micros
+    event_time: Timestamp
     message_ids: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The evidence as JSON."""
-        return _to_json(self)
+        return to_dict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Record):
     """What a recall was limited to."""
 
     max_iterations: int
@@ -70,19 +73,31 @@ class Limits:
 
     def to_dict(self) -> dict[str, Any]:
         """The limits as JSON."""
-        return _to_json(self)
+        return to_dict(self)
+
+
+def _describe_derived(schema: dict[str, Any]) -> None:
+    without_defaults(schema)
+    texts = {"type": "array", "items": {"type": "string"}}
+    derived = {"relevant_memory_keys": texts, "message_ids": texts, "text": {"type": "string"}}
+    schema["properties"] |= derived
+    schema["required"] += derived
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Record):
     """The result of a recall; in an f-string it is the evidence, delimited as data for a prompt."""
+
+    __pydantic_config__ = ConfigDict(
+        json_schema_serialization_defaults_required=True, json_schema_extra=_describe_derived
+    )
 
     question: str
     completed: bool  # False: a limit ended it, and this is the best it has
     by: Driver  # what decided on the steps
     reason: str
     search_summary: str
-    confidence: float
+    confidence: Share
     needs_more_info: bool
     follow_up_question: str | None
     evidence: tuple[Evidence, ...]
@@ -114,7 +129,7 @@ class Recalled:
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON."""
         return {
-            **_to_json(self),
+            **to_dict(self),
             "relevant_memory_keys": list(self.memory_keys),
             "message_ids": list(self.message_ids),
             "text": str(self),
@@ -133,21 +148,3 @@ class RecallReport:
 
 
 RecallCallback = Callable[[RecallReport], None]
-
-_TIMES = {"started", "event_time"}
-
-
-def _to_json(record: Step | Evidence | Limits | Recalled) -> dict[str, Any]:
-    values = {each.name: getattr(record, each.name) for each in fields(record)}
-    return {name: _json_value(name, value) for name, value in values.items()}
-
-
-def _json_value(name: str, value: Any) -> Any:
-    match value:
-        case tuple():
-            return [_json_value(name, each) for each in value]
-        case Mapping():
-            return dict(value)
-        case Step() | Evidence() | Limits():
-            return _to_json(value)
-    return to_rfc3339(value) if name in _TIMES else value

@@ -127,7 +127,8 @@ def least_score(score: float | None, field: str) -> float:
 
 def _given_vector(numbers: Sequence[float], width: int) -> Vector:
     try:
-        vector = np.asarray(numbers, dtype=np.float32)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            vector = np.asarray(numbers, dtype=np.float32)
     except (TypeError, ValueError, OverflowError):
         vector = np.zeros(0, dtype=np.float32)
     if vector.shape != (width,) or not np.isfinite(vector).all() or not vector.any():

@@ -19,7 +19,7 @@ from kemem.records import Micros
 from kemem.serve.cli.doctor import examine, show_settings
 from kemem.serve.dashboard.page import DashboardRoute, language_of, page, translator
 from kemem.serve.http.auth import Authenticator
-from kemem.serve.http.errors import to_json
+from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import Memory
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.text.ids import check_id

@@ -14,7 +14,7 @@ from kemem.serve.http.chat_schemas import (
     event_item,
     failed_turn,
 )
-from kemem.serve.http.errors import to_json
+from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import GuardedRoute
 from kemem.serve.http.schemas import ID_LIMITS, ChatRequest, GroupRequest, TurnRequest
 from kemem.serve.http.sse import Emit, EventStream, described, wants_events

@@ -5,8 +5,9 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.chat import ErrorEvent, Event
+from kemem.serialization import Share
 from kemem.serve.http.errors import Reason
-from kemem.serve.http.schemas import Share, Time
+from kemem.serve.http.schemas import Time
 
 
 class RecalledMemory(TypedDict):

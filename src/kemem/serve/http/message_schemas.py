@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal, NotRequired, get_args
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from kemem.serialization import Share
 from kemem.serve.http.schemas import (
     Id,
     NotBlank,
     QueryString,
     Role,
-    Share,
     Size,
     StrictModel,
     Time,

@@ -9,7 +9,8 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kemem.errors import Exhausted, InvalidArgument, NotFound
-from kemem.serve.http.errors import NOT_FOUND, error_response
+from kemem.serve.http.errors import NOT_FOUND
+from kemem.serve.http.responses import error_response
 from kemem.serve.telemetry.metrics import Metrics
 from kemem.serve.telemetry.traces import request_in_progress
 

@@ -13,7 +13,7 @@ from kemem.chat.proxy import Proxy
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
-from kemem.serve.http.errors import to_json
+from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import GuardedRoute, Memory, id_in_header
 from kemem.serve.http.sse import Emit, EventStream, described
 from kemem.text.ids import check_id

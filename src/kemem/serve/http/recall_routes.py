@@ -4,21 +4,21 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.serve.http.errors import to_json
-from kemem.serve.http.recall_schemas import Recollection
+from kemem.recall import Recalled
+from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import RecallRequest
 from kemem.serve.http.sse import Emit, EventStream, described, wants_events
 
 _EVENTS = described(
-    "a `step` (StepItem) for each move as it happens, then the `result` (Recollection) or an "
+    "a `step` (Step) for each tool call as it happens, then the `result` (Recalled) or an "
     "`error` (Failure)."
 )
 
 router = APIRouter(route_class=GuardedRoute, tags=["memories"])
 
 
-@router.post("/v1/recall", response_model=Recollection, responses=_EVENTS)
+@router.post("/v1/recall", response_model=Recalled, responses=_EVENTS)
 async def recall(body: RecallRequest, request: Request, memory: Memory) -> Response:
     """The evidence that a question needs, found step by step; as events for who accepts them."""
     arguments = body.arguments()
@@ -27,11 +27,11 @@ async def recall(body: RecallRequest, request: Request, memory: Memory) -> Respo
     handle = memory.for_user(user_id, agent_id=agent_id, sensitive=granted)
     recalling = partial(handle.recall, **arguments)
     if not wants_events(request):
-        found = await recalling()
-        return Response(to_json(found.to_dict()), media_type="application/json")
+        recalled = await recalling()
+        return Response(to_json(recalled.to_dict()), media_type="application/json")
 
     async def work(emit: Emit) -> None:
-        found = await recalling(on_step=lambda step: emit("step", step.to_dict()))
-        emit("result", found.to_dict())
+        recalled = await recalling(on_step=lambda step: emit("step", step.to_dict()))
+        emit("result", recalled.to_dict())
 
     return EventStream(work)

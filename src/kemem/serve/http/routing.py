@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 from kemem.errors import InvalidArgument, KeMemError, NotFound
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
-from kemem.serve.http.errors import NOT_FOUND, error_response, refusal
+from kemem.serve.http.errors import NOT_FOUND
+from kemem.serve.http.responses import error_response, refusal
 from kemem.serve.http.strict import invalid_value, parse_object
 
 

@@ -12,6 +12,7 @@ from kemem.chat import Member
 from kemem.chat.group import MAX_MEMBERS
 from kemem.errors import InvalidArgument
 from kemem.records import MESSAGES, NOTE_KINDS, ROLES, Checkpoint, Relation
+from kemem.serialization import Share
 from kemem.text.ids import MAX_ID
 
 T = TypeVar("T")
@@ -45,7 +46,6 @@ NotBlank = Annotated[str, limited(pattern=r"\S")]
 Time = Annotated[str, limited(format="date-time")]
 Role = Annotated[str, limited(enum=list(ROLES))]
 Size = Annotated[int, limited(minimum=1)]
-Share = Annotated[float, limited(minimum=0, maximum=1)]
 Kind = Annotated[str, limited(enum=[*MESSAGES, *NOTE_KINDS])]
 Kinds = Annotated[list[Kind], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
 FiltersInUrl = Annotated[

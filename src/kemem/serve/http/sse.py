@@ -10,7 +10,7 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from kemem.serve.http.errors import error_response, to_json
+from kemem.serve.http.responses import error_response, to_json
 
 Emit = Callable[[str, dict[str, Any]], None]  # the name of an event, and its data
 Work = Callable[[Emit], Coroutine[Any, Any, None]]
