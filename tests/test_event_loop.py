@@ -108,6 +108,9 @@ async def test_a_long_message_does_not_block_the_loop(tmp_path: Path) -> None:
             name: await largest_gap(lambda text=content: memory.add(text, user_id="u_1"))  # type: ignore[misc]
             for name, content in MESSAGES.items()
         }
+        gaps["end of the session"] = await largest_gap(
+            lambda: memory.end_session("default", user_id="u_1")
+        )
         assert not {name: gap for name, gap in gaps.items() if gap > LIMIT}, gaps
 
 

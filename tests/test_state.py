@@ -17,7 +17,7 @@ from kemem.records import Checkpoint, Where
 from kemem.testing import FakeClock
 from kemem.testing.llm import ScriptedLLM
 from kemem.text.language import count_tokens
-from kemem.text.summary import cut, said, said_before, sentences, summarise
+from kemem.text.summary import cut, sentences, sentences_of, sentences_of_summary, summarise
 from kemem_conformance.ram import RamStore
 from tests.talk import CHINESE, ENGLISH, NOW, OTHER, SCOPE, note, parts_with, talk, told, varied
 
@@ -229,16 +229,16 @@ def test_rules_keep_what_was_told_and_leave_out_politeness(
     texts: tuple[str, ...], kept: str, left: str
 ) -> None:
     """With the speaker and the day, in the order of the talk."""
-    text = summarise(said(talk(texts), texts is CHINESE), 60)
+    text = summarise(sentences_of(talk(texts), texts is CHINESE), 60)
     assert text == f"[2026-01-26] {kept}" and left not in text
 
 
 @given(st.lists(st.text(max_size=80), max_size=20), st.integers(1, 200))
 def test_a_summary_by_rules_never_exceeds_its_size(texts: list[str], most: int) -> None:
     """Whatever was said; and a summary can be summarised again."""
-    text = summarise(said(talk(texts), True), most)
+    text = summarise(sentences_of(talk(texts), True), most)
     assert count_tokens(text) <= most
-    assert count_tokens(summarise(said_before(text), most)) <= most
+    assert count_tokens(summarise(sentences_of_summary(text), most)) <= most
     assert count_tokens(cut("".join(texts), most)) <= most
 
 
@@ -252,4 +252,4 @@ def test_sentences_end_where_people_end_them() -> None:
 def test_code_is_not_summarised() -> None:
     """Rare names in a listing say nothing about the talk."""
     pasted = "看下这段\n```python\nfoo_bar = baz(qux[1])\n```\n我决定用方案二。"
-    assert "foo_bar" not in summarise(said(talk([pasted]), True), 100)
+    assert "foo_bar" not in summarise(sentences_of(talk([pasted]), True), 100)

@@ -29,7 +29,14 @@ from kemem.records import (
 from kemem.results import Context
 from kemem.text.ids import new_id
 from kemem.text.language import count_tokens
-from kemem.text.summary import cut, said, said_before, speaker, speaks_chinese, summarise
+from kemem.text.summary import (
+    cut,
+    sentences_of,
+    sentences_of_summary,
+    speaker,
+    speaks_chinese,
+    summarise,
+)
 
 LEAST_TOKENS = 50
 _TRIES = 20  # of a write whose premises change meanwhile
@@ -125,7 +132,7 @@ class _Talk:
         layers = [layer.text for layer in self.layers if layer.first <= older[-1].sequence_no]
         newest: list[str] = []
         if gap:
-            found = said(gap, self.chinese)
+            found = sentences_of(gap, self.chinese)
             third = sum(count_tokens(message.content) for message in gap) // 3
             share = min(room // 2, third) if layers else room - 1
             newest = _written(summarise(found, share) if share >= _WORTH_WRITING else "")
@@ -135,7 +142,7 @@ class _Talk:
         room -= _cost(*fitting)
         shortened: list[str] = []
         if rest and room >= _WORTH_WRITING:
-            found = [one for text in rest for one in said_before(text)]
+            found = [one for text in rest for one in sentences_of_summary(text)]
             shortened = _written(summarise(found, room - 1))
         return [*shortened, *fitting, *newest]
 

@@ -13,7 +13,15 @@ from kemem.ports import Deps, Schema, Store
 from kemem.records import SHORT_TERM, Checkpoint, Layer, Message, Note, Position, Scope, Where
 from kemem.text.ids import new_id
 from kemem.text.language import count_tokens
-from kemem.text.summary import cut, rarity, said, said_before, speaker, speaks_chinese, summarise
+from kemem.text.summary import (
+    cut,
+    rarity,
+    sentences_of,
+    sentences_of_summary,
+    speaker,
+    speaks_chinese,
+    summarise,
+)
 from kemem.text.times import to_rfc3339
 
 KEPT = 4  # newest messages that are never summarised
@@ -110,7 +118,7 @@ async def _layers(
     costs = await asyncio.to_thread(lambda: [count_tokens(it.content) for it in waiting])
     worth: Mapping[str, float] = {}
     if sum(costs) > budget:
-        worth = await asyncio.to_thread(lambda: rarity(said(waiting[:_SAMPLE], True)))
+        worth = await asyncio.to_thread(lambda: rarity(sentences_of(waiting[:_SAMPLE], True)))
     start = 0
     while sum(costs[start:]) > budget and len(waiting) - start >= KEPT + 2:
         stop = start + 2
@@ -154,13 +162,15 @@ class _Summariser:
         )
         if told := await self._ask(talk, chinese, most):
             return told
-        return await asyncio.to_thread(lambda: summarise(said(chunk, chinese), most, worth))
+        return await asyncio.to_thread(lambda: summarise(sentences_of(chunk, chinese), most, worth))
 
     async def of_layers(self, layers: Sequence[Layer]) -> Layer:
         texts = [layer.text for layer in layers]
         most = max(self.budget // 4, 30)
         told = await self._ask("\n".join(texts), speaks_chinese(texts), most)
-        text = told or summarise([one for text in texts for one in said_before(text)], most)
+        text = told or summarise(
+            [one for text in texts for one in sentences_of_summary(text)], most
+        )
         return Layer(layers[0].level + 1, text, layers[0].first, layers[-1].last)
 
     async def _ask(self, talk: str, chinese: bool, most: int) -> str | None:

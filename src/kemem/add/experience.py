@@ -1,5 +1,6 @@
 """What is worth keeping when a session ends: what was wanted, what was tried, how it ended."""
 
+import asyncio
 import logging
 import re
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from kemem.errors import Unavailable
 from kemem.ports import Deps, Schema
 from kemem.records import Message, Note
 from kemem.text.language import count_tokens
-from kemem.text.summary import cut, said, sentences, speaker, speaks_chinese, summarise
+from kemem.text.summary import cut, sentences, sentences_of, speaker, speaks_chinese, summarise
 
 FEWEST = 4  # messages; fewer teach nothing
 IMPORTANCE = 0.6
@@ -72,19 +73,20 @@ async def draw_experience(
         return None
     chinese = speaks_chinese(message.content for message in messages)
     if deps.llm is None:
-        return _by_rules(messages, notes, chinese)
+        return await asyncio.to_thread(_by_rules, messages, notes, chinese)
     try:
         return await _by_model(messages, notes, chinese, deps)
     except Unavailable as error:
         log.warning("%s; the experience is drawn by rules", error.message)
-        return _by_rules(messages, notes, chinese)
+        return await asyncio.to_thread(_by_rules, messages, notes, chinese)
 
 
 async def _by_model(
     messages: Sequence[Message], notes: Sequence[Note], chinese: bool, deps: Deps
 ) -> Fact | None:
     prompt = files(__package__) / f"experience_{'zh' if chinese else 'en'}.md"
-    talk = _shown(messages, notes, chinese).replace("</talk", "< /talk")  # data cannot end itself
+    shown = await asyncio.to_thread(_shown, messages, notes, chinese)
+    talk = shown.replace("</talk", "< /talk")  # data cannot end itself
     answer = await deps.ask(
         [
             {"role": "system", "content": prompt.read_text("utf-8")},
@@ -108,7 +110,7 @@ def _shown(messages: Sequence[Message], notes: Sequence[Note], chinese: bool) ->
     start, room = len(lines), _SHOWN // 2
     while start and (room := room - count_tokens(lines[start - 1])) >= 0:
         start -= 1
-    older = summarise(said(messages[:start], chinese), _SHOWN // 4) if start else ""
+    older = summarise(sentences_of(messages[:start], chinese), _SHOWN // 4) if start else ""
     noted = cut("\n".join(f"- {note.content}" for note in notes), _SHOWN // 4)
     return "\n".join(part for part in (noted, older, *lines[start:]) if part)
 
@@ -124,8 +126,9 @@ def _by_rules(messages: Sequence[Message], notes: Sequence[Note], chinese: bool)
     if outcome is None and not lessons:
         return None
     tried = [one for one in later if one is not outcome and _ATTEMPT.search(one.text)]
+    taught = set(lessons)
     ranked = sorted(
-        dict.fromkeys(lessons + tried), key=lambda one: (one not in lessons, not one.by_user)
+        dict.fromkeys(lessons + tried), key=lambda one: (one not in taught, not one.by_user)
     )
     steps = sorted(ranked[:_STEPS], key=later.index)
     titles = ("目标：", "过程：", "结果：") if chinese else ("Goal: ", "Steps: ", "Outcome: ")

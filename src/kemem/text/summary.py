@@ -51,7 +51,7 @@ def _cues() -> list[tuple[float, re.Pattern[str]]]:
     return cues
 
 
-class Said(NamedTuple):
+class Sentence(NamedTuple):
     """One sentence: on which day, by whom, what."""
 
     day: str
@@ -76,23 +76,23 @@ def speaker(message: Message, chinese: bool) -> str:
     return name.strip()[:30] or _NAMES[chinese].get(message.role, message.role)
 
 
-def said(messages: Iterable[Message], chinese: bool) -> list[Said]:
+def sentences_of(messages: Iterable[Message], chinese: bool) -> list[Sentence]:
     """The sentences of messages, code left out."""
     return [
-        Said(to_rfc3339(message.ts)[:10], speaker(message, chinese), sentence)
+        Sentence(to_rfc3339(message.ts)[:10], speaker(message, chinese), sentence)
         for message in messages
         for sentence in sentences(_FENCED.sub("\n", message.content))
     ]
 
 
-def said_before(summary: str) -> list[Said]:
+def sentences_of_summary(summary: str) -> list[Sentence]:
     """The sentences of a summary that was written as `summarise` writes."""
     found, day = [], ""
     for line in summary.splitlines():
         match = _LINE.fullmatch(line)
         new_day, name, text = match.groups(default="") if match else ("", "", line)
         day = new_day or day
-        found += [Said(day, name, sentence) for sentence in sentences(text)]
+        found += [Sentence(day, name, sentence) for sentence in sentences(text)]
     return found
 
 
@@ -104,7 +104,7 @@ def sentences(text: str) -> Iterator[str]:
             yield bare if len(bare) <= _LONGEST else bare[: _LONGEST - 1] + "…"
 
 
-def rarity(talk: Iterable[Said]) -> dict[str, float]:
+def rarity(talk: Iterable[Sentence]) -> dict[str, float]:
     """How much each term of a talk tells: the more, the fewer sentences have it."""
     return _rarity([frozenset(_terms(one.text)) for one in talk])
 
@@ -115,7 +115,7 @@ def _rarity(terms: Sequence[Collection[str]]) -> dict[str, float]:
 
 
 def summarise(
-    found: Sequence[Said], max_tokens: int, worth: Mapping[str, float] | None = None
+    found: Sequence[Sentence], max_tokens: int, worth: Mapping[str, float] | None = None
 ) -> str:
     """The most telling sentences within `max_tokens`; `worth` is the rarity in a longer talk."""
     terms = [frozenset(_terms(one.text)) for one in found]
@@ -145,7 +145,7 @@ def cut(text: str, max_tokens: int) -> str:
 
 
 def _by_worth(
-    found: Sequence[Said], terms: Sequence[Collection[str]], values: Mapping[str, float]
+    found: Sequence[Sentence], terms: Sequence[Collection[str]], values: Mapping[str, float]
 ) -> Iterator[int]:
     """Places of sentences, most worth for their length first, given those that came before."""
     told: set[str] = set()
@@ -169,7 +169,7 @@ def _by_worth(
             yield at
 
 
-def _score(one: Said) -> float:
+def _score(one: Sentence) -> float:
     """How telling a sentence looks by itself."""
     score = sum(weight for weight, cue in _cues() if cue.search(one.text))
     if one.speaker in _SECOND_RANK:
@@ -186,7 +186,7 @@ def _terms(text: str) -> Iterator[str]:
             yield one + two
 
 
-def _written(found: Sequence[Said], chosen: Iterable[int]) -> str:
+def _written(found: Sequence[Sentence], chosen: Iterable[int]) -> str:
     """Sentences in order, one line for each turn, the day where it changes."""
     lines, day = [], ""
     for (on, name), turn in groupby([found[at] for at in sorted(chosen)], lambda one: one[:2]):
