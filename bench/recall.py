@@ -25,7 +25,7 @@ from typing import Any
 from bench.retrieval import interval, users
 from bench.retrievers import BATCH, given
 from kemem import AsyncMemory
-from kemem.assemble import system_clock
+from kemem.runtime import system_clock
 from kemem.settings import load
 from kemem.testing import FakeClock
 from kemem.text.language import is_chinese

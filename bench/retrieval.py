@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.retrievers import RETRIEVERS, Found, Retriever
-from kemem.assemble import system_clock
+from kemem.runtime import system_clock
 from kemem.text.language import is_chinese
 from kemem.text.times import to_rfc3339
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.environment import BENCH, peers_environment, peers_python
 from kemem import AsyncMemory
-from kemem.assemble import system_clock
+from kemem.runtime import system_clock
 from kemem.settings import load
 from kemem.text.query import plain
 from kemem.text.segment import search_text

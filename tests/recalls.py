@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from kemem.notebook import AsyncNotebook
+from kemem.memory import AsyncMemory
 from kemem.ports import LLM, Deps, Prompt, Store, ToolCall
 from kemem.records import MESSAGES, NOTES, Scope, Where
-from kemem.runtime import Runtime
-from kemem.scope import CallScope
+from kemem.runtime import Backends, Runtime
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, calling
 from kemem_conformance.ram import RamStore
@@ -62,7 +61,7 @@ class Ready(Runtime):
 
     def __init__(self, deps: Deps) -> None:
         none = load(embedder="none", llm="none")
-        super().__init__(none, embedder=None, llm=None, reranker=None, clock=None)
+        super().__init__(none, Backends())
         self._deps = deps
 
 
@@ -71,12 +70,14 @@ def parts_with(llm: LLM | None = None, store: Store | None = None) -> Deps:
     return Deps(store or RamStore(), HashingEmbedder(), FakeClock(NOW), llm=llm)
 
 
-def notebook(deps: Deps) -> AsyncNotebook:
+def notebook(deps: Deps) -> AsyncMemory:
     """The application's own memory over some deps."""
-    return AsyncNotebook(Ready(deps), CallScope())
+    memory = AsyncMemory(settings=load(embedder="none", llm="none"))
+    memory._runtime = Ready(deps)
+    return memory
 
 
-def handle(deps: Deps, user: str, llm: LLM | None = None, **granted: Any) -> AsyncNotebook:
+def handle(deps: Deps, user: str, llm: LLM | None = None, **granted: Any) -> AsyncMemory:
     """What is bound to a user, over the same deps with another model."""
     return notebook(replace(deps, llm=llm)).for_user(user, **granted)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kemem.assemble import open_store
 from kemem.batch import Batch, Job, JobKind
 from kemem.records import Scope
+from kemem.runtime import open_store
 from kemem.settings import Settings, load
 from tests.command import kemem
 

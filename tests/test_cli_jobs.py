@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kemem import Memory
-from kemem.assemble import open_store
 from kemem.batch import Batch, Job
 from kemem.records import Scope
+from kemem.runtime import open_store
 from kemem.settings import load
 from kemem.testing.openai_server import Answer, running_openai_server, status
 from tests.command import COMMAND, SECONDS, environment, kemem

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from kemem.assemble import system_clock
+from kemem.runtime import system_clock
 from kemem.serve.demo.world import fill, read_world
 from kemem.settings import load
 from tests.browser import PHONE, WIDE, Visitor, require_browser, running_chromium, visitor

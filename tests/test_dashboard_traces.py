@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from kemem.errors import Unavailable
+from kemem.journal import AsyncJournal
 from kemem.memory import AsyncMemory
-from kemem.operations import AsyncJournal
 from kemem.recall import Account
 from kemem.records import Line, Scope
 from kemem.serve.telemetry.traces import KEPT, TRACE, Traces, to_line
@@ -49,7 +49,7 @@ class Forgetful(AsyncMemory):
 
     @property
     def journal(self) -> AsyncJournal:
-        return Away(self._operate)
+        return Away(self._operator_deps)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kemem import AsyncMemory, Conflict, Memory
-from kemem.assemble import system_clock
 from kemem.records import Message, Note
+from kemem.runtime import system_clock
 from kemem.serve.cli.demo import TO_TRY, is_empty
 from kemem.serve.cli.main import app
 from kemem.serve.demo.world import Conversation, World, fill, read_questions, read_world

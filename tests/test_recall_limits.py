@@ -396,14 +396,16 @@ def memory(tmp_path: Any) -> Iterator[Memory]:
 def test_what_cannot_be_asked_is_refused_by_name(memory: Memory, tongue: Tongue) -> None:
     """Before anything is opened or searched."""
     for question in ("", " \n", None, 5, ["?"], tongue.question * 1_000_000):
-        with pytest.raises(InvalidArgument, match="question must be") as refused:
+        with pytest.raises(InvalidArgument, match=r"(query|question) must be") as refused:
             memory.recall(question, tongue.user)  # type: ignore[arg-type]
         assert len(str(refused.value)) < 200
     for rounds in (0, 11, -1, "x", True, 2.0):
         with pytest.raises(InvalidArgument, match=f"max_iterations must be 1-10, not {rounds!r}"):
             memory.recall(tongue.question, tongue.user, max_iterations=rounds)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="user_id"):
-        memory.recall(tongue.question)
+        memory.recall(tongue.question, agent_id="a")
+    with pytest.raises(InvalidArgument, match="question"):
+        memory.recall(tongue.question, tongue.user, question=tongue.question)
     with pytest.raises(InvalidArgument, match="session_id must be 1-64 characters, not 0"):
         memory.recall(tongue.question, tongue.user, session_id="")
     with pytest.raises(NotFound):

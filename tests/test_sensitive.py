@@ -124,7 +124,7 @@ def test_no_method_of_a_handle_tells_what_is_sensitive(
     note = furnish(memory, talk)
     memory.checkpoint("s", "u")
     given: dict[str, Any] = {
-        **dict.fromkeys(("query", "query_text", "question"), talk.word[:2]),
+        **dict.fromkeys(("query", "query_text"), talk.word[:2]),
         **{"memory_id": note, "message_id": "m_secret", "session_id": "s", "job_id": "j"},
         **{"messages": talk.newer, "content": "changed", "around": talk.word, "kinds": ALL},
         "path": "nowhere.json",

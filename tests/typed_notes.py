@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from kemem import AsyncMemory
-from kemem.notebook import AsyncNotebook
 from kemem.ports import LLM, Deps, Embedder
 from kemem.recall import Budget, Caches
 from kemem.recall.registry import run_tool
 from kemem.recall.state import RecallState
 from kemem.recall.texts import Language
-from kemem.runtime import Runtime
-from kemem.scope import CallScope
+from kemem.runtime import Backends, Runtime
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
 from kemem.text.times import to_rfc3339
@@ -49,7 +47,7 @@ def drawn(facts: Sequence[Fact]) -> dict[str, Any]:
     return {"facts": listed, "entities": []}
 
 
-async def tell(memory: AsyncNotebook, facts: Sequence[Fact], session_id: str | None = None) -> None:
+async def tell(memory: AsyncMemory, facts: Sequence[Fact], session_id: str | None = None) -> None:
     """Let the user u have these facts as notes; the memory's model must answer with them."""
     added = await memory.add(said(facts), "u", session_id=session_id)
     assert len(added.results) == len(facts) and not added.problems
@@ -77,7 +75,7 @@ class Opened(Runtime):
 
     def __init__(self, deps: Deps, **settings: Any) -> None:
         chosen = load(llm="none", **settings)
-        super().__init__(chosen, embedder=None, llm=None, reranker=None, clock=None)
+        super().__init__(chosen, Backends())
         self._deps = deps
 
 
@@ -87,16 +85,19 @@ async def notebook(
     store: RamStore | None = None,
     llm: LLM | None = None,
     **settings: Any,
-) -> AsyncNotebook:
+) -> AsyncMemory:
     """The same in the reference store, with or without a model."""
     deps = Deps(store or RamStore(), HASHING, FakeClock(NOW), ScriptedLLM([drawn(facts)]))
+    memory = AsyncMemory(settings=load(llm="none", **settings))
+    memory._runtime = Opened(deps, **settings)
     if facts:
-        await tell(AsyncNotebook(Opened(deps), CallScope()), facts)
-    return AsyncNotebook(Opened(replace(deps, llm=llm), **settings), CallScope())
+        await tell(memory, facts)
+    memory._runtime = Opened(replace(deps, llm=llm), **settings)
+    return memory
 
 
 async def state_for(
-    memory: AsyncNotebook, language: Language = "zh", *, budget: Budget | None = None
+    memory: AsyncMemory, language: Language = "zh", *, budget: Budget | None = None
 ) -> RecallState:
     """The state of a recall for the user u that begins."""
     return RecallState(
@@ -115,6 +116,6 @@ async def used(state: RecallState, tool: str, **arguments: Any) -> Any:
     return (await run_tool(calling(tool, **arguments), state)).output
 
 
-async def searched(memory: AsyncNotebook, query: str, **asked: Any) -> Any:
+async def searched(memory: AsyncMemory, query: str, **asked: Any) -> Any:
     """What the first search of a recall answers."""
     return await used(await state_for(memory), "search_memories", query=query, **asked)

@@ -25,24 +25,6 @@ _ALL = 1_000_000
 log = logging.getLogger("kemem")
 
 
-async def prepare(deps: Deps, *, again: bool = False) -> None:
-    """Note which model is in use; where it has changed (or `again`), ask for new vectors.
-
-    Jobs for vectors that were open give way: the new ones cover all rows.
-    """
-    if deps.model is None:
-        return
-    if await deps.store.embedded_by(deps.model) == deps.model and not again:
-        return
-    now = deps.clock()
-    fresh = tuple(
-        Job(new_id("j", now), "reembed", scope, now) for scope in await deps.store.scopes()
-    )
-    kinds = ("embed", "reembed")
-    replaced = [job.job_id for job in await deps.store.jobs(_ALL) if job.kind in kinds]
-    await deps.store.apply(Batch(jobs=fresh, done=tuple(replaced)))
-
-
 async def ask_to_forget(deps: Deps) -> None:
     """A job for each owner, which applies the policy of forgetting."""
     now = deps.clock()

@@ -1,28 +1,39 @@
 """AsyncMemory: the class that applications use."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kemem import session
+from kemem import session, snapshot
 from kemem.add.condense import condense
+from kemem.add.edit import erase, erase_all, learn, rewrite
+from kemem.add.embed import prepare
 from kemem.add.forget import Policy, forget
+from kemem.add.ingest import ingest
 from kemem.add.parse import check_prompt
-from kemem.add.recipe import draw_again, end_now
+from kemem.add.recipe import Limits, add, draw_again, end_now
 from kemem.add.task import Task
-from kemem.errors import InvalidArgument, NotFound
-from kemem.hooks import Stage
-from kemem.operations import AsyncOperations
-from kemem.ports import Deps, Embedder, Reranker
+from kemem.batch import Job
+from kemem.errors import InvalidArgument, PermissionDenied
+from kemem.hooks import Hooks, Stage
+from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
+from kemem.journal import AsyncJournal
+from kemem.ports import Counted, Deps, Embedder, GraphMirror, Reranker, Store
 from kemem.recall import Budget, Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import (
     CHECKPOINTS_KEPT,
+    MESSAGES,
     NOTES,
+    Census,
     Change,
     Checkpoint,
     Entry,
+    Health,
+    Message,
+    Messages,
     Micros,
     Note,
     Page,
@@ -30,25 +41,47 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.results import Added, Context
-from kemem.runtime import Runtime
-from kemem.scope import CallScope, Time, to_time
+from kemem.results import Added, Context, Hit, Ingested, Item, Memories
+from kemem.runtime import Backends, Runtime
+from kemem.scope import CallScope, Id, Time, check_role, kinds_of, to_time, with_shared
+from kemem.search import transcript
 from kemem.search.directory import directory
-from kemem.search.transcript import page_limit
+from kemem.search.listing import cited_messages, find, history, listing, no_memory, notes
+from kemem.search.question import Mode
+from kemem.search.recipe import search
+from kemem.search.transcript import least_score, page_limit
 from kemem.settings import Settings, load
+from kemem.snapshot import Backup, Places
 from kemem.text.ids import check_id
+from kemem.workspace import Workspaces
 
+ALL = MESSAGES | NOTES
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AsyncMemory(AsyncOperations):
-    """The memory of agents and chat products: keeps every message, remembers what they say.
+class AsyncMemory:
+    """The memory of agents and chat products: stores every message, remembers what they say.
 
     Nothing is opened before the first call.
 
         async with AsyncMemory() as memory:
             await memory.add("我不吃辣", user_id="u_1")
             print(await memory.search("火锅", user_id="u_1"))
+
+    Arguments that mean the same everywhere:
+
+    - `user_id`, `agent_id`, `session_id` (also `run_id`): whose data; a call sees only rows that
+      carry all ids it names. Without any, `add`, `search`, `get_all` and `recall` mean the user
+      "default" of the agent "default"; other calls are refused.
+    - `limit` (also `top_k`, `page_size`): the most results, 1-1000. `cursor`: the `next_cursor`
+      of the page before.
+    - `since` (inclusive), `until` (exclusive), `as_of`, `timestamp`: RFC 3339 or an aware datetime.
+      `as_of` answers with what was known and true then.
+    - `threshold` (also `min_score`): the least score, 0-1; 0.5 keeps nine tenths of the evidence.
+    - `kinds`: some of message, user_info, knowledge, experience, short_term.
+    - `filters`: conditions on fields and metadata, {"tag": "work", "importance": {"gte": 0.5}}.
+
+    Another user's data is NotFound, a wrong argument InvalidArgument, a broken backend Unavailable.
     """
 
     def __init__(
@@ -56,234 +89,635 @@ class AsyncMemory(AsyncOperations):
         *,
         data_dir: str | Path | None = None,
         database_url: str | None = None,
+        store: Store | None = None,
+        graph: GraphMirror | None = None,
         embedder: Embedder | None = None,
         llm: object = None,
         reranker: Reranker | None = None,
         settings: Settings | None = None,
         clock: Callable[[], Micros] | None = None,
     ) -> None:
+        """Objects win over settings; whoever passes an object closes it.
+
+        `data_dir` or `database_url` chooses the store, or `store` is one of your own. `graph` is a
+        graph database beside the store, `llm` a client object or a function, `clock` the time in
+        microseconds. `settings` replaces environment and file; see `kemem.settings`.
+        """
         if settings and (data_dir or database_url):
-            raise InvalidArgument("give settings, or data_dir or database_url, not both")
+            raise InvalidArgument("pass settings, or data_dir or database_url, not both")
+        if store and (data_dir or database_url):
+            raise InvalidArgument("pass store, or data_dir or database_url, not both")
         chosen = settings or load(data_dir=data_dir, database_url=database_url)
-        runtime = Runtime(chosen, embedder=embedder, llm=llm, reranker=reranker, clock=clock)
-        super().__init__(runtime, CallScope())
+        self._runtime = Runtime(chosen, Backends(store, graph, embedder, llm, reranker, clock))
+        self._scope = CallScope()
+        self._hooks = Hooks()
         self._caches = Caches()
         self.on_recall: OnRecall | None = None  # may be set before handles are made
 
     @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._runtime.settings
+
+    @property
+    def runtime(self) -> Runtime:
+        """The store and models behind this memory, for what is built on it."""
+        return self._runtime
+
+    @property
+    def reach(self) -> CallScope:
+        """The ids that this handle is bound to; none on the application's own memory."""
+        return self._scope
+
+    @property
     def caches(self) -> Caches:
-        """What recalls keep for a while, with counts of hits and misses."""
+        """The caches of recalls, with counts of hits and misses."""
         return self._caches
 
+    def for_user(
+        self, user_id: str, *, agent_id: Id = None, session_id: Id = None, sensitive: bool = False
+    ) -> Self:
+        """A handle that is bound to one user: no argument of any call leads to another's data.
+
+        It sees sensitive notes and messages only with `sensitive`. It shares the store with this
+        memory, which is the one to close.
+        """
+        check_id(user_id, "user_id")
+        scope = self._scope.restrict(user_id, agent_id, session_id)
+        handle = copy(self)
+        handle._scope = replace(scope, sensitive=scope.sensitive and sensitive is True)
+        return handle
+
     def process(
-        self,
-        function: F,
-        *,
-        name: str | None = None,
-        stage: Stage = "before",
-        timeout: float = 5.0,
+        self, function: F, *, name: str | None = None, stage: Stage = "before", timeout: float = 5.0
     ) -> F:
-        """Register a function of your own: `before` storing it gets the list of messages and may
-        return another one, `after` it is told what became of them. One that fails loses nothing.
+        """Register a hook: `before` storing it gets the list of messages and may return another
+        one, `after` it gets what became of them. A hook that fails loses nothing.
         """
         self._check_unbound()
         return self._hooks.add(function, name=name, stage=stage, timeout=timeout)
 
+    # Messages
+
+    async def ingest(
+        self, messages: Messages, user_id: Id = None, *, agent_id: Id = None, session_id: Id = None
+    ) -> Ingested:
+        """Store messages verbatim: one atomic batch, durable on return, idempotent by message_id.
+
+        A message is a text or {role, content, message_id?, ts?, session_id?, agent_id?,
+        content_type?, parent_message_id?, metadata?}.
+        """
+        if self._scope.user_id is None:
+            check_id(user_id, "user_id")
+        owner = self._scope.restrict(user_id, agent_id, session_id).to_owner(self._scope)
+        deps = await self._runtime.prepared()
+        return await ingest(messages, owner, self.settings.max_content_bytes, deps)
+
+    async def messages(
+        self,
+        user_id: Id = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        role: str | None = None,
+        page_size: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Message]:
+        """The transcript, newest first."""
+        where = self._messages_where(user_id, since, until, role)
+        return await transcript.read(where, page_size, cursor, await self._runtime.deps())
+
+    async def lexical_search(
+        self,
+        query_text: str,
+        user_id: Id = None,
+        *,
+        since: Time | None = None,
+        until: Time | None = None,
+        role: str | None = None,
+        page_size: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Hit]:
+        """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
+        where = self._messages_where(user_id, since, until, role)
+        deps = await self._runtime.deps()
+        return await transcript.by_words(where, query_text, page_size, cursor, deps)
+
+    async def semantic_search(
+        self,
+        query_text: str | None = None,
+        user_id: Id = None,
+        *,
+        query_embedding: Sequence[float] | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        role: str | None = None,
+        top_k: int = 20,
+        min_score: float | None = None,
+    ) -> list[Hit]:
+        """Messages by their meaning, most similar first, for a text or for a vector."""
+        where = self._messages_where(user_id, since, until, role)
+        deps = await self._runtime.deps()
+        return await transcript.by_meaning(
+            where, query_text, query_embedding, top_k, min_score, deps
+        )
+
+    async def hybrid_search(
+        self,
+        query_text: str,
+        user_id: Id = None,
+        limit: int = 10,
+        since: Time | None = None,
+        until: Time | None = None,
+        role: str | None = None,
+        *,
+        agent_id: Id = None,
+        session_id: Id = None,
+    ) -> list[Hit]:
+        """Messages by words and meaning together, with the reasons for each."""
+        where = self._messages_where(user_id, since, until, role, agent_id, session_id)
+        return list(await search(query_text, where, limit, await self._runtime.deps()))
+
+    async def neighbors(
+        self, message_id: str, user_id: Id = None, before: int = 20, after: int = 0
+    ) -> list[Message]:
+        """A message with those before and after it, in the order they were said."""
+        where = self._messages_where(user_id, None, None, None)
+        check_id(message_id, "message_id")
+        deps = await self._runtime.deps()
+        return await transcript.neighbors(where, message_id, before, after, deps)
+
+    # Memories
+
+    async def add(
+        self,
+        messages: Messages,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
+        metadata: Mapping[str, Any] | None = None,
+        infer: bool = True,
+        memory_type: str | None = None,
+        prompt: str | None = None,
+        *,
+        run_id: Id = None,
+        timestamp: Time | None = None,
+        expires_at: Time | None = None,
+        sensitive: bool = False,
+        wait: bool = True,
+    ) -> Added:
+        """Store messages, durable on return, and remember what they say.
+
+        With `infer` facts and relations are extracted, by the LLM or by rules, and reconciled with
+        what is known; without, each message becomes a note verbatim. `memory_type` is "long" or
+        "short"; short-term notes end with their session. An agent_id without a user_id means
+        knowledge that all users of the agent share. With `wait=False` the messages are found at
+        once, and extraction is left to a job. `prompt` is an instruction to the LLM.
+        """
+        scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
+        owner = scope.to_owner(self._scope)
+        task = Task.parse(
+            memory_type, owner, infer=infer, prompt=prompt, metadata=metadata, sensitive=sensitive
+        )
+        task = replace(task, expires=to_time(expires_at, "expires_at"))
+        to_time(timestamp, "timestamp")  # checked here, so that an error names the argument
+        deps = await self._runtime.prepared()
+        limits = Limits(self.settings.max_content_bytes, self.settings.state_tokens)
+        return await add(messages, owner, task, limits, self._hooks, deps, ts=timestamp, wait=wait)
+
+    async def learn(
+        self,
+        content: str,
+        *,
+        summary: str | None = None,
+        tags: Sequence[str] = (),
+        agent_id: Id = None,
+    ) -> Item:
+        """Store a knowledge entry, verbatim, for all users of an agent.
+
+        Idempotent: an entry with the same content, summary and tags is stored once. Not available
+        on a user-scoped handle.
+        """
+        self._check_unbound()
+        scope = self._scope.restrict(agent_id="default" if agent_id is None else agent_id)
+        deps, most = await self._runtime.prepared(), self.settings.max_content_bytes
+        entry = await learn(content, summary, tags, scope.scope.agent_id or "", most, deps)
+        return await self.get(entry, agent_id=scope.agent_id)
+
+    async def search(
+        self,
+        query: str,
+        user_id: Id = None,
+        agent_id: Id = None,
+        run_id: Id = None,
+        limit: int = 100,
+        filters: Mapping[str, Any] | None = None,
+        threshold: float | None = None,
+        rerank: bool = True,
+        *,
+        session_id: Id = None,
+        top_k: int | None = None,
+        kinds: Iterable[str] | None = None,
+        as_of: Time | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        keywords: Sequence[str] | None = None,
+        mode: Mode = "hybrid",
+        explain: bool = False,
+        count: bool = False,
+    ) -> Memories[Hit]:
+        """Notes and messages that answer a question, best first.
+
+        Each hit contains one of the `keywords`. `mode` is hybrid, lexical or semantic. `rerank`
+        uses the reranker where there is one, `explain` adds the reasons to each hit, `count` counts
+        the matches beyond `limit`, which takes longer.
+        """
+        scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters).or_default
+        deps = await self._runtime.deps()
+        where = scope.where(kinds_of(kinds, ALL), since, until, as_of=as_of, now=deps.clock())
+        hits = await search(
+            query,
+            replace(where, shared=scope.shared),
+            limit if top_k is None else top_k,
+            deps,
+            mode=mode,
+            keywords=keywords,
+            threshold=least_score(threshold, "threshold"),
+            reranked=rerank,
+            explain=explain,
+            count=count,
+            field="query",
+        )
+        self._runtime.hits.count(hits)
+        return hits
+
+    async def get(
+        self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, session_id: Id = None
+    ) -> Item:
+        """One memory. The id alone finds a note; a user also finds what the agent's users share."""
+        where, deps = await self._one(memory_id, user_id, agent_id, session_id)
+        return Item(await find(memory_id, with_shared(where), deps, at=deps.clock()))
+
+    async def sources(
+        self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, session_id: Id = None
+    ) -> list[Message]:
+        """The messages that a memory cites, oldest first; of a message, itself."""
+        where, deps = await self._one(memory_id, user_id, agent_id, session_id)
+        return await cited_messages(memory_id, with_shared(where), deps)
+
+    async def get_all(
+        self,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
+        filters: Mapping[str, Any] | None = None,
+        limit: int = 100,
+        *,
+        run_id: Id = None,
+        top_k: int | None = None,
+        kinds: Iterable[str] | None = None,
+        as_of: Time | None = None,
+        cursor: str | None = None,
+    ) -> Memories[Item]:
+        """Notes, newest first; with kinds=["message"] the messages."""
+        scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters).or_default
+        deps = await self._runtime.deps()
+        where = scope.where(kinds_of(kinds, NOTES), as_of=as_of)
+        size = page_limit(limit if top_k is None else top_k, "limit")
+        now = deps.clock() if where.known_by is None else where.known_by
+        return await listing(where, size, cursor, deps, valid_at=now)
+
+    async def update(
+        self,
+        memory_id: str,
+        content: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
+    ) -> Item:
+        """Change the text or the metadata of a note; messages never change."""
+        where, deps = await self._one(memory_id, user_id, agent_id, session_id)
+        row, most = await find(memory_id, where, deps), self.settings.max_content_bytes
+        return Item(await rewrite(row, content, metadata, most, deps))
+
+    async def delete(
+        self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, session_id: Id = None
+    ) -> None:
+        """Erase one memory; with a message also the notes that cite it alone."""
+        where, deps = await self._one(memory_id, user_id, agent_id, session_id)
+        await erase(await find(memory_id, where, deps), deps)
+
+    async def delete_all(
+        self,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        run_id: Id = None,
+        kinds: Iterable[str] | None = None,
+    ) -> int:
+        """Erase all that carries the ids: messages, notes, graph, histories, states, jobs.
+
+        With filters only notes are erased, with `kinds` those kinds; sensitive rows always, even
+        from a handle that cannot see them. Returns how many rows went.
+        """
+        scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters)
+        chosen = kinds_of(kinds, ALL if scope.filters is None else NOTES)
+        where = Where(scope.scope, kinds=chosen, filters=scope.filters)
+        return await erase_all(where, await self._runtime.deps())
+
+    async def history(
+        self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, limit: int = 100
+    ) -> list[Change]:
+        """The changes of a note, newest first.
+
+        A deleted note leaves a line without text, visible to a call that names its user or agent.
+        """
+        check_id(memory_id, "memory_id")
+        scope = self._scope.restrict(user_id, agent_id)
+        deps = await self._runtime.deps()
+        size = page_limit(limit, "limit")
+        return await history(memory_id, scope.where(NOTES) if scope.is_bound else None, size, deps)
+
+    async def generation(
+        self, user_id: Id = None, agent_id: Id = None, session_id: Id = None
+    ) -> str:
+        """A version of what a search with these ids can find: another one after every change.
+
+        For caches: read the generation, then the data; the cached value is valid as long as the
+        generation is the same.
+        """
+        scope = self._scope.restrict(user_id, agent_id, session_id)
+        deps = await self._runtime.deps()
+        return await deps.store.generation(with_shared(scope.where(ALL)))
+
     async def recall(
         self,
-        question: str,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
+        query: str | None = None,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
         *,
-        run_id: str | None = None,
+        question: str | None = None,
+        run_id: Id = None,
         max_iterations: int | None = None,
         on_step: Callable[[Step], None] | None = None,
     ) -> Recalled:
         """The evidence that a question needs, found step by step within limits.
 
-        The LLM decides on the steps; without one, or when it fails, rules do. `session_id` is the
-        conversation that the question comes from: its last messages tell what is meant.
+        The LLM chooses the steps; without one, or when it fails, rules do. `session_id` is the
+        conversation that the question comes from: its last messages resolve what is meant.
+        `question` is another name of `query`.
         """
-        reach, _ = self._reach.restrict(user_id, agent_id, session_id, run_id)
-        if reach.user_id is None:
-            raise InvalidArgument("give user_id: a recall is about one user", field="user_id")
-        granted = self._reach.is_bound and self._reach.sensitive
-        handle = self.for_user(reach.user_id, agent_id=reach.agent_id, sensitive=granted)
-        chosen = self.settings
-        budget = Budget(
-            max_iterations=chosen.recall_max_iterations
-            if max_iterations is None
-            else max_iterations,
-            window=chosen.recall_window,
-            max_window=chosen.recall_max_window,
-            max_calls=chosen.recall_max_calls,
-            seconds=chosen.recall_seconds,
-        )
+        scope = self._scope.restrict(user_id, agent_id, session_id, run_id).or_default
+        if scope.user_id is None:
+            raise InvalidArgument(
+                "user_id is required: a recall is about one user", field="user_id"
+            )
+        chosen, granted = self.settings, self._scope.is_bound and self._scope.sensitive
+        rounds = chosen.recall_max_iterations if max_iterations is None else max_iterations
         agent = RecallAgent(
-            handle,
-            session_id=reach.session_id,
-            budget=budget,
+            self.for_user(scope.user_id, agent_id=scope.agent_id, sensitive=granted),
+            session_id=scope.session_id,
+            budget=Budget(
+                rounds,
+                chosen.recall_window,
+                chosen.recall_max_window,
+                chosen.recall_max_calls,
+                chosen.recall_seconds,
+            ),
             language=None if chosen.recall_language == "auto" else chosen.recall_language,
             caches=self._caches,
         )
-        begun = time.monotonic()
-        found = await agent.recall(question, on_step=on_step)
-        report = RecallReport(reach.scope, found, time.monotonic() - begun)
+        started = time.monotonic()
+        recalled = await agent.recall(question, query=query, on_step=on_step)
+        report = RecallReport(scope.scope, recalled, time.monotonic() - started)
         self._runtime.recalled(report)
         if self.on_recall:
             self.on_recall(report)
-        return found
+        return recalled
 
     async def extract(
         self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
         *,
-        run_id: str | None = None,
+        run_id: Id = None,
         prompt: str | None = None,
     ) -> Added:
-        """Draw facts, entities and relations anew from stored messages, as `add` does for new ones.
+        """Extract facts, entities and relations again from stored messages, as `add` does.
 
         What is known already stays as it is; what fails is left to a job.
         """
-        reach, _ = self._reach.restrict(user_id, agent_id, session_id, run_id)
-        deps = await self._runtime.prepared()
+        scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
         task = Task(kind="user_info", prompt=check_prompt(prompt))
-        return await draw_again(Where(reach.scope, sensitive=reach.sensitive), task, deps)
+        where = Where(scope.scope, sensitive=scope.sensitive)
+        return await draw_again(where, task, await self._runtime.prepared())
 
     async def graph(
         self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
         *,
         around: str | Sequence[str] | None = None,
         hops: int = 1,
         limit: int = 100,
         as_of: Time | None = None,
     ) -> list[Relation]:
-        """Relations near some entities, or the newest ones; each cites its notes."""
-        reach, _ = self._reach.restrict(user_id, agent_id, session_id)
+        """Relations within `hops` of some entities, or the newest ones; each cites its notes."""
+        scope = self._scope.restrict(user_id, agent_id, session_id)
         deps = await self._runtime.deps()
-        when = to_time(as_of, "as_of")
-        where = Where(
-            reach.scope,
-            kinds=NOTES,
-            valid_at=deps.clock() if when is None else when,
-            known_by=when,
-            sensitive=reach.sensitive,
-        )
+        where = scope.where(NOTES, as_of=as_of, now=deps.clock())
         names = [around] if isinstance(around, str) else list(around or ())
         graph = deps.graph or deps.store
         return await graph.around(where, names, hops=hops, limit=page_limit(limit, "limit"))
 
-    async def summarize(
-        self,
-        session_id: str | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        *,
-        run_id: str | None = None,
-    ) -> Checkpoint | None:
-        """The State of a session brought up to date: older messages in ever coarser layers.
+    async def forget(
+        self, user_id: Id = None, agent_id: Id = None, *, policy: Policy | None = None
+    ) -> dict[str, str]:
+        """Apply the forgetting policy now: ids of the notes that went, each with the reason."""
+        scope = self._scope.restrict(user_id, agent_id)
+        deps = await self._runtime.deps()
+        await self._runtime.hits.flush(deps)
+        return await forget(scope.scope, policy or self._policy, deps)
 
-        `add` calls it by itself; None while all of it still fits into the State's budget.
+    async def forgotten(
+        self, user_id: Id = None, agent_id: Id = None, *, limit: int = 100
+    ) -> list[Change]:
+        """Notes that were deleted or forgotten, newest first: ids, times and reasons, no text."""
+        scope = self._scope.restrict(user_id, agent_id)
+        deps = await self._runtime.deps()
+        size = page_limit(limit, "limit")
+        return await deps.store.history(scope.scope, event="delete", limit=size)
+
+    # Sessions
+
+    async def summarize(
+        self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
+    ) -> Checkpoint | None:
+        """Bring the State of a session up to date: older messages in ever coarser summaries.
+
+        `add` does it by itself; None while the whole session fits into the State's budget.
         """
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
-        live = await condense(scope, deps, budget=self.settings.state_tokens)
-        return live and self._reach.visible(live)
+        state = await condense(scope, deps, budget=self.settings.state_tokens)
+        return state and self._scope.visible(state)
 
     async def context(
         self,
-        session_id: str | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
+        session_id: Id = None,
+        user_id: Id = None,
+        agent_id: Id = None,
         *,
-        run_id: str | None = None,
+        run_id: Id = None,
         max_tokens: int = 2000,
     ) -> Context:
         """What to put into a prompt of a session: summaries, then the newest messages verbatim."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
-        return await session.context(scope, max_tokens, deps, sensitive=self._reach.sensitive)
+        return await session.context(scope, max_tokens, deps, sensitive=self._scope.sensitive)
 
     async def checkpoint(
-        self,
-        session_id: str | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        *,
-        run_id: str | None = None,
+        self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
     ) -> Checkpoint:
-        """A snapshot of a session's short-term memory: its State and its short-term notes."""
+        """Save a session's short-term memory: its State and its short-term notes."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
-        return self._reach.visible(await session.save_checkpoint(scope, deps))
+        return self._scope.visible(await session.save_checkpoint(scope, deps))
 
     async def restore_checkpoint(
         self,
-        session_id: str | None = None,
-        checkpoint_id: str | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
+        session_id: Id = None,
+        checkpoint_id: Id = None,
+        user_id: Id = None,
+        agent_id: Id = None,
         *,
-        run_id: str | None = None,
+        run_id: Id = None,
     ) -> Checkpoint:
-        """Short-term memory as it was at the newest checkpoint, or at the one named."""
+        """Bring short-term memory back to the newest checkpoint, or to the one named."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
-        return self._reach.visible(await session.restore_checkpoint(scope, checkpoint_id, deps))
+        return self._scope.visible(await session.restore_checkpoint(scope, checkpoint_id, deps))
 
     async def end_session(
-        self,
-        session_id: str | None = None,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        *,
-        run_id: str | None = None,
+        self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
     ) -> Added:
-        """End a session: its experience is kept as a note, short-term notes and State go."""
+        """End a session: its experience stays as a note, short-term notes and State go."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
         return await end_now(scope, deps)
 
-    async def forget(
-        self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        *,
-        policy: Policy | None = None,
-    ) -> dict[str, str]:
-        """Apply the policy of forgetting now: ids of the notes that went, each with the reason."""
-        reach, _ = self._reach.restrict(user_id, agent_id)
-        deps = await self._runtime.deps()
-        await self._runtime.uses.flush(deps)
-        return await forget(reach.scope, policy or self._policy, deps)
-
-    async def forgotten(
-        self, user_id: str | None = None, agent_id: str | None = None, *, limit: int = 100
-    ) -> list[Change]:
-        """Notes that were deleted or forgotten, newest first: ids, times and reasons, no text."""
-        reach, _ = self._reach.restrict(user_id, agent_id)
-        deps = await self._runtime.deps()
-        size = page_limit(limit, "limit")
-        return await deps.store.history(reach.scope, event="delete", limit=size)
-
     async def sessions(
         self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
+        user_id: Id = None,
+        agent_id: Id = None,
         *,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Entry]:
         """The sessions of a user or agent."""
-        reach, _ = self._reach.restrict(user_id, agent_id)
+        scope = self._scope.restrict(user_id, agent_id).scope
         deps = await self._runtime.deps()
-        return await directory("session", reach.scope, page_limit(limit, "limit"), cursor, deps)
+        return await directory("session", scope, page_limit(limit, "limit"), cursor, deps)
+
+    # Operators: not available on a user-scoped handle, health excepted
+
+    async def agents(self, *, limit: int = 100, cursor: str | None = None) -> Page[Entry]:
+        """Every agent."""
+        deps = await self._operator_deps()
+        return await directory("agent", None, page_limit(limit, "limit"), cursor, deps)
+
+    async def users(
+        self, agent_id: Id = None, *, limit: int = 100, cursor: str | None = None
+    ) -> Page[Entry]:
+        """Every user, or those of an agent."""
+        deps = await self._operator_deps()
+        chosen = self._scope.restrict(agent_id=agent_id)
+        scope = chosen.scope if chosen.is_bound else None
+        return await directory("user", scope, page_limit(limit, "limit"), cursor, deps)
+
+    async def run_jobs(self) -> int:
+        """Work through the outbox; returns how many steps were done."""
+        self._check_unbound()
+        deps = await self._runtime.prepared()
+        await self._runtime.hits.flush(deps)
+        if self._policy != Policy() and self._runtime.forgetting_is_due():
+            await ask_to_forget(deps)
+        return await run_due(deps, self._policy)
+
+    async def jobs(self, limit: int = 100) -> list[Job]:
+        """Jobs that wait or have failed, oldest first."""
+        deps = await self._operator_deps()
+        return await deps.store.jobs(page_limit(limit, "limit"))
+
+    async def retry_job(self, job_id: str) -> Job:
+        """Run a failed job again, with a fresh number of attempts."""
+        return await retry(check_id(job_id, "job_id"), await self._operator_deps())
+
+    async def retry_jobs(self) -> int:
+        """Run every failed job again; returns how many."""
+        return await retry_failed(await self._operator_deps())
+
+    async def reindex(self) -> int:
+        """Rebuild word index, vectors and a mirrored graph of all rows; returns the steps done."""
+        self._check_unbound()
+        deps = await self._runtime.prepared()
+        await deps.store.rebuild_words()
+        await prepare(deps, again=True)
+        await mirror_all(deps)
+        return await run_due(deps, self._policy)
+
+    async def workspaces(self) -> Workspaces:
+        """The folders of tasks, whose files are backed up and restored with the store."""
+        deps = await self._operator_deps()
+        return Workspaces(self.places.workspaces / await deps.archive.label())
+
+    @property
+    def places(self) -> Places:
+        """The directories of backups and of workspaces."""
+        home = self.settings.data_dir
+        backups = self.settings.backup_dir or home / "backups"
+        return Places(backups, self.settings.workspace_dir or home / "workspaces")
+
+    async def backup(self, path: str | Path | None = None) -> Backup:
+        """Write everything, workspaces included, to a new file that only its owner can read."""
+        deps = await self._operator_deps()
+        await self._runtime.hits.flush(deps)
+        return await snapshot.backup(deps, self.places, path)
+
+    async def restore(self, path: str | Path) -> Backup:
+        """Replace everything by what a backup holds; a damaged backup changes nothing.
+
+        A relative path is one in the directory of backups.
+        """
+        deps = await self._operator_deps()
+        await self._runtime.hits.flush(deps)
+        before = await deps.store.scopes()
+        restored = await snapshot.restore(deps, self.places, path)
+        await prepare(deps)
+        await mirror_all(deps, before)
+        return restored
+
+    async def health(self) -> Health:
+        """The state of the store; raises Unavailable when it cannot be reached."""
+        return await (await self._runtime.deps()).store.health()
+
+    async def census(self, *, largest: int = 10) -> Census:
+        """How much of everything there is, and which users have the most; it may take a while."""
+        store = (await self._operator_deps()).store
+        if not isinstance(store, Counted):
+            raise InvalidArgument("this store has no census")
+        return await store.census(page_limit(largest, "largest"))
+
+    @property
+    def journal(self) -> AsyncJournal:
+        """What the system did, line by line."""
+        return AsyncJournal(self._operator_deps)
 
     async def session(
-        self, session_id: str, user_id: str | None = None, agent_id: str | None = None
+        self, session_id: str, user_id: Id = None, agent_id: Id = None
     ) -> tuple[Entry, list[Checkpoint]]:
-        """A session and its checkpoints, newest first: for operators."""
+        """A session and its checkpoints, newest first."""
         self._check_unbound()
         scope, deps = await self._session(session_id, user_id, agent_id, None)
         (entry,) = await deps.store.directory("session", scope, limit=1)
@@ -291,59 +725,70 @@ class AsyncMemory(AsyncOperations):
 
     async def notes(
         self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
+        user_id: Id = None,
+        agent_id: Id = None,
         *,
         ids: Collection[str] | None = None,
         sources: Collection[str] | None = None,
         limit: int = 1000,
         newest_first: bool = True,
     ) -> list[Note]:
-        """Notes by their ids or by the messages that they cite, ended ones too: for operators."""
-        deps = await self._operate()
-        reach, _ = self._reach.restrict(user_id, agent_id)
-        size = page_limit(limit, "limit")
-        where = Where(
-            reach.scope,
-            kinds=NOTES,
-            ids=None if ids is None else frozenset(ids),
-            sources=None if sources is None else frozenset(sources),
-        )
-        return await deps.store.notes(where, limit=size, newest_first=newest_first)
+        """Notes by their ids or by the messages that they cite, superseded ones too."""
+        deps = await self._operator_deps()
+        where = self._scope.restrict(user_id, agent_id).where(NOTES)
+        where = replace(where, ids=None if ids is None else frozenset(ids))
+        return await notes(where, sources, page_limit(limit, "limit"), newest_first, deps)
 
     async def close(self) -> None:
-        """Let go of files and connections, for good; a handle closes nothing."""
-        if not self._reach.is_bound:
+        """Close files and connections, for good; a user-scoped handle closes nothing."""
+        if not self._scope.is_bound:
             await self._runtime.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def _session(
-        self,
-        session_id: str | None,
-        user_id: str | None,
-        agent_id: str | None,
-        run_id: str | None,
-    ) -> tuple[Scope, Deps]:
-        """The one session that a call means."""
-        reach, _ = self._reach.restrict(user_id, agent_id, session_id, run_id)
-        check_id(reach.session_id, "session_id")
+    @property
+    def _policy(self) -> Policy:
+        chosen = self.settings
+        return Policy(chosen.forget_limit, chosen.forget_below, chosen.forget_half_life_days)
+
+    async def _operator_deps(self) -> Deps:
+        self._check_unbound()
+        return await self._runtime.deps()
+
+    def _check_unbound(self) -> None:
+        if self._scope.is_bound:
+            raise PermissionDenied("not available on a user-scoped handle")
+
+    def _messages_where(
+        self, user_id: Id, since: Time | None, until: Time | None, role: str | None, *ids: Id
+    ) -> Where:
+        """What a call about messages may see; a user is required."""
+        if self._scope.user_id is None:
+            check_id(user_id, "user_id")
+        scope = self._scope.restrict(user_id, *ids)
+        return replace(scope.where(MESSAGES, since, until), role=check_role(role))
+
+    async def _one(
+        self, memory_id: str, user_id: Id, agent_id: Id, session_id: Id
+    ) -> tuple[Where, Deps]:
+        """What a call about one memory may see; the id of a note names its owner."""
+        check_id(memory_id, "memory_id")
+        call = self._scope.restrict(user_id, agent_id, session_id)
         deps = await self._runtime.deps()
-        found = await deps.store.directory("session", reach.scope, limit=2)
-        if not found:
-            raise NotFound(f"no session {reach.session_id!r:.80}", session_id=reach.session_id)
-        if len(found) > 1:
-            raise InvalidArgument(
-                f"several users or agents have a session {reach.session_id!r:.80}: name them",
-                field="user_id",
-            )
-        return Scope(found[0].agent_id, found[0].user_id or "", found[0].id), deps
+        scope = call.scope if call.is_bound else await deps.store.owner(memory_id)
+        if scope is None:
+            raise no_memory(memory_id)
+        return Where(scope, kinds=ALL, sensitive=call.sensitive), deps
+
+    async def _session(
+        self, session_id: Id, user_id: Id, agent_id: Id, run_id: Id
+    ) -> tuple[Scope, Deps]:
+        """The one session that a call names."""
+        call = self._scope.restrict(user_id, agent_id, session_id, run_id)
+        check_id(call.session_id, "session_id")
+        deps = await self._runtime.deps()
+        return await session.find_session(call.scope, deps), deps

@@ -12,6 +12,7 @@ import numpy as np
 from kemem.batch import Applied, Batch, Job
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.records import (
+    Census,
     Change,
     Checkpoint,
     Entry,
@@ -258,6 +259,14 @@ class Archive(Protocol):
 
     async def label(self) -> str:
         """What the last replacement was called; "current" before the first."""
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A store that can tell how much of everything it holds."""
+
+    async def census(self, largest: int) -> Census:
+        """Counts of everything, and the users that have the most; it may take a while."""
 
 
 class Embedder(Protocol):

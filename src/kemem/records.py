@@ -400,4 +400,26 @@ class Line:
     user_id: str = ""  # whose data it tells of; empty: nobody's
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How much of a memory is one user's."""
+
+    user_id: str
+    messages: int
+    notes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How much of each a memory has, for operators."""
+
+    agents: int
+    users: int
+    sessions: int
+    notes: Mapping[str, int]  # by kind
+    entities: int
+    relations: int
+    largest: tuple[Holding, ...]  # those with the most messages and notes
+
+
 Messages = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]

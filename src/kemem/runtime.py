@@ -1,50 +1,94 @@
-"""The parts of a memory, opened with the first call and shared by its handles."""
+"""The store and the models behind a memory: opened with the first call, closed once."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from typing import Any, cast
 
-from kemem.assemble import assemble
-from kemem.errors import Unavailable
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from kemem.add.embed import prepare
+from kemem.batch import Batch, Use
+from kemem.errors import InvalidArgument, Unavailable
 from kemem.fork import ProcessBound
-from kemem.jobs import prepare
-from kemem.ports import Deps, Embedder, OnReply, Reply, Reranker
-from kemem.records import Micros
+from kemem.ports import LLM, Deps, Embedder, GraphMirror, OnReply, Reply, Reranker, Store
+from kemem.records import Micros, Note
+from kemem.results import Hit
 from kemem.settings import Settings
-from kemem.uses import Uses
 
+BACKENDS = "kemem.backends"  # entry points by URL scheme: functions from Settings to a Store
 _DAY = 86_400.0  # seconds
+_COUNTED_HITS = 10  # the first hits of a search count as uses
+_MAX_COUNTS = 10_000  # notes with counts that wait to be written
+
+log = logging.getLogger("kemem")
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """Objects that an application passes instead of settings; they win over settings."""
+
+    store: Store | None = None
+    graph: GraphMirror | None = None
+    embedder: Embedder | None = None
+    llm: object = None
+    reranker: Reranker | None = None
+    clock: Callable[[], Micros] | None = None
+
+
+class HitCounter:
+    """How often notes are found, counted in memory and written by later work, never by a search.
+
+    A crash loses the counts that were not written yet.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def count(self, hits: Iterable[Hit]) -> None:
+        """Count the first hits of a search; at most `_MAX_COUNTS` notes wait to be written."""
+        for hit in list(hits)[:_COUNTED_HITS]:
+            key = (hit.row.agent_id, hit.row.user_id, hit.row.id)
+            if isinstance(hit.row, Note) and (
+                key in self._counts or len(self._counts) < _MAX_COUNTS
+            ):
+                self._counts[key] += 1
+
+    async def flush(self, deps: Deps) -> None:
+        """Write the counts; those that cannot be written now are kept for the next time."""
+        counts, self._counts = self._counts, Counter()
+        now = deps.clock()
+        used = tuple(Use(*key, count, now) for key, count in counts.items())
+        try:
+            if used:
+                await deps.store.apply(Batch(used=used))
+        except Unavailable as error:
+            self._counts.update(counts)
+            log.warning("%s; counts of hits are kept for later", error.message)
 
 
 class Runtime(ProcessBound):
-    """Opens once, closes once."""
+    """The dependencies of a memory, shared by its handles."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        embedder: Embedder | None,
-        llm: object,
-        reranker: Reranker | None,
-        clock: Callable[[], Micros] | None,
-    ) -> None:
+    def __init__(self, settings: Settings, backends: Backends) -> None:
         self.settings = settings
-        self._given = (embedder, llm, reranker, clock)
-        self._owns_llm = llm is None  # one that is given is closed by its owner
+        self.hits = HitCounter()
+        self.on_reply: list[OnReply] = []  # listeners; they may come and go at any time
+        self.on_recall: list[Callable[[Any], None]] = []
+        self._backends = backends
         self._lock = asyncio.Lock()
         self._deps: Deps | None = None
         self._closed = False
-        self._model_noted = False
-        self._forgot: float | None = None
-        self.uses = Uses()
-        self.on_reply: list[OnReply] = []  # listeners; they may come and go at any time
-        self.on_recall: list[Callable[[Any], None]] = []
+        self._is_prepared = False
+        self._forgot_at: float | None = None
 
     async def deps(self) -> Deps:
-        """The deps; the store is opened by whoever asks first."""
+        """The dependencies; the first call opens the store."""
         self.use()
         if self._deps and not self._closed:
             return self._deps
@@ -52,14 +96,14 @@ class Runtime(ProcessBound):
             if self._closed:
                 raise Unavailable("this memory is closed")
             if self._deps is None:
-                deps = await asyncio.to_thread(assemble, self.settings, *self._given)
+                deps = await asyncio.to_thread(open_deps, self.settings, self._backends)
                 self._deps = replace(deps, on_reply=self.replied)
         return self._deps
 
-    def replied(self, seconds: float, is_of_use: bool, reply: Reply | None) -> None:
+    def replied(self, seconds: float, usable: bool, reply: Reply | None) -> None:
         """Call the listeners with a reply of the LLM."""
         for listener in self.on_reply:
-            listener(seconds, is_of_use, reply)
+            listener(seconds, usable, reply)
 
     def recalled(self, report: Any) -> None:
         """Call the listeners with a recall that has ended, of the memory or of a handle."""
@@ -67,31 +111,125 @@ class Runtime(ProcessBound):
             listener(report)
 
     async def prepared(self) -> Deps:
-        """The deps for work that makes vectors; reading with another model changes nothing."""
+        """The dependencies for work that makes vectors: the embedding model is recorded first."""
         deps = await self.deps()
-        if not self._model_noted:
+        if not self._is_prepared:
             await prepare(deps)
-            self._model_noted = True
+            self._is_prepared = True
         return deps
 
     def forgetting_is_due(self) -> bool:
         """Whether a day has passed since this was last asked and true."""
         now = time.monotonic()
-        due = self._forgot is None or now - self._forgot >= _DAY
-        self._forgot = now if due else self._forgot
+        due = self._forgot_at is None or now - self._forgot_at >= _DAY
+        self._forgot_at = now if due else self._forgot_at
         return due
 
     async def close(self) -> None:
-        """Let go of files and connections; what is closed stays closed."""
+        """Close files and connections, for good; objects that were passed in stay open."""
         if self.is_forked:  # connections and threads are the parent's
             return
         async with self._lock:
             was_closed, self._closed = self._closed, True
-            if self._deps and not was_closed:
-                with suppress(Unavailable):  # a count is not worth a failure
-                    await self.uses.flush(self._deps)
-                if self._deps.graph:
-                    await self._deps.graph.close()
+            if self._deps is None or was_closed:
+                return
+            await self.hits.flush(self._deps)
+            if self._deps.graph and self._backends.graph is None:
+                await self._deps.graph.close()
+            if self._backends.store is None:
                 await self._deps.store.close()
-                if self._owns_llm and (close := getattr(self._deps.llm, "close", None)):
-                    await close()
+            close = getattr(self._deps.llm, "close", None)
+            if close and self._backends.llm is None:
+                await close()
+
+
+def open_deps(settings: Settings, backends: Backends) -> Deps:
+    """The dependencies that settings name; objects passed in win. Opens the store last."""
+    return Deps(
+        llm=open_llm(settings, backends.llm),
+        embedder=backends.embedder or open_embedder(settings),
+        graph=backends.graph or open_graph(settings),
+        reranker=backends.reranker,
+        clock=backends.clock or system_clock,
+        llm_timeout=settings.llm_timeout_seconds,
+        store=backends.store or open_store(settings),
+    )
+
+
+def system_clock() -> Micros:
+    """Now, in UTC microseconds."""
+    return time.time_ns() // 1000
+
+
+def open_llm(settings: Settings, client: object) -> LLM | None:
+    """The LLM that a client object speaks to, or the one that settings name; None without."""
+    timeout = settings.llm_timeout_seconds
+    if client is not None:
+        from kemem.backends.clients import as_llm
+
+        return as_llm(client, settings.llm_model, timeout)
+    if not settings.has_llm:
+        return None
+    from kemem.backends.openai import OpenAILLM
+
+    key = settings.llm_api_key
+    return OpenAILLM.connect(
+        base_url=settings.llm_base_url,
+        api_key=key.get_secret_value() if key else None,
+        model=settings.llm_model,
+        timeout=timeout,
+    )
+
+
+def open_graph(settings: Settings) -> GraphMirror | None:
+    """The graph database beside the store, if there is one."""
+    if settings.neo4j_url is None:
+        return None
+    from kemem.backends.neo4j import Neo4jGraph
+
+    password = settings.neo4j_password
+    return Neo4jGraph.connect(
+        settings.neo4j_url,
+        settings.neo4j_user,
+        password.get_secret_value() if password else "",
+        settings.neo4j_database,
+    )
+
+
+def open_store(settings: Settings) -> Store:
+    """The database of the settings, created or migrated as needed."""
+    cache_bytes = settings.vector_cache_mb << 20
+    if settings.database_url is None:
+        from kemem.store.sqlite import Sqlite
+        from kemem.store.store import SqlStore
+
+        return SqlStore(Sqlite(settings.data_dir), cache_bytes)
+    try:
+        url = make_url(settings.database_url)
+    except ArgumentError:
+        raise InvalidArgument("database_url is not a URL", field="database_url") from None
+    scheme = url.get_backend_name()
+    if scheme == "postgresql":
+        from kemem.store.postgres import Postgres
+        from kemem.store.store import SqlStore
+
+        return SqlStore(Postgres(url), cache_bytes)
+    for plugin in entry_points(group=BACKENDS, name=scheme):
+        return cast(Store, plugin.load()(settings))
+    installed = [f"{each.name}://" for each in entry_points(group=BACKENDS)]
+    raise InvalidArgument(
+        f"database_url must begin with {' or '.join(['postgresql://', *installed])}, "
+        f"not {scheme}://; for SQLite set data_dir instead",
+        field="database_url",
+    )
+
+
+def open_embedder(settings: Settings) -> Embedder | None:
+    """The embedder of the settings; its model is loaded on first use."""
+    match settings.embedder:
+        case "local":
+            from kemem.backends.local import LocalEmbedder
+
+            return LocalEmbedder()
+        case "none":
+            return None

@@ -1,107 +1,162 @@
-"""Whose data a call means: from its arguments, its filters, and what a handle is bound to."""
+"""Whose data a call reads and writes: from its arguments, its filters and the handle's own ids."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from reprlib import repr as shown
 
-from kemem.add.parse import Owner
 from kemem.errors import InvalidArgument, NotFound
 from kemem.filters import Filter
-from kemem.records import MESSAGES, NOTES, Checkpoint, Micros, Scope
+from kemem.records import MESSAGES, NOTES, ROLES, Checkpoint, Micros, Scope, Where
 from kemem.text.filters import split_filters
 from kemem.text.ids import check_id
-from kemem.text.times import to_micros
+from kemem.times import to_micros
 
+Id = str | None  # an id that may be left out
 Time = str | datetime  # RFC 3339, or a datetime with a time zone
+DEFAULT = "default"  # the user and the agent of a call that names neither
 _NAMES = ("user_id", "agent_id", "session_id")
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner of messages that name none themselves."""
+
+    user_id: str
+    agent_id: str = DEFAULT
+    session_id: str = DEFAULT
+    fixed: frozenset[str] = frozenset()  # ids that a message must not name otherwise
+
+
+@dataclass(frozen=True, slots=True)
 class CallScope:
-    """The ids of a call, each checked; what a handle is bound to is always among them."""
+    """The ids of a call, each checked; the ids of a user-scoped handle are always among them."""
 
     user_id: str | None = None
     agent_id: str | None = None
     session_id: str | None = None
-    sensitive: bool = True  # whether sensitive rows may be seen
+    sensitive: bool = True  # whether sensitive rows are visible
+    filters: Filter | None = None  # what the call's filters demand beside ids
 
     @property
     def scope(self) -> Scope:
-        """What may be seen; without any id, nothing."""
+        """The rows that carry all these ids; at least one id is required."""
         if not self.is_bound:
-            raise InvalidArgument(
-                "give user_id, agent_id or session_id: no read goes without one", field="user_id"
-            )
+            raise InvalidArgument("user_id, agent_id or session_id is required", field="user_id")
         return Scope(self.agent_id, self.user_id, self.session_id)
 
     @property
     def is_bound(self) -> bool:
-        """Whether this is the reach of a handle that someone's data was chosen for."""
+        """Whether any id is set, as on a user-scoped handle."""
         return any(getattr(self, name) is not None for name in _NAMES)
 
+    @property
+    def or_default(self) -> "CallScope":
+        """This scope; without any id, the one that `add` writes to when it gets none."""
+        return self if self.is_bound else replace(self, user_id=DEFAULT, agent_id=DEFAULT)
+
+    @property
+    def shared(self) -> str | None:
+        """The agent whose shared notes are visible beside the scope's own rows."""
+        return None if self.session_id else self.agent_id or DEFAULT
+
+    def where(
+        self,
+        kinds: frozenset[str],
+        since: Time | None = None,
+        until: Time | None = None,
+        *,
+        as_of: Time | None = None,
+        now: Micros | None = None,
+    ) -> Where:
+        """The rows of this scope, in a range of time; with `now` those true now, or `as_of`."""
+        when = to_time(as_of, "as_of")
+        return Where(
+            self.scope,
+            *to_range(since, until),
+            kinds=kinds,
+            valid_at=None if now is None else now if when is None else when,
+            known_by=when,
+            filters=self.filters,
+            sensitive=self.sensitive,
+        )
+
     def visible(self, state: Checkpoint) -> Checkpoint:
-        """A saved state without the notes that may not be seen; its layers retell none of them."""
-        seen = tuple(note for note in state.notes if self.sensitive or not note.sensitive)
-        return replace(state, notes=seen)
+        """A checkpoint without the notes that may not be seen; its layers never quote those."""
+        notes = tuple(note for note in state.notes if self.sensitive or not note.sensitive)
+        return replace(state, notes=notes)
 
-    def to_owner(self, bound: "CallScope") -> Owner:
-        """Who owns what is added: without any user an agent's users share it.
+    def to_owner(self, handle: "CallScope") -> Owner:
+        """The owner of what is added: an agent without a user means all users of the agent.
 
-        Without a user and an agent both are "default": the one user of a program for one. What a
-        handle is bound to holds for every message.
+        No message may name other ids than those of the handle.
         """
-        fixed = frozenset(name for name in _NAMES if getattr(bound, name) is not None)
-        shared = self.user_id is None and self.agent_id is not None
-        user_id = "" if shared else self.user_id or "default"
-        return Owner(user_id, self.agent_id or "default", self.session_id or "default", fixed)
+        fixed = frozenset(name for name in _NAMES if getattr(handle, name) is not None)
+        is_shared = self.user_id is None and self.agent_id is not None
+        user_id = "" if is_shared else self.user_id or DEFAULT
+        return Owner(user_id, self.agent_id or DEFAULT, self.session_id or DEFAULT, fixed)
 
     def restrict(
         self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-        run_id: str | None = None,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
+        run_id: Id = None,
         filters: object = None,
-    ) -> tuple["CallScope", Filter | None]:
-        """This reach with the ids of a call, and the filters that are left; never a wider one."""
-        named, rest = split_filters(filters)
-        given = (
+    ) -> "CallScope":
+        """This scope narrowed by the ids and filters of a call; never a wider one."""
+        filter_ids, rest = split_filters(filters)
+        sources = (
             {"user_id": user_id, "agent_id": agent_id, "session_id": session_id},
             {"session_id": run_id},
-            named,
+            filter_ids,
         )
-        chosen: dict[str, str] = {}
-        for ids in given:
-            for name, value in ids.items():
+        ids: dict[str, str] = {}
+        for source in sources:
+            for name, value in source.items():
                 if value is None:
                     continue
-                if chosen.setdefault(name, check_id(value, name)) != value:
+                if ids.setdefault(name, check_id(value, name)) != value:
                     raise InvalidArgument(
-                        f"{name} is given as {chosen[name]!r} and as {value!r}", field=name
+                        f"{name} is given as {ids[name]!r} and as {value!r}", field=name
                     )
         for name in _NAMES:
             own = getattr(self, name)
-            if own is not None and chosen.setdefault(name, own) != own:
+            if own is not None and ids.setdefault(name, own) != own:
                 raise NotFound("not found")
-        return CallScope(**chosen, sensitive=self.sensitive), rest
+        return CallScope(**ids, sensitive=self.sensitive, filters=rest)
 
 
-def kinds_of(given: Iterable[str] | None, default: frozenset[str]) -> frozenset[str]:
-    """The kinds of rows that are asked for."""
-    if given is None:
+def with_shared(where: Where) -> Where:
+    """A Where that also shows what all users of the agent share, as a search does."""
+    scope = where.scope
+    return where if scope.session_id else replace(where, shared=scope.agent_id or DEFAULT)
+
+
+def kinds_of(kinds: Iterable[str] | None, default: frozenset[str]) -> frozenset[str]:
+    """The kinds of rows that a call wants, checked."""
+    if kinds is None:
         return default
     known = MESSAGES | NOTES
-    kinds = frozenset([given] if isinstance(given, str) else given)
-    if not kinds or not kinds <= known:
+    chosen = frozenset([kinds] if isinstance(kinds, str) else kinds)
+    if not chosen or not chosen <= known:
         raise InvalidArgument(
-            f"kinds must be some of {', '.join(sorted(known))}, not {shown(given)}", field="kinds"
+            f"kinds must be some of {', '.join(sorted(known))}, not {shown(kinds)}", field="kinds"
         )
-    return kinds
+    return chosen
+
+
+def check_role(role: str | None) -> str | None:
+    """The role of a speaker, if one is asked for."""
+    if role is not None and role not in ROLES:
+        raise InvalidArgument(
+            f"role must be one of {', '.join(ROLES)}, not {role!r:.80}", field="role"
+        )
+    return role
 
 
 def to_range(since: Time | None, until: Time | None) -> tuple[Micros | None, Micros | None]:
-    """A span of time, either end of which may be left out."""
+    """A range of time, open at the ends that are None."""
     first, last = to_time(since, "since"), to_time(until, "until")
     if first is not None and last is not None and first > last:
         raise InvalidArgument("since must not be later than until", field="since")
@@ -109,5 +164,5 @@ def to_range(since: Time | None, until: Time | None) -> tuple[Micros | None, Mic
 
 
 def to_time(value: Time | None, field: str) -> Micros | None:
-    """A time that may be left out."""
+    """An optional time in microseconds."""
     return None if value is None else to_micros(value, field)

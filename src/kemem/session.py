@@ -48,6 +48,20 @@ _HEADINGS = {
 }
 
 
+async def find_session(scope: Scope, deps: Deps) -> Scope:
+    """The agent, user and session that a scope names, if that is one session."""
+    entries = await deps.store.directory("session", scope, limit=2)
+    if not entries:
+        raise NotFound(f"no session {scope.session_id!r:.80}", session_id=scope.session_id)
+    if len(entries) > 1:
+        raise InvalidArgument(
+            f"several users or agents have a session {scope.session_id!r:.80}: "
+            "pass user_id and agent_id",
+            field="user_id",
+        )
+    return Scope(entries[0].agent_id, entries[0].user_id or "", entries[0].id)
+
+
 async def context(scope: Scope, max_tokens: int, deps: Deps, *, sensitive: bool = True) -> Context:
     """What to put into a prompt: notes, summaries of what is older, the newest messages verbatim.
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from copy import copy
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from kemem.errors import Conflict, KeMemError, Unavailable
 from kemem.fork import ProcessBound
 from kemem.hooks import Stage
 from kemem.memory import AsyncMemory
-from kemem.ports import Embedder, Reranker
+from kemem.ports import Embedder, GraphMirror, Reranker, Store
 from kemem.records import Micros
 from kemem.settings import Settings
 
@@ -47,6 +46,8 @@ class Memory:
         *,
         data_dir: str | Path | None = None,
         database_url: str | None = None,
+        store: Store | None = None,
+        graph: GraphMirror | None = None,
         embedder: Embedder | None = None,
         llm: object = None,
         reranker: Reranker | None = None,
@@ -56,6 +57,8 @@ class Memory:
         self._memory = AsyncMemory(
             data_dir=data_dir,
             database_url=database_url,
+            store=store,
+            graph=graph,
             embedder=embedder,
             llm=llm,
             reranker=reranker,
@@ -151,12 +154,7 @@ class Memory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -175,7 +173,7 @@ class Portal(ProcessBound):
             self.use()
             if threading.current_thread() is self._thread:
                 raise Conflict(
-                    "a function that this memory calls cannot wait for the memory itself"
+                    "a hook called Memory from Memory's own event loop; use AsyncMemory there"
                 )
         except KeMemError:
             work.close()

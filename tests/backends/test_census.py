@@ -10,8 +10,7 @@ from kemem.batch import Batch
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
 from kemem.operations import Counted
-from kemem.records import NOTES, Link, Scope, Where
-from kemem.results import Census, Holding
+from kemem.records import NOTES, Census, Holding, Link, Scope, Where
 from kemem.settings import Settings
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kemem.notebook import AsyncNotebook
+from kemem.memory import AsyncMemory
 from kemem.ports import LLM
 from kemem.recall import Budget, RecallAgent
 from kemem.recall.results import Recalled
@@ -37,7 +37,7 @@ def window_of(state: RecallState, size: int, *, more: bool = True) -> RecallStat
     return state
 
 
-async def talked(language: Language, llm: LLM) -> AsyncNotebook:
+async def talked(language: Language, llm: LLM) -> AsyncMemory:
     """A memory of a conversation of twelve messages."""
     memory = await notebook(llm=llm)
     talk = [{"content": it, "message_id": f"m_{at}"} for at, it in enumerate(TALK[language])]

@@ -1,13 +1,14 @@
 """Memories told directly, changed or deleted by their owner."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+from kemem.add.parse import check_metadata, check_summary, check_tags, check_text
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Expected, Job
-from kemem.errors import NotFound, Unavailable
+from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps
 from kemem.records import (
     NOTES,
@@ -28,13 +29,25 @@ _PAGE = 1000  # citing notes that are read at once
 _TRIES = 20  # of a deletion, where notes of the message come and go
 
 
-async def rewrite(note: Note, content: str, metadata: Mapping[str, Any], deps: Deps) -> Note:
-    """A note with other words or metadata; its history keeps what it said."""
+async def rewrite(
+    note: Row, content: str | None, metadata: Mapping[str, Any] | None, max_bytes: int, deps: Deps
+) -> Note:
+    """Change the text or the metadata of a note; its history keeps the text before.
+
+    Tags that were given stay; a summary of the text before goes, and so do derived keywords.
+    """
+    if not isinstance(note, Note):
+        raise InvalidArgument(f"{note.id} is a message, and messages never change")
+    content = note.content if content is None else check_text(content, "content", max_bytes)
+    fields = note.metadata if metadata is None else check_metadata(metadata, "metadata")
     now = deps.clock()
-    changed = replace(note, metadata=metadata, updated=now)
+    changed = replace(note, metadata=fields, updated=now)
     if content == note.content:
         return await _store(Batch(notes=(changed,), present=(note,)), changed, deps)
-    changed = replace(changed, content=content, digest=fingerprint(content), keywords=())
+    tags = note.keywords if note.kind == "knowledge" else ()
+    changed = replace(
+        changed, content=content, digest=fingerprint(content), keywords=tags, summary=None
+    )
     line = Change(note.agent_id, note.user_id, note.note_id, "update", now, note.content, content)
     vectors, jobs = await _derived(changed, now, deps)
     batch = Batch(notes=(changed,), changes=(line,), vectors=vectors, jobs=jobs, present=(note,))
@@ -42,28 +55,35 @@ async def rewrite(note: Note, content: str, metadata: Mapping[str, Any], deps: D
 
 
 async def learn(
-    content: str, summary: str | None, tags: tuple[str, ...], agent_id: str, deps: Deps
+    content: str,
+    summary: str | None,
+    tags: Sequence[str],
+    agent_id: str,
+    max_bytes: int,
+    deps: Deps,
 ) -> str:
-    """What all users of an agent are to know, as a note; its id, or that of one just like it."""
+    """Store a knowledge entry as a note; returns its id, or that of an equal entry."""
+    text = check_text(content, "content", max_bytes)
+    about, words = check_summary(summary), check_tags(tags)
     now = deps.clock()
-    told = repr((content, summary, tags)).encode()  # to the letter: it may be code
+    exact = repr((text, about, words)).encode()  # verbatim: it may be code
     note = Note(
         note_id=new_id("n", now),
         agent_id=agent_id,
         user_id="",
         session_id=None,
         kind="knowledge",
-        content=content,
-        digest=blake2b(told, digest_size=16).hexdigest(),
+        content=text,
+        digest=blake2b(exact, digest_size=16).hexdigest(),
         ts=now,
         created=now,
         updated=now,
         valid_from=now,
-        summary=summary,
-        keywords=tags,
-        topic=fingerprint(content),
+        summary=about,
+        keywords=words,
+        topic=fingerprint(text),
     )
-    line = Change(agent_id, "", note.note_id, "add", now, after=content)
+    line = Change(agent_id, "", note.note_id, "add", now, after=text)
     vectors, jobs = await _derived(note, now, deps)
     batch = Batch(notes=(note,), changes=(line,), vectors=vectors, jobs=jobs)
     return (await deps.store.apply(batch)).merged.get(note.note_id, note.note_id)

@@ -8,12 +8,32 @@ from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.records import Embedded, Micros, Row, Scope
+from kemem.text.ids import new_id
 
+_ALL = 1_000_000
 MAX_ATTEMPTS = 24  # over about 15 hours
 _FIRST_PAUSE: Micros = 10_000_000
 _LONGEST_PAUSE: Micros = 3_600_000_000
 
 log = logging.getLogger("kemem")
+
+
+async def prepare(deps: Deps, *, again: bool = False) -> None:
+    """Note which model is in use; where it has changed (or `again`), ask for new vectors.
+
+    Jobs for vectors that were open give way: the new ones cover all rows.
+    """
+    if deps.model is None:
+        return
+    if await deps.store.embedded_by(deps.model) == deps.model and not again:
+        return
+    now = deps.clock()
+    fresh = tuple(
+        Job(new_id("j", now), "reembed", scope, now) for scope in await deps.store.scopes()
+    )
+    kinds = ("embed", "reembed")
+    replaced = [job.job_id for job in await deps.store.jobs(_ALL) if job.kind in kinds]
+    await deps.store.apply(Batch(jobs=fresh, done=tuple(replaced)))
 
 
 async def embed(rows: Sequence[Row], job: Job, deps: Deps) -> bool:

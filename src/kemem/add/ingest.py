@@ -2,10 +2,11 @@
 
 from kemem.add.embed import embed
 from kemem.add.keep import embed_job, keep
-from kemem.add.parse import Owner, parse_messages
+from kemem.add.parse import parse_messages
 from kemem.ports import Deps
 from kemem.records import Messages
 from kemem.results import Ingested
+from kemem.scope import Owner
 
 
 async def ingest(messages: Messages, owner: Owner, max_content_bytes: int, deps: Deps) -> Ingested:

@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from reprlib import repr as shown
 from typing import Any, NamedTuple
 
 from kemem.errors import Exhausted, InvalidArgument, PermissionDenied
 from kemem.records import ROLES, Message, Messages, Micros
+from kemem.scope import Owner
 from kemem.text.ids import check_id, new_id
 from kemem.text.times import LATEST, to_micros
 
@@ -26,16 +26,6 @@ _FIELDS = {
     *("role", "content", "message_id", "ts", "session_id", "agent_id"),
     *("content_type", "parent_message_id", "metadata"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose the messages are where they do not say it themselves."""
-
-    user_id: str
-    agent_id: str = "default"
-    session_id: str = "default"
-    fixed: frozenset[str] = frozenset()  # ids that no message may name otherwise
 
 
 class Parsed(NamedTuple):

@@ -1,7 +1,7 @@
 """The recipe of add: keep the messages, embed them, draw notes from them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from kemem.add.condense import condense
@@ -9,20 +9,58 @@ from kemem.add.draw import draw
 from kemem.add.embed import embed, later
 from kemem.add.end import end
 from kemem.add.keep import GRACE, embed_job, extract_jobs, keep
-from kemem.add.parse import Parsed
+from kemem.add.parse import Parsed, parse_messages, with_defaults
 from kemem.add.task import Task
 from kemem.batch import Batch, Job
-from kemem.errors import Unavailable
+from kemem.errors import KeMemError, Unavailable
+from kemem.hooks import Hooks
 from kemem.ports import Deps
-from kemem.records import Message, Position, Scope, Where
+from kemem.records import Message, Messages, Position, Scope, Where
 from kemem.results import Added
+from kemem.scope import Owner, Time
 from kemem.text.ids import new_id
 
 _PAGE = 20  # stored messages that are drawn from at once
 _EVERY = 8  # messages of a session between two looks at its State
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The settings that `add` needs."""
+
+    max_content_bytes: int
+    state_tokens: int
+
+
 async def add(
+    messages: Messages,
+    owner: Owner,
+    task: Task,
+    limits: Limits,
+    hooks: Hooks,
+    deps: Deps,
+    *,
+    ts: Time | None = None,
+    wait: bool = True,
+) -> Added:
+    """Store messages, then remember what they say, with the user's hooks around it."""
+    most = limits.max_content_bytes
+    given = with_defaults(messages, task.metadata, ts)
+    parsed = parse_messages(given, owner, deps.clock(), most)
+    wanted, problems = await hooks.before(given)
+    if not wanted:
+        return Added(problems=tuple(problems))
+    if wanted is not given:
+        try:
+            parsed = parse_messages(wanted, owner, deps.clock(), most)
+        except KeMemError as error:
+            problems.append(f"a hook's messages cannot be stored: {error.message}")
+    added = await store_and_remember(parsed, task, limits.state_tokens, deps, wait=wait)
+    problems += await hooks.after(added)
+    return replace(added, problems=(*added.problems, *problems))
+
+
+async def store_and_remember(
     parsed: Parsed, task: Task, state_tokens: int, deps: Deps, *, wait: bool = True
 ) -> Added:
     """Store messages, then remember what they say; a model that fails is asked again later.

@@ -5,9 +5,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kemem.add.extraction import Fact
+from kemem.add.parse import check_metadata, check_prompt
 from kemem.batch import Job
+from kemem.errors import InvalidArgument
 from kemem.ports import Deps
 from kemem.records import Micros, Note, Scope
+from kemem.scope import Owner
 from kemem.text.fingerprint import dated
 from kemem.text.ids import new_id
 from kemem.text.times import to_rfc3339
@@ -23,6 +26,31 @@ class Task:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     expires: Micros | None = None
     sensitive: bool = False
+
+    @classmethod
+    def parse(
+        cls,
+        memory_type: str | None,
+        owner: Owner,
+        *,
+        infer: bool,
+        prompt: object,
+        metadata: object,
+        sensitive: bool,
+    ) -> "Task":
+        """The task that the arguments of `add` describe; what nobody owns is knowledge."""
+        if memory_type not in (None, "long", "short"):
+            raise InvalidArgument(
+                f"memory_type must be short or long, not {memory_type!r:.80}", field="memory_type"
+            )
+        long = "user_info" if owner.user_id else "knowledge"
+        return cls(
+            kind="short_term" if memory_type == "short" else long,
+            infer=infer,
+            prompt=check_prompt(prompt),
+            metadata=check_metadata(metadata, "metadata"),
+            sensitive=sensitive,
+        )
 
     def to_details(self) -> dict[str, Any]:
         """The task as a job keeps it."""

@@ -1,23 +1,72 @@
 """Memories by their ids, or one after the other."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from kemem.errors import NotFound
 from kemem.ports import Deps
-from kemem.records import NOTES, Micros, Position, Row, Where
+from kemem.records import (
+    MESSAGES,
+    NOTES,
+    Change,
+    Message,
+    Micros,
+    Note,
+    Position,
+    Row,
+    Scope,
+    Where,
+)
 from kemem.results import Item, Memories
 from kemem.search.page import open_position, seal_position
 from kemem.text.language import is_chinese
 
 
-async def find(memory_id: str, where: Where, deps: Deps) -> Row:
-    """A note or message that a Where admits."""
+def no_memory(memory_id: str) -> NotFound:
+    """The error of an id that does not exist, or is another user's."""
+    return NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
+
+
+async def find(memory_id: str, where: Where, deps: Deps, at: Micros | None = None) -> Row:
+    """A note or message that a Where admits; none that has expired `at` a time."""
     wanted = replace(where, ids=frozenset([memory_id]))
     rows: list[Row] = [*await deps.store.notes(wanted, limit=1)]
     rows += await deps.store.scan(wanted, limit=1)
-    if not rows:
-        raise NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
+    expires = rows[0].expires if rows and isinstance(rows[0], Note) else None
+    if not rows or (at is not None and expires is not None and expires <= at):
+        raise no_memory(memory_id)
     return rows[0]
+
+
+async def cited_messages(memory_id: str, where: Where, deps: Deps) -> list[Message]:
+    """The messages that a memory cites, oldest first; of a message, itself."""
+    ids = frozenset(Item(await find(memory_id, where, deps)).sources)
+    cited = replace(where, ids=ids, kinds=MESSAGES, shared=None)
+    return await deps.store.scan(cited, limit=max(1, len(ids)), newest_first=False)
+
+
+async def history(memory_id: str, where: Where | None, limit: int, deps: Deps) -> list[Change]:
+    """The changes of a note, newest first; without a Where, of whoever owns it."""
+    owner = await deps.store.owner(memory_id) if where is None else None
+    if where is not None:
+        scope = where.scope
+        row = await deps.store.notes(replace(where, ids=frozenset([memory_id]), sensitive=True))
+        if any(note.sensitive for note in row) and not where.sensitive:
+            raise no_memory(memory_id)
+        if not row and scope.session_id is not None:
+            raise no_memory(memory_id)
+        owner = await _owner(memory_id, scope, deps)
+    changes = await deps.store.history(owner, note_id=memory_id, limit=limit) if owner else []
+    if not changes:
+        raise no_memory(memory_id)
+    return changes
+
+
+async def _owner(memory_id: str, scope: Scope, deps: Deps) -> Scope | None:
+    """The agent and user of a scope; of a session alone, those of the note itself."""
+    if scope.agent_id is None and scope.user_id is None:
+        return await deps.store.owner(memory_id)
+    return Scope(scope.agent_id, scope.user_id)
 
 
 async def listing(
@@ -42,3 +91,11 @@ async def listing(
         next_cursor=None if last is None else seal_position(last, bound, secret),
         language="zh" if any(is_chinese(row.content) for row in page[:3]) else "en",
     )
+
+
+async def notes(
+    where: Where, sources: Collection[str] | None, limit: int, newest_first: bool, deps: Deps
+) -> list[Note]:
+    """Notes that a Where admits; with `sources` only those that cite one of these messages."""
+    cited = where if sources is None else replace(where, sources=frozenset(sources))
+    return await deps.store.notes(cited, limit=limit, newest_first=newest_first)

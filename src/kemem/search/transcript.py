@@ -61,12 +61,17 @@ async def by_words(
 
 async def by_meaning(
     where: Where,
-    asked: str | Sequence[float],
+    query: str | None,
+    embedding: Sequence[float] | None,
     top_k: int,
     min_score: float | None,
     deps: Deps,
 ) -> list[Hit]:
     """The messages nearest to a text or to a vector of the same model, most similar first."""
+    if (query is None) == (embedding is None) or not isinstance(query, str | None):
+        raise InvalidArgument(
+            "pass either query_text, a string, or query_embedding", field="query_text"
+        )
     limit = page_limit(top_k, "top_k")
     least = least_score(min_score, "min_score")
     if deps.model is None:
@@ -74,12 +79,12 @@ async def by_meaning(
             "semantic search needs an embedder; this memory was opened with embedder 'none'",
             field="embedder",
         )
-    if isinstance(asked, str):
-        if not asked.strip():
-            raise InvalidArgument("query_text must not be blank", field="query_text")
-        (vector,) = await deps.embed([asked], purpose="query")
+    if embedding is not None:
+        vector = _given_vector(embedding, deps.model.width)
+    elif query is not None and query.strip():
+        (vector,) = await deps.embed([query], purpose="query")
     else:
-        vector = _given_vector(asked, deps.model.width)
+        raise InvalidArgument("query_text must not be blank", field="query_text")
     found = await deps.store.nearest(where, vector, deps.model, limit)
     near = [match for match in found if match.score >= least]
     messages = await fetch_messages(near, where, deps)

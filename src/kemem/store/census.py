@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Subquery, Table, bindparam, func, select
 
-from kemem.results import Census, Holding
+from kemem.records import Census, Holding
 from kemem.store.schema import (
     agent,
     app_user,

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from kemem.batch import Applied, Batch, Job
 from kemem.errors import Unavailable
 from kemem.records import (
+    Census,
     Change,
     Checkpoint,
     Entry,
@@ -30,7 +31,6 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.results import Census
 from kemem.store import (
     archive,
     graph,

@@ -11,11 +11,13 @@ from kemem.errors import InvalidArgument
 from kemem.records import (
     MESSAGES,
     NOTES,
+    Census,
     Change,
     Checkpoint,
     Entry,
     Found,
     Health,
+    Holding,
     Line,
     Match,
     Message,
@@ -30,7 +32,6 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.results import Census, Holding
 from kemem.text.conversation import context_scope
 from kemem.text.marks import index_text
 from kemem.text.query import Query

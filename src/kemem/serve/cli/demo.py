@@ -6,9 +6,9 @@ import time
 
 import typer
 
-from kemem.assemble import system_clock
 from kemem.errors import Conflict
 from kemem.memory import AsyncMemory
+from kemem.runtime import system_clock
 from kemem.serve.cli.doctor import shown_url
 from kemem.serve.cli.terminal import Common, Yes, output, progress
 from kemem.serve.demo.world import World, evaluate, fill, read_questions, read_world

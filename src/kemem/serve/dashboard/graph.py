@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
 from kemem.records import Micros, Note, Relation
+from kemem.runtime import system_clock
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.memories import link_to
 from kemem.serve.dashboard.page import DashboardRoute, is_fragment, page

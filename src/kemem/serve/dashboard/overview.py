@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from kemem.assemble import system_clock
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
-from kemem.records import NOTE_KINDS, Health, Micros
-from kemem.results import Census
+from kemem.records import NOTE_KINDS, Census, Health, Micros
+from kemem.runtime import system_clock
 from kemem.serve.dashboard.page import DashboardRoute, language_of, page, translator
 from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Timing
 

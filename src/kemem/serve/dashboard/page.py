@@ -20,9 +20,9 @@ from markupsafe import Markup
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
-from kemem.assemble import system_clock
 from kemem.errors import InvalidArgument, KeMemError, PermissionDenied
 from kemem.records import Micros
+from kemem.runtime import system_clock
 from kemem.serve.dashboard.static_files import has_all, static_url
 from kemem.serve.http.auth import SESSION_COOKIE, Authenticator
 from kemem.serve.http.errors import public_error

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
-from kemem.assemble import system_clock
 from kemem.errors import InvalidArgument
 from kemem.records import Micros
+from kemem.runtime import system_clock
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.page import DashboardRoute, is_fragment, page
 from kemem.serve.http.routing import Memory

@@ -10,9 +10,9 @@ from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
+from kemem.runtime import system_clock
 from kemem.serve.telemetry.metrics import Metrics
 from kemem.serve.telemetry.quality import Run, keep_runs
 from kemem.serve.telemetry.traces import Traces

@@ -168,7 +168,7 @@ class _Handlers:
             if params.name != PROMPT:
                 raise NotFound(f"no prompt {params.name!r:.80}; there is {PROMPT}")
             reached = self._context_for(context.request)
-            evidence = await reached.memory.recall(question, session_id=reached.session_id)
+            evidence = await reached.memory.recall(question=question, session_id=reached.session_id)
             template = tool_texts(__package__)["prompts"][PROMPT]["text"]
             text = template[reached.language(question)].format(
                 evidence=evidence, question=fenced("question", question)

@@ -142,7 +142,7 @@ async def recall_memories(
     context: McpContext, request: RecallMemoriesInput
 ) -> RecallMemoriesOutput:
     """The evidence that a question needs."""
-    result = await context.memory.recall(request.question, session_id=context.session_id)
+    result = await context.memory.recall(question=request.question, session_id=context.session_id)
     return RecallMemoriesOutput(
         evidence=[
             RecalledEvidence(

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import NamedTuple
 
-from kemem.assemble import system_clock
 from kemem.chat.counts import LeakCounts
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.ports import Reply
 from kemem.records import Line, Micros
+from kemem.runtime import system_clock
 from kemem.serve.telemetry.stale import StaleWhileRevalidate
 
 MINUTE = 60_000_000

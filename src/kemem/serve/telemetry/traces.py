@@ -8,10 +8,10 @@ from typing import Any
 
 import structlog
 
-from kemem.assemble import system_clock
 from kemem.memory import AsyncMemory
 from kemem.recall import Account, Recalled, Step
 from kemem.records import Line, Micros
+from kemem.runtime import system_clock
 from kemem.serve.telemetry.metrics import DAY, HOUR
 
 TRACE = "trace"  # the kind of line
