@@ -177,12 +177,12 @@ async def test_without_a_model_there_is_a_clear_refusal(tmp_path: Path, tongue: 
         (CHINESE, False, status(401, f"wrong: {MODEL_KEY}"), ConflictError, "key of this server"),
         (ENGLISH, True, status(403, "密 secret"), ConflictError, "key of this server"),
         (CHINESE, False, status(429, "密 secret"), RateLimitError, "429"),
-        (ENGLISH, True, status(500, "密 secret"), InternalServerError, "cannot do this now"),
-        (CHINESE, True, RESET, InternalServerError, "cannot do this now"),
-        (ENGLISH, False, GARBAGE, InternalServerError, "cannot do this now"),
-        (CHINESE, True, GARBAGE, InternalServerError, "cannot do this now"),
-        (CHINESE, False, EMPTY, InternalServerError, "cannot do this now"),
-        (ENGLISH, False, NO_CHOICES, InternalServerError, "cannot do this now"),
+        (ENGLISH, True, status(500, "密 secret"), InternalServerError, "temporarily unavailable"),
+        (CHINESE, True, RESET, InternalServerError, "temporarily unavailable"),
+        (ENGLISH, False, GARBAGE, InternalServerError, "temporarily unavailable"),
+        (CHINESE, True, GARBAGE, InternalServerError, "temporarily unavailable"),
+        (CHINESE, False, EMPTY, InternalServerError, "temporarily unavailable"),
+        (ENGLISH, False, NO_CHOICES, InternalServerError, "temporarily unavailable"),
     ],
 )
 def test_what_a_model_refuses_is_told_by_its_kind(
