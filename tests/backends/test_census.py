@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from kemem.batch import Batch
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.operations import Counted
+from kemem.ports import Counted
 from kemem.records import NOTES, Census, Holding, Link, Scope, Where
 from kemem.settings import Settings
 from kemem.store.postgres import Postgres
