@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from kemem.batch import Batch, Job
 from kemem.records import Embedded, Message, Model, Scope, Where
 from kemem.settings import load
 from kemem.store import migrate
+from kemem.store.apply import apply
 from kemem.store.columns import Columns
 from kemem.store.migrate import STEPS, bring_up_to_date
 from kemem.store.notes import sensitive_rows
@@ -85,8 +87,8 @@ def changing(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def message(name: str, content: str = "我不吃辣 no spice") -> Message:
-    return Message(name, "agent", "小明", "s", "user", content, ts=NOW, ingest_time=NOW)
+def message(name: str, content: str = "我不吃辣 no spice", user_id: str = "小明") -> Message:
+    return Message(name, "agent", user_id, "s", "user", content, ts=NOW, ingest_time=NOW)
 
 
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -287,7 +289,7 @@ def test_only_what_can_be_derived_again_does_not_wait_for_the_disk(tmp_path: Pat
         await store.close()
         return levels
 
-    assert asyncio.run(scenario()) == [2, 1, 2, 1, 2]
+    assert asyncio.run(scenario())[:5] == [2, 1, 2, 1, 2]  # then dropped words are erased
 
 
 @pytest.mark.parametrize("opened", ["created", "reopened"])
@@ -451,9 +453,9 @@ def test_a_migration_happens_wholly_or_not_at_all(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         run(add_column, fail)
-    assert version_and_columns() == ("4", False)
+    assert version_and_columns() == ("5", False)
     run(add_column)
-    assert version_and_columns() == ("5", True)
+    assert version_and_columns() == ("6", True)
     database.close()
 
 
@@ -484,6 +486,87 @@ def test_dropped_words_leave_the_files(tmp_path: Path) -> None:
     for trace in (secret.encode(), b"swordfish", json.dumps(secret).encode(), "密码".encode()):
         assert trace not in everything
     assert "保留".encode() in everything
+
+
+def in_files(directory: Path, trace: bytes) -> bool:
+    """Whether any file of a store, or its log, holds a trace."""
+    return any(trace in path.read_bytes() for path in directory.iterdir())
+
+
+def test_dropped_words_leave_the_files_while_the_store_is_open(tmp_path: Path) -> None:
+    """Within moments; the log is emptied here, as it would be in time."""
+
+    async def scenario() -> None:
+        store = SqlStore(Sqlite(tmp_path), 1 << 20)
+        kept = [message(f"m{n}", f"保留这一句 keep {n}", user_id=f"u{n % 7}") for n in range(500)]
+        await store.apply(Batch(put=(message("a", "swordfish"), *kept)))
+        await store.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"a"})),)))
+        for _ in range(100):
+            with changing(tmp_path / FILE) as other:
+                other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if not in_files(tmp_path, b"swordfish"):
+                break
+            await asyncio.sleep(0.05)
+        assert not in_files(tmp_path, b"swordfish")
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(sqlite3.sqlite_version_info >= (3, 42), reason="words are erased at once")
+def test_words_that_a_killed_process_did_not_erase_go_later(tmp_path: Path) -> None:
+    async def scenario(*, is_killed: bool) -> None:
+        database = Sqlite(tmp_path)
+        store = SqlStore(database, 1 << 20)
+        if is_killed:
+            await store.apply(Batch(put=(message("a", "swordfish"), message("b", "keep"))))
+            database._erase_words = lambda: setattr(database, "_erasure", None)  # type: ignore[method-assign]
+            await store.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"a"})),)))
+        await store.close()
+
+    asyncio.run(scenario(is_killed=True))
+    assert in_files(tmp_path, b"swordfish")
+    asyncio.run(scenario(is_killed=False))
+    assert not in_files(tmp_path, b"swordfish")
+
+
+@pytest.mark.skipif(sqlite3.sqlite_version_info >= (3, 42), reason="no format is too new")
+def test_a_word_index_of_a_newer_sqlite_is_written_anew(tmp_path: Path) -> None:
+    """Once words were erased at once, an older SQLite cannot read the index."""
+    filled(tmp_path)
+    with changing(tmp_path / FILE) as other:
+        other.execute("UPDATE row_words_config SET v = 5 WHERE k = 'version'")
+    with memory_at(tmp_path) as memory:
+        assert len(memory.lexical_search("火锅", "小明").items) == 50
+
+
+def test_a_drop_costs_the_same_however_much_others_have_said(tmp_path: Path) -> None:
+    """Rows that are changed for one message of one user, beside 20 or 4,000 of others."""
+
+    async def changed(directory: Path, others: int) -> int:
+        database = Sqlite(directory)
+        store = SqlStore(database, 1 << 20)
+        for start in range(0, others, 10):
+            mine = message(f"a{start}", "我的 my own")
+            their = [
+                message(f"m{n}", f"火锅 {n} hotpot {n % 97}", user_id="别人")
+                for n in range(start, start + 10)
+            ]
+            await store.apply(Batch(put=(mine, *their)))
+        where = Where(ME.scope, ids=frozenset({"a0"}))
+
+        def drop(connection: Connection) -> int:
+            driver: Any = connection.connection.driver_connection
+            before = driver.total_changes
+            assert apply(connection, database, Batch(drop=(where,))).dropped == 1
+            return int(driver.total_changes - before)
+
+        rows = await asyncio.wrap_future(database.write(drop))
+        await store.close()
+        return rows
+
+    few, many = (asyncio.run(changed(tmp_path / f"{others}", others)) for others in (20, 4_000))
+    assert many <= few + 5
 
 
 def test_paths_may_hold_blanks_and_any_script(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """SQLite: the embedded default. One file, one writer thread that groups commits."""
 
+import logging
 import queue
+import secrets
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from sqlalchemy import (
@@ -16,6 +19,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Executable,
+    Integer,
     Table,
     Text,
     bindparam,
@@ -25,10 +29,12 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    inspect,
     literal,
     select,
     table,
     text,
+    update,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL
@@ -37,7 +43,8 @@ from sqlalchemy.exc import DBAPIError
 from kemem.errors import KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store.database import IndexedText, Space, Values
-from kemem.store.migrate import bring_up_to_date
+from kemem.store.migrate import bring_up_to_date, read_meta, write_meta
+from kemem.store.rebuild import rebuild_words
 from kemem.store.schema import SEQ_BITS, dump_json, metadata
 from kemem.text.query import Phrase
 
@@ -48,7 +55,7 @@ _READERS = 4
 
 T = TypeVar("T")
 
-_words = table("row_words", column("rowid"), column("body"), column("row_words"))
+_words = table("row_words", *map(column, ("rowid", "body", "row_words", "rank")))
 # Rows of an index, then how many share its first column, its first two, and so on. Without them
 # SQLite takes a space for ten rows and reads all of it instead of looking up ids.
 _statistics = table("sqlite_stat1", column("tbl"), column("idx"), column("stat"))
@@ -101,6 +108,19 @@ _CREATE_WORDS = text(
 )
 
 
+# FTS5 can erase removed words at once since SQLite 3.42.
+_SECURE_DELETE = sqlite3.sqlite_version_info >= (3, 42)
+_secure_delete = insert(_words).values(row_words=literal("secure-delete"), rank=literal(1))
+_merge = insert(_words).values(row_words=literal("merge"), rank=bindparam("pages", type_=Integer))
+_config = table("row_words_config", column("k"), column("v"))
+_FORMAT = 4  # of the index, which every FTS5 reads; once secure-delete was used it is 5
+_ERASING = "erasing_words"  # key of meta: removed words may still be in the file
+_MERGED = 16  # pages in one step: two milliseconds
+_IDLE = 0.05  # seconds without a write after which removed words are erased
+
+log = logging.getLogger("kemem")
+
+
 @dataclass(slots=True)
 class _Write:
     work: Callable[[Connection], Any]
@@ -118,6 +138,8 @@ class Sqlite:
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._waits_for_disk = True
+        self._erasure: Literal["asked", "begun"] | None = None  # of removed words
+        self._erased: str | None = None  # what it covers
 
     def open(self) -> None:
         try:
@@ -128,7 +150,11 @@ class Sqlite:
         self._writer = self._engine(1, "BEGIN IMMEDIATE")
         try:
             with self._writer.begin() as connection:
+                is_too_new = _is_index_too_new(connection)
                 bring_up_to_date(connection, self)
+                if is_too_new:
+                    rebuild_words(connection, self)
+                self._prepare_erasure(connection)
         except DBAPIError as error:
             self.close()
             raise self.explain(error) from None
@@ -137,6 +163,13 @@ class Sqlite:
             raise
         self._thread = threading.Thread(target=self._run, name="kemem-writer", daemon=True)
         self._thread.start()
+
+    def _prepare_erasure(self, connection: Connection) -> None:
+        """Let the index erase what is removed; go on where another process did not finish."""
+        if _SECURE_DELETE:
+            connection.execute(_secure_delete)
+        if read_meta(connection, _ERASING):
+            self._erasure = "asked"
 
     def _engine(self, size: int, begin: str) -> Engine:
         engine = create_engine(
@@ -195,7 +228,7 @@ class Sqlite:
 
     def _run(self) -> None:
         """Writer thread: whatever waits shares one commit, each work in a savepoint of its own."""
-        while (first := self._queue.get()) is not None:
+        while (first := self._next()) is not None:
             group = [first]
             closing = False
             while len(group) < _GROUP and not self._queue.empty():
@@ -206,7 +239,44 @@ class Sqlite:
                 group.append(following)
             self._commit(group)
             if closing:
-                return
+                break
+        while self._erasure:
+            self._erase_words()
+
+    def _next(self) -> _Write | None:
+        """What is to be written next; while nothing is, removed words are erased."""
+        while self._erasure:
+            try:
+                return self._queue.get(timeout=_IDLE)
+            except queue.Empty:
+                while self._erasure and self._queue.empty():
+                    self._erase_words()
+        return self._queue.get()
+
+    def _erase_words(self) -> None:
+        """One short step of merging the word index, which lets removed words go from the file.
+
+        FTS5 before SQLite 3.42 only marks removed rows; the words go when the segments that hold
+        them are merged. All at once that would take as long as the index is large.
+        """
+        try:
+            self._sync(False)
+            with self._writer.begin() as connection:
+                driver: Any = connection.connection.driver_connection
+                before = driver.total_changes
+                if self._erasure == "asked":
+                    self._erased = read_meta(connection, _ERASING)
+                begins = -1 if self._erasure == "asked" else 1
+                connection.execute(_merge, {"pages": begins * _MERGED})
+                if self._erasure == "asked":
+                    self._erasure = "begun"
+                elif driver.total_changes - before < 2:  # nothing is left to merge
+                    self._erasure = None
+                    if read_meta(connection, _ERASING) == self._erased:
+                        write_meta(connection, _ERASING, "")
+        except DBAPIError as error:
+            self._erasure = None  # the next process to open the store goes on
+            log.warning("%s; removed words are erased later", self.explain(error).message)
 
     def _commit(self, waiting: list[_Write]) -> None:
         group = [write for write in waiting if write.future.set_running_or_notify_cancel()]
@@ -282,8 +352,9 @@ class Sqlite:
             ),
             [{"id": row.id, "text": row.text} for row in texts],
         )
-        # FTS5 only marks deleted rows; merging all segments makes the words really go.
-        connection.execute(insert(_words).values(row_words=literal("optimize")))
+        if not _SECURE_DELETE:
+            self._erasure = "asked"
+            write_meta(connection, _ERASING, secrets.token_hex(8))
 
     def clear_words(self, connection: Connection) -> None:
         connection.execute(insert(_words).values(row_words=literal("delete-all")))
@@ -303,6 +374,14 @@ class Sqlite:
     def load_vectors(self, values: Sequence[Any]) -> Matrix:
         halves = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), -1)
         return halves.astype(np.float32)
+
+
+def _is_index_too_new(connection: Connection) -> bool:
+    """Whether a newer SQLite has written the word index; this one must then write it anew."""
+    if _SECURE_DELETE or not inspect(connection).has_table(_config.name):
+        return False
+    changed = update(_config).where(_config.c.k == "version", _config.c.v > _FORMAT)
+    return connection.execute(changed.values(v=_FORMAT)).rowcount > 0
 
 
 _Outcome = tuple[_Write, Any, BaseException | None]
