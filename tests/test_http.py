@@ -14,6 +14,7 @@ from kemem.memory import AsyncMemory
 from kemem.records import Matrix
 from kemem.serve.http.app import create_app
 from kemem.serve.http.message_schemas import FIELD_NAMES
+from kemem.settings import Settings
 from tests.server import (
     INVALID,
     LocalServer,
@@ -280,6 +281,16 @@ def test_metrics_count_by_route_and_outcome(client: httpx.Client) -> None:
     assert after["kemem_store_up"] == 1
     assert after["process_resident_memory_bytes"] > 1e6
     assert "metrics_user" not in client.get("/metrics").text
+
+
+async def test_every_app_on_a_memory_hears_of_replies_and_recalls(tmp_path: Path) -> None:
+    """A second app beside the first does not replace its listeners."""
+    async with AsyncMemory(settings=Settings(data_dir=tmp_path, embedder="none")) as memory:
+        for _ in range(2):
+            app = create_app(memory)
+        assert app.state.metrics.count_reply in memory.runtime.on_reply
+        assert app.state.traces.take in memory.runtime.on_recall
+        assert len(memory.runtime.on_reply) == len(memory.runtime.on_recall) == 2
 
 
 def test_the_log_names_routes_but_not_what_was_said(tmp_path: Path) -> None:
