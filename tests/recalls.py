@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kemem.memory import AsyncMemory
-from kemem.ports import LLM, Deps, Prompt, Store, ToolCall
+from kemem.ports import LLM, Deps, Prompt, Store, ToolCall, read_messages, read_notes
 from kemem.records import MESSAGES, NOTES, Scope, Where
 from kemem.runtime import Backends, Runtime
 from kemem.settings import Settings, load
@@ -98,8 +98,8 @@ async def furnished(store: Store | None = None) -> Deps:
 async def keys_of(deps: Deps, user: str) -> tuple[frozenset[str], frozenset[str]]:
     """The keys of a user's memories, and those of messages among them."""
     where = Where(Scope(user_id=user), kinds=MESSAGES | NOTES)
-    messages = {row.id for row in await deps.store.scan(where, limit=1000)}
-    notes = {row.id for row in await deps.store.notes(where, limit=1000)}
+    messages = {row.id for row in await read_messages(deps.store, where, limit=1000)}
+    notes = {row.id for row in await read_notes(deps.store, where, limit=1000)}
     return frozenset(messages | notes), frozenset(messages)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 
 from kemem import AsyncMemory, Conflict, InvalidArgument, KeMemError, Memory, PermissionDenied
 from kemem.batch import Batch
-from kemem.ports import Deps, Store
+from kemem.ports import Deps, Store, read_messages
 from kemem.records import MESSAGES, NOTES, Message, Scope, Where
 from kemem.settings import load
 from kemem.snapshot import Backup, Places, backup, restore
@@ -120,7 +120,7 @@ def test_a_backup_goes_from_sqlite_to_postgresql_and_back(
         newcomer = Message("新", "agent", "newcomer", "s", "user", "火锅", ts=NOW, ingest_time=NOW)
         for store in stores:
             await apply_all(store, [*kept[::-1], Batch(put=(newcomer,))])
-            assert await store.scan(Where(Scope(user_id="newcomer"))) != []
+            assert await read_messages(store, Where(Scope(user_id="newcomer"))) != []
         assert await picture(other) == await picture(back)
         await other.close()
 

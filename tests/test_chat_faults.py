@@ -31,7 +31,8 @@ from kemem.chat import (
 from kemem.chat.turn import STEPS
 from kemem.errors import Unavailable
 from kemem.ports import ToolCall
-from kemem.records import Found, Message
+from kemem.records import Message
+from kemem.request import SearchResponse
 from kemem.settings import load
 from kemem.testing import ScriptedLLM, calling
 from kemem.testing.openai_server import (
@@ -366,7 +367,7 @@ class Broken(RamStore):
     searches = "fail"
     writes_left = 1_000
 
-    async def search(self, *given: Any, **named: Any) -> Found:
+    async def search(self, *given: Any, **named: Any) -> SearchResponse:
         if self.searches == "hang":
             await asyncio.Event().wait()
         raise OSError("/secret/path")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kemem.add.forget import Policy, forget, strength
 from kemem.batch import Batch, Use
 from kemem.errors import InvalidArgument
-from kemem.ports import Deps
+from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import NOTES, Scope, Where
 from kemem.session import save_checkpoint
 from tests.talk import CHINESE, DAY, NOW, SCOPE, note, parts_with, told
@@ -26,7 +26,7 @@ def fact(note_id: str, **changed: Any) -> Any:
 
 
 async def left(deps: Deps, scope: Scope = USER) -> set[str]:
-    return {one.id for one in await deps.store.notes(Where(scope, kinds=NOTES), limit=1_000)}
+    return {one.id for one in await read_notes(deps.store, Where(scope, kinds=NOTES), limit=1_000)}
 
 
 @given(
@@ -139,7 +139,7 @@ async def test_messages_and_the_state_of_sessions_stay() -> None:
     await deps.store.apply(Batch(notes=(note("n1"), note("n2", "到期", expires=NOW))))
     saved = await save_checkpoint(SCOPE, deps)
     assert await forget(USER, Policy(limit=1, below=1.0), deps) == {"n2": "expired"}
-    assert tuple(await deps.store.scan(Where(SCOPE), newest_first=False)) == stored
+    assert tuple(await read_messages(deps.store, Where(SCOPE), newest_first=False)) == stored
     (kept,) = await deps.store.checkpoints(SCOPE, limit=10)
     assert kept == replace(saved, notes=(note("n1"),))
 

@@ -13,11 +13,11 @@ from kemem.add.task import Decision
 from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.jobs import run_due
-from kemem.ports import Deps
+from kemem.ports import Deps, read_messages
 from kemem.records import NOTES, Link, Note, Relation, Scope, Where
 from kemem.testing import FakeClock
 from kemem_conformance.ram import RamStore
-from kemem_conformance.suite import ME, MY_NOTES, noted, said
+from kemem_conformance.suite import ME, MY_NOTES, around, noted, said
 from kemem_conformance.world import NOW
 
 SAID = [
@@ -79,7 +79,7 @@ def deps(graph: FakeGraph) -> Deps:
 
 async def remember(deps: Deps, text: str, *links: Link, note_id: str = "n") -> Note:
     """A note with its links, committed as a stage of add would."""
-    known = await deps.store.scan(Where(ME, ids=frozenset("m")))
+    known = await read_messages(deps.store, Where(ME, ids=frozenset("m")))
     told = () if known else (said("m"),)
     await deps.store.apply(Batch(put=told, jobs=(Job("draw", "extract", ME, NOW),)))
     job = await deps.store.claim(NOW, 1)
@@ -115,7 +115,7 @@ async def test_what_is_committed_is_put(
     (job,) = await waiting(deps)
     assert (job.scope, job.ids) == (ME, ("n",))
     await work(deps)
-    assert graph.held == {("agent", "u_", "n"): await deps.store.around(MY_NOTES, ())}
+    assert graph.held == {("agent", "u_", "n"): await around(deps.store, MY_NOTES, ())}
     ((relation,),) = graph.held.values()
     assert (relation.source_type, relation.valid_from) == ("person", note.valid_from)
     assert await deps.store.jobs() == []
@@ -207,7 +207,7 @@ async def test_a_failing_graph_leaves_the_job(
         await mirror(job, deps)
     assert "密码" not in caught.value.message
     assert await waiting(deps) == [job]
-    assert len(await deps.store.around(MY_NOTES, (link.source,))) == 1
+    assert len(await around(deps.store, MY_NOTES, (link.source,))) == 1
 
 
 @EACH

@@ -22,14 +22,15 @@ from kemem.backends.neo4j import Neo4jGraph, Place
 from kemem.batch import Applied, Batch, Job
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.filters import Filter
-from kemem.ports import Deps, GraphMirror, Store
+from kemem.ports import Deps, GraphMirror, Store, read_notes
 from kemem.records import NOTES, Note, Relation, Scope, Where
+from kemem.request import SearchRequest, SearchResponse
 from kemem.testing import FakeClock
 from kemem_conformance import note_world
 from kemem_conformance.graphing import GraphingRules, said_by
 from kemem_conformance.note_world import ENTITIES, NOTE_SCOPES
 from kemem_conformance.ram import RamStore
-from kemem_conformance.suite import EVERYTHING, ME, MY_NOTES, law
+from kemem_conformance.suite import EVERYTHING, ME, MY_NOTES, around, law
 from kemem_conformance.world import AGENTS, NOW
 
 HOSTILE = (
@@ -282,10 +283,10 @@ class Mirrored(RamStore):
         self.graph = graph_on(self.server)
 
     async def apply(self, batch: Batch) -> Applied:
-        before = await self._notes()
+        before = await self._noted()
         applied = await super().apply(batch)
         await self.truth.apply(batch)
-        after = await self._notes()
+        after = await self._noted()
         touched = {note.note_id for note in batch.notes} | {*applied.merged.values()}
         deps = Deps(self.truth, None, FakeClock(NOW), graph=self.graph)
         for owner in before.keys() | after.keys():
@@ -295,15 +296,19 @@ class Mirrored(RamStore):
                 await mirror(Job("mirror", "mirror", Scope(*owner), NOW, ids), deps)
         return applied
 
-    async def around(
-        self, where: Where, names: Any, *, hops: int = 1, limit: int = 100
-    ) -> list[Relation]:
-        return await self.graph.around(where, names, hops=hops, limit=limit)
+    async def search(self, request: SearchRequest) -> SearchResponse:
+        response = await super().search(replace(request, around=None))
+        near = request.around
+        if near is None:
+            return response
+        found = await self.graph.around(near.where, near.names, hops=near.hops, limit=near.limit)
+        return replace(response, candidates=replace(response.candidates, relations=tuple(found)))
 
-    async def _notes(self) -> dict[tuple[str, str], set[str]]:
+    async def _noted(self) -> dict[tuple[str, str], set[str]]:
         found: dict[tuple[str, str], set[str]] = {}
         for agent_id in AGENTS:
-            for note in await self.notes(Where(Scope(agent_id), kinds=NOTES), limit=EVERYTHING):
+            where = Where(Scope(agent_id), kinds=NOTES)
+            for note in await read_notes(self, where, limit=EVERYTHING):
                 found.setdefault((note.agent_id, note.user_id), set()).add(note.note_id)
         return found
 
@@ -354,8 +359,8 @@ class TestNeo4jGraph(GraphingRules):
         assert store.server.entities.keys() == held
         for where, names, hops, limit in asked:
             bare = replace(where, since=None, until=None, marks=None, filters=None)
-            found = await store.around(bare, names, hops=hops, limit=limit)
-            assert found == await store.truth.around(bare, names, hops=hops, limit=limit)
+            found = await around(store, bare, names, hops=hops, limit=limit)
+            assert found == await around(store.truth, bare, names, hops=hops, limit=limit)
 
     @law(
         batch=note_world.note_batches(),
@@ -371,7 +376,7 @@ class TestNeo4jGraph(GraphingRules):
         inside = Where(scope, kinds=NOTES)
         ids = {
             (note.agent_id, note.user_id, note.note_id)
-            for note in await store.notes(inside, limit=EVERYTHING)
+            for note in await read_notes(store, inside, limit=EVERYTHING)
         }
         await store.graph.remove(scope)
         left = [it for it in before.values() if (*it.source[:2], it.told["note_id"]) not in ids]
@@ -379,8 +384,8 @@ class TestNeo4jGraph(GraphingRules):
         if again:
             deps = Deps(store.truth, None, FakeClock(NOW), graph=store.graph)
             await mirror(Job("mirror", "mirror", scope, NOW), deps)
-            found = await store.around(inside, (), limit=1_000)
-            assert found == await store.truth.around(inside, (), limit=1_000)
+            found = await around(store, inside, (), limit=1_000)
+            assert found == await around(store.truth, inside, (), limit=1_000)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -22,7 +22,8 @@ from kemem.chat.proxy import Proxy
 from kemem.errors import Unavailable
 from kemem.memory import AsyncMemory
 from kemem.ports import Deps
-from kemem.records import Found, Message
+from kemem.records import Message
+from kemem.request import SearchResponse
 from kemem.serve.http.app import create_app
 from kemem.settings import load
 from kemem.testing import FakeClock, Streamed, calling
@@ -362,7 +363,7 @@ def test_neither_words_nor_keys_are_logged(site: Site, tongue: Tongue) -> None:
 class Unreadable(RamStore):
     """A store that can be written to, and not be searched."""
 
-    async def search(self, *asked: Any, **more: Any) -> Found:
+    async def search(self, *asked: Any, **more: Any) -> SearchResponse:
         raise Unavailable("the index is away")
 
 

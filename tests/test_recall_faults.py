@@ -14,7 +14,8 @@ import pytest
 from kemem import Memory, Unavailable
 from kemem.ports import LLM, Deps, Prompt, Reply
 from kemem.recall import Budget, RecallAgent, Recalled
-from kemem.records import Found, Match, Message, Note
+from kemem.records import Row
+from kemem.request import SearchRequest, SearchResponse
 from kemem.settings import load
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling, running_openai_server
 from kemem.testing.openai_server import GARBAGE, RESET, status
@@ -160,21 +161,13 @@ class Failing(RamStore):
         self._ask("generation")
         return await super().generation(where)
 
-    async def search(self, *asked: Any, **more: Any) -> Found:
+    async def search(self, request: SearchRequest) -> SearchResponse:
         self._ask("search")
-        return await super().search(*asked, **more)
+        return await super().search(request)
 
-    async def nearest(self, *asked: Any) -> list[Match]:
-        self._ask("nearest")
-        return await super().nearest(*asked)
-
-    async def scan(self, *asked: Any, **more: Any) -> list[Message]:
-        self._ask("scan")
-        return await super().scan(*asked, **more)
-
-    async def notes(self, *asked: Any, **more: Any) -> list[Note]:
-        self._ask("notes")
-        return await super().notes(*asked, **more)
+    async def read(self, *asked: Any, **more: Any) -> list[Row]:
+        self._ask("read")
+        return await super().read(*asked, **more)
 
 
 def is_discreet(result: Recalled, llm: ScriptedLLM | None = None) -> bool:
@@ -219,7 +212,7 @@ async def test_a_store_that_is_down_gives_a_result_that_says_so(
         [calling(SEARCH, query=tongue.question)],
         [calling(DETAIL, memory_key=min(keys)), handing(keys)],
     ):
-        store.fails = dict.fromkeys(("generation", "search", "nearest", "scan", "notes"), 1_000)
+        store.fails = dict.fromkeys(("generation", "search", "read"), 1_000)
         llm = ScriptedLLM(replies, repeat=True) if thinking else None
         result = await recalled(deps, tongue, llm)
         assert not result.evidence and result.confidence == 0 and result.problems
@@ -234,7 +227,7 @@ async def test_what_was_found_before_the_store_failed_is_not_vouched_for(tongue:
     deps = await furnished(store)
 
     def fail(messages: Prompt) -> Any:
-        store.fails = {"notes": 1_000}
+        store.fails = {"read": 1_000}
         return hand_over_what_is_shown(messages)
 
     llm = ScriptedLLM([calling(SEARCH, query=tongue.question), *[fail] * 3])
@@ -248,10 +241,10 @@ class Stuck(RamStore):
 
     stuck = False
 
-    async def scan(self, *asked: Any, **more: Any) -> list[Message]:
+    async def read(self, *asked: Any, **more: Any) -> list[Row]:
         if self.stuck:
             await asyncio.Future()
-        return await super().scan(*asked, **more)
+        return await super().read(*asked, **more)
 
     async def generation(self, where: Any) -> str:
         if self.stuck:

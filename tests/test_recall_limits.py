@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kemem import InvalidArgument, Memory, NotFound
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool, ToolCall
 from kemem.recall import Budget, RecallAgent, Recalled, Step
-from kemem.records import Note
+from kemem.records import Row
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling
 from kemem_conformance.ram import RamStore
 from tests.recalls import (
@@ -315,9 +315,9 @@ class Counting(RamStore):
 
     looked_up = 0
 
-    async def notes(self, *asked: Any, **more: Any) -> list[Note]:
+    async def read(self, *asked: Any, **more: Any) -> list[Row]:
         self.looked_up += 1
-        return await super().notes(*asked, **more)
+        return await super().read(*asked, **more)
 
 
 @ONE

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kemem import Memory
 from kemem.records import Match
 from kemem.search.fuse import IN_TIME, WORDS, fuse
-from kemem.search.question import Found, Gathered, Mode
+from kemem.search.signals import Mode, SignalHits, Signals
 from kemem.search.understand import understand
 from kemem.testing import FakeClock
 
@@ -119,7 +119,7 @@ QUESTIONS = st.sampled_from(
 )
 
 
-def gathered(rows: dict[int, tuple[float, float, bool]], mode: Mode) -> Gathered:
+def gathered(rows: dict[int, tuple[float, float, bool]], mode: Mode) -> Signals:
     """What signals would find of rows with these scores, said today or the year before."""
 
     def matches(which: int) -> tuple[Match, ...]:
@@ -131,7 +131,7 @@ def gathered(rows: dict[int, tuple[float, float, bool]], mode: Mode) -> Gathered
         return tuple(sorted(found, key=lambda match: (-match.score, -match.ts, match.id)))
 
     words = () if mode == "semantic" else matches(0)
-    return Gathered(Found(words, () if mode == "lexical" else matches(1)), depth=100)
+    return Signals(SignalHits(words, () if mode == "lexical" else matches(1)), depth=100)
 
 
 @given(rows=PAIRS, asked=QUESTIONS, mode=st.sampled_from(MODES))
@@ -150,7 +150,7 @@ def test_calibration_leaves_the_order_to_the_signals(
 ) -> None:
     """Words and meaning weighed, and nearer to 1 for the time that is asked for."""
     found, question = gathered(rows, mode), understand(asked, NOW)
-    by_words, by_meaning = found.whole.words, found.whole.meaning
+    by_words, by_meaning = found.whole.words, found.whole.vectors
     share = 1.0 if not by_meaning else WORDS if by_words else 0.0
     value = dict.fromkeys((match.id for match in (*by_words, *by_meaning)), 0.0)
     for weight, matches in ((share, by_words), (1 - share, by_meaning)):

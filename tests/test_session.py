@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kemem.add.condense import condense, short_term
 from kemem.batch import Batch
 from kemem.errors import InvalidArgument, NotFound
-from kemem.ports import Deps
+from kemem.ports import Deps, read_messages
 from kemem.records import CHECKPOINTS_KEPT, Layer, Message, Note, Scope, Where
 from kemem.results import Context
 from kemem.session import compose, context, restore_checkpoint, save_checkpoint
@@ -187,7 +187,11 @@ async def test_another_user_sees_none_of_it() -> None:
 
 async def state(deps: Deps) -> tuple[tuple[Layer, ...], tuple[Note, ...], list[Message]]:
     (live,) = await deps.store.checkpoints(SCOPE)
-    return live.layers, await short_term(SCOPE, deps.store), await deps.store.scan(Where(SCOPE))
+    return (
+        live.layers,
+        await short_term(SCOPE, deps.store),
+        await read_messages(deps.store, Where(SCOPE)),
+    )
 
 
 NOTES = st.dictionaries(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.search.question import Mode
+from kemem.search.signals import Mode
 from kemem.search.understand import MAX_PARTS, understand
 from kemem.text.marks import spoken_by
 

@@ -18,9 +18,11 @@ from kemem.records import (
     Change,
     Checkpoint,
     Embedded,
+    Line,
     Link,
     Message,
     Micros,
+    Model,
     Note,
     Position,
     Row,
@@ -123,6 +125,15 @@ def _versions(notes: Sequence[Note]) -> dict[tuple[str, str, str], Note]:
 
 
 @dataclass(frozen=True, slots=True)
+class Trim:
+    """Journal lines to erase: those of a kind from before a time, and all but the newest `keep`."""
+
+    kind: str
+    before: Micros | None = None
+    keep: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One indivisible write: all of it is stored and indexed, or nothing is.
 
@@ -155,6 +166,10 @@ class Batch:
     # Rows that must be there still, and checkpoints that must be the newest of their session still.
     present: tuple[Row | Checkpoint, ...] = ()
     expects: tuple[Expected, ...] = ()  # reads that must still answer the same
+    journal: tuple[Line, ...] = ()  # new, or in the place of lines of the same kind and id
+    trim: tuple[Trim, ...] = ()
+    model: Model | None = None  # the embedding model in use, to be recorded
+    rebuild_words: bool = False  # derive the word index again from messages and notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +178,6 @@ class Applied:
 
     inserted: tuple[Message, ...] = ()  # as stored: with their final time and sequence number
     ignored: tuple[str, ...] = ()  # ids that were there already with the same content
-    dropped: int = 0
+    dropped: int = 0  # rows and journal lines
     merged: Mapping[str, str] = field(default_factory=dict)  # new note -> the one it merged into
     refused: Refusal | None = None  # the precondition that did not hold: nothing was written

@@ -13,7 +13,7 @@ from kemem.add.mirror import mirror
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Job
 from kemem.errors import NotFound, Unavailable
-from kemem.ports import Deps
+from kemem.ports import Deps, read_owners
 from kemem.records import MESSAGES, NOTES, Micros, Position, Row, Scope, Where
 from kemem.text.ids import new_id
 
@@ -28,8 +28,8 @@ log = logging.getLogger("kemem")
 async def ask_to_forget(deps: Deps) -> None:
     """A job for each owner, which applies the policy of forgetting."""
     now = deps.clock()
-    jobs = [Job(new_id("j", now), "forget", scope, now) for scope in await deps.store.scopes()]
-    open_jobs = {job.scope for job in await deps.store.jobs(_ALL) if job.kind == "forget"}
+    jobs = [Job(new_id("j", now), "forget", scope, now) for scope in await read_owners(deps.store)]
+    open_jobs = {job.scope for job in await deps.store.jobs(_ALL, kinds=("forget",))}
     await deps.store.apply(Batch(jobs=tuple(job for job in jobs if job.scope not in open_jobs)))
 
 
@@ -39,14 +39,14 @@ async def mirror_all(deps: Deps, before: Iterable[Scope] = ()) -> None:
     Owners of `before` who have nothing any more have nothing there, either.
     """
     now = deps.clock()
-    scopes = {*before, *await deps.store.scopes()}
+    scopes = {*before, *await read_owners(deps.store)}
     jobs = [mirror_jobs(scope, (), now, deps) for scope in scopes]
     await deps.store.apply(Batch(jobs=tuple(job for each in jobs for job in each)))
 
 
 async def retry(job_id: str, deps: Deps) -> Job:
     """Try a job again now, from the first attempt on."""
-    jobs = await _retry([job for job in await deps.store.jobs(_ALL) if job.job_id == job_id], deps)
+    jobs = await _retry(await deps.store.jobs(ids=[job_id]), deps)
     if not jobs:
         raise NotFound(f"no job {job_id!r:.80}", job_id=job_id)
     return jobs[0]
@@ -118,8 +118,5 @@ async def _rows(
 ) -> list[Row]:
     """Messages and notes of a scope, newest first: those named, or a page beyond `after`."""
     where = Where(scope, ids=ids, kinds=MESSAGES | NOTES)
-    limit = PAGE if ids is None else len(ids)
-    rows: list[Row] = [*await deps.store.scan(where, after=after, limit=limit)]
-    rows += await deps.store.notes(where, after=after, limit=limit)
-    rows.sort(key=lambda row: (-row.ts, row.id))
-    return rows if ids is not None else rows[:limit]
+    limit = PAGE if ids is None else 2 * len(ids)  # a message and a note can have the same id
+    return await deps.store.read(where, after=after, limit=limit)

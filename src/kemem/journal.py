@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from kemem.batch import Batch, Trim
 from kemem.ports import Deps
 from kemem.records import Line, Micros
 
@@ -14,7 +15,7 @@ class AsyncJournal:
 
     async def note(self, lines: Sequence[Line]) -> None:
         """Upsert lines by kind and id; a power failure may undo the newest writes."""
-        await (await self._deps()).store.note(lines)
+        await (await self._deps()).store.apply(Batch(journal=tuple(lines)))
 
     async def lines(
         self,
@@ -27,10 +28,11 @@ class AsyncJournal:
     ) -> list[Line]:
         """Lines of a kind, newest first, ties by id; `since` is inclusive, `until` exclusive."""
         store = (await self._deps()).store
-        return await store.lines(kind, since=since, until=until, user_id=user_id, limit=limit)
+        return await store.journal(kind, since=since, until=until, user_id=user_id, limit=limit)
 
     async def trim(
         self, kind: str, *, before: Micros | None = None, keep: int | None = None
     ) -> int:
         """Erase the lines of a kind older than `before`, and all but the newest `keep`."""
-        return await (await self._deps()).store.trim(kind, before=before, keep=keep)
+        trim = Trim(kind, before, keep)
+        return (await (await self._deps()).store.apply(Batch(trim=(trim,)))).dropped

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from kemem import session, snapshot
+from kemem import ports, session, snapshot
 from kemem.add.condense import condense
 from kemem.add.edit import erase, erase_all, learn, rewrite
 from kemem.add.embed import prepare
@@ -16,12 +16,12 @@ from kemem.add.ingest import ingest
 from kemem.add.parse import check_prompt
 from kemem.add.recipe import Limits, add, draw_again, end_now
 from kemem.add.task import Task
-from kemem.batch import Job
+from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.hooks import Hooks, Stage
 from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
-from kemem.ports import Counted, Deps, Embedder, GraphMirror, Reranker, Store
+from kemem.ports import Counted, Deps, Embedder, GraphMirror, Reranker, Store, read_owners
 from kemem.recall import Budget, Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import (
     CHECKPOINTS_KEPT,
@@ -41,15 +41,15 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.request import Neighborhood
 from kemem.results import Added, Context, Hit, Ingested, Item, Memories
 from kemem.runtime import Backends, Runtime
 from kemem.scope import CallScope, Id, Time, check_role, kinds_of, to_time, with_shared
 from kemem.search import transcript
-from kemem.search.directory import directory
-from kemem.search.listing import cited_messages, find, history, listing, no_memory, notes
-from kemem.search.question import Mode
+from kemem.search.listing import cited_messages, directory, find, history, listing, no_memory, notes
+from kemem.search.page import least_score, page_limit
 from kemem.search.recipe import search
-from kemem.search.transcript import least_score, page_limit
+from kemem.search.signals import Mode
 from kemem.settings import Settings, load
 from kemem.snapshot import Backup, Places
 from kemem.text.ids import check_id
@@ -533,8 +533,7 @@ class AsyncMemory:
         deps = await self._runtime.deps()
         where = scope.where(NOTES, as_of=as_of, now=deps.clock())
         names = [around] if isinstance(around, str) else list(around or ())
-        graph = deps.graph or deps.store
-        return await graph.around(where, names, hops=hops, limit=page_limit(limit, "limit"))
+        return await deps.relations(Neighborhood(where, names, hops, page_limit(limit, "limit")))
 
     async def forget(
         self, user_id: Id = None, agent_id: Id = None, *, policy: Policy | None = None
@@ -662,7 +661,7 @@ class AsyncMemory:
         """Rebuild word index, vectors and a mirrored graph of all rows; returns the steps done."""
         self._check_unbound()
         deps = await self._runtime.prepared()
-        await deps.store.rebuild_words()
+        await deps.store.apply(Batch(rebuild_words=True))
         await prepare(deps, again=True)
         await mirror_all(deps)
         return await run_due(deps, self._policy)
@@ -670,7 +669,7 @@ class AsyncMemory:
     async def workspaces(self) -> Workspaces:
         """The folders of tasks, whose files are backed up and restored with the store."""
         deps = await self._operator_deps()
-        return Workspaces(self.places.workspaces / await deps.archive.label())
+        return Workspaces(self.places.workspaces / (await deps.store.info()).label)
 
     @property
     def places(self) -> Places:
@@ -692,7 +691,7 @@ class AsyncMemory:
         """
         deps = await self._operator_deps()
         await self._runtime.hits.flush(deps)
-        before = await deps.store.scopes()
+        before = await read_owners(deps.store)
         restored = await snapshot.restore(deps, self.places, path)
         await prepare(deps)
         await mirror_all(deps, before)
@@ -700,7 +699,7 @@ class AsyncMemory:
 
     async def health(self) -> Health:
         """The state of the store; raises Unavailable when it cannot be reached."""
-        return await (await self._runtime.deps()).store.health()
+        return await ports.read_health((await self._runtime.deps()).store)
 
     async def census(self, *, largest: int = 10) -> Census:
         """How much of everything there is, and which users have the most; it may take a while."""
@@ -779,10 +778,10 @@ class AsyncMemory:
         check_id(memory_id, "memory_id")
         call = self._scope.restrict(user_id, agent_id, session_id)
         deps = await self._runtime.deps()
-        scope = call.scope if call.is_bound else await deps.store.owner(memory_id)
-        if scope is None:
+        scopes = [call.scope] if call.is_bound else await read_owners(deps.store, memory_id)
+        if not scopes:
             raise no_memory(memory_id)
-        return Where(scope, kinds=ALL, sensitive=call.sensitive), deps
+        return Where(scopes[0], kinds=ALL, sensitive=call.sensitive), deps
 
     async def _session(
         self, session_id: Id, user_id: Id, agent_id: Id, run_id: Id

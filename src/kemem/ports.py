@@ -3,44 +3,53 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from kemem.batch import Applied, Batch, Job
+from kemem.batch import Applied, Batch, Job, JobKind
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.records import (
+    MESSAGES,
+    NOTES,
     Census,
     Change,
     Checkpoint,
     Entry,
-    Found,
     Health,
+    Level,
     Line,
-    Match,
     Matrix,
     Message,
     Micros,
     Model,
     Note,
     Position,
-    Rank,
     Relation,
+    Row,
     Scope,
-    Vector,
     Where,
 )
+from kemem.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
 from kemem.text.loose_json import parse_json
-from kemem.text.query import Query
 
 MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
+_ALL = 1_000_000
 LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
 
 Prompt = Sequence[Mapping[str, Any]]  # messages as every chat API has them, calls included
 Schema = Mapping[str, Any]
 T = TypeVar("T")
+
+
+class ReadOptions(TypedDict, total=False):
+    """The options of `Store.read`."""
+
+    after: Position | None
+    limit: int
+    newest_first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,34 +88,27 @@ class Reply:
 OnReply = Callable[[float, bool, Reply | None], None]  # seconds, whether it was of use, what came
 
 
-class Log(Protocol):
-    """The truth: messages and notes in, messages and notes out."""
+class Store(Protocol):
+    """A database: messages, notes, words, vectors, graph, outbox and journal in one transaction."""
 
     async def apply(self, batch: Batch) -> Applied:
-        """Write a batch wholly or not at all; all but vectors and uses is durable on return."""
+        """Write a batch wholly or not at all.
 
-    async def scan(
+        It is durable on return, except for vectors, hit counts and journal lines alone.
+        """
+
+    async def read(
         self,
         where: Where,
         *,
         after: Position | None = None,
         limit: int = 100,
         newest_first: bool = True,
-    ) -> list[Message]:
-        """Visible messages in time order, strictly beyond `after`; equal times go by id."""
+    ) -> list[Row]:
+        """Visible messages and notes in time order, strictly beyond `after`; equal times by id."""
 
-    async def notes(
-        self,
-        where: Where,
-        *,
-        after: Position | None = None,
-        limit: int = 100,
-        newest_first: bool = True,
-    ) -> list[Note]:
-        """Visible notes in the same order."""
-
-    async def owner(self, note_id: str) -> Scope | None:
-        """The agent and user of a note; its id alone is the key that a trusted caller holds."""
+    async def search(self, request: SearchRequest) -> SearchResponse:
+        """Candidates by words, vectors and graph, and the selected rows, as of one moment."""
 
     async def history(
         self,
@@ -116,96 +118,45 @@ class Log(Protocol):
         event: str | None = None,
         limit: int = 100,
     ) -> list[Change]:
-        """What became of a scope's notes, or of one, newest first; `event` picks one sort."""
+        """The changes of a scope's notes, or of one note, newest first."""
 
     async def checkpoints(self, scope: Scope, *, limit: int = 1) -> list[Checkpoint]:
         """The saved states of a scope's sessions, newest first."""
 
     async def directory(
         self,
-        level: Literal["agent", "user", "session"],
-        scope: Scope | None,
+        level: Level,
+        scope: Scope | None = None,
         *,
+        note_id: str | None = None,
         after: tuple[str, str, str] | None = None,
         limit: int = 100,
     ) -> list[Entry]:
-        """Agents, users or sessions in the order of their places, beyond `after`.
+        """Agents, users, sessions or owners in the order of their places, beyond `after`.
 
-        Without a scope all of them: for operators, never for a caller's read.
+        Owners are the (agent, user) pairs that have messages or notes; with `note_id`, the pair
+        that has this note. Without a scope all entries: for operators and trusted callers only.
         """
 
     async def generation(self, where: Where) -> str:
-        """A mark that is another one whenever something that the where's scope reaches has changed.
+        """A token that changes with every change to what the where's scope reaches.
 
-        How often notes were used is no change.
+        Hit counts of notes are not a change.
         """
-
-    async def scopes(self) -> list[Scope]:
-        """Every (agent, user) pair that has messages or notes: for operators."""
-
-
-class TextIndex(Protocol):
-    """Rows by their words."""
-
-    async def search(
-        self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
-        """The best matches beyond `after`, ranked by the statistics of the scope alone.
-
-        Counted are the rows of the kinds asked for in every space that the scope reaches. Of a
-        query that is put to a conversation, rows that `context_scope` admits serve as context.
-        """
-
-
-class VectorIndex(Protocol):
-    """Rows by their meaning."""
-
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
-        """The most similar rows among those embedded by `model`."""
-
-
-class Graph(Protocol):
-    """Relations between entities, as notes support them."""
-
-    async def around(
-        self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
-    ) -> list[Relation]:
-        """Relations within `hops` of the entities named; without names, the newest ones.
-
-        A relation is visible while one of its notes is.
-        """
-
-
-class GraphMirror(Graph, Protocol):
-    """A graph database beside the store; it hears of changes through the outbox."""
-
-    async def put(self, note: Note, relations: Sequence[Relation]) -> None:
-        """Make these relations what a note supports, no more and no less."""
-
-    async def remove(self, owner: Scope, note_ids: Sequence[str] | None = None) -> None:
-        """Take back what notes support, or all that an owner has."""
-
-    async def close(self) -> None:
-        """Let go of connections."""
-
-
-class Outbox(Protocol):
-    """Later work; it is put and removed by `apply`."""
 
     async def claim(self, now: Micros, lease: Micros) -> Job | None:
         """A job that is due, hidden from other workers until the lease ends."""
 
-    async def jobs(self, limit: int = 100) -> list[Job]:
-        """Jobs that wait or have failed, oldest first."""
+    async def jobs(
+        self,
+        limit: int = 100,
+        *,
+        ids: Sequence[str] | None = None,
+        kinds: Sequence[JobKind] | None = None,
+    ) -> list[Job]:
+        """Jobs that wait or have failed, oldest first; with `ids` or `kinds`, only these."""
 
-
-class Journal(Protocol):
-    """What the system did, for those who run it; who is erased is erased here as well."""
-
-    async def note(self, lines: Sequence[Line]) -> None:
-        """Write lines, each in the place of one with its kind and id; a power cut may undo it."""
-
-    async def lines(
+    async def journal(
         self,
         kind: str,
         *,
@@ -216,29 +167,66 @@ class Journal(Protocol):
     ) -> list[Line]:
         """Lines of a kind, newest first, equal times by id; `since` is inclusive, `until` not."""
 
-    async def trim(
-        self, kind: str, *, before: Micros | None = None, keep: int | None = None
-    ) -> int:
-        """Erase the lines of a kind from before a time, and all but the newest `keep`."""
+    async def info(self, *, health: bool = False) -> StoreInfo:
+        """Versions, secret and labels; with `health` also counts, which may take a while.
 
-
-class Store(Log, TextIndex, VectorIndex, Graph, Outbox, Journal, Protocol):
-    """A database that fills all six roles in one transaction."""
-
-    async def secret(self) -> bytes:
-        """A random key kept with the data; it seals cursors so that they outlive the process."""
-
-    async def embedded_by(self, model: Model) -> Model | None:
-        """Record the model in use; return the one recorded before."""
-
-    async def rebuild_words(self) -> None:
-        """Derive the word index again from messages and notes, in one transaction."""
-
-    async def health(self) -> Health:
-        """Counts and versions; raises Unavailable when the database cannot be reached."""
+        Raises Unavailable when the database cannot be reached.
+        """
 
     async def close(self) -> None:
-        """Finish what was begun and let go of files and connections."""
+        """Finish what was begun and release files and connections."""
+
+
+async def read_messages(
+    store: Store, where: Where, **options: Unpack[ReadOptions]
+) -> list[Message]:
+    """The messages among what `Store.read` returns."""
+    rows = await store.read(replace(where, kinds=where.kinds & MESSAGES), **options)
+    return [row for row in rows if isinstance(row, Message)]
+
+
+async def read_notes(store: Store, where: Where, **options: Unpack[ReadOptions]) -> list[Note]:
+    """The notes among what `Store.read` returns."""
+    rows = await store.read(replace(where, kinds=where.kinds & NOTES), **options)
+    return [row for row in rows if isinstance(row, Note)]
+
+
+async def read_relations(store: Store, around: Neighborhood) -> list[Relation]:
+    """The relations of a neighborhood."""
+    response = await store.search(SearchRequest(around.where, around=around))
+    return list(response.candidates.relations)
+
+
+async def read_health(store: Store) -> Health:
+    """The counts of a store."""
+    health = (await store.info(health=True)).health
+    if health is None:
+        raise Unavailable("the store reports no counts")
+    return health
+
+
+async def read_owners(store: Store, note_id: str | None = None) -> list[Scope]:
+    """The (agent, user) pairs that have messages or notes; with `note_id`, the pair with it."""
+    entries = await store.directory("owner", note_id=note_id, limit=_ALL)
+    return [Scope(entry.agent_id, entry.id) for entry in entries]
+
+
+class GraphMirror(Protocol):
+    """A graph database beside the store; the outbox carries changes to it."""
+
+    async def around(
+        self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
+    ) -> list[Relation]:
+        """Relations within `hops` of the named entities; without names, the newest ones."""
+
+    async def put(self, note: Note, relations: Sequence[Relation]) -> None:
+        """Make these relations what a note supports, no more and no less."""
+
+    async def remove(self, owner: Scope, note_ids: Sequence[str] | None = None) -> None:
+        """Take back what notes support, or all that an owner has."""
+
+    async def close(self) -> None:
+        """Release connections."""
 
 
 @runtime_checkable
@@ -256,9 +244,6 @@ class Archive(Protocol):
 
         Writes that came before are replaced, later ones stay; cursors and caches are void.
         """
-
-    async def label(self) -> str:
-        """What the last replacement was called; "current" before the first."""
 
 
 @runtime_checkable
@@ -336,6 +321,12 @@ class Deps:
         if not isinstance(self.store, Archive):
             raise InvalidArgument("this store cannot be backed up")
         return self.store
+
+    async def relations(self, near: Neighborhood) -> list[Relation]:
+        """The relations of a neighborhood, from the graph database if there is one."""
+        if self.graph is None:
+            return await read_relations(self.store, near)
+        return await self.graph.around(near.where, near.names, hops=near.hops, limit=near.limit)
 
     async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
         """A usable vector for each text; whatever the model does wrong is Unavailable."""

@@ -23,6 +23,7 @@ from kemem.times import Micros as Micros
 
 Vector = NDArray[np.float32]
 Matrix = NDArray[np.float32]
+Level = Literal["agent", "user", "session", "owner"]
 T = TypeVar("T")
 ROLES = ("user", "assistant", "system", "tool")
 NOTE_KINDS = ("user_info", "knowledge", "experience", "short_term")
@@ -247,15 +248,6 @@ class Match(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the word index answers: the best rows, how many matched in all, the mark to go on."""
-
-    matches: tuple[Match, ...]
-    total: int
-    mark: str
-
-
-@dataclass(frozen=True, slots=True)
 class Page(Record, Generic[T]):
     """A slice of a longer answer; `next_cursor` leads to the rest."""
 
@@ -357,9 +349,9 @@ class Checkpoint(Record):
 
 @dataclass(frozen=True, slots=True)
 class Entry(Record):
-    """An agent, a user or a session, as seed 002's tables describe it."""
+    """An agent, user or session; an "owner" is an (agent, user) pair that has rows."""
 
-    level: Annotated[Literal["agent", "user", "session"], Hidden]
+    level: Annotated[Level, Hidden]
     id: str
     agent_id: str
     user_id: OwnerId | None

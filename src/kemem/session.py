@@ -14,7 +14,7 @@ from kemem.add.condense import (
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, NotFound, Unavailable
-from kemem.ports import Deps
+from kemem.ports import Deps, read_messages
 from kemem.records import (
     CHECKPOINTS_KEPT,
     SHORT_TERM,
@@ -204,7 +204,7 @@ async def save_checkpoint(scope: Scope, deps: Deps) -> Checkpoint:
     for _ in range(_TRIES):
         live = await newest_checkpoint(scope, deps.store)
         notes = await short_term(scope, deps.store)
-        if not notes and not await deps.store.scan(Where(scope), limit=1):
+        if not notes and not await read_messages(deps.store, Where(scope), limit=1):
             raise NotFound(f"session {scope.session_id!r} has no messages and no notes")
         saved = next_checkpoint(scope, live, live.layers if live else (), notes, deps)
         present = (*notes, *((live,) if live else ()))  # what is deleted must not come back
@@ -267,7 +267,7 @@ async def _still_told(
     if not sources:
         return tuple(notes)
     owner = Scope(notes[0].agent_id, notes[0].user_id)
-    stored = await deps.store.scan(Where(owner, ids=sources), limit=len(sources))
+    stored = await read_messages(deps.store, Where(owner, ids=sources), limit=len(sources))
     left = {message.id for message in stored}
     return tuple(
         replace(note, sources=tuple(name for name in note.sources if name in left))

@@ -13,7 +13,7 @@ from kemem.add.condense import condense
 from kemem.add.edit import erase
 from kemem.add.forget import Policy, forget
 from kemem.batch import Applied, Batch
-from kemem.ports import Deps
+from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import NOTES, SHORT_TERM, Matrix, Scope, Where
 from kemem.session import restore_checkpoint, save_checkpoint
 from kemem.settings import load
@@ -178,7 +178,7 @@ async def test_a_message_deleted_while_it_is_summarised_is_in_no_summary(
         assert await condense(SESSION, deps, budget=200)
         more = (said(f"l{at}", f"later 后来 {at} " * 9, ts=NOW + 50 + at) for at in range(12))
         await deps.store.apply(Batch(put=tuple(more)))
-    (message,) = await deps.store.scan(Where(ME, ids=frozenset({"m1"})))
+    (message,) = await read_messages(deps.store, Where(ME, ids=frozenset({"m1"})))
     meanwhile(saves, lambda: erase(message, deps))
     assert await condense(SESSION, deps, budget=60) is None
     assert await quoted(deps) == "[]"
@@ -191,7 +191,7 @@ async def test_a_note_deleted_while_a_checkpoint_is_saved_is_not_in_it(
     deps: Deps, meanwhile: Meanwhile
 ) -> None:
     await fill(deps)
-    (note,) = await deps.store.notes(Where(ME, kinds=SHORT_TERM))
+    (note,) = await read_notes(deps.store, Where(ME, kinds=SHORT_TERM))
     meanwhile(saves, lambda: erase(note, deps))
     saved = await save_checkpoint(SESSION, deps)
     assert saved.notes == () and "fountains" not in await quoted(deps)
@@ -203,13 +203,13 @@ async def test_what_is_deleted_while_a_checkpoint_is_restored_stays_deleted(
     """The checkpoint is gone with it: there is none to restore."""
     await fill(deps)
     await save_checkpoint(SESSION, deps)
-    (note,) = await deps.store.notes(Where(ME, kinds=SHORT_TERM))
-    (message,) = await deps.store.scan(Where(ME, ids=frozenset({"m0"})))
+    (note,) = await read_notes(deps.store, Where(ME, kinds=SHORT_TERM))
+    (message,) = await read_messages(deps.store, Where(ME, ids=frozenset({"m0"})))
     await deps.store.apply(Batch(notes=(replace(note, content="another 别的", digest="other"),)))
     meanwhile(saves, lambda: erase(message, deps))
     with pytest.raises(Exception, match="no checkpoint"):
         await restore_checkpoint(SESSION, None, deps)
-    assert await deps.store.notes(Where(ME, kinds=SHORT_TERM)) == []
+    assert await read_notes(deps.store, Where(ME, kinds=SHORT_TERM)) == []
     assert await quoted(deps) == "[]"
 
 
@@ -226,7 +226,7 @@ async def test_a_note_whose_messages_are_gone_is_not_restored(deps: Deps) -> Non
     await deps.store.apply(Batch(checkpoints=(saved,)))  # as if it had outlived them
     restored = await restore_checkpoint(SESSION, None, deps)
     assert {note.id: note.sources for note in restored.notes} == {"o": ("m",), "h": ()}
-    assert {note.id for note in await deps.store.notes(MY_NOTES)} == {"o", "h"}
+    assert {note.id for note in await read_notes(deps.store, MY_NOTES)} == {"o", "h"}
 
 
 async def test_what_is_deleted_while_another_note_is_forgotten_is_in_no_checkpoint(
@@ -236,10 +236,10 @@ async def test_what_is_deleted_while_another_note_is_forgotten_is_in_no_checkpoi
     gone = noted("x", "expired", kind="short_term", session_id="s", expires=NOW - 1)
     await deps.store.apply(Batch(notes=(gone,)))
     await save_checkpoint(SESSION, deps)
-    (message,) = await deps.store.scan(Where(ME, ids=frozenset({"m0"})))
+    (message,) = await read_messages(deps.store, Where(ME, ids=frozenset({"m0"})))
     meanwhile(saves, lambda: erase(message, deps))
     assert await forget(ME, Policy(), deps) == {"x": "expired"}
-    assert await deps.store.notes(Where(ME, kinds=NOTES)) == []
+    assert await read_notes(deps.store, Where(ME, kinds=NOTES)) == []
     assert await quoted(deps) == "[]"
 
 
@@ -250,8 +250,8 @@ async def test_a_note_that_is_drawn_while_its_message_is_deleted_goes_with_it(
     await fill(deps)
     late = noted("late", "late 晚了", sources=("m1",))
     both = noted("both", "both 两个", sources=("m1", "m2"))
-    (message,) = await deps.store.scan(Where(ME, ids=frozenset({"m1"})))
+    (message,) = await read_messages(deps.store, Where(ME, ids=frozenset({"m1"})))
     meanwhile(lambda batch: bool(batch.drop), lambda: deps.store.apply(Batch(notes=(late, both))))
     await erase(message, deps)
-    notes = {note.id: note.sources for note in await deps.store.notes(MY_NOTES)}
+    notes = {note.id: note.sources for note in await read_notes(deps.store, MY_NOTES)}
     assert notes == {"n": ("m0",), "both": ("m2",)}

@@ -14,6 +14,7 @@ from kemem.settings import load
 from kemem.store.postgres import Postgres
 from kemem.store.store import SqlStore
 from kemem.text.query import parse
+from kemem_conformance.suite import ranking
 
 ME = Where(Scope(user_id="小明"))
 NOW = 1_767_225_600_000_000
@@ -38,11 +39,11 @@ async def test_another_process_sees_what_one_dropped(stores: list[SqlStore]) -> 
     ours, theirs = stores
     await ours.apply(Batch(put=(message("a"), message("乙", "喜欢火锅"))))
     query = parse("火锅")
-    assert (await theirs.search(ME, query, limit=9)).total == 1
+    assert (await ranking(theirs, ME, query, limit=9)).total == 1
     await ours.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"乙"})),)))
-    assert (await theirs.search(ME, query, limit=9)).total == 0
+    assert (await ranking(theirs, ME, query, limit=9)).total == 0
     await theirs.apply(Batch(put=(message("丙", "火锅店"),)))
-    assert (await ours.search(ME, query, limit=9)).matches[0].id == "丙"
+    assert (await ranking(ours, ME, query, limit=9)).matches[0].id == "丙"
     before = await theirs.generation(ME)
     assert await ours.generation(ME) == before
     await ours.apply(Batch(drop=(ME,)))
@@ -74,7 +75,7 @@ async def test_a_long_text_is_found_by_its_end(stores: list[SqlStore]) -> None:
     long = "的 the " * 9000 + "哈" * 300 + "锅底 closing words"
     await stores[0].apply(Batch(put=(message("long", long),)))
     for phrase in ('"哈锅底"', '"closing words"', '"底 closing"'):
-        assert (await stores[0].search(ME, parse(phrase), limit=1)).total == 1
+        assert (await ranking(stores[0], ME, parse(phrase), limit=1)).total == 1
 
 
 @pytest.mark.parametrize(

@@ -29,16 +29,17 @@ from kemem.records import Embedded, Message, Model, Scope, Where
 from kemem.settings import load
 from kemem.store import migrate
 from kemem.store.apply import apply
-from kemem.store.columns import Columns
+from kemem.store.index import SpaceCache
 from kemem.store.migrate import STEPS, bring_up_to_date
-from kemem.store.notes import sensitive_rows
+from kemem.store.read import _by_values, messages
+from kemem.store.search import _hidden
 from kemem.store.spaces import find_spaces
 from kemem.store.sqlite import FILE, Sqlite
 from kemem.store.store import SqlStore
 from kemem.text.query import parse
+from kemem_conformance.suite import ranking
 
 ME = Where(Scope(user_id="小明"))
-SENSITIVE = str(sensitive_rows.compile(dialect=sqlite.dialect()))
 NOW = 1_767_225_600_000_000
 
 # Adds batches of five until it is killed; a line is printed only after an add has returned.
@@ -169,11 +170,11 @@ def test_another_process_sees_what_one_dropped(tmp_path: Path) -> None:
         ours, theirs = (SqlStore(Sqlite(tmp_path), 1 << 20) for _ in range(2))
         await ours.apply(Batch(put=(message("a"), message("乙", "喜欢火锅"))))
         query = parse("火锅")
-        assert (await theirs.search(ME, query, limit=9)).total == 1
+        assert (await ranking(theirs, ME, query, limit=9)).total == 1
         await ours.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"乙"})),)))
-        assert (await theirs.search(ME, query, limit=9)).total == 0
+        assert (await ranking(theirs, ME, query, limit=9)).total == 0
         await ours.apply(Batch(put=(message("丙", "火锅店"),)))
-        assert (await theirs.search(ME, query, limit=9)).matches[0].id == "丙"
+        assert (await ranking(theirs, ME, query, limit=9)).matches[0].id == "丙"
         before = await theirs.generation(ME)
         assert await ours.generation(ME) == before
         await ours.apply(Batch(drop=(ME,)))
@@ -196,10 +197,10 @@ def test_a_reader_that_began_before_a_drop_brings_nothing_back(tmp_path: Path) -
             await store.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"乙"})),)))
             with database.reading() as late:
                 (after,) = find_spaces(late, ME.scope)
-                columns = Columns(database, 1 << 20)
-                columns._copy(after)  # the later reader came first, but has not read yet
-                assert columns.view(early, before).names == ["a", "乙"]
-                assert columns.view(late, after).names == ["a"]
+                cache = SpaceCache(database, 1 << 20)
+                cache._entry(after)  # the later reader came first, but has not read yet
+                assert len(cache.snapshot(early, before).ids) == 2
+                assert len(cache.snapshot(late, after).ids) == 1
         await store.close()
 
     asyncio.run(scenario())
@@ -215,11 +216,11 @@ def test_columns_stay_within_their_budget(tmp_path: Path) -> None:
             await store.apply(Batch(put=(said,)))
         for number in (*range(12), 0, 5):
             where = Where(Scope(user_id=f"u{number}"))
-            found = await store.search(where, parse("火锅"), limit=9)
+            found = await ranking(store, where, parse("火锅"), limit=9)
             assert [match.id for match in found.matches] == [f"{number}"]
-        columns = store._columns
-        assert columns._used == sum(copy.bytes for copy in columns._copies.values()) <= 20_000
-        assert list(columns._copies)[-1] == 6
+        cache = store._cache
+        assert cache._used == sum(entry.bytes for entry in cache._entries.values()) <= 20_000
+        assert list(cache._entries)[-1] == 6
         await store.close()
 
     asyncio.run(scenario())
@@ -300,15 +301,22 @@ def test_rows_are_looked_up_by_their_ids(tmp_path: Path, opened: str) -> None:
     database = Sqlite(tmp_path)
     database.open()
 
+    def to_text(statement: Any) -> str:
+        one_space = statement.params(spaces=[1], values=["x"])
+        compiled = one_space.compile(
+            dialect=sqlite.dialect(), compile_kwargs={"render_postcompile": True}
+        )
+        return str(compiled).replace("?", "1")
+
     def plan(connection: Connection, query: str) -> str:
         return str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}").all())
 
     def plans(connection: Connection) -> list[str]:
         ids = ", ".join("'x'" for _ in range(16))
         return [
-            plan(connection, f"SELECT * FROM message WHERE space_no = 1 AND message_id IN ({ids})"),
+            plan(connection, to_text(_by_values(messages, messages.name))),
             plan(connection, f"SELECT * FROM row_vector WHERE space_no = 1 AND id IN ({ids})"),
-            plan(connection, SENSITIVE.replace("?", "1")),
+            plan(connection, to_text(_hidden(False, False, False))),
         ]
 
     writing = database.write(plans).result()

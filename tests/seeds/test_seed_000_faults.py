@@ -12,7 +12,8 @@ from kemem import AsyncMemory, InvalidArgument
 from kemem.errors import PermissionDenied, Unauthenticated, Unavailable
 from kemem.recall import Budget, Caches, RecallAgent
 from kemem.recall.texts import Language
-from kemem.records import Found, Message
+from kemem.records import Row
+from kemem.request import SearchResponse
 from kemem.settings import load
 from kemem.testing import ScriptedLLM, calling
 from kemem_conformance.ram import RamStore
@@ -52,7 +53,7 @@ class Faulty(RamStore):
     errors: tuple[Exception, ...] = ()
     asked = 0
 
-    async def search(self, *given: Any, **named: Any) -> Found:
+    async def search(self, *given: Any, **named: Any) -> SearchResponse:
         self.asked += 1
         if self.hangs:
             await asyncio.Event().wait()
@@ -66,7 +67,7 @@ class Unreadable(RamStore):
 
     error: Exception | None = None  # None: it hangs
 
-    async def scan(self, *given: Any, **named: Any) -> list[Message]:
+    async def read(self, *given: Any, **named: Any) -> list[Row]:
         if self.error is None:
             await asyncio.Event().wait()
         raise self.error or AssertionError

@@ -69,8 +69,8 @@ class SensitiveMessagesSeen(RamStore):
 
 
 class SensitiveScanned(RamStore):
-    async def scan(self, where: Where, **options: Any) -> list[Message]:
-        return await super().scan(replace(where, sensitive=True), **options)
+    def _messages(self, where: Where, **options: Any) -> list[Message]:
+        return super()._messages(replace(where, sensitive=True), **options)
 
 
 class NoIdsMeansAll(RamStore):
@@ -79,23 +79,23 @@ class NoIdsMeansAll(RamStore):
 
 
 class CursorSkipsTies(RamStore):
-    async def scan(
+    def _messages(
         self, where: Where, *, after: Position | None = None, **options: Any
     ) -> list[Message]:
-        seen = await super().scan(where, after=after, **options)
+        seen = super()._messages(where, after=after, **options)
         return [one for one in seen if after is None or one.ts != after.ts]
 
 
 class CursorRepeatsTies(RamStore):
-    async def scan(
+    def _messages(
         self, where: Where, *, after: Position | None = None, **options: Any
     ) -> list[Message]:
         start = None if after is None else replace(after, id="")
-        return await super().scan(where, after=start, **options)
+        return super()._messages(where, after=start, **options)
 
 
 class TiesBackwards(RamStore):
-    async def scan(
+    def _messages(
         self,
         where: Where,
         *,
@@ -103,7 +103,7 @@ class TiesBackwards(RamStore):
         limit: int = 100,
         newest_first: bool = True,
     ) -> list[Message]:
-        seen = await super().scan(where, limit=10**9, newest_first=not newest_first)
+        seen = super()._messages(where, limit=10**9, newest_first=not newest_first)
         seen.reverse()
         places = [(one.ts, one.message_id) for one in seen]
         start = places.index((after.ts, after.id)) + 1 if after else 0
@@ -111,8 +111,8 @@ class TiesBackwards(RamStore):
 
 
 class LimitBeforeFilter(RamStore):
-    async def scan(self, where: Where, *, limit: int = 100, **options: Any) -> list[Message]:
-        seen = await super().scan(Where(where.scope), limit=limit, **options)
+    def _messages(self, where: Where, *, limit: int = 100, **options: Any) -> list[Message]:
+        seen = super()._messages(Where(where.scope), limit=limit, **options)
         return [one for one in seen if where.matches(one)]
 
 
@@ -229,9 +229,8 @@ class AnswersAsTold(RamStore):
 
 
 class ModelForgotten(RamStore):
-    async def embedded_by(self, model: Model) -> Model | None:
-        await super().embedded_by(model)
-        return model
+    def _record(self, draft: Tables, model: Model) -> None:
+        pass
 
 
 class AnswersWhenClosed(RamStore):

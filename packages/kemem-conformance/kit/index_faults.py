@@ -6,7 +6,6 @@ from kemem.batch import Applied, Batch, Job
 from kemem.errors import KeMemError
 from kemem.records import (
     Embedded,
-    Found,
     Match,
     Message,
     Micros,
@@ -17,6 +16,7 @@ from kemem.records import (
     Vector,
     Where,
 )
+from kemem.request import Ranking
 from kemem.text.marks import ASKING, spoken_by
 from kemem.text.query import Query
 from kemem_conformance.ram import RamStore
@@ -47,10 +47,10 @@ class DropLeavesWords(RamStore):
 class DropLeavesStatistics(DropLeavesWords):
     """Dropped rows are not found, but they still count."""
 
-    async def search(
+    def _ranking(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
-        found = await super().search(where, query, limit=10**9, after=after)
+    ) -> Ranking:
+        found = super()._ranking(where, query, limit=10**9, after=after)
         ghosts = [Match.of(one.row, 0) for one in self._ghosts.values()]
         hits = tuple(hit for hit in found.matches if hit._replace(score=0) not in ghosts)
         gone = len(found.matches) - len(hits)
@@ -84,24 +84,24 @@ class PagesSeeNewRows(RamStore):
 
 
 class SearchIgnoresItsCursor(RamStore):
-    async def search(
+    def _ranking(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
+    ) -> Ranking:
         start = None if after is None else replace(after, score=2, id="")
-        return await super().search(where, query, limit=limit, after=start)
+        return super()._ranking(where, query, limit=limit, after=start)
 
 
 class SensitiveFoundByWords(RamStore):
-    async def search(
+    def _ranking(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
+    ) -> Ranking:
         shown = replace(where, sensitive=True)
-        return await super().search(shown, query, limit=limit, after=after)
+        return super()._ranking(shown, query, limit=limit, after=after)
 
 
 class SensitiveIsNear(RamStore):
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
-        return await super().nearest(replace(where, sensitive=True), vector, model, limit)
+    def _nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
+        return super()._nearest(replace(where, sensitive=True), vector, model, limit)
 
 
 class FreedNumbersAreTakenAgain(RamStore):
@@ -114,16 +114,16 @@ class FreedNumbersAreTakenAgain(RamStore):
 
 
 class TotalOfThePage(RamStore):
-    async def search(
+    def _ranking(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
-        found = await super().search(where, query, limit=limit, after=after)
+    ) -> Ranking:
+        found = super()._ranking(where, query, limit=limit, after=after)
         return replace(found, total=len(found.matches))
 
 
 class WordsNotRebuilt(RamStore):
-    async def rebuild_words(self) -> None:
-        rows = self._open().rows
+    def _rebuild(self, draft: Tables) -> None:
+        rows = draft.rows
         rows.update({key: replace(row, words="") for key, row in rows.items()})
 
 
@@ -203,8 +203,8 @@ class BadVectorsSkipped(RamStore):
 
 
 class NegativeSimilarity(RamStore):
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
-        hits = await super().nearest(where, vector, model, limit)
+    def _nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
+        hits = super()._nearest(where, vector, model, limit)
         return [hit._replace(score=2 * hit.score - 1) for hit in hits]
 
 

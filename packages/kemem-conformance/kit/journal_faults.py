@@ -7,80 +7,81 @@ from typing import Any
 from kemem.batch import Batch
 from kemem.records import Line, Scope, Where
 from kemem_conformance.ram import RamStore
-from kemem_conformance.ram_tables import Tables
+from kemem_conformance.ram_tables import Tables, newest_first
 
 
 class NothingIsReplaced(RamStore):
-    async def note(self, lines: Sequence[Line]) -> None:
-        known = self._open().journal
-        await super().note([line for line in lines if (line.kind, line.id) not in known])
+    def _append(self, draft: Tables, lines: Sequence[Line]) -> None:
+        known = draft.journal
+        super()._append(draft, [line for line in lines if (line.kind, line.id) not in known])
 
 
 class KindsShareTheirIds(RamStore):
-    async def note(self, lines: Sequence[Line]) -> None:
-        journal = self._open().journal
+    def _append(self, draft: Tables, lines: Sequence[Line]) -> None:
+        journal = draft.journal
         names = {line.id for line in lines}
         for at in [at for at in journal if at[1] in names]:
             del journal[at]
-        await super().note(lines)
+        super()._append(draft, lines)
 
 
 class BodiesLoseTheirDepth(RamStore):
-    async def note(self, lines: Sequence[Line]) -> None:
+    def _append(self, draft: Tables, lines: Sequence[Line]) -> None:
         flat = [{key: str(value) for key, value in line.body.items()} for line in lines]
-        await super().note(
-            [replace(line, body=body) for line, body in zip(lines, flat, strict=True)]
+        super()._append(
+            draft, [replace(line, body=body) for line, body in zip(lines, flat, strict=True)]
         )
 
 
 class OldestFirst(RamStore):
-    async def lines(self, kind: str, **asked: Any) -> list[Line]:
+    async def journal(self, kind: str, **asked: Any) -> list[Line]:
         limit = asked.pop("limit", 1000)
-        return (await super().lines(kind, **asked))[::-1][:limit]
+        return (await super().journal(kind, **asked))[::-1][:limit]
 
 
 class TiesUnordered(RamStore):
-    async def lines(self, kind: str, **asked: Any) -> list[Line]:
-        found = await super().lines(kind, **asked)
+    async def journal(self, kind: str, **asked: Any) -> list[Line]:
+        found = await super().journal(kind, **asked)
         return sorted(found, key=lambda line: (line.ts, line.id), reverse=True)
 
 
 class SinceIsExclusive(RamStore):
-    async def lines(self, kind: str, **asked: Any) -> list[Line]:
+    async def journal(self, kind: str, **asked: Any) -> list[Line]:
         since = asked.pop("since", None)
-        return await super().lines(kind, since=None if since is None else since + 1, **asked)
+        return await super().journal(kind, since=None if since is None else since + 1, **asked)
 
 
 class UntilIsInclusive(RamStore):
-    async def lines(self, kind: str, **asked: Any) -> list[Line]:
+    async def journal(self, kind: str, **asked: Any) -> list[Line]:
         until = asked.pop("until", None)
-        return await super().lines(kind, until=None if until is None else until + 1, **asked)
+        return await super().journal(kind, until=None if until is None else until + 1, **asked)
 
 
 class NobodyIsEverybody(RamStore):
-    async def lines(self, kind: str, **asked: Any) -> list[Line]:
-        return await super().lines(kind, **{**asked, "user_id": asked.get("user_id") or None})
+    async def journal(self, kind: str, **asked: Any) -> list[Line]:
+        return await super().journal(kind, **{**asked, "user_id": asked.get("user_id") or None})
 
 
 class TrimmedWithTheBorder(RamStore):
-    async def trim(self, kind: str, *, before: int | None = None, keep: int | None = None) -> int:
-        return await super().trim(kind, before=None if before is None else before + 1, keep=keep)
+    def _trim(self, draft: Tables, kind: str, before: int | None, keep: int | None) -> int:
+        return super()._trim(draft, kind, None if before is None else before + 1, keep)
 
 
 class OldestAreKept(RamStore):
-    async def trim(self, kind: str, *, before: int | None = None, keep: int | None = None) -> int:
-        gone = await super().trim(kind, before=before)
-        newest = [] if keep is None else (await self.lines(kind))[::-1][keep:]
+    def _trim(self, draft: Tables, kind: str, before: int | None, keep: int | None) -> int:
+        gone = super()._trim(draft, kind, before, None)
+        own = newest_first(line for line in draft.journal.values() if line.kind == kind)
+        newest = [] if keep is None else own[::-1][keep:]
         for line in newest:
-            del self._open().journal[kind, line.id]
+            del draft.journal[kind, line.id]
         return gone + len(newest)
 
 
 class TrimmedInEveryKind(RamStore):
-    async def trim(self, kind: str, *, before: int | None = None, keep: int | None = None) -> int:
-        for other in {at[0] for at in self._open().journal} - {kind}:
-            await super().trim(other, before=before, keep=keep)
-        return await super().trim(kind, before=before, keep=keep)
+    def _trim(self, draft: Tables, kind: str, before: int | None, keep: int | None) -> int:
+        for other in {at[0] for at in draft.journal} - {kind}:
+            super()._trim(draft, other, before, keep)
+        return super()._trim(draft, kind, before, keep)
 
 
 class ErasureLeavesTheJournal(RamStore):

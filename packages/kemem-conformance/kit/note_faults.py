@@ -10,7 +10,6 @@ from kemem.records import (
     NOTES,
     Checkpoint,
     Embedded,
-    Found,
     Match,
     Message,
     Model,
@@ -22,6 +21,7 @@ from kemem.records import (
     Vector,
     Where,
 )
+from kemem.request import Ranking
 from kemem.text.query import Query
 from kemem_conformance.ram import RamStore
 from kemem_conformance.ram_ranking import Stored
@@ -130,8 +130,8 @@ class SensitiveNotesSeen(RamStore):
 
 
 class SensitiveNotesListed(RamStore):
-    async def notes(self, where: Where, **options: Any) -> list[Note]:
-        return await super().notes(replace(where, sensitive=True), **options)
+    def _notes(self, where: Where, **options: Any) -> list[Note]:
+        return super()._notes(replace(where, sensitive=True), **options)
 
 
 class SensitiveErasedByEveryone(RamStore):
@@ -217,16 +217,16 @@ class FiltersIgnored(RamStore):
 
 
 class FiltersIgnoredInSearch(RamStore):
-    async def search(
+    def _ranking(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
+    ) -> Ranking:
         bare = replace(where, filters=None)
-        return await super().search(bare, query, limit=limit, after=after)
+        return super()._ranking(bare, query, limit=limit, after=after)
 
 
 class FiltersIgnoredInNearest(RamStore):
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
-        return await super().nearest(replace(where, filters=None), vector, model, limit)
+    def _nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
+        return super()._nearest(replace(where, filters=None), vector, model, limit)
 
 
 class FiltersIgnoredInDrops(RamStore):
@@ -321,8 +321,6 @@ class NotesGetNoVectors(RamStore):
 
 
 class NoteCursorSkipsTies(RamStore):
-    async def notes(
-        self, where: Where, *, after: Position | None = None, **options: Any
-    ) -> list[Note]:
-        seen = await super().notes(where, after=after, **options)
+    def _notes(self, where: Where, *, after: Position | None = None, **options: Any) -> list[Note]:
+        seen = super()._notes(where, after=after, **options)
         return [one for one in seen if after is None or one.ts != after.ts]

@@ -153,9 +153,9 @@ class UsesNotAdded(RamStore):
 
 
 class StrangerOwnsTheNote(RamStore):
-    async def owner(self, note_id: str) -> Scope | None:
-        found = await super().owner(note_id)
-        return found and Scope(found.agent_id, found.user_id or None)
+    def _owners(self, scope: Scope | None, note_id: str | None) -> list[Entry]:
+        found = super()._owners(scope, note_id)
+        return [replace(it, id=it.id or "u_") for it in found]
 
 
 class HistoryOfEveryUser(RamStore):
@@ -260,7 +260,7 @@ class EndsTheUsersSessions(RamStore):
 
 
 class SharedPartIsAUser(RamStore):
-    async def directory(self, level: Any, scope: Scope | None, **options: Any) -> list[Any]:
+    async def directory(self, level: Any, scope: Scope | None = None, **options: Any) -> list[Any]:
         found = await super().directory(level, scope, **options)
         shared = any(user_id == "" for _, user_id in self._open().directory.pairs)
         if found and shared and level == "user":
@@ -269,7 +269,7 @@ class SharedPartIsAUser(RamStore):
 
 
 class DirectoryOfEveryone(RamStore):
-    async def directory(self, level: Any, scope: Scope | None, **options: Any) -> list[Any]:
+    async def directory(self, level: Any, scope: Scope | None = None, **options: Any) -> list[Any]:
         return await super().directory(level, None, **options)
 
 
@@ -287,16 +287,16 @@ class NotesCreateNoSession(RamStore):
 class GraphOfEveryone(RamStore):
     """Relations of all users of an agent."""
 
-    async def around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
+    def _around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
         scope = Scope(where.scope.agent_id or "agent")
-        return await super().around(replace(where, scope=scope), names, **options)
+        return super()._around(replace(where, scope=scope), names, **options)
 
 
 class GraphFollowsArrows(RamStore):
     """Only from a source to its destination."""
 
-    async def around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
-        found = await super().around(where, names, **options)
+    def _around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
+        found = super()._around(where, names, **options)
         reached = {name.casefold() for name in names}
         kept = []
         for relation in found:
@@ -307,21 +307,21 @@ class GraphFollowsArrows(RamStore):
 
 
 class GraphGoesOneHopFurther(RamStore):
-    async def around(
+    def _around(
         self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
     ) -> list[Relation]:
         further = hops + 1 if 1 <= hops < 5 else hops
-        return await super().around(where, names, hops=further, limit=limit)
+        return super()._around(where, names, hops=further, limit=limit)
 
 
 class EndedNotesSupport(RamStore):
-    async def around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
-        return await super().around(replace(where, valid_at=None), names, **options)
+    def _around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
+        return super()._around(replace(where, valid_at=None), names, **options)
 
 
 class SensitiveNotesSupport(RamStore):
-    async def around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
-        return await super().around(replace(where, sensitive=True), names, **options)
+    def _around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
+        return super()._around(replace(where, sensitive=True), names, **options)
 
 
 class GenerationCountsArrivals(RamStore):
@@ -363,8 +363,8 @@ class UseMakesAGeneration(RamStore):
 
 
 class OneEndEndsARelation(RamStore):
-    async def around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
-        found = await super().around(where, names, **options)
+    def _around(self, where: Where, names: Sequence[str], **options: Any) -> list[Relation]:
+        found = super()._around(where, names, **options)
         notes = {(*pair(note), note.id): note for note in self._visible_notes(where)}
 
         def end(one: Relation) -> Micros | None:

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from kemem.batch import Batch
 from kemem.errors import Unavailable
-from kemem.ports import Deps, Schema, Store
+from kemem.ports import Deps, Schema, Store, read_messages, read_notes
 from kemem.records import SHORT_TERM, Checkpoint, Layer, Message, Note, Position, Scope, Where
 from kemem.text.ids import new_id
 from kemem.text.language import count_tokens
@@ -73,7 +73,7 @@ async def short_term(scope: Scope, store: Store) -> tuple[Note, ...]:
     found: list[Note] = []
     after: Position | None = None
     where = Where(scope, kinds=SHORT_TERM)
-    while page := await store.notes(where, after=after, limit=_PAGE, newest_first=False):
+    while page := await read_notes(store, where, after=after, limit=_PAGE, newest_first=False):
         found += page
         after = Position(page[-1].ts, page[-1].id)
     return tuple(found)
@@ -90,7 +90,7 @@ async def session_messages(
     found: dict[int, Message] = {}
     after: Position | None = None
     floor = beyond or 0
-    while page := await store.scan(Where(scope), after=after, limit=_PAGE):
+    while page := await read_messages(store, Where(scope), after=after, limit=_PAGE):
         found |= {one.sequence_no: one for one in page if one.sequence_no > floor}
         if beyond is not None and len(found) == max(found, default=floor) - floor:
             break

@@ -15,7 +15,7 @@ from kemem.add.task import Place, Task
 from kemem.add.verbatim import told, verbatim
 from kemem.batch import Ending, Expected, Job
 from kemem.errors import Unavailable
-from kemem.ports import Deps
+from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import NOTES, Message, Note, Position, Scope, Where
 from kemem.search.recipe import nearest_notes
 from kemem.text.fingerprint import as_printed
@@ -37,7 +37,7 @@ async def draw(job: Job, deps: Deps, messages: Sequence[Message] | None = None) 
     task = Task.from_details(job.details)
     if messages is None:
         said = Where(job.scope, ids=frozenset(job.ids))
-        messages = await deps.store.scan(said, limit=len(job.ids), newest_first=False)
+        messages = await read_messages(deps.store, said, limit=len(job.ids), newest_first=False)
     if not task.infer:
         return await _keep_verbatim(messages, task, job, deps)
     messages = await _without_recalled(messages, job.scope, deps)
@@ -77,7 +77,7 @@ async def _still_stored(messages: Sequence[Message], deps: Deps) -> list[Message
     owners = {Scope(message.agent_id, message.user_id) for message in messages}
     for owner in owners:
         ids = frozenset(message.message_id for message in messages)
-        stored = await deps.store.scan(Where(owner, ids=ids), limit=len(ids))
+        stored = await read_messages(deps.store, Where(owner, ids=ids), limit=len(ids))
         kept += [(message.agent_id, message.user_id, message.message_id) for message in stored]
     return [it for it in messages if (it.agent_id, it.user_id, it.message_id) in kept]
 
@@ -125,7 +125,7 @@ async def _rivals(
         asked.append((replace(where, ids=named), len(named)))
     return tuple(
         [
-            Expected(each, tuple(await deps.store.notes(each, limit=limit)), limit)
+            Expected(each, tuple(await read_notes(deps.store, each, limit=limit)), limit)
             for each, limit in asked
         ]
     )
@@ -134,7 +134,7 @@ async def _rivals(
 async def _still_said(facts: Sequence[Fact], owner: Scope, deps: Deps) -> list[Fact]:
     """Facts whose messages have not been deleted while a model thought about them."""
     sources = frozenset(name for fact in facts for name in fact.sources)
-    present = await deps.store.scan(Where(owner, ids=sources), limit=len(sources))
+    present = await read_messages(deps.store, Where(owner, ids=sources), limit=len(sources))
     ids = {message.message_id for message in present}
     return [fact for fact in facts if set(fact.sources) <= ids]
 
@@ -146,7 +146,7 @@ async def _without_recalled(messages: Sequence[Message], scope: Scope, deps: Dep
     marks = frozenset(islice(printed, _QUOTED))
     owner = Scope(scope.agent_id, scope.user_id)
     where = Where(owner, kinds=NOTES, marks=marks, valid_at=deps.clock())
-    quoted = await deps.store.notes(where, limit=1000) if marks else []
+    quoted = await read_notes(deps.store, where, limit=1000) if marks else []
     known = {mark for note in quoted for mark in (note.digest, note.topic)}
     kept = []
     for message in messages:
@@ -179,7 +179,7 @@ async def _earlier(messages: Sequence[Message], job: Job, deps: Deps) -> list[Me
         return []
     first = Position(messages[0].ts, messages[0].message_id)
     where = Where(job.scope, sensitive=Task.from_details(job.details).sensitive)
-    return (await deps.store.scan(where, after=first, limit=EARLIER))[::-1]
+    return (await read_messages(deps.store, where, after=first, limit=EARLIER))[::-1]
 
 
 async def _shown(messages: Sequence[Message], task: Task, scope: Scope, deps: Deps) -> list[Note]:
@@ -192,9 +192,9 @@ async def _shown(messages: Sequence[Message], task: Task, scope: Scope, deps: De
     where = Where(owner, kinds=kinds, valid_at=now, sensitive=task.sensitive)
     if deps.llm is None:
         who = replace(where, kinds=frozenset({"user_info"}), marks=frozenset(USER_NAMES))
-        return await deps.store.notes(who, limit=2)
+        return await read_notes(deps.store, who, limit=2)
     text = "\n".join(message.content for message in messages)[:_ASKED]
-    newest = await deps.store.notes(where, limit=SHOWN)
+    newest = await read_notes(deps.store, where, limit=SHOWN)
     if len(newest) < SHOWN:  # that is all there is
         return newest
     near = await nearest_notes(text, where, SHOWN, deps)

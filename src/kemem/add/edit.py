@@ -9,7 +9,7 @@ from kemem.add.parse import check_metadata, check_summary, check_tags, check_tex
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Expected, Job
 from kemem.errors import InvalidArgument, NotFound, Unavailable
-from kemem.ports import Deps
+from kemem.ports import Deps, read_notes
 from kemem.records import (
     NOTES,
     Change,
@@ -143,7 +143,7 @@ async def _erasure(row: Row, deps: Deps) -> Batch:
 async def _all_notes(where: Where, deps: Deps) -> list[Note]:
     found: list[Note] = []
     after: Position | None = None
-    while page := await deps.store.notes(where, after=after, limit=_PAGE):
+    while page := await read_notes(deps.store, where, after=after, limit=_PAGE):
         found += page
         after = Position(page[-1].ts, page[-1].id)
     return found

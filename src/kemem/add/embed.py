@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
-from kemem.ports import Deps
+from kemem.ports import Deps, read_owners
 from kemem.records import Embedded, Micros, Row, Scope
 from kemem.text.ids import new_id
 
@@ -19,21 +19,20 @@ log = logging.getLogger("kemem")
 
 
 async def prepare(deps: Deps, *, again: bool = False) -> None:
-    """Note which model is in use; where it has changed (or `again`), ask for new vectors.
+    """Record which model is in use; where it has changed (or `again`), ask for new vectors.
 
     Jobs for vectors that were open give way: the new ones cover all rows.
     """
     if deps.model is None:
         return
-    if await deps.store.embedded_by(deps.model) == deps.model and not again:
+    if (await deps.store.info()).model == deps.model and not again:
         return
     now = deps.clock()
-    fresh = tuple(
-        Job(new_id("j", now), "reembed", scope, now) for scope in await deps.store.scopes()
-    )
-    kinds = ("embed", "reembed")
-    replaced = [job.job_id for job in await deps.store.jobs(_ALL) if job.kind in kinds]
-    await deps.store.apply(Batch(jobs=fresh, done=tuple(replaced)))
+    owners = await read_owners(deps.store)
+    fresh = tuple(Job(new_id("j", now), "reembed", owner, now) for owner in owners)
+    replaced = await deps.store.jobs(_ALL, kinds=("embed", "reembed"))
+    done = tuple(job.job_id for job in replaced)
+    await deps.store.apply(Batch(jobs=fresh, done=done, model=deps.model))
 
 
 async def embed(rows: Sequence[Row], job: Job, deps: Deps) -> bool:

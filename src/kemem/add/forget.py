@@ -10,7 +10,7 @@ from reprlib import repr as shown
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.ports import Deps, Store
+from kemem.ports import Deps, Store, read_notes
 from kemem.records import (
     CHECKPOINTS_KEPT,
     NOTES,
@@ -68,7 +68,7 @@ async def forget(scope: Scope, policy: Policy, deps: Deps) -> dict[str, str]:
     crowd = _Crowd(policy.limit)
     after: Position | None = None
     where = Where(scope, kinds=NOTES)
-    while page := await deps.store.notes(where, after=after, limit=_PAGE):
+    while page := await read_notes(deps.store, where, after=after, limit=_PAGE):
         gone: dict[str, list[Note]] = {"expired": [], "decayed": [], "limit": []}
         for note in page:
             if note.expires is not None and note.expires <= now:

@@ -14,7 +14,7 @@ from kemem.add.task import Task
 from kemem.batch import Batch, Job
 from kemem.errors import KeMemError, Unavailable
 from kemem.hooks import Hooks
-from kemem.ports import Deps
+from kemem.ports import Deps, read_messages
 from kemem.records import Message, Messages, Position, Scope, Where
 from kemem.results import Added
 from kemem.scope import Owner, Time
@@ -130,7 +130,9 @@ async def draw_again(where: Where, task: Task, deps: Deps) -> Added:
     """Draw notes anew from stored messages, oldest first, each page promised before it is done."""
     done = Added()
     after: Position | None = None
-    while page := await deps.store.scan(where, after=after, limit=_PAGE, newest_first=False):
+    while page := await read_messages(
+        deps.store, where, after=after, limit=_PAGE, newest_first=False
+    ):
         jobs = extract_jobs(page, task, deps.clock())
         await deps.store.apply(Batch(jobs=jobs))
         for job in jobs:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from kemem.records import Match
-from kemem.search.question import Asked, Found, Gathered, Key, Ranked, key_of
+from kemem.request import Key, key_of
+from kemem.search.signals import ParsedQuery, Ranked, SignalHits, Signals
 from kemem.text.times import to_datetime
 from kemem.text.when import as_of
 
@@ -30,17 +31,17 @@ ALONE, MANY = 0.5, 50  # among few rows less is enough: chance brings the best o
 STEEPNESS = 6  # a text that is the question itself scores 0.95 or more
 
 
-def fuse(found: Gathered, asked: Asked, most: int | None = None) -> list[Ranked]:
-    """What was found, best first, with the reasons for its place; at most `most`."""
-    weight = _weight(found.whole)
+def fuse(signals: Signals, query: ParsedQuery, most: int | None = None) -> list[Ranked]:
+    """All candidates, best first, with the reasons for their places; at most `most`."""
+    weight = _weight(signals.whole)
     rows: dict[Key, Match] = {}
-    values = _values(found, asked, weight, rows)
-    for match in found.graph:
+    values = _values(signals, query, weight, rows)
+    for match in signals.graph:
         value = values.get(key_of(match), 0.0)
         rows.setdefault(key_of(match), match)
         values[key_of(match)] = value + LINKED * match.score * (1 - value)
     worths = dict(values)
-    in_time = _in_time(rows, asked)
+    in_time = _in_time(rows, query)
     for key in in_time:
         values[key] += IN_TIME * (1 - values[key])
         worths[key] *= 1 + IN_TIME
@@ -55,41 +56,41 @@ def fuse(found: Gathered, asked: Asked, most: int | None = None) -> list[Ranked]
     # None scores less than a later one: a time phrase moves a row up and makes it no better.
     rising = accumulate((worths[key_of(match)] for match in reversed(best)), max)
     crowd = sorted(worths.values(), reverse=True)[MANY - 1 : MANY]
-    half = _half(found.whole, asked, weight, crowd)
+    half = _half(signals.whole, query, weight, crowd)
     head = [*zip(best, [*rising][::-1], strict=True)][:most]
-    reasons = _reasons(found, in_time, {key_of(match) for match, _ in head})
+    reasons = _reasons(signals, in_time, {key_of(match) for match, _ in head})
     return [
         Ranked(match._replace(score=_score(worth, half)), tuple(reasons[key_of(match)]))
         for match, worth in head
     ]
 
 
-def _weight(found: Found) -> float:
+def _weight(hits: SignalHits) -> float:
     """The share of words; where one of the two says nothing of any row, the other has it all."""
-    if not found.meaning:
+    if not hits.vectors:
         return 1.0
-    return WORDS if found.words else 0.0
+    return WORDS if hits.words else 0.0
 
 
 def _values(
-    found: Gathered, asked: Asked, weight: float, rows: dict[Key, Match]
+    signals: Signals, query: ParsedQuery, weight: float, rows: dict[Key, Match]
 ) -> dict[Key, float]:
-    """What rows are worth by words and meaning, the whole question and what it asks.
+    """What rows are worth by words and vectors, the whole question and what it asks.
 
-    They are noted in `rows`.
+    They are collected in `rows`.
     """
-    whole = _value(found.whole, weight, rows, found.depth)
-    parts = [_value(part, weight, rows, found.depth) for part in found.parts]
+    whole = _value(signals.whole, weight, rows, signals.depth)
+    parts = [_value(part, weight, rows, signals.depth) for part in signals.parts]
     if not parts:
         return whole
-    size = max(len(part.query.units) for part in asked.parts) / max(len(asked.query.units), 1)
+    size = max(len(part.query.units) for part in query.parts) / max(len(query.query.units), 1)
     share = PARTS * min(2 * size, 1)
     best = ((key, max(part.get(key, 0.0) for part in parts)) for key in rows)
     return {key: (1 - share) * whole.get(key, 0.0) + share * value for key, value in best}
 
 
-def _value(found: Found, weight: float, rows: dict[Key, Match], depth: int) -> dict[Key, float]:
-    signals = [(weight, found.words), (1 - weight, found.meaning)]
+def _value(hits: SignalHits, weight: float, rows: dict[Key, Match], depth: int) -> dict[Key, float]:
+    signals = [(weight, hits.words), (1 - weight, hits.vectors)]
     # Of a row beyond the end of a list it is only known that it is no better than the last one.
     rests = [UNLISTED * it[-1].score if len(it) >= depth else 0.0 for _, it in signals]
     least = sum(share * rest for (share, _), rest in zip(signals, rests, strict=True))
@@ -102,11 +103,11 @@ def _value(found: Found, weight: float, rows: dict[Key, Match], depth: int) -> d
     return values
 
 
-def _in_time(rows: Mapping[Key, Match], asked: Asked) -> dict[Key, str]:
+def _in_time(rows: Mapping[Key, Match], query: ParsedQuery) -> dict[Key, str]:
     """The rows of a time that is asked for, with the words that name it."""
     found: dict[Key, str] = {}
     newest = max((it.ts for it in rows.values()), default=0)
-    for time in reversed(asked.times):
+    for time in reversed(query.times):
         if newest < time.since:  # all that was said is older: the date is meant as of then
             time = as_of(time, to_datetime(newest))
         inside = (key for key, it in rows.items() if time.since <= it.ts < time.until)
@@ -114,37 +115,39 @@ def _in_time(rows: Mapping[Key, Match], asked: Asked) -> dict[Key, str]:
     return found
 
 
-def _reasons(found: Gathered, in_time: Mapping[Key, str], wanted: set[Key]) -> dict[Key, list[str]]:
+def _reasons(
+    signals: Signals, in_time: Mapping[Key, str], wanted: set[Key]
+) -> dict[Key, list[str]]:
     """What speaks for rows."""
-    lists = [("lexical", found.whole.words), ("semantic", found.whole.meaning)]
-    for at, part in enumerate(found.parts, 1):
-        lists += [(f"lexical part {at}", part.words), (f"semantic part {at}", part.meaning)]
+    lists = [("lexical", signals.whole.words), ("semantic", signals.whole.vectors)]
+    for at, part in enumerate(signals.parts, 1):
+        lists += [(f"lexical part {at}", part.words), (f"semantic part {at}", part.vectors)]
     reasons: dict[Key, list[str]] = {key: [] for key in wanted}
     for name, matches in lists:
         for rank, match in enumerate(matches, 1):
             if (key := key_of(match)) in wanted:
                 reasons[key].append(f"{name}#{rank} {match.score:.2f}")
-    for match in found.graph:
+    for match in signals.graph:
         if (key := key_of(match)) in wanted:
-            reasons[key].append(f"graph: {found.paths[match.id]}")
+            reasons[key].append(f"graph: {signals.paths[match.id]}")
     for key, why in reasons.items():
         why += [f"time: {in_time[key]}"] if key in in_time else []
-        why += [f"{signal}: unavailable" for signal in found.missing]
+        why += [f"{signal}: unavailable" for signal in signals.missing]
     return reasons
 
 
-def _half(found: Found, asked: Asked, weight: float, crowd: Sequence[float]) -> float:
+def _half(hits: SignalHits, query: ParsedQuery, weight: float, crowd: Sequence[float]) -> float:
     """The worth of a row that scores 0.5."""
-    length = len({token for unit in asked.query.units for token in unit.tokens})
+    length = len({token for unit in query.query.units for token in unit.tokens})
     size = math.log(min(max(length, 1), LONGEST))
-    if asked.query.conversation and weight:
-        topic = TOPIC * asked.query.conversation.length
-        half = HALF - PER_LENGTH * size + topic + CROWD * sum(crowd)
+    conversation = query.query.conversation
+    if conversation and weight:
+        half = HALF - PER_LENGTH * size + TOPIC * conversation.length + CROWD * sum(crowd)
     else:
         words = HALF_WORDS - PER_LENGTH_OF_WORDS * size
         half = weight * words + (1 - weight) * HALF_MEANING
-    # Meaning finds every row there is; how many there are words cannot tell.
-    rows = min(max(len(found.words), len(found.meaning)), MANY) if found.meaning else MANY
+    # Vectors rank every row there is; how many there are words cannot tell.
+    rows = min(max(len(hits.words), len(hits.vectors)), MANY) if hits.vectors else MANY
     return max(half, LEAST) * (ALONE + (1 - ALONE) * math.log(rows) / math.log(MANY))
 
 

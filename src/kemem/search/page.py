@@ -1,4 +1,4 @@
-"""Cursors: opaque, sealed with the store's secret and bound to the query they continue."""
+"""Pages: their sizes, and cursors, which are sealed and bound to the query they continue."""
 
 import base64
 import binascii
@@ -11,9 +11,26 @@ from typing import Any
 from kemem.errors import InvalidArgument
 from kemem.records import Position, Rank
 
+MAX_PAGE = 1000
 _PREFIX = "c_"
 _SEAL = 16  # bytes
 _MOST = 4096  # characters
+
+
+def page_limit(size: int, field: str) -> int:
+    """A size from 1 on; more than a page can hold is a full page."""
+    if type(size) is not int or size < 1:
+        raise InvalidArgument(f"{field} must be 1-{MAX_PAGE}, not {size!r:.80}", field=field)
+    return min(size, MAX_PAGE)
+
+
+def least_score(score: float | None, field: str) -> float:
+    """A threshold from 0 to 1; without one everything passes."""
+    if score is None:
+        return 0.0
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        raise InvalidArgument(f"{field} must be 0-1, not {score!r:.80}", field=field)
+    return float(score)
 
 
 def seal_position(position: Position, query: object, secret: bytes) -> str:

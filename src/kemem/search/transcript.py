@@ -7,25 +7,32 @@ from dataclasses import replace
 import numpy as np
 
 from kemem.errors import InvalidArgument, NotFound
-from kemem.ports import Deps
-from kemem.records import Message, Page, Position, Rank, Vector, Where
+from kemem.ports import Deps, read_messages
+from kemem.records import Match, Message, Page, Position, Rank, Vector, Where
+from kemem.request import Candidates, SearchRequest, SearchResponse, key_of
 from kemem.results import Hit
-from kemem.search.fetch import fetch_messages
-from kemem.search.page import open_position, open_rank, seal_position, seal_rank
+from kemem.search.page import (
+    MAX_PAGE,
+    least_score,
+    open_position,
+    open_rank,
+    page_limit,
+    seal_position,
+    seal_rank,
+)
 from kemem.text.query import parse
 from kemem.text.snippets import matches
 
-MAX_PAGE = 1000
 MAX_NEIGHBORS = 1000
 
 
 async def read(where: Where, page_size: int, cursor: str | None, deps: Deps) -> Page[Message]:
     """A page of the transcript, newest first."""
     size = page_limit(page_size, "page_size")
-    secret = await deps.store.secret()
+    secret = (await deps.store.info()).secret
     bound = ("read", where)
     after = open_position(cursor, bound, secret) if cursor is not None else None
-    rows = await deps.store.scan(where, after=after, limit=size + 1)
+    rows = await read_messages(deps.store, where, after=after, limit=size + 1)
     items = tuple(rows[:size])
     if len(rows) <= size:
         return Page(items)
@@ -39,23 +46,22 @@ async def by_words(
     """A page of the messages that match a query, best first, with their matches marked."""
     size = page_limit(page_size, "page_size")
     query = parse(query_text)
-    secret = await deps.store.secret()
+    secret = (await deps.store.info()).secret
     bound = ("words", where, query_text)
     after = open_rank(cursor, bound, secret) if cursor is not None else None
-    found = await deps.store.search(where, query, limit=size + 1, after=after)
-    page = found.matches[:size]
-    messages = await fetch_messages(page, where, deps)
-    hits = [(it, match) for match, it in zip(page, messages, strict=True) if it]
-    texts = [message.content for message, _ in hits]
-    marked = await asyncio.to_thread(lambda: [matches(text, query).snippets for text in texts])
-    items = tuple(
-        Hit(message, match.score, snippets=snippets)
-        for (message, match), snippets in zip(hits, marked, strict=True)
+    response = await deps.store.search(
+        SearchRequest(where, queries=(query,), limit=size + 1, after=after, select=_every_match)
     )
-    if len(found.matches) <= size:
+    (ranking,) = response.candidates.words
+    page = ranking.matches[:size]
+    hits = _to_hits(page, response)
+    texts = [hit.row.content for hit in hits]
+    marked = await asyncio.to_thread(lambda: [matches(text, query).snippets for text in texts])
+    items = tuple(replace(hit, snippets=it) for hit, it in zip(hits, marked, strict=True))
+    if len(ranking.matches) <= size:
         return Page(items)
     last = page[-1]
-    place = Rank(last.score, last.ts, last.id, found.mark)
+    place = Rank(last.score, last.ts, last.id, ranking.mark)
     return Page(items, seal_rank(place, bound, secret))
 
 
@@ -85,11 +91,30 @@ async def by_meaning(
         (vector,) = await deps.embed([query], purpose="query")
     else:
         raise InvalidArgument("query_text must not be blank", field="query_text")
-    found = await deps.store.nearest(where, vector, deps.model, limit)
-    near = [match for match in found if match.score >= least]
-    messages = await fetch_messages(near, where, deps)
-    pairs = zip(near, messages, strict=True)
-    return [Hit(message, match.score) for match, message in pairs if message]
+    response = await deps.store.search(
+        SearchRequest(
+            where,
+            vectors=vector[np.newaxis],
+            model=deps.model,
+            limit=limit,
+            select=_every_match,
+        )
+    )
+    (nearest,) = response.candidates.vectors
+    return _to_hits([match for match in nearest if match.score >= least], response)
+
+
+def _every_match(candidates: Candidates) -> Sequence[Match]:
+    return [
+        match
+        for matches in (*(it.matches for it in candidates.words), *candidates.vectors)
+        for match in matches
+    ]
+
+
+def _to_hits(matches: Sequence[Match], response: SearchResponse) -> list[Hit]:
+    pairs = [(match, response.rows.get(key_of(match))) for match in matches]
+    return [Hit(row, match.score) for match, row in pairs if row]
 
 
 async def neighbors(
@@ -100,34 +125,18 @@ async def neighbors(
         if type(count) is not int or not 0 <= count <= MAX_NEIGHBORS:
             raise InvalidArgument(f"{name} must be 0-{MAX_NEIGHBORS}, not {count!r}", field=name)
     named = replace(where, ids=frozenset([message_id]))
-    anchors = await deps.store.scan(named, limit=1)
+    anchors = await read_messages(deps.store, named, limit=1)
     if not anchors:
         raise NotFound(f"no message {message_id!r:.80}", message_id=message_id)
     anchor = anchors[0]
     place = Position(anchor.ts, anchor.message_id)
-    later = await deps.store.scan(where, after=place, limit=after, newest_first=False)
+    later = await read_messages(deps.store, where, after=place, limit=after, newest_first=False)
     # Equal times go by id in either direction of a scan: those of the anchor are read apart.
     same_time = replace(where, since=anchor.ts, until=anchor.ts + 1)
-    level = await deps.store.scan(same_time, limit=MAX_PAGE, newest_first=False)
-    older = await deps.store.scan(replace(where, until=anchor.ts), limit=before)
+    level = await read_messages(deps.store, same_time, limit=MAX_PAGE, newest_first=False)
+    older = await read_messages(deps.store, replace(where, until=anchor.ts), limit=before)
     earlier = [*reversed(older), *(m for m in level if m.message_id < anchor.message_id)]
     return [*(earlier[-before:] if before else ()), anchor, *later]
-
-
-def page_limit(size: int, field: str) -> int:
-    """A size from 1 on; more than a page can hold is a full page."""
-    if type(size) is not int or size < 1:
-        raise InvalidArgument(f"{field} must be 1-{MAX_PAGE}, not {size!r:.80}", field=field)
-    return min(size, MAX_PAGE)
-
-
-def least_score(score: float | None, field: str) -> float:
-    """A threshold from 0 to 1; without one everything passes."""
-    if score is None:
-        return 0.0
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        raise InvalidArgument(f"{field} must be 0-1, not {score!r:.80}", field=field)
-    return float(score)
 
 
 def _given_vector(numbers: Sequence[float], width: int) -> Vector:

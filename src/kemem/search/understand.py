@@ -9,7 +9,7 @@ from typing import get_args
 
 from kemem.errors import InvalidArgument
 from kemem.records import Micros
-from kemem.search.question import Asked, Mode, Part
+from kemem.search.signals import Mode, ParsedQuery, Part
 from kemem.text.marks import asks, spoken_by
 from kemem.text.query import (
     AllOf,
@@ -41,8 +41,8 @@ _LONGEST_KEYWORD = 256  # characters
 
 def understand(
     text: str, now: Micros, mode: Mode = "hybrid", keywords: Sequence[str] | None = None
-) -> Asked:
-    """Read a question.  "上周三吃了什么" -> its words, and Wednesday of last week"""
+) -> ParsedQuery:
+    """Parse a question.  "上周三吃了什么" -> its words, and Wednesday of last week"""
     if mode not in get_args(Mode):
         known = ", ".join(get_args(Mode))
         raise InvalidArgument(f"mode must be one of {known}, not {shown(mode)}", field="mode")
@@ -58,7 +58,7 @@ def understand(
     if wanted is not None:
         whole = replace(whole, query=_with_words(whole.query, wanted))
     asking = [part.text for part in parts] or [text]
-    return Asked(
+    return ParsedQuery(
         whole,
         tuple(it for part in asking for it in time_phrases(part, to_datetime(now))),
         tuple(names_in(text)),

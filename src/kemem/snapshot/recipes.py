@@ -43,13 +43,13 @@ async def backup(deps: Deps, places: Places, path: str | Path | None = None) -> 
     archive = deps.archive
     target = places.backups / (Path() if path is None else Path(path).expanduser())
     async with _turn(places.workspaces, fcntl.LOCK_SH):
-        version = (await deps.store.health()).schema_version
-        workspaces = Workspaces(places.workspaces / await archive.label())
+        info = await deps.store.info()
+        workspaces = Workspaces(places.workspaces / info.label)
         with _disk("the backup could not be written"):
             is_folder = path is None or target.is_dir()
             draft = Draft(target.absolute(), is_folder=is_folder, now=deps.clock())
             try:
-                await asyncio.to_thread(draft.begin, version, workspaces)
+                await asyncio.to_thread(draft.begin, info.schema_version, workspaces)
                 await archive.export(draft.add_row)
                 return await asyncio.to_thread(draft.finish)
             finally:
@@ -65,9 +65,9 @@ async def restore(deps: Deps, places: Places, path: str | Path) -> Backup:
     place = (places.backups / Path(path).expanduser()).absolute()
     with _opened(place) as file:
         async with _turn(places.workspaces, fcntl.LOCK_EX):
-            version = (await deps.store.health()).schema_version
-            found = await asyncio.to_thread(_verify, file, place, version)
-            await asyncio.to_thread(_sweep, places.workspaces, await archive.label())
+            info = await deps.store.info()
+            found = await asyncio.to_thread(_verify, file, place, info.schema_version)
+            await asyncio.to_thread(_sweep, places.workspaces, info.label)
             label = new_id("r", deps.clock())
             try:
                 # Rows and label change in one transaction: until then the old workspaces are in
@@ -75,7 +75,8 @@ async def restore(deps: Deps, places: Places, path: str | Path) -> Backup:
                 await asyncio.to_thread(_stage, file, Workspaces(places.workspaces / label))
                 await archive.replace(_rows(file), label)
             except Exception:
-                await asyncio.to_thread(_sweep, places.workspaces, await archive.label())
+                kept = (await deps.store.info()).label
+                await asyncio.to_thread(_sweep, places.workspaces, kept)
                 raise
             await asyncio.to_thread(_sweep, places.workspaces, label)
     return found

@@ -12,11 +12,11 @@ from kemem.errors import InvalidArgument
 from kemem.records import Checkpoint, Link, Message, Note, Row, Scope, Where
 from kemem.store import graph, journal, outbox, records, vectors
 from kemem.store.database import Database, Space
-from kemem.store.notes import named_notes, scan_notes
 from kemem.store.noting import Placed, count_uses, drop_notes, put_notes
+from kemem.store.read import Stored, named, read_rows, rebuild_words
+from kemem.store.read import notes as note_rows
 from kemem.store.rows import drop_messages, existing_messages, put_messages
-from kemem.store.scan import Stored
-from kemem.store.spaces import touch
+from kemem.store.spaces import touch, visible_spaces
 from kemem.store.transaction import Refused, Transaction
 
 
@@ -47,6 +47,12 @@ def apply(connection: Connection, database: Database, batch: Batch) -> Applied:
         outbox.put_jobs(connection, database, batch.jobs)
     if batch.done:
         outbox.finish_jobs(connection, batch.done)
+    journal.append(connection, database, batch.journal)
+    dropped += sum(journal.trim(connection, each) for each in batch.trim)
+    if batch.model is not None:
+        vectors.record_model(connection, batch.model)
+    if batch.rebuild_words:
+        rebuild_words(connection, database)
     merged = {note_id: kept for (_, _, note_id), kept in placed.merged.items()}
     return Applied(tuple(inserted), tuple(ignored), dropped, merged)
 
@@ -61,8 +67,10 @@ def _check(transaction: Transaction, batch: Batch) -> None:
     if not all(_has(transaction, owner, rows) for owner, rows in by_owner.items()):
         raise Refused("row")
     for expected in batch.expects:
-        rows = scan_notes(transaction.connection, expected.where, None, expected.limit, True)
-        if not expected.holds([stored.row for stored in rows]):
+        connection, where = transaction.connection, expected.where
+        spaces = visible_spaces(connection, where)
+        found = read_rows(connection, note_rows, where, spaces, None, expected.limit, True)
+        if not expected.holds([stored.row for stored in found]):
             raise Refused("changed")
 
 
@@ -71,7 +79,7 @@ def _has(transaction: Transaction, owner: Scope, rows: Sequence[Row | Checkpoint
     connection, spaces = transaction.connection, transaction.find_spaces(owner)
     messages = {row.id for row in rows if isinstance(row, Message)}
     notes = {row.id for row in rows if isinstance(row, Note)}
-    stored = {it.row.id for space in spaces for it in named_notes(connection, space, notes)}
+    stored = {it.row.id for it in named(connection, note_rows, spaces, notes)}
     if not (messages <= existing_messages(connection, spaces, messages) and notes <= stored):
         return False
     return all(

@@ -16,7 +16,7 @@ from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES
 from kemem.store.database import Database
 from kemem.store.migrate import put_sources, read_meta, write_meta
-from kemem.store.rebuild import rebuild_words
+from kemem.store.read import rebuild_words
 from kemem.store.schema import (
     HalfVector,
     Verbatim,
@@ -63,7 +63,7 @@ def _rows_of(
     found = connection.execute(statement, execution_options={"yield_per": _PAGE})
     for row in found.mappings():
         if table is row_vector:
-            halves = database.load_vectors([row["vector"]]).astype("<f2")
+            halves = database.load_halves(row["vector"], 1).astype("<u2")
             yield {**row, "vector": base64.b64encode(halves.tobytes()).decode()}
         else:
             yield dict(row)
@@ -71,7 +71,7 @@ def _rows_of(
 
 def replace(connection: Connection, database: Database, rows: Rows, label: str) -> None:
     """Put rows in the place of all others, inside the caller's transaction."""
-    before = max(_largest_epoch(connection), int(read_meta(connection, FIRST_EPOCH) or 0))
+    before = max(_largest_epoch(connection), int(read_meta(connection).get(FIRST_EPOCH, 0)))
     for table in reversed(_TABLES.values()):
         own = delete(table)
         connection.execute(own.where(meta.c.key.in_(_CARRIED)) if table is meta else own)
@@ -83,7 +83,7 @@ def replace(connection: Connection, database: Database, rows: Rows, label: str) 
     write_meta(connection, "secret", secrets.token_hex(32))
     write_meta(connection, "label", label)
     rebuild_words(connection, database)
-    database.finish_replacing(connection)
+    database.after_restore(connection)
 
 
 def _largest_epoch(connection: Connection) -> int:

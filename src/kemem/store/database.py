@@ -7,12 +7,29 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Executable, Select, Table
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Executable,
+    Select,
+    Table,
+    Text,
+    bindparam,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from kemem.errors import KeMemError
 from kemem.records import Matrix
-from kemem.store.schema import SEQ_BITS
+from kemem.store.schema import SEQ_BITS, dump_json
 from kemem.text.query import Phrase
 
 T = TypeVar("T")
@@ -69,19 +86,19 @@ class Database(Protocol):
         Beside work that is to be `alone` no other is done.
         """
 
-    def finish_replacing(self, connection: Connection) -> None:
+    def after_restore(self, connection: Connection) -> None:
         """Number new rows above those that came, and let no read that began before see them."""
 
     def close(self) -> None:
         """Finish the writes and disconnect."""
 
-    def explain(self, error: DBAPIError) -> KeMemError:
-        """A driver's error in our words, without internals."""
+    def to_error(self, error: DBAPIError) -> KeMemError:
+        """A driver's error as one of KeMem's, without internals."""
 
     def create(self, connection: Connection) -> None:
         """The tables, and what the engine's words and vectors need."""
 
-    def note_sizes(self, connection: Connection) -> None:
+    def seed_statistics(self, connection: Connection) -> None:
         """Tell a planner that does not count rows itself how large tables are."""
 
     @staticmethod
@@ -97,20 +114,71 @@ class Database(Protocol):
     def clear_words(self, connection: Connection) -> None:
         """Empty the word index."""
 
-    def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
-        """A statement, with its values, that finds the rows of a space that hold each phrase.
+    def phrase_query(
+        self, phrases: Sequence[Phrase], spaces: Sequence[Space], after: int
+    ) -> tuple[Executable, Values]:
+        """A statement, with its values, that finds the rows of spaces that hold each phrase.
 
-        It answers with (number of the phrase, sequence numbers joined by commas).
+        It answers with (number, sequence numbers beyond `after` joined by commas); the number is
+        that of the space times the count of phrases, plus that of the phrase.
         """
 
     def vector_column(self, column: Any) -> Any:
         """A vector column as it is selected."""
 
+    def joined_vectors(self, column: Any) -> Any:
+        """All vectors of a column as one value: fetched in half the time that rows take."""
+
     def dump_vectors(self, matrix: Matrix) -> list[Any]:
         """Vectors as they are bound."""
 
-    def load_vectors(self, values: Sequence[Any]) -> Matrix:
-        """Vectors from what was selected."""
+    def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
+        """The bits of `count` vectors from what was selected."""
+
+
+class _List(TypeDecorator[list[Any]]):
+    """Any number of values bound at once: JSON on SQLite, an array on PostgreSQL."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, element: type[Any]) -> None:
+        super().__init__()
+        self.element = element
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        array = ARRAY(BigInteger if self.element is int else Text)
+        return dialect.type_descriptor(array if dialect.name == "postgresql" else Text())
+
+    def process_bind_param(self, value: list[Any] | None, dialect: Dialect) -> Any:
+        return value if dialect.name == "postgresql" else dump_json(value)
+
+
+class _InList(FunctionElement[bool]):
+    """A column that has one of the values of a list."""
+
+    inherit_cache = True
+    type = Boolean()
+
+    def self_group(self, against: Any = None) -> Any:
+        return self  # else SQLite gets "= 1" behind it, and looks at every row
+
+
+@compiles(_InList, "sqlite")
+def _in_json(element: _InList, compiler: Any, **options: Any) -> str:
+    column, values = (compiler.process(it, **options) for it in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({values}))"
+
+
+@compiles(_InList, "postgresql")
+def _in_array(element: _InList, compiler: Any, **options: Any) -> str:
+    column, values = (compiler.process(it, **options) for it in element.clauses)
+    return f"{column} = ANY({values})"
+
+
+def in_list(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """A column that has one of the values bound under a name, however many there are."""
+    return _InList(column, bindparam(name, type_=_List(column.type.python_type)))
 
 
 @cache

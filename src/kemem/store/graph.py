@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     and_,
     bindparam,
@@ -13,14 +12,15 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    union_all,
     update,
 )
 
 from kemem.errors import InvalidArgument
 from kemem.records import Link, Micros, Relation, Where
-from kemem.store.database import Database, Space, insert_new
-from kemem.store.notes import note_conditions, note_shape, note_spaces, note_values
-from kemem.store.scan import chunks
+from kemem.request import Key, Neighborhood
+from kemem.store.database import Database, Space, in_list, insert_new
+from kemem.store.read import chunks, conditions_of, notes, shape_of, values_of
 from kemem.store.schema import entity, note, relation, relation_source
 from kemem.store.spaces import reserve
 from kemem.text.segment import normalise
@@ -178,26 +178,32 @@ def _drop_relations(connection: Connection, space_no: int, rows: Iterable[int]) 
 
 
 def around(
-    connection: Connection, where: Where, names: Sequence[str], hops: int, limit: int
-) -> list[Relation]:
-    """Relations near some entities, breadth first: one query for each hop and direction.
+    connection: Connection, near: Neighborhood, spaces: Sequence[Space]
+) -> tuple[list[Relation], dict[Key, int]]:
+    """Relations near some entities, breadth first, one query for each hop; and the rows of notes.
 
     A recursive query would be planned badly by some versions of SQLite, by a factor of hundreds.
     """
-    if where.filters is not None:
+    hops, limit = near.hops, near.limit
+    if near.where.filters is not None:
         raise InvalidArgument("the graph takes no filters", field="filters")
     if type(hops) is not int or not 1 <= hops <= MAX_HOPS:
         raise InvalidArgument(f"hops must be 1-{MAX_HOPS}, not {hops!r:.80}", field="hops")
     if type(limit) is not int or not 1 <= limit <= MAX_RELATIONS:
         raise InvalidArgument(f"limit must be 1-{MAX_RELATIONS}, not {limit!r:.80}", field="limit")
-    walk = _Walk(connection, where, note_spaces(connection, where), limit)
-    if not names:
-        return walk.relations(walk.edges(None))
-    frontier = walk.named(sorted({name_key(name) for name in names}))
+    visible = notes.spaces(spaces, near.where)
+    if not visible:
+        return [], {}
+    walk = _Walk(connection, near.where, visible, limit)
+    if not near.names:
+        return walk.relations([walk.edges(None)])
+    levels: list[list[_Edge]] = []
+    frontier = walk.named(sorted({name_key(name) for name in near.names}))
     for _ in range(hops):
-        if frontier and len(walk.found) < limit:
-            frontier = walk.expand(frontier)
-    return walk.found
+        if frontier and sum(map(len, levels)) < limit:
+            fresh, frontier = walk.expand(frontier)
+            levels.append(fresh)
+    return walk.relations(levels)
 
 
 class _Edge(NamedTuple):
@@ -217,7 +223,7 @@ class _Edge(NamedTuple):
 
 _named = select(entity.c.id).where(
     entity.c.space_no.in_(bindparam("spaces", expanding=True)),
-    entity.c.name_key.in_(bindparam("names", expanding=True)),
+    in_list(entity.c.name_key, "names"),
 )
 _source = entity.alias("source_end")
 _destination = entity.alias("destination_end")
@@ -271,7 +277,7 @@ _edges = (
     .order_by(_begun.desc(), _source.c.name, relation.c.relationship, _destination.c.name)
 )
 _notes = select(
-    relation_source.c.relation_id, note.c.note_id, note.c.valid_from, note.c.valid_until
+    relation_source.c.relation_id, note.c.id, note.c.note_id, note.c.valid_until
 ).join_from(
     relation_source,
     note,
@@ -287,57 +293,68 @@ class _Walk:
     ) -> None:
         self._connection = connection
         self._spaces = {each.space_no: each for each in spaces}
-        self._visible = note_conditions(note_shape(where))
-        self._values = note_values(where, spaces)
+        self._visible = conditions_of(notes, shape_of(where))
+        self._values = values_of(where, spaces)
         self._limit = limit
         self._passed: set[int] = set()  # relations
         self._reached: set[int] = set()  # entities
-        self.found: list[Relation] = []
 
-    def named(self, keys: Sequence[str]) -> set[int]:
+    def named(self, keys: list[str]) -> set[int]:
         """The entities of these names; their rows tell spaces apart."""
-        for chunk in chunks(keys):
-            values = {"spaces": list(self._spaces), "names": list(chunk)}
-            self._reached |= set(self._connection.execute(_named, values).scalars())
+        values = {"spaces": list(self._spaces), "names": keys}
+        self._reached |= set(self._connection.execute(_named, values).scalars())
         return set(self._reached)
 
-    def expand(self, frontier: set[int]) -> set[int]:
-        """One hop further; returns the entities that were not reached before."""
+    def expand(self, frontier: set[int]) -> tuple[list[_Edge], set[int]]:
+        """One hop further: the relations and entities that were not reached before."""
         edges: dict[int, _Edge] = {}
         for chunk in chunks(sorted(frontier)):
-            for end in (relation.c.source_id, relation.c.destination_id):
-                edges |= {edge.row: edge for edge in self.edges(end.in_(chunk))}
+            edges |= {edge.row: edge for edge in self.edges(chunk)}
         fresh = [edge for row, edge in edges.items() if row not in self._passed]
         self._passed |= edges.keys()
-        self.found += self.relations(fresh)[: self._limit - len(self.found)]
         ends = {end for edge in fresh for end in (edge.source_row, edge.destination_row)}
         ends -= self._reached
         self._reached |= ends
-        return ends
+        return fresh, ends
 
-    def edges(self, condition: ColumnElement[bool] | None) -> list[_Edge]:
+    def edges(self, ends: Sequence[int] | None) -> list[_Edge]:
         """Visible relations, newest first, enough of them whatever was passed already."""
-        conditions = [relation.c.space_no.in_(self._spaces), *self._visible]
-        if condition is not None:
-            conditions.append(condition)
+        of_spaces = relation.c.space_no.in_(self._spaces)
+        conditions = [of_spaces, *self._visible]
+        if ends is not None:
+            # Each direction has an index of its own.
+            touching = union_all(
+                *(
+                    select(relation.c.id).where(of_spaces, end.in_(ends))
+                    for end in (relation.c.source_id, relation.c.destination_id)
+                )
+            )
+            conditions.append(relation.c.id.in_(touching))
         statement = _edges.where(*conditions).limit(self._limit + len(self._passed))
         return [_Edge(*tuple(row)) for row in self._connection.execute(statement, self._values)]
 
-    def relations(self, edges: Sequence[_Edge]) -> list[Relation]:
-        """The relations behind some edges with their visible notes, newest first."""
-        notes: dict[int, list[tuple[str, Micros, Micros | None]]] = defaultdict(list)
-        for chunk in chunks([edge.row for edge in edges]):
+    def relations(self, levels: Sequence[Sequence[_Edge]]) -> tuple[list[Relation], dict[Key, int]]:
+        """The relations behind some edges with their visible notes, hop by hop, newest first."""
+        support: dict[int, list[tuple[int, str, Micros | None]]] = defaultdict(list)
+        for chunk in chunks([edge.row for level in levels for edge in level]):
             wanted = relation_source.c.relation_id.in_(chunk)
             of_spaces = relation_source.c.space_no.in_(self._spaces)
             statement = _notes.where(of_spaces, wanted, *self._visible)
-            for row, *said in self._connection.execute(statement, self._values):
-                notes[row].append(tuple(said))
-        found = [self._relation(edge, notes[edge.row]) for edge in edges]
-        return sorted(found, key=_place)
+            for row, *supporting in self._connection.execute(statement, self._values):
+                support[row].append(tuple(supporting))
+        found: list[Relation] = []
+        keys: dict[Key, int] = {}
+        for level in levels:
+            found += sorted((self._relation(it, support[it.row]) for it in level), key=_place)
+        for edge in (edge for level in levels for edge in level):
+            space = self._spaces[edge.space_no]
+            for row, name, _ in support[edge.row]:
+                keys[space.agent_id, space.user_id, name] = row
+        return found[: self._limit], keys
 
-    def _relation(self, edge: _Edge, notes: list[tuple[str, Micros, Micros | None]]) -> Relation:
+    def _relation(self, edge: _Edge, support: list[tuple[int, str, Micros | None]]) -> Relation:
         space = self._spaces[edge.space_no]
-        ends = [until for _, _, until in notes]
+        ends = [until for *_, until in support]
         return Relation(
             agent_id=space.agent_id,
             user_id=space.user_id,
@@ -346,7 +363,7 @@ class _Walk:
             destination=edge.destination,
             source_type=edge.source_type,
             destination_type=edge.destination_type,
-            note_ids=tuple(sorted(note_id for note_id, _, _ in notes)),
+            note_ids=tuple(sorted(name for _, name, _ in support)),
             valid_from=edge.begun,
             valid_until=None if None in ends else max(filter(None, ends)),
         )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, delete, select
 
+from kemem.batch import Trim
 from kemem.records import Line, Micros, Scope
 from kemem.store.database import Database, upsert
 from kemem.store.schema import dump_json, journal, space
@@ -12,8 +13,8 @@ from kemem.store.schema import dump_json, journal, space
 _newest_first = (journal.c.create_time.desc(), journal.c.line_id)
 
 
-def note(connection: Connection, database: Database, lines: Sequence[Line]) -> None:
-    """Write lines or replace those that are there."""
+def append(connection: Connection, database: Database, lines: Sequence[Line]) -> None:
+    """Write lines, each in the place of one of its kind and id."""
     statement = upsert(database.insert, journal, "create_time", "user_id", "body")
     rows = [
         {
@@ -55,14 +56,15 @@ def read(
     return [Line(kind, name, ts, json.loads(body), whose) for name, ts, body, whose in found]
 
 
-def trim(connection: Connection, kind: str, before: Micros | None, keep: int | None) -> int:
+def trim(connection: Connection, wanted: Trim) -> int:
     """Erase the lines from before a time, and all but the newest; returns how many went."""
-    gone, this_kind = 0, journal.c.kind == kind
-    if before is not None:
-        old = delete(journal).where(this_kind, journal.c.create_time < before)
+    gone, this_kind = 0, journal.c.kind == wanted.kind
+    if wanted.before is not None:
+        old = delete(journal).where(this_kind, journal.c.create_time < wanted.before)
         gone += connection.execute(old).rowcount
-    if keep is not None:
-        beyond = select(journal.c.line_id).where(this_kind).order_by(*_newest_first).offset(keep)
+    if wanted.keep is not None:
+        kept = select(journal.c.line_id).where(this_kind).order_by(*_newest_first)
+        beyond = kept.offset(wanted.keep)
         surplus = delete(journal).where(this_kind, journal.c.line_id.in_(beyond))
         gone += connection.execute(surplus).rowcount
     return gone

@@ -25,8 +25,7 @@ from sqlalchemy.schema import DropTable
 
 from kemem.errors import Unavailable
 from kemem.store.database import Database
-from kemem.store.rebuild import rebuild_words
-from kemem.store.scan import CHUNK, chunks
+from kemem.store.read import CHUNK, chunks, rebuild_words
 from kemem.store.schema import (
     Json,
     checkpoint,
@@ -73,7 +72,7 @@ def _add_notes(connection: Connection, database: Database) -> None:
     for name in ("vector", "words"):
         connection.execute(text(f"ALTER TABLE message_{name} RENAME TO row_{name}"))
     metadata.create_all(connection)
-    database.note_sizes(connection)
+    database.seed_statistics(connection)
     for job_id, payload in connection.execute(select(job.c.job_id, job.c.payload)).all():
         renamed = {"ids": payload["message_ids"], "after": payload["after"], "details": {}}
         connection.execute(update(job).where(job.c.job_id == job_id).values(payload=renamed))
@@ -87,7 +86,7 @@ def _mark_messages(connection: Connection, database: Database) -> None:
     connection.execute(text(added))
     for index in (sensitive_messages, sensitive_notes):
         index.create(connection, checkfirst=True)
-    database.note_sizes(connection)
+    database.seed_statistics(connection)
     if not _has_source_lists(connection):  # it came from version 1 and has no notes
         return
     cited: dict[int, set[str]] = defaultdict(set)
@@ -136,7 +135,7 @@ def _cite_messages(connection: Connection, database: Database) -> None:
         last = rows[-1]
         rows = connection.execute(page.where(key > tuple_(last.space_no, last.id))).all()
     connection.execute(text("ALTER TABLE note DROP COLUMN sources"))
-    database.note_sizes(connection)
+    database.seed_statistics(connection)
 
 
 def put_sources(connection: Connection, cited: Sequence[tuple[int, int, Sequence[str]]]) -> None:
@@ -173,7 +172,6 @@ STEPS: tuple[Step, ...] = (  # step n leads from version n + 1 to n + 2
     _cite_messages,
 )
 
-_get = select(meta.c.value).where(meta.c.key == bindparam("wanted"))
 _set = update(meta).where(meta.c.key == bindparam("wanted")).values(value=bindparam("new_value"))
 
 
@@ -193,7 +191,7 @@ def bring_up_to_date(
         step(connection, database)
     if version < newest:
         write_meta(connection, "schema_version", str(newest))
-    if read_meta(connection, "text_version") != TEXT_VERSION:
+    if read_meta(connection).get("text_version") != TEXT_VERSION:
         rebuild_words(connection, database)
         write_meta(connection, "text_version", TEXT_VERSION)
 
@@ -201,7 +199,7 @@ def bring_up_to_date(
 def _version(connection: Connection) -> int:
     tables = inspect(connection).get_table_names()
     if "meta" in tables:
-        return int(read_meta(connection, "schema_version") or 0)
+        return int(read_meta(connection).get("schema_version", 0))
     if tables:
         raise Unavailable(
             "the database holds tables of another program; KeMem needs one of its own"
@@ -209,10 +207,9 @@ def _version(connection: Connection) -> int:
     return 0
 
 
-def read_meta(connection: Connection, key: str) -> str | None:
-    """A value kept with the store."""
-    value: str | None = connection.execute(_get, {"wanted": key}).scalar()
-    return value
+def read_meta(connection: Connection) -> dict[str, str]:
+    """The values kept with the store."""
+    return {key: value for key, value in connection.execute(select(meta.c.key, meta.c.value))}
 
 
 def write_meta(connection: Connection, key: str, value: str) -> None:

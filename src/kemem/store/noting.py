@@ -1,7 +1,7 @@
 """Notes written to their table, with their words: put, merge, drop."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,11 +11,11 @@ from kemem.batch import Use
 from kemem.records import Micros, Note, Where
 from kemem.store.database import IndexedText, Space
 from kemem.store.graph import unlink
-from kemem.store.notes import named_notes, note_spaces, open_notes, scan_notes
+from kemem.store.read import CHUNK, Stored, indexed_texts, named, open_notes, read_rows
+from kemem.store.read import notes as note_rows
 from kemem.store.rows import existing_messages
-from kemem.store.scan import CHUNK, Stored
 from kemem.store.schema import note, note_history, note_source, row_vector
-from kemem.store.spaces import ensure_sessions, mark_changed, reserve
+from kemem.store.spaces import ensure_sessions, mark_changed, reserve, visible_spaces
 from kemem.store.transaction import Refused, Transaction
 from kemem.text.marks import index_text, length
 
@@ -77,7 +77,7 @@ def _put_space(transaction: Transaction, space: Space, notes: list[Note], placed
     stored = {
         row.row.note_id: row
         for row in (
-            *named_notes(connection, space, {item.note_id for item in notes}),
+            *named(connection, note_rows, [space], {item.note_id for item in notes}),
             *open_notes(connection, space, [item.digest for item in notes]),
         )
     }
@@ -252,7 +252,7 @@ def _change(connection: Connection, before: Stored[Note], item: Note) -> None:
 def _remove(transaction: Transaction, space: Space, rows: Sequence[Stored[Note]]) -> None:
     """Take rows out with their words, vectors, links and sources."""
     connection = transaction.connection
-    transaction.database.remove_words(connection, note_texts(rows))
+    transaction.database.remove_words(connection, indexed_texts(rows))
     keys = [row.id for row in rows]
     unlink(connection, space.space_no, keys)
     for table in (row_vector, note):
@@ -262,19 +262,15 @@ def _remove(transaction: Transaction, space: Space, rows: Sequence[Stored[Note]]
     mark_changed(connection, space.space_no, rows=True)
 
 
-def note_texts(rows: Iterable[Stored[Note]]) -> list[IndexedText]:
-    """The search texts of notes as they are indexed."""
-    return [IndexedText(row.space_no, row.id, index_text(row.row)) for row in rows]
-
-
 def drop_notes(
     transaction: Transaction, where: Where, at: Micros, reason: str | None
 ) -> list[Stored[Note]]:
     """Remove visible notes; each leaves one line in the history, without its text."""
     connection = transaction.connection
-    spaces = {each.space_no: each for each in note_spaces(connection, where)}
+    spaces = {each.space_no: each for each in visible_spaces(connection, where)}
     gone: list[Stored[Note]] = []
-    while rows := scan_notes(connection, where, None, CHUNK, newest_first=False):
+    reached = [*spaces.values()]
+    while rows := read_rows(connection, note_rows, where, reached, None, CHUNK, False):
         by_space: dict[int, list[Stored[Note]]] = defaultdict(list)
         for row in rows:
             by_space[row.space_no].append(row)

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
-from kemem.batch import Job
+from kemem.batch import Job, JobKind
 from kemem.records import Micros, Position, Scope
 from kemem.store.database import Database, upsert
 from kemem.store.schema import job
@@ -22,7 +22,7 @@ _hide = (
     .where(job.c.job_id == bindparam("of_job"))
     .values(due_time=bindparam("until"), attempts=job.c.attempts + 1)
 )
-_open = select(job).order_by(job.c.due_time, job.c.job_id).limit(bindparam("limit"))
+_oldest_first = select(job).order_by(job.c.due_time, job.c.job_id)
 _exists = select(job.c.job_id).where(job.c.job_id == bindparam("of_job")).with_for_update()
 _finish = delete(job).where(job.c.job_id == bindparam("of_job"))
 
@@ -47,9 +47,19 @@ def claim(connection: Connection, now: Micros, lease: Micros) -> Job | None:
     return _job(row, attempts=row.attempts + 1)
 
 
-def list_jobs(connection: Connection, limit: int) -> list[Job]:
-    """Jobs that wait or have failed."""
-    return [_job(row, row.attempts) for row in connection.execute(_open, {"limit": limit})]
+def list_jobs(
+    connection: Connection,
+    limit: int,
+    ids: Sequence[str] | None = None,
+    kinds: Sequence[JobKind] | None = None,
+) -> list[Job]:
+    """Jobs that wait or have failed, all or those of some ids or kinds."""
+    statement = _oldest_first.limit(limit)
+    if ids is not None:
+        statement = statement.where(job.c.job_id.in_(ids))
+    if kinds is not None:
+        statement = statement.where(job.c.kind.in_(kinds))
+    return [_job(row, row.attempts) for row in connection.execute(statement)]
 
 
 def _row(each: Job) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -28,7 +29,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.dialects.postgresql import ARRAY, TSQUERY, TSVECTOR
+from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, TSQUERY, TSVECTOR
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
@@ -37,7 +38,7 @@ from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store.database import IndexedText, Space, Values
 from kemem.store.migrate import bring_up_to_date
-from kemem.store.schema import dump_json, embedding_model, metadata, space
+from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE, Phrase
 
 _CONNECTIONS = 8
@@ -48,6 +49,8 @@ _PART = 256
 _DO_NOT_WAIT = text("SET LOCAL synchronous_commit = off")
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
 _REPLACING = _MIGRATING + 1  # of the one that writers share and who replaces all rows has alone
+
+_SEQ = (1 << SEQ_BITS) - 1  # the bits of a row's number that count within its space
 
 T = TypeVar("T")
 
@@ -66,18 +69,17 @@ _remove = delete(_words).where(
     _words.c.space_no == bindparam("of_space"), _words.c.id == bindparam("of_row")
 )
 
-_asked = (
+_lookups = (
     func.unnest(bindparam("phrases", type_=ARRAY(Text)))
     .table_valued(column("phrase", Text), with_ordinality="number")
-    .render_derived(name="asked")
+    .render_derived(name="lookups")
 )
-_look_up = (
-    select(
-        _asked.c.number - 1,
-        func.aggregate_strings(cast(_words.c.id - bindparam("first_id"), Text), ","),
-    )
-    .join_from(_asked, _words, _words.c.words.op("@@")(cast(_asked.c.phrase, TSQUERY)))
-    .group_by(_asked.c.number)
+_seq = _words.c.id.op("&")(_SEQ)
+_phrase_query = (
+    select(_lookups.c.number - 1, func.aggregate_strings(cast(_seq, Text), ","))
+    .join_from(_lookups, _words, _words.c.words.op("@@")(cast(_lookups.c.phrase, TSQUERY)))
+    .where(_seq > bindparam("after", type_=BigInteger))
+    .group_by(_lookups.c.number)
 )
 
 
@@ -110,7 +112,7 @@ class Postgres:
                 bring_up_to_date(connection, self)
         except (DBAPIError, KeMemError) as error:
             self._engine.dispose()
-            raise (self.explain(error) if isinstance(error, DBAPIError) else error) from None
+            raise (self.to_error(error) if isinstance(error, DBAPIError) else error) from None
         self._writers = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="kemem-writer")
 
     def _add_extensions(self, options: dict[str, Any]) -> None:
@@ -152,7 +154,7 @@ class Postgres:
         self._writers.shutdown()
         self._engine.dispose()
 
-    def explain(self, error: DBAPIError) -> KeMemError:
+    def to_error(self, error: DBAPIError) -> KeMemError:
         state = getattr(error.orig, "sqlstate", None)
         if state is None:
             return Unavailable(f"PostgreSQL at {self._url.host or 'its socket'} cannot be reached")
@@ -164,10 +166,10 @@ class Postgres:
         # Short vectors would be moved out of line and cost a second look-up each.
         connection.execute(text("ALTER TABLE row_vector ALTER vector SET STORAGE PLAIN"))
 
-    def note_sizes(self, connection: Connection) -> None:
+    def seed_statistics(self, connection: Connection) -> None:
         pass  # PostgreSQL counts by itself
 
-    def finish_replacing(self, connection: Connection) -> None:
+    def after_restore(self, connection: Connection) -> None:
         for numbered in (space.c.space_no, embedding_model.c.model_no):
             sequence = func.pg_get_serial_sequence(numbered.table.name, numbered.name)
             largest = select(func.coalesce(func.max(numbered), 0) + 1).scalar_subquery()
@@ -198,25 +200,32 @@ class Postgres:
     def clear_words(self, connection: Connection) -> None:
         connection.execute(delete(_words))
 
-    def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
+    def phrase_query(
+        self, phrases: Sequence[Phrase], spaces: Sequence[Space], after: int
+    ) -> tuple[Executable, Values]:
         notation = [
             " <-> ".join(f"'{space.space_no}:{token}'" for token in phrase.tokens)
             + (":*" if phrase.prefix else "")
+            for space in spaces
             for phrase in phrases
         ]
-        return _look_up, {"phrases": notation, "first_id": space.first_id}
+        return _phrase_query, {"phrases": notation, "after": after}
 
     def vector_column(self, vector: Any) -> Any:
         return func.halfvec_send(vector)  # the wire format: faster to read than text
+
+    def joined_vectors(self, vector: Any) -> Any:
+        return func.string_agg(func.halfvec_send(vector), cast(b"", BYTEA))
 
     def dump_vectors(self, matrix: Matrix) -> list[Any]:
         from pgvector import HalfVector
 
         return [HalfVector(row) for row in matrix]
 
-    def load_vectors(self, values: Sequence[Any]) -> Matrix:
-        halves = np.frombuffer(b"".join(value[4:] for value in values), dtype=">f2")
-        return halves.reshape(len(values), -1).astype(np.float32)
+    def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
+        # The width and an unused number stand before the values.
+        numbers = np.frombuffer(joined, dtype=">u2").reshape(count, -1)
+        return numbers[:, 2:].astype(np.uint16)
 
 
 def _parts(row: IndexedText) -> Iterator[str]:

@@ -4,15 +4,17 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     bindparam,
     delete,
+    exists,
     insert,
     null,
+    or_,
     select,
     tuple_,
     update,
@@ -20,12 +22,14 @@ from sqlalchemy import (
 
 from kemem.batch import Ending
 from kemem.errors import InvalidArgument
-from kemem.records import CHECKPOINTS_KEPT, Change, Checkpoint, Entry, Layer, Note, Scope
+from kemem.records import CHECKPOINTS_KEPT, Change, Checkpoint, Entry, Layer, Level, Note, Scope
 from kemem.store.schema import (
     agent,
     app_user,
     checkpoint,
     dump_json,
+    message,
+    note,
     note_history,
     session,
     space,
@@ -208,13 +212,18 @@ def erase_records(connection: Connection, scope: Scope) -> None:
 
 def directory(
     connection: Connection,
-    level: Literal["agent", "user", "session"],
+    level: Level,
     scope: Scope | None,
+    note_id: str | None,
     after: tuple[str, str, str] | None,
     limit: int,
 ) -> list[Entry]:
-    """Agents, users or sessions in the order of their places."""
+    """Agents, users, sessions or owners in the order of their places."""
     statement, place = _LEVELS[level]
+    if note_id is not None:
+        statement = statement.where(
+            space.c.space_no.in_(select(note.c.space_no).where(note.c.note_id == note_id))
+        )
     if scope is not None:
         statement = statement.where(*_in_scope(level, scope))
     if after is not None:
@@ -264,6 +273,20 @@ _LEVELS: dict[str, tuple[Any, tuple[ColumnElement[str], ...]]] = {
         ),
         (session.c.session_id, session.c.agent_id, session.c.user_id),
     ),
+    "owner": (
+        select(
+            space.c.user_id,
+            space.c.agent_id,
+            space.c.user_id.label("of_user"),
+            app_user.c.user_name,
+            app_user.c.status,
+            app_user.c.create_time,
+            app_user.c.update_time,
+        )
+        .join(app_user, app_user.c.user_id == space.c.user_id)
+        .where(or_(*(exists().where(it.c.space_no == space.c.space_no) for it in (message, note)))),
+        (space.c.user_id, space.c.agent_id),
+    ),
 }
 
 
@@ -276,5 +299,7 @@ def _in_scope(level: str, scope: Scope) -> list[ColumnElement[bool]]:
     wanted = [table.c[name] == value for name, value in given.items() if value is not None]
     if level == "session":
         return wanted
+    if level == "owner":
+        return [space.c.space_no.in_(select(table.c.space_no).where(*wanted))]
     entry = agent.c.agent_id if level == "agent" else app_user.c.user_id
     return [entry.in_(select(table.c[entry.name]).where(*wanted))]

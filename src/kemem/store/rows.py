@@ -9,9 +9,10 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from kemem.errors import Conflict
 from kemem.records import Message, Where
 from kemem.store.database import IndexedText, Space
-from kemem.store.scan import CHUNK, Stored, chunks, message_spaces, named, scan_rows
+from kemem.store.read import CHUNK, Stored, chunks, indexed_texts, named, read_rows
+from kemem.store.read import messages as message_rows
 from kemem.store.schema import message, row_vector
-from kemem.store.spaces import ensure_sessions, mark_changed, reserve
+from kemem.store.spaces import ensure_sessions, mark_changed, reserve, visible_spaces
 from kemem.store.timeline import separate
 from kemem.store.transaction import Transaction
 from kemem.text.marks import index_text, length
@@ -55,7 +56,7 @@ def _fresh(
 ) -> list[Message]:
     """Messages that are not there yet; one that is, with other content, refuses the batch."""
     ids = [item.message_id for item in messages]
-    known = {it.row.message_id: it.row for it in named(connection, spaces, ids)}
+    known = {it.row.message_id: it.row for it in named(connection, message_rows, spaces, ids)}
     fresh, conflicts = [], []
     for item in messages:
         other = known.get(item.message_id)
@@ -122,10 +123,10 @@ def _insert(transaction: Transaction, found: Space, messages: Sequence[Message])
 def drop_messages(transaction: Transaction, where: Where) -> list[Stored[Message]]:
     """Remove visible messages with their words and vectors; notes cite them no longer."""
     connection, database = transaction.connection, transaction.database
-    spaces = message_spaces(connection, where)
+    spaces = visible_spaces(connection, where)
     gone: list[Stored[Message]] = []
-    while rows := scan_rows(connection, where, spaces, None, CHUNK, newest_first=False):
-        database.remove_words(connection, message_texts(rows))
+    while rows := read_rows(connection, message_rows, where, spaces, None, CHUNK, False):
+        database.remove_words(connection, indexed_texts(rows))
         for table in (row_vector, message):
             connection.execute(
                 delete(table).where(
@@ -158,8 +159,3 @@ def existing_messages(
             _existing, {"of_space": space.space_no, "names": list(chunk)}
         ).scalars()
     }
-
-
-def message_texts(rows: Iterable[Stored[Message]]) -> list[IndexedText]:
-    """The search texts of messages as they are indexed."""
-    return [IndexedText(row.space_no, row.id, index_text(row.row)) for row in rows]

@@ -2,17 +2,28 @@
 
 from collections.abc import Mapping
 from functools import cache
+from hashlib import blake2b
 
-from sqlalchemy import Connection, bindparam, exists, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, or_, select, update
 
-from kemem.records import Micros, Scope
+from kemem.records import Micros, Model, Scope, Where
 from kemem.store.database import Database, Space, Statement, upsert
-from kemem.store.schema import message, note, session, space, space_state
+from kemem.store.schema import (
+    embedding_model,
+    message,
+    note,
+    session,
+    space,
+    space_state,
+)
 
 # A key of meta. A space may have the number of one that was there before all rows were replaced;
 # its epoch begins where no cache has been.
 FIRST_EPOCH = "first_epoch"
 
+model_number = select(embedding_model.c.model_no).where(
+    embedding_model.c.name == bindparam("of_name"), embedding_model.c.width == bindparam("of_width")
+)
 _columns = (
     space.c.space_no,
     space.c.agent_id,
@@ -20,31 +31,39 @@ _columns = (
     space_state.c.next_seq,
     space_state.c.epoch,
     space_state.c.vector_writes,
+    model_number.scalar_subquery(),
 )
 
 
 @cache
-def _spaces(by_agent: bool, by_user: bool, by_session: bool, spoken: bool) -> Statement:
-    statement = select(*_columns).join_from(space, space_state).order_by(space.c.space_no)
+def _spaces(
+    by_agent: bool, by_user: bool, by_session: bool, spoken: bool, shared: bool
+) -> Statement:
+    conditions: list[ColumnElement[bool]] = []
     if by_agent:
-        statement = statement.where(space.c.agent_id == bindparam("agent_id"))
+        conditions.append(space.c.agent_id == bindparam("agent_id"))
     if by_user:
-        statement = statement.where(space.c.user_id == bindparam("user_id"))
+        conditions.append(space.c.user_id == bindparam("user_id"))
     if by_session:
-        conditions = [session.c.session_id == bindparam("session_id")]
+        of_session = [session.c.session_id == bindparam("session_id")]
         if spoken:
-            rows = [
-                exists().where(
-                    table.c.space_no == session.c.space_no,
-                    table.c.session_id == session.c.session_id,
+            of_session.append(
+                or_(
+                    *(
+                        exists().where(
+                            table.c.space_no == session.c.space_no,
+                            table.c.session_id == session.c.session_id,
+                        )
+                        for table in (message, note)
+                    )
                 )
-                for table in (message, note)
-            ]
-            conditions.append(or_(*rows))
-        statement = statement.where(
-            space.c.space_no.in_(select(session.c.space_no).where(*conditions))
-        )
-    return statement
+            )
+        conditions.append(space.c.space_no.in_(select(session.c.space_no).where(*of_session)))
+    reached = and_(*conditions)
+    if shared:
+        own = and_(space.c.agent_id == bindparam("shared"), space.c.user_id == "")
+        reached = or_(reached, own)
+    return select(*_columns).join_from(space, space_state).where(reached).order_by(space.c.space_no)
 
 
 def find_spaces(connection: Connection, scope: Scope, *, spoken: bool = True) -> list[Space]:
@@ -52,33 +71,53 @@ def find_spaces(connection: Connection, scope: Scope, *, spoken: bool = True) ->
 
     A session reaches those in which it has messages or notes; if not `spoken`, those that know it.
     """
+    return _find(connection, scope, spoken=spoken)[0]
+
+
+def visible_spaces(connection: Connection, where: Where) -> list[Space]:
+    """The spaces of a scope, and the shared one that is seen besides, oldest first."""
+    return _find(connection, where.scope, shared=where.shared)[0]
+
+
+def spaces_and_model(
+    connection: Connection, where: Where, model: Model | None
+) -> tuple[list[Space], int | None]:
+    """The visible spaces, and the number of an embedding model that made vectors."""
+    return _find(connection, where.scope, shared=where.shared, model=model)
+
+
+def _find(
+    connection: Connection,
+    scope: Scope,
+    *,
+    spoken: bool = True,
+    shared: str | None = None,
+    model: Model | None = None,
+) -> tuple[list[Space], int | None]:
     statement = _spaces(
-        scope.agent_id is not None, scope.user_id is not None, scope.session_id is not None, spoken
+        scope.agent_id is not None,
+        scope.user_id is not None,
+        scope.session_id is not None,
+        spoken,
+        shared is not None,
     )
-    found = connection.execute(
-        statement,
-        {"agent_id": scope.agent_id, "user_id": scope.user_id, "session_id": scope.session_id},
-    )
-    return [Space(*row) for row in found]
+    values = {
+        "agent_id": scope.agent_id,
+        "user_id": scope.user_id,
+        "session_id": scope.session_id,
+        "shared": shared,
+        "of_name": model.name if model else None,
+        "of_width": model.width if model else None,
+    }
+    rows = connection.execute(statement, values).all()
+    return [Space(*row[:-1]) for row in rows], rows[0][-1] if rows else None
 
 
-def shared_space(connection: Connection, agent_id: str) -> list[Space]:
-    """What all users of an agent share: one space, or none yet."""
-    statement = _spaces(True, True, False, True)
-    found = connection.execute(statement, {"agent_id": agent_id, "user_id": ""})
-    return [Space(*row) for row in found]
-
-
-_every_pair = (
-    select(space.c.agent_id, space.c.user_id)
-    .where(or_(*(exists().where(it.c.space_no == space.c.space_no) for it in (message, note))))
-    .order_by(space.c.agent_id, space.c.user_id)
-)
-
-
-def every_scope(connection: Connection) -> list[Scope]:
-    """All pairs that have messages or notes: for operators."""
-    return [Scope(agent_id, user_id) for agent_id, user_id in connection.execute(_every_pair)]
+def generation(connection: Connection, where: Where) -> str:
+    """A token of how far the spaces that a Where reaches have been written."""
+    spaces = visible_spaces(connection, where)
+    counters = [(it.space_no, it.next_seq, it.epoch, it.vector_writes) for it in spaces]
+    return blake2b(repr(counters).encode(), digest_size=16).hexdigest()
 
 
 _reserve = (

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import (
     BigInteger,
-    BindParameter,
     Connection,
     Engine,
     Executable,
     Integer,
+    LargeBinary,
     Table,
     Text,
     bindparam,
+    cast,
     column,
     create_engine,
     delete,
@@ -44,7 +46,7 @@ from kemem.errors import KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store.database import IndexedText, Space, Values
 from kemem.store.migrate import bring_up_to_date, read_meta, write_meta
-from kemem.store.rebuild import rebuild_words
+from kemem.store.read import rebuild_words
 from kemem.store.schema import SEQ_BITS, dump_json, metadata
 from kemem.text.query import Phrase
 
@@ -52,6 +54,7 @@ FILE = "kemem.db"
 APPLICATION_ID = 0x6B656D65  # "keme": tells our files from those of other programs
 _GROUP = 128  # writes that may share a commit
 _READERS = 4
+_SEQ = (1 << SEQ_BITS) - 1  # the bits of a row's number that count within its space
 
 T = TypeVar("T")
 
@@ -90,17 +93,18 @@ _EXPECTED = [
         ("relation_source", "idx_relation_source_note", "1000000 10000 2"),
     )
 ]
-_asked = func.json_each(bindparam("phrases", type_=Text)).table_valued("key", "value")
-_first: BindParameter[int] = bindparam("first_id", type_=BigInteger)
+_lookups = func.json_each(bindparam("lookups", type_=Text)).table_valued("key", "value")
+_first_id = func.json_extract(_lookups.c.value, "$[1]")
 _holding = (
-    select(func.aggregate_strings(_words.c.rowid - _first, ","))
+    select(func.aggregate_strings(_words.c.rowid.op("&")(_SEQ), ","))
     .where(
-        _words.c.row_words.op("MATCH")(_asked.c.value),
-        _words.c.rowid.between(_first, _first + (1 << SEQ_BITS) - 1),
+        _words.c.row_words.op("MATCH")(func.json_extract(_lookups.c.value, "$[0]")),
+        _words.c.rowid > _first_id + bindparam("after", type_=BigInteger),
+        _words.c.rowid <= _first_id + _SEQ,
     )
-    .correlate(_asked)
+    .correlate(_lookups)
 )
-_look_up = select(_asked.c.key, _holding.scalar_subquery())
+_phrase_query = select(_lookups.c.key, _holding.scalar_subquery())
 # Tokens come from kemem.text.segment; "ascii" leaves every non-ASCII character as it is.
 _CREATE_WORDS = text(
     "CREATE VIRTUAL TABLE row_words USING fts5("
@@ -157,7 +161,7 @@ class Sqlite:
                 self._prepare_erasure(connection)
         except DBAPIError as error:
             self.close()
-            raise self.explain(error) from None
+            raise self.to_error(error) from None
         except KeMemError:
             self.close()
             raise
@@ -168,7 +172,7 @@ class Sqlite:
         """Let the index erase what is removed; go on where another process did not finish."""
         if _SECURE_DELETE:
             connection.execute(_secure_delete)
-        if read_meta(connection, _ERASING):
+        if read_meta(connection).get(_ERASING):
             self._erasure = "asked"
 
     def _engine(self, size: int, begin: str) -> Engine:
@@ -265,18 +269,18 @@ class Sqlite:
                 driver: Any = connection.connection.driver_connection
                 before = driver.total_changes
                 if self._erasure == "asked":
-                    self._erased = read_meta(connection, _ERASING)
+                    self._erased = read_meta(connection).get(_ERASING)
                 begins = -1 if self._erasure == "asked" else 1
                 connection.execute(_merge, {"pages": begins * _MERGED})
                 if self._erasure == "asked":
                     self._erasure = "begun"
                 elif driver.total_changes - before < 2:  # nothing is left to merge
                     self._erasure = None
-                    if read_meta(connection, _ERASING) == self._erased:
+                    if read_meta(connection).get(_ERASING) == self._erased:
                         write_meta(connection, _ERASING, "")
         except DBAPIError as error:
             self._erasure = None  # the next process to open the store goes on
-            log.warning("%s; removed words are erased later", self.explain(error).message)
+            log.warning("%s; removed words are erased later", self.to_error(error).message)
 
     def _commit(self, waiting: list[_Write]) -> None:
         group = [write for write in waiting if write.future.set_running_or_notify_cancel()]
@@ -302,7 +306,7 @@ class Sqlite:
                 driver.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._waits_for_disk = durable
 
-    def explain(self, error: DBAPIError) -> KeMemError:
+    def to_error(self, error: DBAPIError) -> KeMemError:
         name = getattr(error.orig, "sqlite_errorname", "")
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
             return Unavailable(
@@ -325,14 +329,14 @@ class Sqlite:
         metadata.create_all(connection, checkfirst=False)
         connection.execute(_CREATE_WORDS)
         connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
-        self.note_sizes(connection)
+        self.seed_statistics(connection)
 
-    def note_sizes(self, connection: Connection) -> None:
+    def seed_statistics(self, connection: Connection) -> None:
         connection.execute(delete(_statistics))
         connection.execute(insert(_statistics), _EXPECTED)
         connection.exec_driver_sql("ANALYZE sqlite_master")  # makes this connection read it
 
-    def finish_replacing(self, connection: Connection) -> None:
+    def after_restore(self, connection: Connection) -> None:
         pass  # numbers follow the largest, and every read is of one moment
 
     @staticmethod
@@ -359,21 +363,27 @@ class Sqlite:
     def clear_words(self, connection: Connection) -> None:
         connection.execute(insert(_words).values(row_words=literal("delete-all")))
 
-    def look_up(self, phrases: Sequence[Phrase], space: Space) -> tuple[Executable, Values]:
+    def phrase_query(
+        self, phrases: Sequence[Phrase], spaces: Sequence[Space], after: int
+    ) -> tuple[Executable, Values]:
         notation = [
             f'"{" ".join(phrase.tokens)}"' + (" *" if phrase.prefix else "") for phrase in phrases
         ]
-        return _look_up, {"phrases": dump_json(notation), "first_id": space.first_id}
+        lookups = [(phrase, space.first_id) for space in spaces for phrase in notation]
+        return _phrase_query, {"lookups": dump_json(lookups), "after": after}
 
     def vector_column(self, vector: Any) -> Any:
         return vector
 
+    def joined_vectors(self, vector: Any) -> Any:
+        # Bytes are put together as they are: what was a blob is one again.
+        return cast(func.group_concat(vector, ""), LargeBinary)
+
     def dump_vectors(self, matrix: Matrix) -> list[Any]:
         return [row.tobytes() for row in matrix.astype("<f2")]
 
-    def load_vectors(self, values: Sequence[Any]) -> Matrix:
-        halves = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), -1)
-        return halves.astype(np.float32)
+    def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
+        return np.frombuffer(joined, dtype="<u2").reshape(count, -1)
 
 
 def _is_index_too_new(connection: Connection) -> bool:

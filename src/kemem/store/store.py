@@ -4,57 +4,38 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from kemem.batch import Applied, Batch, Job
+from kemem.batch import Applied, Batch, Job, JobKind
 from kemem.errors import Unavailable
 from kemem.records import (
     Census,
     Change,
     Checkpoint,
     Entry,
-    Found,
-    Health,
+    Level,
     Line,
-    Match,
-    Message,
     Micros,
-    Model,
-    Note,
     Position,
-    Rank,
-    Relation,
+    Row,
     Scope,
-    Vector,
     Where,
 )
-from kemem.store import (
-    archive,
-    graph,
-    journal,
-    notes,
-    outbox,
-    records,
-    scan,
-    search,
-    spaces,
-    vectors,
-)
+from kemem.request import SearchRequest, SearchResponse, StoreInfo
+from kemem.store import archive, counts, journal, outbox, read, records, search, spaces
 from kemem.store.apply import apply
-from kemem.store.census import take_census
-from kemem.store.columns import Columns
 from kemem.store.database import Database
+from kemem.store.index import SpaceCache
 from kemem.store.migrate import read_meta
-from kemem.store.rebuild import rebuild_words
-from kemem.store.schema import job, message, note, row_vector
 from kemem.store.transaction import Refused
-from kemem.text.query import Query
+from kemem.store.vectors import parse_model
 
 _READERS = 4
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -64,47 +45,31 @@ class SqlStore:
     def __init__(self, database: Database, cache_bytes: int) -> None:
         self._database = database
         self._database.open()
-        self._columns = Columns(database, cache_bytes)
+        self._cache = SpaceCache(database, cache_bytes)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="kemem-reader")
         self._closed = False
 
     async def apply(self, batch: Batch) -> Applied:
         # Vectors can be made again from their rows, and a job taken back asks for them.
-        truth = replace(batch, vectors=(), used=(), done=(), only_if=None) != Batch()
+        truth = replace(batch, vectors=(), used=(), done=(), only_if=None, journal=(), trim=())
+        durable = truth != Batch()
         try:
-            return await self._write(
-                lambda connection: apply(connection, self._database, batch), truth
-            )
+            return await self._write(lambda it: apply(it, self._database, batch), durable)
         except Refused as refusal:
             return Applied(refused=refusal.reason)
 
-    async def scan(
+    async def read(
         self,
         where: Where,
         *,
         after: Position | None = None,
         limit: int = 100,
         newest_first: bool = True,
-    ) -> list[Message]:
-        return await self._read(
-            lambda connection: scan.scan(connection, where, after, limit, newest_first)
-        )
+    ) -> list[Row]:
+        return await self._read(read.read, where, after, limit, newest_first)
 
-    async def notes(
-        self,
-        where: Where,
-        *,
-        after: Position | None = None,
-        limit: int = 100,
-        newest_first: bool = True,
-    ) -> list[Note]:
-        rows = await self._read(
-            lambda connection: notes.scan_notes(connection, where, after, limit, newest_first)
-        )
-        return [stored.row for stored in rows]
-
-    async def owner(self, note_id: str) -> Scope | None:
-        return await self._read(lambda connection: notes.owner(connection, note_id))
+    async def search(self, request: SearchRequest) -> SearchResponse:
+        return await self._read(search.search, self._database, self._cache, request)
 
     async def history(
         self,
@@ -114,66 +79,38 @@ class SqlStore:
         event: str | None = None,
         limit: int = 100,
     ) -> list[Change]:
-        return await self._read(
-            lambda connection: records.history(connection, scope, note_id, event, limit)
-        )
+        return await self._read(records.history, scope, note_id, event, limit)
 
     async def checkpoints(self, scope: Scope, *, limit: int = 1) -> list[Checkpoint]:
-        return await self._read(lambda connection: records.checkpoints(connection, scope, limit))
+        return await self._read(records.checkpoints, scope, limit)
 
     async def directory(
         self,
-        level: Literal["agent", "user", "session"],
-        scope: Scope | None,
+        level: Level,
+        scope: Scope | None = None,
         *,
+        note_id: str | None = None,
         after: tuple[str, str, str] | None = None,
         limit: int = 100,
     ) -> list[Entry]:
-        return await self._read(
-            lambda connection: records.directory(connection, level, scope, after, limit)
-        )
-
-    async def around(
-        self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
-    ) -> list[Relation]:
-        return await self._read(
-            lambda connection: graph.around(connection, where, names, hops, limit)
-        )
+        return await self._read(records.directory, level, scope, note_id, after, limit)
 
     async def generation(self, where: Where) -> str:
-        return await self._read(lambda connection: notes.generation(connection, where))
-
-    async def scopes(self) -> list[Scope]:
-        return await self._read(spaces.every_scope)
-
-    async def search(
-        self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
-        return await self._read(
-            lambda connection: search.search(
-                connection, self._database, self._columns, where, query, limit, after
-            )
-        )
-
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
-        return await self._read(
-            lambda connection: search.nearest(
-                connection, self._columns, where, vector, model, limit
-            )
-        )
+        return await self._read(spaces.generation, where)
 
     async def claim(self, now: Micros, lease: Micros) -> Job | None:
-        return await self._write(lambda connection: outbox.claim(connection, now, lease))
+        return await self._write(lambda it: outbox.claim(it, now, lease))
 
-    async def jobs(self, limit: int = 100) -> list[Job]:
-        return await self._read(lambda connection: outbox.list_jobs(connection, limit))
+    async def jobs(
+        self,
+        limit: int = 100,
+        *,
+        ids: Sequence[str] | None = None,
+        kinds: Sequence[JobKind] | None = None,
+    ) -> list[Job]:
+        return await self._read(outbox.list_jobs, limit, ids, kinds)
 
-    async def note(self, lines: Sequence[Line]) -> None:
-        await self._write(
-            lambda connection: journal.note(connection, self._database, lines), durable=False
-        )
-
-    async def lines(
+    async def journal(
         self,
         kind: str,
         *,
@@ -182,65 +119,36 @@ class SqlStore:
         user_id: str | None = None,
         limit: int = 1000,
     ) -> list[Line]:
-        return await self._read(
-            lambda connection: journal.read(connection, kind, since, until, user_id, limit)
-        )
+        return await self._read(journal.read, kind, since, until, user_id, limit)
 
-    async def trim(
-        self, kind: str, *, before: Micros | None = None, keep: int | None = None
-    ) -> int:
-        return await self._write(
-            lambda connection: journal.trim(connection, kind, before, keep), durable=False
-        )
+    async def info(self, *, health: bool = False) -> StoreInfo:
+        return await self._read(self._info, health)
 
-    async def secret(self) -> bytes:
+    def _info(self, connection: Connection, health: bool) -> StoreInfo:
         # Not kept: another process may restore a backup, which ends the cursors of before.
-        text = await self._read(lambda connection: read_meta(connection, "secret"))
-        return bytes.fromhex(text or "")
+        values = read_meta(connection)
+        backend, version = self._database.name, int(values.get("schema_version", 0))
+        return StoreInfo(
+            backend,
+            version,
+            bytes.fromhex(values.get("secret", "")),
+            values.get("label", "current"),
+            parse_model(values.get("embedder")),
+            counts.take_health(connection, backend, version) if health else None,
+        )
 
-    async def embedded_by(self, model: Model) -> Model | None:
-        return await self._write(lambda connection: vectors.record_model(connection, model))
-
-    async def rebuild_words(self) -> None:
-        await self._write(lambda connection: rebuild_words(connection, self._database))
+    async def census(self, largest: int) -> Census:
+        return await self._read(counts.take_census, largest)
 
     async def export(self, take: Callable[[str, Mapping[str, Any]], None]) -> None:
         self._check_open()
         try:
             await asyncio.to_thread(archive.export, self._database, take)
         except DBAPIError as error:
-            raise self._database.explain(error) from None
+            raise self._database.to_error(error) from None
 
     async def replace(self, rows: Iterable[tuple[str, Mapping[str, Any]]], label: str) -> None:
-        await self._write(
-            lambda connection: archive.replace(connection, self._database, rows, label), alone=True
-        )
-
-    async def label(self) -> str:
-        return await self._read(lambda connection: read_meta(connection, "label")) or "current"
-
-    async def health(self) -> Health:
-        return await self._read(self._health)
-
-    def _health(self, connection: Connection) -> Health:
-        def count(*conditions: object, of: object) -> int:
-            statement = select(func.count()).select_from(of).where(*conditions)  # type: ignore[arg-type]
-            return int(connection.execute(statement).scalar_one())
-
-        error = select(job.c.error).where(job.c.error.is_not(None)).order_by(job.c.job_id).limit(1)
-        return Health(
-            backend=self._database.name,
-            schema_version=int(read_meta(connection, "schema_version") or 0),
-            messages=count(of=message),
-            notes=count(of=note),
-            vectors=count(of=row_vector),
-            pending_jobs=count(job.c.state == "pending", of=job),
-            failed_jobs=count(job.c.state == "failed", of=job),
-            oldest_error=connection.execute(error).scalar(),
-        )
-
-    async def census(self, largest: int) -> Census:
-        return await self._read(lambda connection: take_census(connection, largest))
+        await self._write(lambda it: archive.replace(it, self._database, rows, label), alone=True)
 
     async def close(self) -> None:
         if not self._closed:
@@ -248,17 +156,19 @@ class SqlStore:
             await asyncio.to_thread(self._readers.shutdown)
             await asyncio.to_thread(self._database.close)
 
-    async def _read(self, work: Callable[[Connection], T]) -> T:
+    async def _read(
+        self, work: Callable[Concatenate[Connection, P], T], *given: P.args, **named: P.kwargs
+    ) -> T:
         self._check_open()
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._readers, self._with_connection, work)
-        except DBAPIError as error:
-            raise self._database.explain(error) from None
 
-    def _with_connection(self, work: Callable[[Connection], T]) -> T:
-        with self._database.reading() as connection:
-            return work(connection)
+        def with_connection() -> T:
+            with self._database.reading() as connection:
+                return work(connection, *given, **named)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, with_connection)
+        except DBAPIError as error:
+            raise self._database.to_error(error) from None
 
     async def _write(
         self, work: Callable[[Connection], T], durable: bool = True, alone: bool = False
@@ -269,7 +179,7 @@ class SqlStore:
         try:
             return await asyncio.shield(future)
         except DBAPIError as error:
-            raise self._database.explain(error) from None
+            raise self._database.to_error(error) from None
 
     def _check_open(self) -> None:
         if self._closed:

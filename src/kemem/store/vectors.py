@@ -8,15 +8,11 @@ from sqlalchemy import Column, Connection, and_, bindparam, select, union_all
 from kemem.errors import InvalidArgument
 from kemem.records import Embedded, Matrix, Model
 from kemem.store.database import Database, Statement, insert_new, upsert
-from kemem.store.migrate import read_meta, write_meta
-from kemem.store.scan import chunks
+from kemem.store.migrate import write_meta
+from kemem.store.read import chunks
 from kemem.store.schema import embedding_model, message, note, row_vector
-from kemem.store.spaces import mark_changed
+from kemem.store.spaces import mark_changed, model_number
 from kemem.store.transaction import Transaction
-
-model_number = select(embedding_model.c.model_no).where(
-    embedding_model.c.name == bindparam("of_name"), embedding_model.c.width == bindparam("of_width")
-)
 
 
 class _Row(NamedTuple):
@@ -107,13 +103,14 @@ def _ensure_model(connection: Connection, database: Database, model: Model) -> i
     return int(number)
 
 
-def record_model(connection: Connection, model: Model) -> Model | None:
-    """Note the model in use; returns the one noted before."""
-    before = read_meta(connection, "embedder")
-    now = f"{model.width} {model.name}"
-    if before != now:
-        write_meta(connection, "embedder", now)
-    if before is None:
+def record_model(connection: Connection, model: Model) -> None:
+    """Record the model in use."""
+    write_meta(connection, "embedder", f"{model.width} {model.name}")
+
+
+def parse_model(recorded: str | None) -> Model | None:
+    """The model from what was recorded."""
+    if recorded is None:
         return None
-    width, name = before.split(" ", 1)
+    width, name = recorded.split(" ", 1)
     return Model(name, int(width))

@@ -5,8 +5,9 @@ message lacks counts in part where a message near it has the word. The shares we
 sets in Chinese and English; `docs/benchmarks.md` says what each of them is worth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,8 @@ def context_scope(where: Where) -> Where:
     What only narrows an answer (a role, a beginning, ids, kinds, filters) does not narrow this;
     what hides does: a session, an end, what is sensitive, what was not yet known.
     """
-    return replace(where, kinds=MESSAGES, role=None, since=None, ids=None, marks=None, filters=None)
+    seen = replace(where, kinds=MESSAGES, role=None, since=None, ids=None, marks=None)
+    return replace(seen, sources=None, filters=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,27 @@ class Conversation:
             sessions=np.repeat(np.arange(len(starts)), sizes),
             before=before,
             after=np.repeat(sizes, sizes) - before - 1,
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence["Conversation"], starts: Iterable[int]) -> "Conversation":
+        """The conversations of several spaces as one; a space's rows begin at its start."""
+        pairs = [(part, at) for part, at in zip(parts, starts, strict=False) if len(part.rows)]
+        if len(pairs) == 1:
+            ((part, start),) = pairs
+            return replace(part, rows=part.rows + start) if start else part
+        known = np.cumsum([0, *(part.sessions[-1] + 1 for part, _ in pairs)])
+
+        def joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+            return np.concatenate([*arrays, np.zeros(0, np.intp)])
+
+        return cls(
+            rows=joined([part.rows + start for part, start in pairs]),
+            times=joined([part.times for part, _ in pairs]),
+            asks=joined([part.asks for part, _ in pairs]).astype(np.bool_),
+            sessions=joined([it.sessions + n for (it, _), n in zip(pairs, known, strict=False)]),
+            before=joined([part.before for part, _ in pairs]),
+            after=joined([part.after for part, _ in pairs]),
         )
 
     @property

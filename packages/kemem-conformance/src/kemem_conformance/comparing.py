@@ -10,11 +10,11 @@ import pytest
 
 from kemem.batch import Applied, Batch
 from kemem.errors import Conflict, InvalidArgument
-from kemem.ports import Store
+from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
 from kemem.records import Entry, Match, Message, Model, Note, Scope, Where
 from kemem.text.query import Query
 from kemem_conformance.note_world import ALL_KINDS, NOTE_USERS
-from kemem_conformance.suite import EVERYTHING
+from kemem_conformance.suite import EVERYTHING, around, nearest, ranking
 from kemem_conformance.world import AGENTS, MODELS, vector
 
 QUESTION = vector((0.7, 0.5, 0.4, 0.3))  # another angle to each direction of the small world
@@ -57,32 +57,32 @@ def same_matches(found: Iterable[Match], wanted: Iterable[Match], precision: flo
 
 async def same_search(store: Store, reference: Store, where: Where, query: Query) -> None:
     """Check that two stores rank alike by words."""
-    found = await store.search(where, query, limit=EVERYTHING)
-    wanted = await reference.search(where, query, limit=EVERYTHING)
+    found = await ranking(store, where, query, limit=EVERYTHING)
+    wanted = await ranking(reference, where, query, limit=EVERYTHING)
     same_matches(found.matches, wanted.matches, WORD_PRECISION)
     assert found.total == wanted.total
 
 
 async def same_nearest(store: Store, reference: Store, where: Where, model: Model) -> None:
     """Check that two stores rank alike by vectors."""
-    hits = await store.nearest(where, QUESTION, model, EVERYTHING)
-    wanted = await reference.nearest(where, QUESTION, model, EVERYTHING)
+    hits = await nearest(store, where, QUESTION, model, EVERYTHING)
+    wanted = await nearest(reference, where, QUESTION, model, EVERYTHING)
     same_matches(hits, wanted, HALF_PRECISION)
 
 
 async def same_contents(store: Store, reference: Store, queries: list[Query]) -> None:
     """Check that two stores show the same in every way they can be asked."""
-    scopes = await reference.scopes()
-    assert await store.scopes() == scopes
+    scopes = await read_owners(reference)
+    assert await read_owners(store) == scopes
     assert await store.jobs() == await reference.jobs()
-    got, wanted = await store.health(), await reference.health()
+    got, wanted = await read_health(store), await read_health(reference)
     assert replace(got, backend="", schema_version=0, oldest_error=None) == replace(
         wanted, backend="", schema_version=0, oldest_error=None
     )
     for where in (Where(scope, kinds=ALL_KINDS) for scope in scopes):
-        same_messages(await store.scan(where), await reference.scan(where))
-        same_notes(await store.notes(where), await reference.notes(where))
-        assert await store.around(where, ()) == await reference.around(where, ())
+        same_messages(await read_messages(store, where), await read_messages(reference, where))
+        same_notes(await read_notes(store, where), await read_notes(reference, where))
+        assert await around(store, where, ()) == await around(reference, where, ())
         for query in queries:
             await same_search(store, reference, where, query)
         for model in MODELS:

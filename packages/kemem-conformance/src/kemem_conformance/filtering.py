@@ -16,6 +16,7 @@ from kemem_conformance.suite import (
     MY_NOTES,
     Suite,
     ids,
+    nearest,
     note_ids,
     noted,
     put,
@@ -73,7 +74,7 @@ def rows(user_id: str = "u_") -> tuple[tuple[Message, ...], tuple[Note, ...]]:
 
 async def near(store: Store, where: Where) -> list[str]:
     """The ids that vectors find."""
-    return sorted(hit.id for hit in await store.nearest(where, ASKED, ONE, 99))
+    return sorted(hit.id for hit in await nearest(store, where, ASKED, ONE, 99))
 
 
 async def worded(store: Store, where: Where, text: str = "火锅 tea") -> list[str]:

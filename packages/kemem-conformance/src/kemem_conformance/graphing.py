@@ -9,7 +9,7 @@ from kemem.errors import InvalidArgument
 from kemem.filters import Filter
 from kemem.ports import Store
 from kemem.records import NOTES, Link, Note, Relation, Scope, Where
-from kemem_conformance.suite import ME, MY_NOTES, Suite, noted, remember, rule
+from kemem_conformance.suite import ME, MY_NOTES, Suite, around, noted, remember, rule
 from kemem_conformance.world import NOW
 
 CHAIN = ("小明", "Beijing University", "北京", "China", "亚洲", "World", "宇宙")
@@ -49,9 +49,9 @@ class GraphingRules(Suite):
         named = ("小明", "就读于 studies at", "Beijing University", "person", "place")
         wanted = Relation("agent", "u_", *named, ("n",), NOW + 3)
         for names in ((), ("小明",), ("没有", "beijing university")):
-            assert await store.around(MY_NOTES, names) == [wanted]
-        assert await store.around(MY_NOTES, ("没有",)) == []
-        assert await store.around(MY_NOTES, ("Beijing",)) == []
+            assert await around(store, MY_NOTES, names) == [wanted]
+        assert await around(store, MY_NOTES, ("没有",)) == []
+        assert await around(store, MY_NOTES, ("Beijing",)) == []
 
     @rule
     async def test_names_that_differ_in_form_are_one_entity(self, store: Store) -> None:
@@ -62,13 +62,13 @@ class GraphingRules(Suite):
         for number, ((one, other), kind) in enumerate(zip(forms, types, strict=True)):
             link = Link(f"n{number}", one, "at", other, kind, "thing")
             await remember(store, said_by(f"n{number}"), links=(link,))
-        (relation,) = await store.around(MY_NOTES, ("aNN",))
+        (relation,) = await around(store, MY_NOTES, ("aNN",))
         assert (relation.source, relation.source_type) == ("Ann", "person")
         assert (relation.destination, relation.destination_type) == ("北京 大学", "thing")
         assert relation.note_ids == ("n0", "n1", "n2")
         await store.apply(linked(said_by("l"), f"{long}一", "Ann"))
         await store.apply(linked(said_by("长"), f"{long}二", "Ann"))
-        (relation,) = await store.around(MY_NOTES, (long,))
+        (relation,) = await around(store, MY_NOTES, (long,))
         assert (relation.source, relation.note_ids) == (f"{long}一", ("l", "长"))
 
     @rule
@@ -77,9 +77,9 @@ class GraphingRules(Suite):
         await store.apply(linked(said_by("n", user_id="小明"), "ANN", "茶"))
         await store.apply(linked(said_by("m"), "Ann", "tea"))
         await store.apply(linked(said_by("k"), "茶", "cup"))
-        assert arrows(await store.around(MY_NOTES, ("ann",), hops=5)) == ["Ann in tea"]
+        assert arrows(await around(store, MY_NOTES, ("ann",), hops=5)) == ["Ann in tea"]
         both = Where(Scope("agent"), kinds=NOTES)
-        assert arrows(await store.around(both, ("ann",), hops=5)) == ["ANN in 茶", "Ann in tea"]
+        assert arrows(await around(store, both, ("ann",), hops=5)) == ["ANN in 茶", "Ann in tea"]
 
     @rule
     async def test_hops_go_both_ways_and_each_relation_comes_once(self, store: Store) -> None:
@@ -87,17 +87,17 @@ class GraphingRules(Suite):
         await chain(store)
         steps = [f"{CHAIN[n]} in {CHAIN[n + 1]}" for n in range(6)]
         for hops in range(1, 6):
-            assert arrows(await store.around(MY_NOTES, ("小明",), hops=hops)) == steps[:hops]
-        middle = await store.around(MY_NOTES, ("china", "北京"), hops=2)
+            assert arrows(await around(store, MY_NOTES, ("小明",), hops=hops)) == steps[:hops]
+        middle = await around(store, MY_NOTES, ("china", "北京"), hops=2)
         assert arrows(middle) == [steps[n] for n in (3, 2, 1, 4, 0)]
-        assert arrows(await store.around(MY_NOTES, ("宇宙", "小明"))) == [steps[5], steps[0]]
+        assert arrows(await around(store, MY_NOTES, ("宇宙", "小明"))) == [steps[5], steps[0]]
         await store.apply(linked(said_by("loop", valid_from=NOW + 9), "亚洲", "亚洲"))
-        assert arrows(await store.around(MY_NOTES, ("亚洲",))) == [
+        assert arrows(await around(store, MY_NOTES, ("亚洲",))) == [
             "亚洲 in 亚洲",
             steps[4],
             steps[3],
         ]
-        cut = await store.around(MY_NOTES, ("小明",), hops=5, limit=3)
+        cut = await around(store, MY_NOTES, ("小明",), hops=5, limit=3)
         assert arrows(cut) == steps[:3]
 
     @rule
@@ -109,8 +109,8 @@ class GraphingRules(Suite):
             await store.apply(linked(note, f"{source} 一", destination, relationship))
         await store.apply(linked(said_by("new", valid_from=NOW + 1), "新", "z"))
         tied = ["b 一 at x", "b 一 in x", "火 一 in x"]
-        assert arrows(await store.around(MY_NOTES, ())) == ["新 in z", *tied]
-        assert arrows(await store.around(MY_NOTES, (), limit=2)) == ["新 in z", "b 一 at x"]
+        assert arrows(await around(store, MY_NOTES, ())) == ["新 in z", *tied]
+        assert arrows(await around(store, MY_NOTES, (), limit=2)) == ["新 in z", "b 一 at x"]
 
     @rule
     async def test_a_relation_is_true_while_one_of_its_notes_is(self, store: Store) -> None:
@@ -126,12 +126,12 @@ class GraphingRules(Suite):
             (replace(MY_NOTES, known_by=NOW + 1), ("b",), NOW, NOW + 3),
             (replace(MY_NOTES, valid_at=NOW + 3), ("a", "丙"), NOW + 2, None),
         ):
-            hop, *beyond = await store.around(where, ("小明",), hops=2)
+            hop, *beyond = await around(store, where, ("小明",), hops=2)
             assert (hop.note_ids, hop.valid_from, hop.valid_until) == (note_ids, start, end)
             assert arrows(beyond) == ["Berlin in 德国"]
         nothing = replace(MY_NOTES, ids=frozenset({"z"}))
-        assert await store.around(nothing, ("小明",), hops=5) == []
-        assert await store.around(Where(ME), ()) == []
+        assert await around(store, nothing, ("小明",), hops=5) == []
+        assert await around(store, Where(ME), ()) == []
 
     @rule
     async def test_sensitive_notes_support_only_where_that_is_granted(self, store: Store) -> None:
@@ -142,12 +142,12 @@ class GraphingRules(Suite):
         await store.apply(linked(replace(said_by("s"), sensitive=True), "Berlin", "医院 hospital"))
         await store.apply(linked(said_by("z"), "医院 hospital", "德国"))
         hidden = replace(MY_NOTES, sensitive=False)
-        both, secret, far = await store.around(MY_NOTES, ("小明",), hops=3)
+        both, secret, far = await around(store, MY_NOTES, ("小明",), hops=3)
         assert (both.note_ids, secret.note_ids, far.note_ids) == (("n", "密"), ("s",), ("z",))
-        (seen,) = await store.around(hidden, ("小明",), hops=3)
+        (seen,) = await around(store, hidden, ("小明",), hops=3)
         assert (seen.destination, seen.note_ids) == ("Berlin", ("n",))
-        assert arrows(await store.around(hidden, ("医院 hospital",))) == ["医院 hospital in 德国"]
-        assert len(await store.around(hidden, ())) == 2
+        assert arrows(await around(store, hidden, ("医院 hospital",))) == ["医院 hospital in 德国"]
+        assert len(await around(store, hidden, ())) == 2
 
     @rule
     async def test_shared_relations_are_seen_beside_ones_own(self, store: Store) -> None:
@@ -155,10 +155,10 @@ class GraphingRules(Suite):
         await store.apply(linked(said_by("n"), "小明", "Ann"))
         await store.apply(linked(said_by("公", user_id=""), "Ann", "公司 company"))
         await store.apply(linked(said_by("x", user_id="", agent_id="助手"), "Ann", "secret"))
-        assert arrows(await store.around(MY_NOTES, ("ann",))) == ["小明 in Ann"]
+        assert arrows(await around(store, MY_NOTES, ("ann",))) == ["小明 in Ann"]
         shared = replace(MY_NOTES, shared="agent")
         both = ["Ann in 公司 company", "小明 in Ann"]
-        assert arrows(await store.around(shared, ("ann",))) == both
+        assert arrows(await around(store, shared, ("ann",))) == both
 
     @rule
     async def test_what_nothing_supports_is_gone(self, store: Store) -> None:
@@ -168,14 +168,14 @@ class GraphingRules(Suite):
         await store.apply(linked(said_by("c"), "ann", "Berlin"))
         drop = [Where(ME, kinds=NOTES, ids=frozenset({name})) for name in "abc"]
         await store.apply(Batch(drop=(drop[0],)))
-        (left,) = await store.around(MY_NOTES, ("北京",))
+        (left,) = await around(store, MY_NOTES, ("北京",))
         assert (left.source, left.note_ids) == ("Ann", ("b",))
         await store.apply(Batch(drop=(drop[1],)))
-        assert arrows(await store.around(MY_NOTES, ())) == ["Ann in Berlin"]
+        assert arrows(await around(store, MY_NOTES, ())) == ["Ann in Berlin"]
         await store.apply(Batch(drop=(drop[2],)))
-        assert await store.around(MY_NOTES, ()) == []
+        assert await around(store, MY_NOTES, ()) == []
         await store.apply(linked(said_by("d"), "aNN", "上海"))
-        assert arrows(await store.around(MY_NOTES, ())) == ["aNN in 上海"]
+        assert arrows(await around(store, MY_NOTES, ())) == ["aNN in 上海"]
 
     @rule
     async def test_questions_without_bounds_are_refused(self, store: Store) -> None:
@@ -183,8 +183,8 @@ class GraphingRules(Suite):
         await chain(store)
         for hops, limit in ((0, 1), (6, 1), (-1, 1), (1, 0), (1, 1_001)):
             with pytest.raises(InvalidArgument):
-                await store.around(MY_NOTES, ("小明",), hops=hops, limit=limit)
+                await around(store, MY_NOTES, ("小明",), hops=hops, limit=limit)
         filtered = replace(MY_NOTES, filters=Filter("eq", "tag", "工作"))
         with pytest.raises(InvalidArgument):
-            await store.around(filtered, ("小明",))
-        assert len(await store.around(MY_NOTES, ("小明",), hops=5, limit=1_000)) == 5
+            await around(store, filtered, ("小明",))
+        assert len(await around(store, MY_NOTES, ("小明",), hops=5, limit=1_000)) == 5

@@ -1,12 +1,13 @@
 """What a store promises about its journal: lines for operators, which are no memories."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
-from kemem.batch import Batch
-from kemem.ports import Store
+from kemem.batch import Batch, Trim
+from kemem.ports import Store, read_health, read_owners
 from kemem.records import Line, Scope, Where
 from kemem_conformance.note_world import ALL_KINDS
 from kemem_conformance.ram import RamStore
@@ -40,7 +41,7 @@ def line(id_: str, ts: int = NOW, **changed: Any) -> Line:
 
 async def ids(store: Store, kind: str = "metric", **asked: Any) -> list[str]:
     """The ids of lines in the order of the journal."""
-    return [one.id for one in await store.lines(kind, **asked)]
+    return [one.id for one in await store.journal(kind, **asked)]
 
 
 class JournalRules(Suite):
@@ -51,24 +52,24 @@ class JournalRules(Suite):
         """Every field, in any script."""
         told = [line(f"行{n}", NOW - n, body=body) for n, body in enumerate(BODIES)]
         told.append(line("last", NOW - 9, user_id="小明"))
-        await store.note(told)
-        await store.note([])
-        assert await store.lines("metric") == told
+        await log(store, told)
+        await log(store, [])
+        assert await store.journal("metric") == told
 
     @rule
     async def test_the_same_id_again_replaces_the_line(self, store: Store) -> None:
         """Within its kind, also in one call; another kind has ids of its own."""
-        await store.note([line("a"), line("甲"), line("a", kind="追踪")])
+        await log(store, [line("a"), line("甲"), line("a", kind="追踪")])
         newer = line("a", NOW + 5, body={"n": 2}, user_id="小明")
-        await store.note([line("a", body={"n": 0}), newer])
-        assert await store.lines("metric") == [newer, line("甲")]
-        assert await store.lines("追踪") == [line("a", kind="追踪")]
+        await log(store, [line("a", body={"n": 0}), newer])
+        assert await store.journal("metric") == [newer, line("甲")]
+        assert await store.journal("追踪") == [line("a", kind="追踪")]
 
     @rule
     async def test_lines_come_newest_first(self, store: Store) -> None:
         """Equal times go by id, in the order of code points; a limit takes the newest."""
-        await store.note(
-            [line("b"), line("行"), line("B"), line("old", NOW - 1), line("z", NOW + 1)]
+        await log(
+            store, [line("b"), line("行"), line("B"), line("old", NOW - 1), line("z", NOW + 1)]
         )
         assert await ids(store) == ["z", "B", "b", "行", "old"]
         assert await ids(store, limit=2) == ["z", "B"]
@@ -78,7 +79,7 @@ class JournalRules(Suite):
     async def test_lines_are_asked_for_by_time_and_user(self, store: Store) -> None:
         """`since` is inclusive, `until` is not; the empty user is nobody, and not everybody."""
         told = [line(f"行{n}", NOW + n, user_id=("", "u_", "小明")[n % 3]) for n in range(6)]
-        await store.note(told)
+        await log(store, told)
         assert await ids(store, since=NOW + 4) == ["行5", "行4"]
         assert await ids(store, until=NOW + 2) == ["行1", "行0"]
         assert await ids(store, since=NOW + 2, until=NOW + 3) == ["行2"]
@@ -91,24 +92,24 @@ class JournalRules(Suite):
     async def test_old_lines_can_be_trimmed(self, store: Store) -> None:
         """Those from before a time; other kinds are untouched."""
         told = [line(f"行{n}", NOW + n) for n in range(4)]
-        await store.note([*told, line("other", NOW - 9, kind="追踪")])
-        assert await store.trim("metric", before=NOW + 2) == 2
+        await log(store, [*told, line("other", NOW - 9, kind="追踪")])
+        assert await trim(store, "metric", before=NOW + 2) == 2
         assert await ids(store) == ["行3", "行2"]
-        assert await store.trim("metric", before=NOW + 2) == 0
+        assert await trim(store, "metric", before=NOW + 2) == 0
         assert await ids(store, "追踪") == ["other"]
 
     @rule
     async def test_all_but_the_newest_lines_can_be_trimmed(self, store: Store) -> None:
         """Counted in the order of the journal; both limits hold where both are given."""
         told = [line(f"行{n}", NOW + n // 2) for n in range(6)]
-        await store.note([*told, line("other", kind="追踪")])
-        assert await store.trim("metric") == 0
-        assert await store.trim("metric", keep=9) == 0
-        assert await store.trim("metric", keep=3) == 3
+        await log(store, [*told, line("other", kind="追踪")])
+        assert await trim(store, "metric") == 0
+        assert await trim(store, "metric", keep=9) == 0
+        assert await trim(store, "metric", keep=3) == 3
         assert await ids(store) == ["行4", "行5", "行2"]
-        assert await store.trim("metric", before=NOW + 2, keep=1) == 2
+        assert await trim(store, "metric", before=NOW + 2, keep=1) == 2
         assert await ids(store) == ["行4"]
-        assert await store.trim("metric", keep=0) == 1
+        assert await trim(store, "metric", keep=0) == 1
         assert await ids(store, "追踪") == ["other"]
 
     @rule
@@ -122,16 +123,16 @@ class JournalRules(Suite):
             (Scope("agent", ""), {"", "u_", "小明", "Ann"}),
             (Scope("agent", "u_", "s"), {"", "u_", "小明", "Ann"}),
         ):
-            await store.note(told)
+            await log(store, told)
             await put(store, said("a"), said("消息", agent_id="助手", user_id="小明"))
             await remember(store, note_of("公", user_id="", agent_id="助手"))
             await store.apply(Batch(drop=(Where(scope, kinds=ALL_KINDS),)))
-            assert {one.user_id for one in await store.lines("metric")} == left, scope
+            assert {one.user_id for one in await store.journal("metric")} == left, scope
 
     @rule
     async def test_to_drop_some_rows_leaves_the_journal(self, store: Store) -> None:
         """Only who is erased whole is; a batch that is refused erases nobody."""
-        await store.note([line("a", user_id="u_"), line("行", user_id="小明")])
+        await log(store, [line("a", user_id="u_"), line("行", user_id="小明")])
         await put(store, said("a"), said("消息", user_id="小明"))
         await store.apply(Batch(drop=(MINE, Where(Scope(user_id="小明"), role="user"))))
         await store.apply(Batch(drop=(ALL_MINE,), only_if="没有"))
@@ -141,9 +142,9 @@ class JournalRules(Suite):
     async def test_the_journal_is_no_memory(self, store: Store) -> None:
         """It is in no count, no directory and no generation."""
         await put(store, said("a"))
-        before = (await store.health(), await store.generation(MINE), await store.scopes())
-        await store.note([line("a", user_id="u_"), line("行", user_id="没有")])
-        after = (await store.health(), await store.generation(MINE), await store.scopes())
+        before = (await read_health(store), await store.generation(MINE), await read_owners(store))
+        await log(store, [line("a", user_id="u_"), line("行", user_id="没有")])
+        after = (await read_health(store), await store.generation(MINE), await read_owners(store))
         assert after == before
         assert [one.id for one in await store.directory("user", None)] == ["u_"]
 
@@ -188,12 +189,24 @@ class JournalLaws(Suite):
     ) -> None:
         """Whatever was noted, trimmed and erased."""
         for kind in KINDS:
-            await store.trim(kind, keep=0)
+            await trim(store, kind, keep=0)
         reference = RamStore()
         for step in (told, *steps):
             assert await taken(store, step) == await taken(reference, step)
         for question in asked:
-            assert await store.lines(**question) == await reference.lines(**question)
+            assert await store.journal(**question) == await reference.journal(**question)
+
+
+async def log(store: Store, lines: Sequence[Line]) -> None:
+    """Write lines of the journal."""
+    await store.apply(Batch(journal=tuple(lines)))
+
+
+async def trim(
+    store: Store, kind: str, *, before: int | None = None, keep: int | None = None
+) -> int:
+    """Erase lines of the journal; returns how many went."""
+    return (await store.apply(Batch(trim=(Trim(kind, before, keep),)))).dropped
 
 
 async def taken(store: Store, step: Any) -> int | None:
@@ -202,7 +215,7 @@ async def taken(store: Store, step: Any) -> int | None:
         case Scope():
             await store.apply(Batch(drop=(Where(step, kinds=ALL_KINDS),)))
         case dict():
-            return await store.trim(**step)
+            return await trim(store, **step)
         case _:
-            await store.note(step)
+            await log(store, step)
     return None

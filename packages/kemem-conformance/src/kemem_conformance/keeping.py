@@ -9,10 +9,22 @@ import pytest
 
 from kemem.batch import Batch, Job, Use
 from kemem.errors import Unavailable
-from kemem.ports import Store
+from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
 from kemem.records import MESSAGES, NOTES, Embedded, Link, Position, Scope, Where
 from kemem.text.query import parse
-from kemem_conformance.suite import ALL_MINE, ME, Suite, noted, put, remember, rule, said
+from kemem_conformance.suite import (
+    ALL_MINE,
+    ME,
+    Suite,
+    around,
+    nearest,
+    noted,
+    put,
+    ranking,
+    remember,
+    rule,
+    said,
+)
 from kemem_conformance.world import AGENTS, MODELS, NOW, USERS, vector
 
 LEASE = 60_000_000
@@ -101,16 +113,17 @@ class KeepingRules(Suite):
 
     @rule
     async def test_scopes_are_those_with_messages_or_notes(self, store: Store) -> None:
-        """Sorted by agent, then by user, by code point; an agent's shared part is one."""
+        """Sorted by user, then by agent, by code point; an agent's shared part is one."""
         pairs = [(agent_id, user_id) for agent_id in AGENTS for user_id in (*USERS, "U_")]
         for agent_id, user_id in reversed(pairs):
             await put(store, said(f"{agent_id}", agent_id=agent_id, user_id=user_id))
         await remember(store, noted("n", user_id=""), noted("笔记", user_id="小红"))
         pairs += [("agent", ""), ("agent", "小红")]
-        assert await store.scopes() == [Scope(*pair) for pair in sorted(pairs)]
+        pairs.sort(key=lambda pair: pair[::-1])
+        assert await read_owners(store) == [Scope(*pair) for pair in pairs]
         await store.apply(Batch(drop=(Where(Scope(user_id="小明")), Where(Scope("agent", "U_")))))
         left = [(a, u) for a, u in pairs if u != "小明" and (a, u) != ("agent", "U_")]
-        assert await store.scopes() == [Scope(*pair) for pair in sorted(left)]
+        assert await read_owners(store) == [Scope(*pair) for pair in left]
 
     @rule
     async def test_every_change_makes_a_generation_of_its_own(self, store: Store) -> None:
@@ -146,7 +159,7 @@ class KeepingRules(Suite):
         wheres = [Where(scope) for scope in scopes] + [Where(ME, shared="agent")]
         before = [await store.generation(where) for where in wheres]
         await store.apply(Batch(used=(Use("agent", "u_", "n", 3, NOW),)))
-        await store.search(ALL_MINE, parse("辣 OR spice"), limit=9)
+        await ranking(store, ALL_MINE, parse("辣 OR spice"), limit=9)
         assert [await store.generation(where) for where in wheres] == before
         await put(store, said("b", user_id="小明"))
         await remember(store, noted("公", user_id=""))
@@ -157,26 +170,24 @@ class KeepingRules(Suite):
     @rule
     async def test_the_secret_is_long_and_stable(self, store: Store) -> None:
         """It seals cursors, so it must not be guessed or change."""
-        secret = await store.secret()
+        secret = (await store.info()).secret
         assert len(secret) >= 32
         assert len(set(secret)) > 8
-        assert await store.secret() == secret
+        assert (await store.info()).secret == secret
 
     @rule
     async def test_the_model_in_use_is_remembered(self, store: Store) -> None:
-        """Each call returns what was recorded before it."""
+        """The last one that was recorded; the same name with another width is another model."""
         one, two = MODELS
-        wider = replace(one, width=8)
-        assert await store.embedded_by(one) is None
-        assert await store.embedded_by(one) == one
-        assert await store.embedded_by(two) == one
-        assert await store.embedded_by(wider) == two
-        assert await store.embedded_by(one) == wider
+        assert (await store.info()).model is None
+        for model in (one, one, two, replace(one, width=8), one):
+            await store.apply(Batch(model=model))
+            assert (await store.info()).model == model
 
     @rule
     async def test_health_counts_what_is_there(self, store: Store) -> None:
         """Messages, notes, the vectors of both, and jobs; claimed ones still wait."""
-        fresh = await store.health()
+        fresh = await read_health(store)
         assert (fresh.messages, fresh.notes, fresh.vectors) == (0, 0, 0)
         assert (fresh.pending_jobs, fresh.failed_jobs) == (0, 0)
         assert (bool(fresh.backend), fresh.schema_version >= 1) == (True, True)
@@ -190,7 +201,7 @@ class KeepingRules(Suite):
             Batch(vectors=(Embedded(ME, MODELS[0], ("a", "消息"), matrix),), jobs=jobs)
         )
         await store.claim(NOW, LEASE)
-        full = await store.health()
+        full = await read_health(store)
         assert (full.messages, full.notes) == (3, 2)
         assert (full.vectors, full.pending_jobs, full.failed_jobs) == (3, 2, 1)
         assert full.oldest_error == "超时"
@@ -203,26 +214,22 @@ class KeepingRules(Suite):
         await store.close()
         for call in (
             lambda: store.apply(Batch(put=(said("b"),))),
-            lambda: store.scan(Where(ME)),
-            lambda: store.notes(Where(ME)),
-            lambda: store.owner("a"),
+            lambda: read_messages(store, Where(ME)),
+            lambda: read_notes(store, Where(ME)),
             lambda: store.history(ME),
             lambda: store.checkpoints(ME),
             lambda: store.directory("agent", None),
             lambda: store.generation(Where(ME)),
-            lambda: store.scopes(),
-            lambda: store.around(Where(ME), ("小明",)),
-            lambda: store.search(Where(ME), parse("辣"), limit=1),
-            lambda: store.nearest(Where(ME), vector((1, 0, 0, 0)), MODELS[0], 1),
+            lambda: read_owners(store),
+            lambda: around(store, Where(ME), ("小明",)),
+            lambda: ranking(store, Where(ME), parse("辣"), limit=1),
+            lambda: nearest(store, Where(ME), vector((1, 0, 0, 0)), MODELS[0], 1),
             lambda: store.claim(NOW, LEASE),
             lambda: store.jobs(),
-            lambda: store.note([]),
-            lambda: store.lines("metric"),
-            lambda: store.trim("metric"),
-            lambda: store.secret(),
-            lambda: store.embedded_by(MODELS[0]),
-            lambda: store.rebuild_words(),
-            lambda: store.health(),
+            lambda: store.journal("metric"),
+            lambda: store.info(),
+            lambda: store.apply(Batch(rebuild_words=True)),
+            lambda: read_health(store),
         ):
             with pytest.raises(Unavailable):
                 await call()

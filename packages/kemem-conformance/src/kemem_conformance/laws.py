@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from kemem.batch import Batch
-from kemem.ports import Store
+from kemem.ports import Store, read_messages
 from kemem.records import Embedded, Message, Model, Position, Scope, Where
 from kemem.text.query import Query, plain
 from kemem_conformance import world
@@ -21,7 +21,7 @@ from kemem_conformance.comparing import (
 )
 from kemem_conformance.ram import RamStore
 from kemem_conformance.searching import beyond
-from kemem_conformance.suite import EVERYTHING, MINE, Suite, law, said
+from kemem_conformance.suite import EVERYTHING, MINE, Suite, law, ranking, said
 
 Transcript = tuple[Message, ...]
 Change = tuple[Transcript, frozenset[str]]  # messages to put, ids to drop
@@ -68,7 +68,7 @@ class Laws(Suite):
         for where in wheres:
             visible = [one for one in stored if where.matches(one)]
             visible.sort(key=lambda one: place(one, newest_first))
-            seen = await store.scan(where, limit=EVERYTHING, newest_first=newest_first)
+            seen = await read_messages(store, where, limit=EVERYTHING, newest_first=newest_first)
             same_messages(seen, visible)
 
     @law(
@@ -90,20 +90,22 @@ class Laws(Suite):
     ) -> None:
         """Though messages come and go between them, newer, older and at the same time."""
         await store.apply(Batch(put=told))
-        everything = await store.scan(where, limit=EVERYTHING, newest_first=newest_first)
+        everything = await read_messages(store, where, limit=EVERYTHING, newest_first=newest_first)
         coming = iter(changes)
         pages: list[Message] = []
         after, left = None, everything
-        while page := await store.scan(where, after=after, limit=size, newest_first=newest_first):
+        while page := await read_messages(
+            store, where, after=after, limit=size, newest_first=newest_first
+        ):
             same_messages(page, left[:size])
             pages += page
             after = Position(page[-1].ts, page[-1].message_id)
             await store.apply(changing(next(coming, NO_CHANGE), len(pages)))
-            now = await store.scan(where, limit=EVERYTHING, newest_first=newest_first)
+            now = await read_messages(store, where, limit=EVERYTHING, newest_first=newest_first)
             border = place(after, newest_first)
             left = [one for one in now if place(one, newest_first) > border]
         assert left == []
-        kept = {one.message_id for one in await store.scan(where, limit=EVERYTHING)}
+        kept = {one.message_id for one in await read_messages(store, where, limit=EVERYTHING)}
         seen = [one.message_id for one in pages]
         assert len(seen) == len(set(seen))
         assert {one.message_id for one in everything} & kept <= set(seen)
@@ -141,13 +143,13 @@ class Laws(Suite):
     ) -> None:
         """Though messages are added between them."""
         await store.apply(Batch(put=told))
-        whole = await store.search(where, query, limit=EVERYTHING)
-        found = await store.search(where, query, limit=size)
+        whole = await ranking(store, where, query, limit=EVERYTHING)
+        found = await ranking(store, where, query, limit=size)
         hits = [*found.matches]
         coming = iter(added)
         while found.matches:
             await store.apply(Batch(put=fresh(next(coming, ()), len(hits))))
-            found = await store.search(where, query, limit=size, after=beyond(found))
+            found = await ranking(store, where, query, limit=size, after=beyond(found))
             hits += found.matches
             assert found.total == whole.total >= len(hits)
         same_matches(hits, whole.matches, WORD_PRECISION)
@@ -204,6 +206,6 @@ class Laws(Suite):
         reference = RamStore()
         await store.apply(Batch(put=told))
         await reference.apply(Batch(put=told))
-        same_messages(await store.scan(MINE), await reference.scan(MINE))
+        same_messages(await read_messages(store, MINE), await read_messages(reference, MINE))
         for text in texts:
             await same_search(store, reference, MINE, plain(text))

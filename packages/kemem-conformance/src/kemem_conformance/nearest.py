@@ -7,10 +7,10 @@ import pytest
 
 from kemem.batch import Batch
 from kemem.errors import InvalidArgument
-from kemem.ports import Store
+from kemem.ports import Store, read_health
 from kemem.records import Embedded, Match, Model, Scope, Where
 from kemem_conformance.comparing import HALF_PRECISION
-from kemem_conformance.suite import ME, Suite, put, rule, said
+from kemem_conformance.suite import ME, Suite, nearest, put, rule, said
 from kemem_conformance.world import MODELS, NOW, vector
 
 ONE, TWO = MODELS
@@ -46,11 +46,11 @@ class NearestRules(Suite):
             "d": (-1, 0, 0, 0),
         }
         await embed(store, vectors)
-        hits = await store.nearest(Where(ME), ASKED * 50, ONE, 9)
+        hits = await nearest(store, Where(ME), ASKED * 50, ONE, 9)
         assert scores(hits) == [("c", 0.96), ("火", 0.8), ("b", 0.6), ("d", 0)]
         for hit in hits:
             assert hit == Match.of(by_id[hit.id], round(hit.score, 6))
-        assert [hit.id for hit in await store.nearest(Where(ME), ASKED, ONE, 2)] == [
+        assert [hit.id for hit in await nearest(store, Where(ME), ASKED, ONE, 2)] == [
             "c",
             "火",
         ]
@@ -61,7 +61,7 @@ class NearestRules(Suite):
         tied = [said(name, ts=NOW, session_id=name) for name in ("b", "B", "火")]
         await put(store, *tied, said("new", ts=NOW + 1), said("旧", ts=NOW - 1))
         await embed(store, dict.fromkeys(("旧", "火", "b", "B", "new"), (0, 1, 0, 0)))
-        hits = await store.nearest(Where(ME), ASKED, ONE, 9)
+        hits = await nearest(store, Where(ME), ASKED, ONE, 9)
         assert [hit.id for hit in hits] == ["new", "B", "b", "火", "旧"]
 
     @rule
@@ -72,9 +72,9 @@ class NearestRules(Suite):
         await embed(store, {"消息": (1, 0, 0, 0)}, TWO)
         await embed(store, {"c": (1, 0, 0)}, Model("one", 3))
         for model, name in ((ONE, "a"), (TWO, "消息")):
-            hits = await store.nearest(Where(ME), ASKED, model, 9)
+            hits = await nearest(store, Where(ME), ASKED, model, 9)
             assert scores(hits) == [(name, 0.8)]
-        assert await store.nearest(Where(ME), ASKED, Model("三", 4), 9) == []
+        assert await nearest(store, Where(ME), ASKED, Model("三", 4), 9) == []
 
     @rule
     async def test_a_new_vector_replaces_the_old_one(self, store: Store) -> None:
@@ -83,9 +83,9 @@ class NearestRules(Suite):
         await embed(store, {"a": (1, 0, 0, 0), "消息": (1, 0, 0, 0)})
         await embed(store, {"a": (0, 1, 0, 0)})
         await embed(store, {"消息": (0, 1, 0, 0)}, TWO)
-        assert scores(await store.nearest(Where(ME), ASKED, ONE, 9)) == [("a", 0.6)]
-        assert scores(await store.nearest(Where(ME), ASKED, TWO, 9)) == [("消息", 0.6)]
-        assert (await store.health()).vectors == 2
+        assert scores(await nearest(store, Where(ME), ASKED, ONE, 9)) == [("a", 0.6)]
+        assert scores(await nearest(store, Where(ME), ASKED, TWO, 9)) == [("消息", 0.6)]
+        assert (await read_health(store)).vectors == 2
 
     @rule
     async def test_vectors_of_unknown_messages_are_ignored(self, store: Store) -> None:
@@ -93,11 +93,11 @@ class NearestRules(Suite):
         await put(store, said("a"), said("消息", session_id="会话"), said("a", user_id="小明"))
         vectors = dict.fromkeys(("a", "消息", "没有"), (1.0, 0.0, 0.0, 0.0))
         await embed(store, vectors, scope=Scope("agent", "u_", "会话"))
-        assert scores(await store.nearest(Where(ME), ASKED, ONE, 9)) == [("消息", 0.8)]
+        assert scores(await nearest(store, Where(ME), ASKED, ONE, 9)) == [("消息", 0.8)]
         await embed(store, vectors)
-        assert len(await store.nearest(Where(ME), ASKED, ONE, 9)) == 2
-        assert await store.nearest(Where(Scope("agent", "小明")), ASKED, ONE, 9) == []
-        assert (await store.health()).vectors == 2
+        assert len(await nearest(store, Where(ME), ASKED, ONE, 9)) == 2
+        assert await nearest(store, Where(Scope("agent", "小明")), ASKED, ONE, 9) == []
+        assert (await read_health(store)).vectors == 2
 
     @rule
     async def test_a_message_and_its_vector_fit_in_one_batch(self, store: Store) -> None:
@@ -105,7 +105,7 @@ class NearestRules(Suite):
         matrix = vector((1, 0, 0, 0, 0, 1, 0, 0)).reshape(2, 4)
         embedded = Embedded(ME, ONE, ("a", "消息"), matrix)
         await store.apply(Batch(put=(said("a"), said("消息")), vectors=(embedded,)))
-        hits = await store.nearest(Where(ME), ASKED, ONE, 9)
+        hits = await nearest(store, Where(ME), ASKED, ONE, 9)
         assert scores(hits) == [("a", 0.8), ("消息", 0.6)]
 
     @rule
@@ -126,7 +126,7 @@ class NearestRules(Suite):
             (Where(ME, ids=frozenset({"火0"})), ["火0"]),
             (Where(Scope("agent", "u_%")), []),
         ):
-            hits = await store.nearest(where, ASKED, ONE, 2)
+            hits = await nearest(store, where, ASKED, ONE, 2)
             assert [hit.id for hit in hits] == wanted
 
     @rule
@@ -135,10 +135,10 @@ class NearestRules(Suite):
         await put(store, said("a"), said("消息"))
         await embed(store, {"a": (1, 0, 0, 0), "消息": (0, 1, 0, 0)})
         await store.apply(Batch(drop=(Where(ME, ids=frozenset({"消息"})),)))
-        assert scores(await store.nearest(Where(ME), ASKED, ONE, 9)) == [("a", 0.8)]
+        assert scores(await nearest(store, Where(ME), ASKED, ONE, 9)) == [("a", 0.8)]
         await put(store, said("消息"))
-        assert scores(await store.nearest(Where(ME), ASKED, ONE, 9)) == [("a", 0.8)]
-        assert (await store.health()).vectors == 1
+        assert scores(await nearest(store, Where(ME), ASKED, ONE, 9)) == [("a", 0.8)]
+        assert (await read_health(store)).vectors == 1
 
     @rule
     async def test_a_question_without_direction_is_refused(self, store: Store) -> None:
@@ -147,4 +147,4 @@ class NearestRules(Suite):
         await embed(store, {"a": (1, 0, 0, 0), "消息": (0, 1, 0, 0)})
         for wrong in ((0, 0, 0, 0), (float("nan"), 0, 0, 0), (float("inf"), 0, 0, 0), (1, 0, 0)):
             with pytest.raises(InvalidArgument):
-                await store.nearest(Where(ME), vector(wrong), ONE, 9)
+                await nearest(store, Where(ME), vector(wrong), ONE, 9)

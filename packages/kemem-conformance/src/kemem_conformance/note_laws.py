@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kemem.batch import Batch
-from kemem.ports import Store
+from kemem.ports import Store, read_messages, read_notes
 from kemem.records import NOTES, Change, Embedded, Message, Note, Position, Row, Scope, Where
 from kemem.text.query import Query, parse
 from kemem_conformance import note_world, world
@@ -23,7 +23,7 @@ from kemem_conformance.comparing import (
 )
 from kemem_conformance.note_world import ALL_KINDS, ENTITIES
 from kemem_conformance.ram import RamStore
-from kemem_conformance.suite import EVERYTHING, Suite, law
+from kemem_conformance.suite import EVERYTHING, Suite, around, law, nearest
 
 Rows = tuple[tuple[Message, ...], tuple[Note, ...]]
 users = ("u_", "u_", "u_%", "")
@@ -61,8 +61,8 @@ async def everything(store: Store) -> Rows:
     messages: list[Message] = []
     notes: list[Note] = []
     for where in (Where(Scope(agent_id), kinds=ALL_KINDS) for agent_id in world.AGENTS):
-        messages += await store.scan(where, limit=EVERYTHING)
-        notes += await store.notes(where, limit=EVERYTHING)
+        messages += await read_messages(store, where, limit=EVERYTHING)
+        notes += await read_notes(store, where, limit=EVERYTHING)
     return tuple(messages), tuple(notes)
 
 
@@ -79,9 +79,9 @@ def parted(batch: Batch) -> tuple[Batch, ...]:
 
 async def readable(store: Store, where: Where) -> tuple[Any, ...]:
     """What a scope shows, but for how often its notes were used."""
-    notes = [replace(note, uses=0, used=None) for note in await store.notes(where)]
-    near = [await store.nearest(where, QUESTION, model, EVERYTHING) for model in world.MODELS]
-    return (await store.scan(where), notes, await store.around(where, ()), near)
+    notes = [replace(note, uses=0, used=None) for note in await read_notes(store, where)]
+    near = [await nearest(store, where, QUESTION, model, EVERYTHING) for model in world.MODELS]
+    return (await read_messages(store, where), notes, await around(store, where, ()), near)
 
 
 def joined(told: Rows) -> list[Row]:
@@ -100,13 +100,13 @@ class NoteLaws(Suite):
         reference = await both(store, Batch(put=told[0], notes=told[1]))
         messages, notes = await everything(reference)
         for where in wheres:
-            seen = await store.scan(where, limit=EVERYTHING, newest_first=newest_first)
+            seen = await read_messages(store, where, limit=EVERYTHING, newest_first=newest_first)
             wanted = [one for one in messages if where.matches(one)]
             wanted.sort(key=lambda one: (-one.ts if newest_first else one.ts, one.id))
             same_messages(seen, wanted)
             visible = [note for note in notes if where.matches(note)]
             visible.sort(key=lambda note: (-note.ts if newest_first else note.ts, note.id))
-            found = await store.notes(where, limit=EVERYTHING, newest_first=newest_first)
+            found = await read_notes(store, where, limit=EVERYTHING, newest_first=newest_first)
             same_notes(found, visible)
 
     @law(
@@ -128,10 +128,12 @@ class NoteLaws(Suite):
         own = tuple(replace(note, agent_id="agent") for note in told)
         await store.apply(Batch(notes=own))
         where = replace(where, kinds=NOTES, shared=None)
-        whole = await store.notes(where, limit=EVERYTHING, newest_first=newest_first)
+        whole = await read_notes(store, where, limit=EVERYTHING, newest_first=newest_first)
         pages: list[Note] = []
         after = None
-        while page := await store.notes(where, after=after, limit=size, newest_first=newest_first):
+        while page := await read_notes(
+            store, where, after=after, limit=size, newest_first=newest_first
+        ):
             pages += page
             after = Position(page[-1].ts, page[-1].id)
             assert len(pages) <= len(whole)
@@ -213,8 +215,8 @@ class NoteLaws(Suite):
         reference = await both(store, batch)
         for where, named, (hops, limit) in asked:
             bare = replace(where, filters=None, kinds=where.kinds | {"user_info"})
-            found = await store.around(bare, named, hops=hops, limit=limit)
-            assert found == await reference.around(bare, named, hops=hops, limit=limit)
+            found = await around(store, bare, named, hops=hops, limit=limit)
+            assert found == await around(reference, bare, named, hops=hops, limit=limit)
 
     @law(batches=st.lists(note_world.note_batches(), min_size=2, max_size=3))
     async def test_one_generation_is_one_state(self, store: Store, *, batches: list[Batch]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kemem.batch import Applied, Batch, Expected, Job, Use
 from kemem.errors import InvalidArgument
-from kemem.ports import Store
+from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
 from kemem.records import NOTE_KINDS, Change, Checkpoint, Link, Note, Position, Scope, Where
 from kemem_conformance.nearest import ASKED, ONE, embed, scores
 from kemem_conformance.searching import beyond, find, ranks
@@ -17,6 +17,8 @@ from kemem_conformance.suite import (
     MINE,
     MY_NOTES,
     Suite,
+    around,
+    nearest,
     note_ids,
     noted,
     put,
@@ -57,7 +59,7 @@ def added(note_id: str = "n", at: int = NOW, **changed: Any) -> Change:
 
 async def only(store: Store, where: Where = MY_NOTES) -> Note:
     """The one note that is there."""
-    (note,) = await store.notes(where)
+    (note,) = await read_notes(store, where)
     return note
 
 
@@ -73,11 +75,11 @@ class NotingRules(Suite):
         told += [noted("m", metadata=METADATA[1], digest="m")]
         await put(store, said("a"), said("消息"))
         await remember(store, *told)
-        seen = await store.notes(MY_NOTES, limit=1_000)
+        seen = await read_notes(store, MY_NOTES, limit=1_000)
         assert {one.note_id: one for one in seen} == {one.note_id: one for one in told}
-        assert await store.notes(Where(ME)) == []
-        assert await store.scan(MY_NOTES) == []
-        assert len(await store.scan(ALL_MINE)) == 2
+        assert await read_notes(store, Where(ME)) == []
+        assert await read_messages(store, MY_NOTES) == []
+        assert len(await read_messages(store, ALL_MINE)) == 2
 
     @rule
     async def test_notes_are_listed_like_messages(self, store: Store) -> None:
@@ -114,16 +116,16 @@ class NotingRules(Suite):
         ):
             await remember(store, noted("n"), links=(STUDIES,))
             await embed(store, {"n": (1, 0, 0, 0)})
-            assert len(await store.around(MY_NOTES, ())) == 1
+            assert len(await around(store, MY_NOTES, ())) == 1
             await remember(store, changed)
-            assert await store.around(MY_NOTES, ()) == []
-            assert await store.nearest(MY_NOTES, ASKED, ONE, 9) == []
+            assert await around(store, MY_NOTES, ()) == []
+            assert await nearest(store, MY_NOTES, ASKED, ONE, 9) == []
             gone = 0 if changed.summary is None else 1
             assert (await find(store, "辣 OR spice", MY_NOTES)).total == gone
             assert (await find(store, "omega", MY_NOTES)).total == gone
         assert (await find(store, "杯", MY_NOTES)).total == 1
         await remember(store, noted("n", "茶 tea", keywords=("水", "hot 杯")), links=(STUDIES,))
-        assert len(await store.around(MY_NOTES, ())) == 1
+        assert len(await around(store, MY_NOTES, ())) == 1
 
     @rule
     async def test_the_same_words_keep_links_vector_and_place(self, store: Store) -> None:
@@ -138,10 +140,10 @@ class NotingRules(Suite):
             await remember(store, ended)
             rest = await find(store, text, where, after=beyond(first))
             assert [name for name, _ in ranks(rest)] == ["n1", "n2"]
-            assert scores(await store.nearest(where, ASKED, ONE, 9)) == [("n1", 0.8)]
-            (relation,) = await store.around(where, ())
+            assert scores(await nearest(store, where, ASKED, ONE, 9)) == [("n1", 0.8)]
+            (relation,) = await around(store, where, ())
             assert (relation.note_ids, relation.valid_until) == (("n1",), NOW)
-            assert (await store.notes(where))[1] == ended
+            assert (await read_notes(store, where))[1] == ended
 
     @rule
     async def test_a_changed_note_arrives_anew(self, store: Store) -> None:
@@ -190,7 +192,7 @@ class NotingRules(Suite):
         told = [noted(f"n{n}", **place) for n, place in enumerate(places)]
         await remember(store, noted("ended", valid_until=NOW + 1), *told)
         assert (await store.apply(Batch(notes=(noted("open"),)))).merged == {}
-        assert (await store.health()).notes == len(places) + 2
+        assert (await read_health(store)).notes == len(places) + 2
         expired = noted("expired", "茶 tea", expires=NOW)
         applied = await store.apply(Batch(notes=(expired, noted("late", "茶 tea"))))
         assert applied.merged == {}
@@ -212,7 +214,7 @@ class NotingRules(Suite):
                 flag = first if number == 0 else not first
                 await remember(store, noted(f"n{number}", text, user_id=user_id, sensitive=flag))
             await remember(store, noted("茶", "茶 tea", user_id=user_id))
-            found = {note.id: note.sensitive for note in await store.notes(where)}
+            found = {note.id: note.sensitive for note in await read_notes(store, where)}
             assert found == {"n0": True, "茶": False}
 
     @rule
@@ -277,7 +279,7 @@ class NotingRules(Suite):
         for names, found in (("a", ["n"]), (("b", "消息"), ["n", "笔"]), (("没有",), []), ((), [])):
             where = replace(ALL_MINE, sources=frozenset(names))
             assert sorted(await note_ids(store, where)) == sorted(found)
-            assert await store.scan(where) == []
+            assert await read_messages(store, where) == []
             assert [hit.id for hit in (await find(store, "spice", where)).matches] == (
                 ["n"] if "n" in found else []
             )
@@ -317,7 +319,7 @@ class NotingRules(Suite):
             assert await contents_of(store) == before
         fresh = noted("m", "辣", sources=("新", "a"))
         await store.apply(Batch(put=(said("新"),), notes=(fresh,)))
-        assert fresh in await store.notes(MY_NOTES)
+        assert fresh in await read_notes(store, MY_NOTES)
 
     @rule
     async def test_what_belongs_to_a_merged_note_finds_the_first(self, store: Store) -> None:
@@ -331,11 +333,11 @@ class NotingRules(Suite):
             changes=(added("笔"), added("m")),
         )
         await embed(store, {"笔": (1, 0, 0, 0)})
-        (relation,) = await store.around(MY_NOTES, ())
+        (relation,) = await around(store, MY_NOTES, ())
         assert relation.note_ids == ("n",)
         assert await store.history(ME) == [added("m"), added()]
-        assert await store.nearest(MY_NOTES, ASKED, ONE, 9) == []
-        assert await store.owner("笔") is None
+        assert await nearest(store, MY_NOTES, ASKED, ONE, 9) == []
+        assert await read_owners(store, "笔") == []
 
     @rule
     async def test_uses_are_counted_and_nothing_else_changes(self, store: Store) -> None:
@@ -356,11 +358,11 @@ class NotingRules(Suite):
         """Shared ones belong to the agent; messages and what is gone have none."""
         await put(store, said("a"))
         await remember(store, noted("n"), noted("笔", user_id="", agent_id="助手"))
-        assert await store.owner("n") == ME
-        assert await store.owner("笔") == Scope("助手", "")
-        assert await store.owner("a") is await store.owner("没有") is None
+        assert await read_owners(store, "n") == [ME]
+        assert await read_owners(store, "笔") == [Scope("助手", "")]
+        assert await read_owners(store, "a") == await read_owners(store, "没有") == []
         await store.apply(Batch(drop=(MY_NOTES,)))
-        assert await store.owner("n") is None
+        assert await read_owners(store, "n") == []
 
     @rule
     async def test_history_is_told_newest_first(self, store: Store) -> None:
@@ -399,8 +401,8 @@ class NotingRules(Suite):
         applied = await store.apply(Batch(drop=(gone,), at=NOW + 7, reason="忘记 forgotten"))
         assert applied == Applied(dropped=2)
         assert await note_ids(store) == ["k"]
-        assert await store.around(MY_NOTES, ()) == []
-        assert sorted(hit.id for hit in await store.nearest(ALL_MINE, ASKED, ONE, 9)) == ["k", "n"]
+        assert await around(store, MY_NOTES, ()) == []
+        assert sorted(hit.id for hit in await nearest(store, ALL_MINE, ASKED, ONE, 9)) == ["k", "n"]
         assert (await find(store, "tea OR spice", ALL_MINE)).total == 0
         deleted = Change("agent", "u_", "n", "delete", NOW + 7, reason="忘记 forgotten")
         assert await store.history(ME, note_id="n") == [deleted]
@@ -427,8 +429,8 @@ class NotingRules(Suite):
             assert await note_ids(store, Where(scope, kinds=ALL_MINE.kinds)) == ["a"]
             await put(store, said("a", text, user_id=user_id))
             assert (await store.apply(Batch(drop=(where,)))).dropped == 2
-            assert await store.notes(Where(scope, kinds=ALL_MINE.kinds)) == []
-            assert len(await store.scan(Where(scope))) == 1
+            assert await read_notes(store, Where(scope, kinds=ALL_MINE.kinds)) == []
+            assert len(await read_messages(store, Where(scope))) == 1
 
     @rule
     async def test_rebuilt_words_of_notes_answer_the_same(self, store: Store) -> None:
@@ -437,7 +439,7 @@ class NotingRules(Suite):
         asked = ("火锅", "hotpots", "茶", "spice", "辣 tea")
         before = [ranks(await find(store, text, MY_NOTES)) for text in asked]
         assert all(before)
-        await store.rebuild_words()
+        await store.apply(Batch(rebuild_words=True))
         assert [ranks(await find(store, text, MY_NOTES)) for text in asked] == before
 
     @rule

@@ -2,12 +2,13 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
-from kemem.batch import Job
+from kemem.batch import Job, JobKind
 from kemem.errors import InvalidArgument
+from kemem.ports import ReadOptions
 from kemem.records import (
     MESSAGES,
     NOTES,
@@ -15,9 +16,9 @@ from kemem.records import (
     Change,
     Checkpoint,
     Entry,
-    Found,
     Health,
     Holding,
+    Level,
     Line,
     Match,
     Message,
@@ -32,8 +33,16 @@ from kemem.records import (
     Vector,
     Where,
 )
+from kemem.request import (
+    Candidates,
+    Neighborhood,
+    Ranking,
+    SearchRequest,
+    SearchResponse,
+    StoreInfo,
+    key_of,
+)
 from kemem.text.conversation import context_scope
-from kemem.text.marks import index_text
 from kemem.text.query import Query
 from kemem_conformance.ram_ranking import (
     Direction,
@@ -49,6 +58,7 @@ from kemem_conformance.ram_tables import Key, covers, key, newest_first, pair
 from kemem_conformance.ram_writing import RamWriter
 
 R = TypeVar("R", Message, Note)
+Q = TypeVar("Q", Message, Note, Row)
 
 
 class RamStore(RamWriter):
@@ -58,7 +68,20 @@ class RamStore(RamWriter):
         super().__init__()
         self._secret = secrets.token_bytes(32)
 
-    async def scan(
+    async def read(
+        self,
+        where: Where,
+        *,
+        after: Position | None = None,
+        limit: int = 100,
+        newest_first: bool = True,
+    ) -> list[Row]:
+        """Visible messages and notes in time order, strictly beyond `after`; equal times by id."""
+        options = ReadOptions(after=after, limit=limit, newest_first=newest_first)
+        rows: list[Row] = [*self._messages(where, **options), *self._notes(where, **options)]
+        return _in_order(rows, newest_first)[:limit]
+
+    def _messages(
         self,
         where: Where,
         *,
@@ -66,11 +89,10 @@ class RamStore(RamWriter):
         limit: int = 100,
         newest_first: bool = True,
     ) -> list[Message]:
-        """Visible messages in time order, strictly beyond `after`; equal times go by id."""
         messages = [row for row in self._visible(where) if isinstance(row, Message)]
         return _page(messages, after, newest_first)[:limit]
 
-    async def notes(
+    def _notes(
         self,
         where: Where,
         *,
@@ -78,14 +100,7 @@ class RamStore(RamWriter):
         limit: int = 100,
         newest_first: bool = True,
     ) -> list[Note]:
-        """Visible notes in the same order."""
         return _page(self._visible_notes(where), after, newest_first)[:limit]
-
-    async def owner(self, note_id: str) -> Scope | None:
-        """The agent and user of a note."""
-        rows = [stored.row for stored in self._open().rows.values()]
-        owners = sorted(pair(row) for row in rows if isinstance(row, Note) and row.id == note_id)
-        return Scope(*owners[0]) if owners else None
 
     async def history(
         self,
@@ -118,14 +133,18 @@ class RamStore(RamWriter):
 
     async def directory(
         self,
-        level: Literal["agent", "user", "session"],
-        scope: Scope | None,
+        level: Level,
+        scope: Scope | None = None,
         *,
+        note_id: str | None = None,
         after: tuple[str, str, str] | None = None,
         limit: int = 100,
     ) -> list[Entry]:
-        """Agents, users or sessions in the order of their places, beyond `after`."""
-        entries = self._open().directory.listed(level, scope)
+        """Agents, users, sessions or owners in the order of their places, beyond `after`."""
+        if level == "owner":
+            entries = self._owners(scope, note_id)
+        else:
+            entries = self._open().directory.listed(level, scope)
         return [entry for entry in entries if after is None or entry.place > after][:limit]
 
     async def generation(self, where: Where) -> str:
@@ -139,14 +158,55 @@ class RamStore(RamWriter):
             ]
         )
 
-    async def scopes(self) -> list[Scope]:
-        """Every (agent, user) pair that has messages or notes."""
-        pairs = {pair(stored.row) for stored in self._open().rows.values()}
-        return [Scope(agent_id, user_id) for agent_id, user_id in sorted(pairs)]
+    def _owners(self, scope: Scope | None, note_id: str | None) -> list[Entry]:
+        rows = [stored.row for stored in self._open().rows.values()]
+        pairs = {
+            pair(row)
+            for row in rows
+            if (scope is None or covers(scope, *pair(row), row.session_id))
+            and (note_id is None or (isinstance(row, Note) and row.id == note_id))
+        }
+        entries = [
+            Entry("owner", user_id, agent_id, user_id or None, None, True, 0, 0)
+            for agent_id, user_id in pairs
+        ]
+        return sorted(entries, key=lambda entry: entry.place)
 
-    async def search(
+    async def search(self, request: SearchRequest) -> SearchResponse:
+        """Candidates by words, vectors and graph, and the selected rows."""
+        where, admitted = request.where, None
+        if request.keywords is not None:
+            found = self._ranking(where, request.keywords, limit=10**9)
+            admitted = {key_of(match) for match in found.matches}
+            where = replace(where, ids=frozenset(at[-1] for at in admitted))
+
+        def among(matches: Iterable[Match], limit: int) -> tuple[Match, ...]:
+            return tuple(it for it in matches if admitted is None or key_of(it) in admitted)[:limit]
+
+        words = []
+        for query in request.queries:
+            ranking = self._ranking(where, query, limit=10**9, after=request.after)
+            words.append(replace(ranking, matches=among(ranking.matches, request.limit)))
+        vectors = [
+            among(self._nearest(where, vector, request.model, 10**9), request.limit)
+            for vector in (() if request.vectors is None else request.vectors)
+            if request.model is not None
+        ]
+        near = request.around
+        relations = self._near(near) if near else []
+        notes = None if admitted is None else frozenset(admitted)
+        candidates = Candidates(tuple(words), tuple(vectors), tuple(relations), notes)
+        selected = request.select(candidates) if request.select else ()
+        keys = {key_of(match) for match in selected}
+        rows = {key_of(row): row for row in self._visible(request.where) if key_of(row) in keys}
+        return SearchResponse(candidates, rows)
+
+    def _near(self, near: Neighborhood) -> list[Relation]:
+        return self._around(near.where, near.names, hops=near.hops, limit=near.limit)
+
+    def _ranking(
         self, where: Where, query: Query, *, limit: int, after: Rank | None = None
-    ) -> Found:
+    ) -> Ranking:
         """The best matches beyond `after`, ranked by the statistics of the scope's spaces."""
         mark = after.mark if after else str(self._open().arrivals)
         ranked = self._ranked(where, int(mark))
@@ -157,9 +217,9 @@ class RamStore(RamWriter):
             if self._sees(where, row)
         ]
         ranking.sort(key=place)
-        return Found(tuple(beyond(ranking, after)[:limit]), len(ranking), mark)
+        return Ranking(tuple(beyond(ranking, after)[:limit]), len(ranking), mark)
 
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
+    def _nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
         """The most similar rows among those embedded by `model`."""
         (asked,) = directions(vector.reshape(1, -1), model)
         embedded = self._embedded(model)
@@ -170,7 +230,7 @@ class RamStore(RamWriter):
         ]
         return sorted(hits, key=place)[:limit]
 
-    async def around(
+    def _around(
         self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
     ) -> list[Relation]:
         """Relations within `hops` of the entities named; without names, the newest ones."""
@@ -193,11 +253,22 @@ class RamStore(RamWriter):
         jobs[claimed.job_id] = claimed
         return claimed
 
-    async def jobs(self, limit: int = 100) -> list[Job]:
+    async def jobs(
+        self,
+        limit: int = 100,
+        *,
+        ids: Sequence[str] | None = None,
+        kinds: Sequence[JobKind] | None = None,
+    ) -> list[Job]:
         """Jobs that wait or have failed, oldest first."""
-        return sorted(self._open().jobs.values(), key=lambda job: (job.due, job.job_id))[:limit]
+        wanted = [
+            job
+            for job in self._open().jobs.values()
+            if (ids is None or job.job_id in ids) and (kinds is None or job.kind in kinds)
+        ]
+        return sorted(wanted, key=lambda job: (job.due, job.job_id))[:limit]
 
-    async def lines(
+    async def journal(
         self,
         kind: str,
         *,
@@ -216,26 +287,16 @@ class RamStore(RamWriter):
             and user_id in (None, line.user_id)
         )[:limit]
 
-    async def secret(self) -> bytes:
-        """A random key, the same for the life of the store."""
-        self._open()
-        return self._secret
+    async def info(self, *, health: bool = False) -> StoreInfo:
+        """The secret is the same for the life of the store."""
+        model = self._open().model
+        return StoreInfo(
+            "ram", 1, self._secret, "current", model, self._health() if health else None
+        )
 
-    async def embedded_by(self, model: Model) -> Model | None:
-        """Record the model in use; return the one recorded before."""
+    def _health(self) -> Health:
         tables = self._open()
-        before, tables.model = tables.model, model
-        return before
-
-    async def rebuild_words(self) -> None:
-        """Derive the search texts again from the rows."""
-        for at, stored in self._open().rows.items():
-            self._open().rows[at] = replace(stored, words=index_text(stored.row))
-
-    async def health(self) -> Health:
-        """Counts and versions."""
-        tables = self._open()
-        jobs = await self.jobs(len(tables.jobs))
+        jobs = sorted(tables.jobs.values(), key=lambda job: (job.due, job.job_id))
         failed = [job for job in jobs if job.state == "failed"]
         messages = [one for one in tables.rows.values() if isinstance(one.row, Message)]
         return Health(
@@ -296,10 +357,15 @@ class RamStore(RamWriter):
         return {at: direction for at, (by, direction) in vectors.items() if by == model}
 
 
+def _in_order(rows: list[Q], newest_first: bool) -> list[Q]:
+    direction = -1 if newest_first else 1
+    return sorted(rows, key=lambda row: (direction * row.ts, *names(row)))
+
+
 def _page(rows: list[R], after: Position | None, newest_first: bool) -> list[R]:
     """Rows in time order, strictly beyond a place."""
     direction = -1 if newest_first else 1
-    rows.sort(key=lambda row: (direction * row.ts, *names(row)))
+    rows = _in_order(rows, newest_first)
     if after is None:
         return rows
     border = (direction * after.ts, after.id)

@@ -16,6 +16,7 @@ from kemem.records import (
     Line,
     Message,
     Micros,
+    Model,
     Note,
     Row,
     Scope,
@@ -59,23 +60,31 @@ class RamWriter:
         draft.jobs.update({job.job_id: job for job in batch.jobs})
         for job_id in batch.done:
             draft.jobs.pop(job_id, None)
+        self._append(draft, batch.journal)
+        dropped += sum(self._trim(draft, it.kind, it.before, it.keep) for it in batch.trim)
+        if batch.model is not None:
+            self._record(draft, batch.model)
+        if batch.rebuild_words:
+            self._rebuild(draft)
         self._tables = draft
         return Applied(inserted, ignored, dropped, {at[-1]: into for at, into in merged.items()})
 
-    async def note(self, lines: Sequence[Line]) -> None:
-        """Write lines, each in the place of one with its kind and id."""
-        self._open().journal.update({(line.kind, line.id): line for line in lines})
+    def _append(self, draft: Tables, lines: Sequence[Line]) -> None:
+        draft.journal.update({(line.kind, line.id): line for line in lines})
 
-    async def trim(
-        self, kind: str, *, before: Micros | None = None, keep: int | None = None
-    ) -> int:
-        """Erase the lines of a kind from before a time, and all but the newest `keep`."""
-        tables = self._open()
-        own = newest_first(line for line in tables.journal.values() if line.kind == kind)
+    def _record(self, draft: Tables, model: Model) -> None:
+        draft.model = model
+
+    def _rebuild(self, draft: Tables) -> None:
+        for at, stored in draft.rows.items():
+            draft.rows[at] = replace(stored, words=index_text(stored.row))
+
+    def _trim(self, draft: Tables, kind: str, before: Micros | None, keep: int | None) -> int:
+        own = newest_first(line for line in draft.journal.values() if line.kind == kind)
         kept = [line for line in own if before is None or line.ts >= before][:keep]
         for line in own:
             if line not in kept:
-                del tables.journal[kind, line.id]
+                del draft.journal[kind, line.id]
         return len(own) - len(kept)
 
     def _open(self) -> Tables:

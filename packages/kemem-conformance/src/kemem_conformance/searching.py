@@ -4,9 +4,10 @@ from typing import Any
 
 from kemem.batch import Batch
 from kemem.ports import Store
-from kemem.records import Found, Match, Rank, Scope, Where
+from kemem.records import Match, Rank, Scope, Where
+from kemem.request import Ranking
 from kemem.text.query import MAX_PHRASE, parse
-from kemem_conformance.suite import EVERYTHING, ME, MINE, Suite, put, rule, said
+from kemem_conformance.suite import EVERYTHING, ME, MINE, Suite, put, ranking, rule, said
 from kemem_conformance.world import HOSTILE, NOW
 
 TABLE_TALK = {
@@ -43,17 +44,17 @@ ASKED = {  # what is typed, and the ids that match
 }
 
 
-async def find(store: Store, text: str, where: Where = MINE, **options: Any) -> Found:
+async def find(store: Store, text: str, where: Where = MINE, **options: Any) -> Ranking:
     """Search by what a user types."""
-    return await store.search(where, parse(text), **{"limit": EVERYTHING, **options})
+    return await ranking(store, where, parse(text), **{"limit": EVERYTHING, **options})
 
 
-def ranks(found: Found) -> list[tuple[str, float]]:
+def ranks(found: Ranking) -> list[tuple[str, float]]:
     """Ids and scores, best first."""
     return [(hit.id, hit.score) for hit in found.matches]
 
 
-def beyond(found: Found) -> Rank:
+def beyond(found: Ranking) -> Rank:
     """The cursor behind the last hit."""
     last = found.matches[-1]
     return Rank(last.score, last.ts, last.id, found.mark)
@@ -225,5 +226,5 @@ class SearchingRules(Suite):
         await put(store, said("gone", "火锅 hotpot"), said("other", "火锅", user_id="小明"))
         await store.apply(Batch(drop=(Where(ME, ids=frozenset({"gone"})),)))
         before = [ranks(await find(store, text)) for text in ASKED]
-        await store.rebuild_words()
+        await store.apply(Batch(rebuild_words=True))
         assert [ranks(await find(store, text)) for text in ASKED] == before

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from kemem.batch import Applied, Batch, Ending, Job
-from kemem.ports import Store
+from kemem.ports import Store, read_messages, read_notes
 from kemem.records import CHECKPOINTS_KEPT, Checkpoint, Entry, Layer, Scope, Where
 from kemem_conformance.noting import FULL, STUDIES, added
 from kemem_conformance.suite import (
@@ -13,6 +13,7 @@ from kemem_conformance.suite import (
     MINE,
     MY_NOTES,
     Suite,
+    around,
     noted,
     put,
     remember,
@@ -66,7 +67,7 @@ class StateRules(Suite):
         assert await store.checkpoints(HERE) == [told[2]]
         assert await store.checkpoints(Scope(session_id="s"), limit=9) == [told[2], told[0]]
         assert await store.checkpoints(Scope("agent", "小明")) == []
-        assert await store.notes(MY_NOTES) == []
+        assert await read_notes(store, MY_NOTES) == []
 
     @rule
     async def test_the_newest_states_of_a_session_are_kept(self, store: Store) -> None:
@@ -113,7 +114,7 @@ class StateRules(Suite):
         assert (known["会话"].active, known["会话"].ended) == (True, None)
         assert known.keys() == {"s", "会话"}
         assert await states(store) == ["会"]
-        assert len(await store.scan(MINE)) == 2
+        assert len(await read_messages(store, MINE)) == 2
 
     @rule
     async def test_a_session_that_goes_on_is_open_again(self, store: Store) -> None:
@@ -215,7 +216,7 @@ class StateRules(Suite):
         applied = await store.apply(Batch(drop=(ALL_MINE,), at=NOW, reason="忘记 forget"))
         assert applied == Applied(dropped=3)
         assert await store.history(ME) == []
-        assert await store.around(MY_NOTES, ()) == []
+        assert await around(store, MY_NOTES, ()) == []
         assert await states(store) == await listed(store, "session", ME) == []
         assert [job.job_id for job in await store.jobs()] == ["2", "3", "4"]
         assert await listed(store, "user", Scope("agent")) == ["u_", "小明"]
@@ -223,7 +224,7 @@ class StateRules(Suite):
         assert await store.history(other) == [replace(added(), user_id="小明")]
         assert await states(store, other) == ["会", "c"]
         assert await listed(store, "session", other) == ["s", "会话"]
-        assert len(await store.around(Where(other, kinds=MY_NOTES.kinds), ())) == 1
+        assert len(await around(store, Where(other, kinds=MY_NOTES.kinds), ())) == 1
 
     @rule
     async def test_a_session_can_be_erased_alone(self, store: Store) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -11,9 +11,22 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
 from kemem.batch import Batch
-from kemem.ports import Store
-from kemem.records import NOTES, Message, Note, Scope, Where
+from kemem.ports import Store, read_messages, read_notes, read_relations
+from kemem.records import (
+    NOTES,
+    Match,
+    Message,
+    Model,
+    Note,
+    Rank,
+    Relation,
+    Scope,
+    Vector,
+    Where,
+)
+from kemem.request import Neighborhood, Ranking, SearchRequest
 from kemem.text.fingerprint import fingerprint
+from kemem.text.query import Query
 from kemem_conformance.note_world import ALL_KINDS
 from kemem_conformance.world import NOW
 
@@ -36,7 +49,7 @@ class Suite(ABC):
 
     async def reset(self, store: Store) -> None:
         """Empty a store; override it where there is a faster way."""
-        agents = await store.directory("agent", None, limit=EVERYTHING)
+        agents = await store.directory("agent", limit=EVERYTHING)
         everything = tuple(Where(Scope(agent.id), kinds=ALL_KINDS) for agent in agents)
         jobs = tuple(job.job_id for job in await store.jobs(EVERYTHING))
         await store.apply(Batch(drop=everything, done=jobs))
@@ -122,6 +135,32 @@ def noted(note_id: str, content: str = "用户不吃辣 no spice", **changed: An
     return Note(note_id=note_id, content=content, **usual)
 
 
+async def ranking(
+    store: Store, where: Where, query: Query, *, limit: int, after: Rank | None = None
+) -> Ranking:
+    """The best matches by words."""
+    request = SearchRequest(where, queries=(query,), limit=limit, after=after)
+    (ranked,) = (await store.search(request)).candidates.words
+    return ranked
+
+
+async def nearest(
+    store: Store, where: Where, vector: Vector, model: Model, limit: int
+) -> list[Match]:
+    """The most similar rows among those embedded by a model."""
+    vectors = vector.reshape(1, -1)
+    request = SearchRequest(where, vectors=vectors, model=model, limit=limit)
+    (ranked,) = (await store.search(request)).candidates.vectors
+    return list(ranked)
+
+
+async def around(
+    store: Store, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
+) -> list[Relation]:
+    """Relations near some entities."""
+    return await read_relations(store, Neighborhood(where, names, hops, limit))
+
+
 async def remember(store: Store, *notes: Note, **more: Any) -> None:
     """Store notes, with what belongs to them."""
     assert not (await store.apply(Batch(notes=notes, **more))).refused
@@ -129,7 +168,9 @@ async def remember(store: Store, *notes: Note, **more: Any) -> None:
 
 async def note_ids(store: Store, where: Where = MY_NOTES, **options: Any) -> list[str]:
     """The ids of the notes that are seen, oldest first unless told otherwise."""
-    found = await store.notes(where, **{"limit": EVERYTHING, "newest_first": False, **options})
+    found = await read_notes(
+        store, where, **{"limit": EVERYTHING, "newest_first": False, **options}
+    )
     return [note.note_id for note in found]
 
 
@@ -140,5 +181,7 @@ async def put(store: Store, *messages: Message) -> tuple[Message, ...]:
 
 async def ids(store: Store, where: Where, **options: Any) -> list[str]:
     """The ids that a scan sees, oldest first unless told otherwise."""
-    found = await store.scan(where, **{"limit": EVERYTHING, "newest_first": False, **options})
+    found = await read_messages(
+        store, where, **{"limit": EVERYTHING, "newest_first": False, **options}
+    )
     return [message.message_id for message in found]

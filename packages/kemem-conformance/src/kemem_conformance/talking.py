@@ -13,7 +13,7 @@ from kemem_conformance import world
 from kemem_conformance.comparing import same_search
 from kemem_conformance.note_laws import both
 from kemem_conformance.searching import ranks
-from kemem_conformance.suite import EVERYTHING, ME, MINE, Suite, law, put, rule, said
+from kemem_conformance.suite import EVERYTHING, ME, MINE, Suite, law, put, ranking, rule, said
 from kemem_conformance.world import NOW
 
 
@@ -26,7 +26,7 @@ def talked(text: str, length: float = 0.0) -> Query:
 
 async def found(store: Store, text: str, where: Where = MINE, length: float = 0.0) -> list[str]:
     """The ids that a question put to the talk finds, best first."""
-    hits = await store.search(where, talked(text, length), limit=EVERYTHING)
+    hits = await ranking(store, where, talked(text, length), limit=EVERYTHING)
     assert hits.total == len(hits.matches)
     return [name for name, _ in ranks(hits)]
 
@@ -61,7 +61,7 @@ class TalkingRules(Suite):
         """Up to the other messages of the session, which count alike; the first a little more."""
         await put(store, *exchange("hi", *"abcdefg", "火锅 hotpot", *"nopqrst"))
         for text in ("火锅", "hotpot"):
-            hits = await store.search(MINE, talked(text), limit=EVERYTHING)
+            hits = await ranking(store, MINE, talked(text), limit=EVERYTHING)
             scores = dict(ranks(hits))
             near = [scores[f"s{8 + away}"] for away in range(6)]
             assert near == sorted(near, reverse=True) and len({*near}) == 6
@@ -73,7 +73,7 @@ class TalkingRules(Suite):
         """What a user searches word by word holds these words."""
         await put(store, *exchange("火锅 hotpot", "yes 好"))
         for text in ("火锅", "hotpot"):
-            hits = await store.search(MINE, plain(text), limit=EVERYTHING)
+            hits = await ranking(store, MINE, plain(text), limit=EVERYTHING)
             assert [name for name, _ in ranks(hits)] == ["s0"]
 
     @rule
@@ -111,13 +111,13 @@ class TalkingRules(Suite):
         """A row has the score that it has without a role, ids or a beginning."""
         await put(store, *exchange("火锅 hotpot?", "yes 好", "嗯 ok"))
         for text in ("火锅", "hotpot"):
-            whole = dict(ranks(await store.search(MINE, talked(text), limit=EVERYTHING)))
+            whole = dict(ranks(await ranking(store, MINE, talked(text), limit=EVERYTHING)))
             for where in (
                 Where(ME, role="assistant"),
                 Where(ME, ids=frozenset({"s1"})),
                 Where(ME, since=NOW + 1, until=NOW + 1_000_001 + 1_000_000),
             ):
-                hits = ranks(await store.search(where, talked(text), limit=EVERYTHING))
+                hits = ranks(await ranking(store, where, talked(text), limit=EVERYTHING))
                 assert ("s1", whole["s1"]) in hits
                 assert "s0" not in dict(hits)
 

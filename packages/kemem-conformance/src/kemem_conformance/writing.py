@@ -9,11 +9,22 @@ import pytest
 
 from kemem.batch import Applied, Batch, Job
 from kemem.errors import Conflict, InvalidArgument, KeMemError
-from kemem.ports import Store
+from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
 from kemem.records import ROLES, Embedded, Scope, Where
 from kemem.text.query import parse
 from kemem_conformance.note_world import ALL_KINDS
-from kemem_conformance.suite import EVERYTHING, ME, Suite, ids, put, rule, said
+from kemem_conformance.suite import (
+    EVERYTHING,
+    ME,
+    Suite,
+    around,
+    ids,
+    nearest,
+    put,
+    ranking,
+    rule,
+    said,
+)
 from kemem_conformance.world import AGENTS, CONTENTS, EXTREMES, MODELS, NOW, USERS, vector
 
 MODEL = MODELS[0]
@@ -52,22 +63,22 @@ def conflicting(error: KeMemError) -> set[str]:
 
 async def contents_of(store: Store) -> tuple[Any, ...]:
     """Everything that can be seen from outside."""
-    scopes = await store.scopes()
+    scopes = await read_owners(store)
     wheres = [Where(scope, kinds=ALL_KINDS) for scope in scopes]
     return (
         scopes,
-        [await store.scan(where, limit=EVERYTHING) for where in wheres],
-        [await store.notes(where, limit=EVERYTHING) for where in wheres],
-        [(await store.search(where, parse("辣 OR spice"), limit=9)).matches for where in wheres],
-        [await store.nearest(where, vector((1, 0, 0, 0)), MODEL, 9) for where in wheres],
-        [await store.around(where, ()) for where in wheres],
+        [await read_messages(store, where, limit=EVERYTHING) for where in wheres],
+        [await read_notes(store, where, limit=EVERYTHING) for where in wheres],
+        [(await ranking(store, where, parse("辣 OR spice"), limit=9)).matches for where in wheres],
+        [await nearest(store, where, vector((1, 0, 0, 0)), MODEL, 9) for where in wheres],
+        [await around(store, where, ()) for where in wheres],
         [await store.history(scope) for scope in scopes],
         [await store.checkpoints(scope, limit=EVERYTHING) for scope in scopes],
         await store.directory("agent", None),
         await store.directory("user", None),
         await store.directory("session", None),
         await store.jobs(),
-        await store.health(),
+        await read_health(store),
     )
 
 
@@ -88,7 +99,7 @@ class WritingRules(Suite):
         assert [(one.message_id, one.ts, one.content) for one in stored] == [
             (one.message_id, one.ts, one.content) for one in told
         ]
-        seen = await store.scan(Where(ME), limit=EVERYTHING)
+        seen = await read_messages(store, Where(ME), limit=EVERYTHING)
         assert sorted(seen, key=by_id) == sorted(stored, key=by_id)
 
     @rule
@@ -98,7 +109,9 @@ class WritingRules(Suite):
         told = [said(f"t{number}", text) for number, text in enumerate(texts)]
         told += [said(f"m{number}", metadata=each) for number, each in enumerate(METADATA)]
         await put(store, *told)
-        seen = {one.message_id: one for one in await store.scan(Where(ME), limit=EVERYTHING)}
+        seen = {
+            one.message_id: one for one in await read_messages(store, Where(ME), limit=EVERYTHING)
+        }
         for one in told:
             assert seen[one.message_id].content == one.content
             assert seen[one.message_id].metadata == one.metadata
@@ -110,7 +123,7 @@ class WritingRules(Suite):
         retry = said("a", metadata={"n": [1, "二"]}, ts=NOW + 9, ingest_time=NOW + 9)
         applied = await store.apply(Batch(put=(retry, said("消息", "hello", ts=0))))
         assert (applied.inserted, set(applied.ignored)) == ((), {"a", "消息"})
-        assert await store.scan(Where(ME), newest_first=False) == list(first)
+        assert await read_messages(store, Where(ME), newest_first=False) == list(first)
 
     @rule
     async def test_a_message_told_differently_is_a_conflict(self, store: Store) -> None:
@@ -121,7 +134,7 @@ class WritingRules(Suite):
                 await put(store, said("新"), said("a", **changed), said("z"))
             assert conflicting(caught.value) == {"a"}
             for user_id in USERS:
-                seen = await store.scan(Where(Scope(user_id=user_id)))
+                seen = await read_messages(store, Where(Scope(user_id=user_id)))
                 assert seen == ([first] if user_id == "u_" else [])
 
     @rule
@@ -138,7 +151,7 @@ class WritingRules(Suite):
         with pytest.raises(Conflict) as caught:
             await put(store, said("x"), said("a", "火锅"), said("a", "hotpot"))
         assert conflicting(caught.value) == {"a"}
-        assert await store.scopes() == []
+        assert await read_owners(store) == []
         again = said("b")
         applied = await store.apply(Batch(put=(said("a"), again, said("a", ts=NOW + 5), again)))
         assert [one.message_id for one in applied.inserted] == ["a", "b"]
@@ -150,7 +163,7 @@ class WritingRules(Suite):
         """An id is unique within a user, however alike the users' names are."""
         await put(store, *(said("a", f"我是 {user}", user_id=user) for user in USERS))
         for user_id in USERS:
-            (seen,) = await store.scan(Where(Scope("agent", user_id)))
+            (seen,) = await read_messages(store, Where(Scope("agent", user_id)))
             assert seen.content == f"我是 {user_id}"
 
     @rule
@@ -179,7 +192,7 @@ class WritingRules(Suite):
         await put(store, said("d", agent_id=AGENTS[1]), said("e", user_id="小明"))
         numbers = {"b": 1, "a": 2, "会话": 1, "c": 3, "d": 1, "e": 1}
         for user_id in USERS:
-            for one in await store.scan(Where(Scope(user_id=user_id))):
+            for one in await read_messages(store, Where(Scope(user_id=user_id))):
                 assert one.sequence_no == numbers.pop(one.message_id)
         assert not numbers
 
@@ -201,7 +214,7 @@ class WritingRules(Suite):
         assert applied == Applied(dropped=3)
         assert await ids(store, Where(ME)) == ["a"]
         assert await ids(store, Where(Scope("agent", "u_%"))) == ["a", "消息"]
-        assert await store.scopes() == [Scope("agent", "u_"), Scope("agent", "u_%")]
+        assert await read_owners(store) == [Scope("agent", "u_"), Scope("agent", "u_%")]
 
     @rule
     async def test_a_drop_comes_before_a_put(self, store: Store) -> None:
@@ -211,7 +224,7 @@ class WritingRules(Suite):
             Batch(drop=(Where(ME),), put=(said("a", "咖啡"), said("b", "coffee")))
         )
         assert (len(applied.inserted), applied.ignored, applied.dropped) == (2, (), 2)
-        seen = await store.scan(Where(ME), newest_first=False)
+        seen = await read_messages(store, Where(ME), newest_first=False)
         assert [one.content for one in seen] == ["咖啡", "coffee"]
 
     @rule
@@ -246,7 +259,7 @@ class WritingRules(Suite):
         batches = [Batch(put=(said(f"火{n}"), said(f"m{n}", user_id="小明"))) for n in range(100)]
         await asyncio.gather(*(store.apply(batch) for batch in batches))
         for scope in (ME, Scope("agent", "小明")):
-            seen = await store.scan(Where(scope), limit=EVERYTHING, newest_first=False)
+            seen = await read_messages(store, Where(scope), limit=EVERYTHING, newest_first=False)
             assert len({one.message_id for one in seen}) == 100
             assert [one.ts for one in seen] == list(range(NOW, NOW + 100))
             assert sorted(one.sequence_no for one in seen) == list(range(1, 101))

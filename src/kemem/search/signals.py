@@ -4,19 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kemem.records import Match, Row
+from kemem.records import Match
 from kemem.text.query import Query
 from kemem.text.when import TimePhrase
 
-Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to ask: all, words, meaning
-
-
-Key = tuple[str, str, str]
-
-
-def key_of(row: Match | Row) -> Key:
-    """What tells rows apart: several users' messages can have the same id."""
-    return (row.agent_id, row.user_id, row.id)
+Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to use: all, words, vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +20,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedQuery:
     """A question with its words, the times it speaks of and the names it may mention."""
 
     whole: Part
     times: tuple[TimePhrase, ...]
     names: tuple[str, ...]
     mode: Mode = "hybrid"
-    wanted: Query | None = None  # what every answer must contain
+    keywords: Query | None = None  # what every answer must contain
     parts: tuple[Part, ...] = ()  # the sentences that ask, among others that do not
 
     @property
@@ -43,22 +35,27 @@ class Asked:
         """Its words."""
         return self.whole.query
 
+    @property
+    def texts(self) -> tuple[Part, ...]:
+        """The whole question, then its parts."""
+        return (self.whole, *self.parts)
+
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What words and meaning found of one text, best first."""
+class SignalHits:
+    """What words and vectors rank for one text, best first."""
 
     words: tuple[Match, ...] = ()
-    meaning: tuple[Match, ...] = ()
+    vectors: tuple[Match, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """What each signal found, best first, and which signals could not answer."""
+class Signals:
+    """What each signal ranks, best first, and which signals could not answer."""
 
-    whole: Found
-    depth: int  # how many rows a signal could find
-    parts: tuple[Found, ...] = ()
+    whole: SignalHits
+    depth: int  # how many rows a signal could rank
+    parts: tuple[SignalHits, ...] = ()
     graph: tuple[Match, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)  # note -> the relation that led to it
     missing: tuple[str, ...] = ()

@@ -1,37 +1,54 @@
-"""Counting everything, for operators."""
+"""Counting everything, for operators: health and census."""
 
 from typing import Any
 
 from sqlalchemy import Connection, Subquery, Table, bindparam, func, select
 
-from kemem.records import Census, Holding
+from kemem.records import Census, Health, Holding
 from kemem.store.schema import (
     agent,
     app_user,
     entity,
+    job,
     message,
     note,
     relation,
+    row_vector,
     session,
     space,
 )
 
 
+def take_health(connection: Connection, backend: str, schema_version: int) -> Health:
+    """The state of the store in numbers."""
+    return Health(
+        backend=backend,
+        schema_version=schema_version,
+        messages=_count(connection, message),
+        notes=_count(connection, note),
+        vectors=_count(connection, row_vector),
+        pending_jobs=_count(connection, job, job.c.state == "pending"),
+        failed_jobs=_count(connection, job, job.c.state == "failed"),
+        oldest_error=connection.execute(_oldest_error).scalar(),
+    )
+
+
 def take_census(connection: Connection, largest: int) -> Census:
     """How much of each there is, and which users have the most."""
-
-    def count(of: Table, *conditions: Any) -> int:
-        return int(connection.execute(_count.select_from(of).where(*conditions)).scalar_one())
-
     return Census(
-        agents=count(agent),
-        users=count(app_user, app_user.c.user_id != ""),
-        sessions=count(session),
+        agents=_count(connection, agent),
+        users=_count(connection, app_user, app_user.c.user_id != ""),
+        sessions=_count(connection, session),
         notes={kind: number for kind, number in connection.execute(_by_kind)},
-        entities=count(entity),
-        relations=count(relation),
+        entities=_count(connection, entity),
+        relations=_count(connection, relation),
         largest=_largest(connection, largest),
     )
+
+
+def _count(connection: Connection, of: Table, *conditions: Any) -> int:
+    statement = select(func.count()).select_from(of).where(*conditions)
+    return int(connection.execute(statement).scalar_one())
 
 
 def _largest(connection: Connection, most: int) -> tuple[Holding, ...]:
@@ -46,7 +63,7 @@ def _by_space(rows: Table) -> Subquery:
     return counted.subquery(f"{rows.name}_rows")
 
 
-_count = select(func.count())
+_oldest_error = select(job.c.error).where(job.c.error.is_not(None)).order_by(job.c.job_id).limit(1)
 _by_kind = select(note.c.kind, func.count()).group_by(note.c.kind)
 _said, _noted = _by_space(message), _by_space(note)
 _messages = func.coalesce(func.sum(_said.c.rows), 0)

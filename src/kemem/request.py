@@ -1,0 +1,90 @@
+"""The one search: what a store is asked for and answers; and what it knows of itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kemem.records import Health, Match, Matrix, Model, Rank, Relation, Row, Where
+from kemem.text.query import Query
+
+Key = tuple[str, str, str]  # agent, user and id: rows of several users can have the same id
+
+
+def key_of(row: Match | Row) -> Key:
+    """What identifies a row."""
+    return (row.agent_id, row.user_id, row.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighborhood:
+    """Relations within `hops` of some entities; without names, the newest ones.
+
+    A relation is visible while one of its notes is. Filters are not supported.
+    """
+
+    where: Where
+    names: Sequence[str] = ()
+    hops: int = 1
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A ranking by words: the best rows, how many matched in all, and the mark to continue from."""
+
+    matches: tuple[Match, ...]
+    total: int
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What each signal ranks, best first."""
+
+    words: tuple[Ranking, ...] = ()  # one for each query
+    vectors: tuple[tuple[Match, ...], ...] = ()  # one for each query vector
+    relations: tuple[Relation, ...] = ()
+    admitted: frozenset[Key] | None = None  # the notes that match the keywords, if there are any
+
+
+Select = Callable[[Candidates], Sequence[Match]]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """One read of a store: words, vectors and graph as of one moment, and the rows behind them.
+
+    BM25 uses the statistics of the scope alone: the rows of the requested kinds in every space
+    that the scope reaches. A query that is put to a conversation also counts words of the messages
+    near a row, as far as `context_scope` admits these. Vectors are compared with those
+    that `model` made.
+    """
+
+    where: Where
+    queries: tuple[Query, ...] = ()
+    vectors: Matrix | None = None
+    model: Model | None = None
+    limit: int = 100  # of each ranking
+    after: Rank | None = None  # where the ranking of a single query goes on
+    keywords: Query | None = None  # only rows that match are ranked
+    around: Neighborhood | None = None
+    select: Select | None = None  # a pure function: the candidates whose rows are returned
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResponse:
+    """The candidates, and the rows of those that were selected and are visible."""
+
+    candidates: Candidates
+    rows: Mapping[Key, Row] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What a store knows of itself."""
+
+    backend: str
+    schema_version: int
+    secret: bytes  # a random key kept with the data, which seals cursors
+    label: str  # the name of the last restored backup; "current" before the first
+    model: Model | None = None  # the embedding model recorded last
+    health: Health | None = None
