@@ -1,18 +1,24 @@
 """What is forgotten, and what never is."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kemem import AsyncMemory
 from kemem.add.forget import Policy, forget, strength
-from kemem.batch import Batch, Use
+from kemem.batch import Batch, Job, Use
 from kemem.errors import InvalidArgument
+from kemem.jobs import ask_to_forget, run_due
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import NOTES, Scope, Where
 from kemem.session import save_checkpoint
+from kemem.settings import load
+from kemem.testing import FakeClock
+from kemem.times import to_rfc3339
 from tests.talk import CHINESE, DAY, NOW, SCOPE, note, parts_with, told
 
 USER = Scope("a", "u")
@@ -155,3 +161,35 @@ def test_a_wrong_policy_is_refused_by_value(field: str, wrong: Any) -> None:
     """Before anything is deleted by it."""
     with pytest.raises(InvalidArgument, match=field):
         Policy(**{field: wrong})
+
+
+async def test_an_owner_has_one_job_at_the_next_expiry(tmp_path: Path) -> None:
+    """However many notes expire at however many times; each goes when its time has come."""
+    clock = FakeClock(NOW)
+    settings = load(data_dir=tmp_path, embedder="none", llm="none")
+    async with AsyncMemory(settings=settings, clock=clock) as memory:
+        for day in (3, 2, 5, 4, 2):
+            end = to_rfc3339(NOW + day * DAY)
+            await memory.add(f"day {day} 第{day}天", "u", infer=False, expires_at=end)
+        (job,) = await memory.jobs()
+        assert (job.kind, job.due) == ("forget", NOW + 2 * DAY)
+        assert await memory.run_jobs() == 0
+        counts = {}
+        for day in (2, 3, 4, 5):
+            clock.now = NOW + day * DAY
+            await memory.run_jobs()
+            counts[day] = (await memory.health()).notes
+            assert [job.due for job in await memory.jobs()] == [NOW + (day + 1) * DAY][: day < 5]
+        assert counts == {2: 3, 3: 2, 4: 1, 5: 0}
+
+
+async def test_a_job_for_later_does_not_hold_up_the_policy() -> None:
+    """What is due in a year is no reason to forget nothing today."""
+    deps = parts_with()
+    weak = fact("weak", importance=0.0)
+    later = Job("f", "forget", USER, NOW + 365 * DAY)
+    await deps.store.apply(Batch(notes=(weak, fact("kept")), jobs=(later,)))
+    await ask_to_forget(deps)
+    assert await run_due(deps, Policy(below=0.1)) == 1
+    assert await left(deps) == {"kept"}
+    assert [job.job_id for job in await deps.store.jobs()] == ["f"]

@@ -8,7 +8,7 @@ from kemem.add.condense import condense
 from kemem.add.draw import draw
 from kemem.add.embed import embed, later
 from kemem.add.end import end
-from kemem.add.forget import Policy, forget
+from kemem.add.forget import Policy, run_forget
 from kemem.add.mirror import mirror
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Job
@@ -26,11 +26,11 @@ log = logging.getLogger("kemem")
 
 
 async def ask_to_forget(deps: Deps) -> None:
-    """A job for each owner, which applies the policy of forgetting."""
+    """A job for each owner, which applies the policy of forgetting, unless one is due anyway."""
     now = deps.clock()
     jobs = [Job(new_id("j", now), "forget", scope, now) for scope in await read_owners(deps.store)]
-    open_jobs = {job.scope for job in await deps.store.jobs(_ALL, kinds=("forget",))}
-    await deps.store.apply(Batch(jobs=tuple(job for job in jobs if job.scope not in open_jobs)))
+    due = {it.scope for it in await deps.store.jobs(_ALL, kinds=("forget",)) if it.due <= now}
+    await deps.store.apply(Batch(jobs=tuple(job for job in jobs if job.scope not in due)))
 
 
 async def mirror_all(deps: Deps, before: Iterable[Scope] = ()) -> None:
@@ -98,8 +98,7 @@ async def _run(job: Job, policy: Policy, deps: Deps) -> None:
         case "end":
             await end(job, deps)
         case "forget":
-            await forget(job.scope, policy, deps)
-            await deps.store.apply(Batch(done=(job.job_id,)))
+            await run_forget(job, policy, deps)
         case "mirror":
             await mirror(job, deps)
 

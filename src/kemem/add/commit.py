@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kemem.add.task import Decision, mirror_jobs
+from kemem.add.task import Decision, expiry_jobs, mirror_jobs
 from kemem.batch import Batch, Ending, Expected, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps
@@ -49,7 +49,7 @@ async def commit(
             links=links,
             changes=tuple(line for each in decisions for line in _history(each, now)),
             vectors=vectors,
-            jobs=(*later, *_mirror(notes, ending, now, deps), *_forget(fresh, now)),
+            jobs=(*later, *_mirror(notes, ending, now, deps), *await _forget(fresh, deps)),
             drop=(Where(ending.scope, kinds=SHORT_TERM),) if ending else (),
             at=now,
             reason="session ended",
@@ -96,10 +96,15 @@ async def _vectors(
     return (Embedded(scope, deps.model, ids, matrix),), ()
 
 
-def _forget(notes: Sequence[Note], now: Micros) -> tuple[Job, ...]:
+async def _forget(notes: Sequence[Note], deps: Deps) -> tuple[Job, ...]:
     """Notes that expire are forgotten when their time has come."""
-    ends = {note.expires: Scope(note.agent_id, note.user_id) for note in notes if note.expires}
-    return tuple(Job(new_id("j", now), "forget", scope, end) for end, scope in ends.items())
+    ends: dict[Scope, Micros] = {}
+    for note in notes:
+        owner = Scope(note.agent_id, note.user_id)
+        if note.expires is not None:
+            ends[owner] = min(note.expires, ends.get(owner, note.expires))
+    planned = [await expiry_jobs(owner, end, deps) for owner, end in ends.items()]
+    return tuple(job for jobs in planned for job in jobs)
 
 
 def _mirror(

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from reprlib import repr as shown
 
-from kemem.add.task import mirror_jobs
-from kemem.batch import Batch
+from kemem.add.task import expiry_jobs, mirror_jobs
+from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps, Store, read_notes
 from kemem.records import (
@@ -57,19 +57,35 @@ def strength(note: Note, now: Micros, policy: Policy) -> float:
     return min(max(note.importance, 0.0) * recency * (1 + math.log1p(note.uses)), 1.0)
 
 
+async def run_forget(job: Job, policy: Policy, deps: Deps) -> None:
+    """Carry out a `forget` job, and plan the next one for when the next note expires."""
+    _, expires = await _forget(job.scope, policy, deps)
+    planned = await expiry_jobs(job.scope, expires, deps, running=job.job_id)
+    is_again = bool(planned) and planned[0].job_id == job.job_id
+    await deps.store.apply(Batch(jobs=planned, done=() if is_again else (job.job_id,)))
+
+
 async def forget(scope: Scope, policy: Policy, deps: Deps) -> dict[str, str]:
     """Delete what the policy gives up: note id -> "expired", "decayed" or "limit".
 
     Messages stay, and so do notes that were superseded: they are the past. Age is told by the
     clock alone: run it with a clock that is set right, as one that is ahead ages every note.
     """
+    forgotten, _ = await _forget(scope, policy, deps)
+    return forgotten
+
+
+async def _forget(scope: Scope, policy: Policy, deps: Deps) -> tuple[dict[str, str], Micros | None]:
+    """What was forgotten, and when the next of those that are left expires."""
     now = deps.clock()
+    expires: list[Micros] = []
     forgotten: dict[str, str] = {}
     crowd = _Crowd(policy.limit)
     after: Position | None = None
     where = Where(scope, kinds=NOTES)
     while page := await read_notes(deps.store, where, after=after, limit=_PAGE):
         gone: dict[str, list[Note]] = {"expired": [], "decayed": [], "limit": []}
+        expires += [note.expires for note in page if note.expires and note.expires > now]
         for note in page:
             if note.expires is not None and note.expires <= now:
                 gone["expired"].append(note)
@@ -84,7 +100,7 @@ async def forget(scope: Scope, policy: Policy, deps: Deps) -> dict[str, str]:
                 await _drop(notes, reason, now, deps)
                 forgotten |= {note.id: reason for note in notes}
         after = Position(page[-1].ts, page[-1].id)
-    return forgotten
+    return forgotten, min(expires, default=None)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """What the stages of add hand to each other."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
 from kemem.add.extraction import Fact
@@ -119,3 +120,23 @@ def mirror_jobs(scope: Scope, note_ids: Sequence[str], now: Micros, deps: Deps) 
     if deps.graph is None:
         return ()
     return (Job(new_id("j", now), "mirror", scope, now, tuple(note_ids)),)
+
+
+async def expiry_jobs(
+    owner: Scope, due: Micros | None, deps: Deps, running: str | None = None
+) -> tuple[Job, ...]:
+    """The job that forgets what has expired: one for each owner, due when the next note expires.
+
+    One that runs at this moment may have looked already: then there is another, unless it is the
+    one that asks.
+    """
+    if due is None:
+        return ()
+    name = blake2b(repr(owner).encode(), digest_size=15).hexdigest()
+    job = Job(f"f_{name}", "forget", owner, due)
+    for known in await deps.store.jobs(ids=[job.job_id]):
+        if known.attempts and known.job_id != running:
+            return (replace(job, job_id=new_id("j", deps.clock())),)
+        if known.due <= due and known.job_id != running:
+            return ()
+    return (job,)
