@@ -17,7 +17,7 @@ from kemem.settings import load
 from kemem_conformance.suite import noted
 from kemem_conformance.suite import said as stored_message
 from kemem_conformance.world import NOW
-from tests.server import Server, add, post, running_server, said
+from tests.server import LocalServer, add, local_server, post, said
 from tests.talk import varied
 
 HOME = "/dashboard/conversations"
@@ -31,16 +31,16 @@ TALK = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """A server with a key and a secret, whose sessions get a State early."""
     directory: Path = tmp_path_factory.mktemp("talk") / "data"
     trust = {"api_key": KEY, "jwt_secret": SECRET}
-    with running_server(directory, **trust, state_tokens="200", llm="none") as running:
+    with local_server(directory, **trust, state_tokens=200, llm="none") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
+def client(server: LocalServer) -> Iterator[httpx.Client]:
     """An operator, after two people talked."""
     with server.client(KEY) as connected:
         for language, texts in TALK.items():
@@ -256,7 +256,7 @@ def test_someone_without_sessions_gets_an_empty_state(client: httpx.Client, lang
     assert {"zh": "这里没有会话", "en": "No sessions are here"}[language] in page
 
 
-def test_only_operators_see_conversations(server: Server, client: httpx.Client) -> None:
+def test_only_operators_see_conversations(server: LocalServer, client: httpx.Client) -> None:
     """A stranger is refused, and so is a token of the very user."""
     own = jwt.encode({"sub": "zh"}, SECRET, algorithm="HS256")
     with server.client() as stranger, server.client(own) as bound:

@@ -18,7 +18,7 @@ from kemem.records import Link, Note
 from kemem.serve.dashboard.graph import LINKS, NODES, READ
 from kemem.settings import load
 from kemem.text.times import to_micros
-from tests.server import Server, running_server
+from tests.server import LocalServer, local_server
 from tests.talk import note
 
 HOME = "/dashboard/graph"
@@ -73,16 +73,16 @@ async def fill(directory: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """A server over the world, with a key and a secret."""
     directory = tmp_path_factory.mktemp("graph") / "data"
     asyncio.run(fill(directory))
-    with running_server(directory, api_key=KEY, jwt_secret=SECRET) as running:
+    with local_server(directory, api_key=KEY, jwt_secret=SECRET) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
+def client(server: LocalServer) -> Iterator[httpx.Client]:
     """An operator."""
     with server.client(KEY) as connected:
         yield connected
@@ -243,7 +243,7 @@ def test_markup_in_names_and_notes_is_shown_as_text(client: httpx.Client, langua
         assert "&lt;img src=x" in page
 
 
-def test_only_operators_see_the_graph(server: Server) -> None:
+def test_only_operators_see_the_graph(server: LocalServer) -> None:
     """A stranger is refused, and so is a token of the very user."""
     own = jwt.encode({"sub": "zh"}, SECRET, algorithm="HS256")
     with server.client() as stranger, server.client(own) as bound:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from kemem.serve.dashboard.memories import CHUNK, PAGE, changed
-from tests.server import Server, add, note_of, notes, post, said
+from tests.server import LocalServer, add, local_server, note_of, notes, post, said
 
 HOME = "/dashboard/memories"
 EVIL = "<img src=x onerror=alert(1)>\"'"
@@ -24,8 +24,15 @@ BOTH = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """A server of this module's own."""
+    with local_server(tmp_path_factory.mktemp("memories") / "data") as running:
+        yield running
+
+
 @pytest.fixture
-def browser(server: Server) -> Iterator[httpx.Client]:
+def browser(server: LocalServer) -> Iterator[httpx.Client]:
     """A client that keeps cookies, as the forms of pages need."""
     with server.client() as connected:
         yield connected

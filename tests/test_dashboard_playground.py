@@ -16,7 +16,7 @@ from kemem.results import Hit
 from kemem.serve.dashboard.playground import explained, highlighted
 from kemem.settings import load
 from kemem.testing import HashingEmbedder
-from tests.server import Server, note_of, running_server
+from tests.server import LocalServer, local_server, note_of
 
 HOME = "/dashboard/playground"
 EVIL = "<img src=x onerror=alert(1)>\"'"
@@ -28,9 +28,9 @@ BOTH = pytest.mark.parametrize("language", SAID)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """A server whose users have told of tea."""
-    with running_server(tmp_path_factory.mktemp("playground") / "data") as running:
+    with local_server(tmp_path_factory.mktemp("playground") / "data") as running:
         with running.client() as client:
             for language, (*notes, _) in SAID.items():
                 for text in notes:

@@ -20,7 +20,7 @@ from kemem.settings import Settings, load
 from kemem.testing import FakeClock, ScriptedLLM, calling
 from tests.chats import BOTH, staged
 from tests.recalls import hand_over_what_is_shown
-from tests.server import Server, note_of, running_server, wait_for
+from tests.server import LocalServer, local_server, note_of, wait_for
 
 HOME = "/dashboard/traces"
 NOON = 1_767_268_800_000_000  # 2026-01-01 12:00
@@ -186,13 +186,13 @@ async def test_each_trace_has_a_time_of_its_own(
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("traces") / "data", llm="none") as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    with local_server(tmp_path_factory.mktemp("traces") / "data", llm="none") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
+def client(server: LocalServer) -> Iterator[httpx.Client]:
     with server.client() as connected:
         yield connected
 

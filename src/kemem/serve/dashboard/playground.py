@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.errors import KeMemError
+from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS
 from kemem.results import Hit
@@ -82,17 +82,13 @@ async def _search(name: str, fields: Fields, memory: AsyncMemory) -> Column:
     """A search with the settings of one column; its own question, if any, comes first."""
     own = Fields(fields.values, "b_" if name == "b" else "")
     query = own.text("query") or fields.text("query") or ""
+    owner: dict[str, Any] = {id_: fields.text(id_) for id_ in ("user_id", "agent_id", "session_id")}
     try:
+        if not any(owner.values()):
+            raise InvalidArgument(f"{', '.join(owner)}: one of them is required", field="user_id")
         settings = _settings(own)
         begun = perf_counter()
-        hits = await memory.search(
-            query,
-            fields.text("user_id"),
-            fields.text("agent_id"),
-            session_id=fields.text("session_id"),
-            explain=True,
-            **settings,
-        )
+        hits = await memory.search(query, **owner, explain=True, **settings)
         taken = perf_counter() - begun
     except KeMemError as problem:
         return Column(name, problem=problem)
