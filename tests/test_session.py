@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.add.condense import condense, short_term
-from kemem.batch import Batch
-from kemem.errors import InvalidArgument, NotFound
+from kemem.batch import Applied, Batch
+from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages
 from kemem.records import CHECKPOINTS_KEPT, Layer, Message, Note, Scope, Where
 from kemem.results import Context
@@ -102,6 +102,54 @@ async def test_a_long_session_is_summaries_then_the_newest_messages(language: st
         assert seen.text.index(headings[0]) < seen.text.index(headings[1])
     assert "MU5137" in condensed.text
     assert behind.messages[-1].message_id == "m00260"
+
+
+class CountedReads(RamStore):
+    """A store that counts the rows that are read from it."""
+
+    rows = 0
+
+    async def read(self, *args: Any, **options: Any) -> list[Any]:
+        read = await super().read(*args, **options)
+        self.rows += len(read)
+        return read
+
+
+@LANGUAGES
+async def test_a_context_reads_what_fits_and_not_the_session(language: str) -> None:
+    """The same text as from all messages, and nearly the same count of the whole."""
+    store = CountedReads()
+    deps = replace(parts_with(), store=store)
+    await told(deps, varied(language, 2_000))
+    await store.apply(Batch(drop=(Where(SCOPE, ids=frozenset({"m01990"})),)))
+    store.rows = 0
+    first = await context(SCOPE, 400, deps, state_tokens=400)
+    assert store.rows > 1_000, "it has to be summarised once"
+    (live,) = await store.checkpoints(SCOPE)
+    everything = await read_messages(store, Where(SCOPE), limit=9_999, newest_first=False)
+    whole = compose(everything, live.layers, (), 400)
+    store.rows = 0
+    seen = await context(SCOPE, 400, deps, state_tokens=400)
+    assert store.rows < 200
+    assert seen.text == first.text == whole.text and seen.messages == whole.messages
+    assert abs(seen.full_tokens - whole.full_tokens) < whole.full_tokens / 20
+    wide = await context(SCOPE, 10_000, deps, state_tokens=400)
+    assert wide.text == compose(everything, live.layers, (), 10_000).text
+
+
+async def test_a_context_of_a_store_that_takes_no_writes_is_summarised_on_the_fly() -> None:
+    """A State that cannot be stored is no reason to fail."""
+    deps = parts_with()
+    await told(deps, varied("en", 1_200))
+
+    class ReadOnly(RamStore):
+        async def apply(self, batch: Batch) -> Applied:
+            raise Unavailable("the disk is full")
+
+    read_only = ReadOnly()
+    read_only.__dict__ |= deps.store.__dict__
+    seen = await context(SCOPE, 400, replace(deps, store=read_only))
+    assert seen.summaries and seen.tokens <= 400 < seen.full_tokens / 3
 
 
 async def test_what_is_not_summarised_yet_does_not_vanish() -> None:

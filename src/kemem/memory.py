@@ -577,7 +577,8 @@ class AsyncMemory:
     ) -> Context:
         """What to put into a prompt of a session: summaries, then the newest messages verbatim."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
-        return await session.context(scope, max_tokens, deps, sensitive=self._scope.sensitive)
+        seen, budget = self._scope.sensitive, self.settings.state_tokens
+        return await session.context(scope, max_tokens, deps, sensitive=seen, state_tokens=budget)
 
     async def checkpoint(
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None

@@ -170,6 +170,7 @@ class Where:
     known_by: Micros | None = None  # notes that had begun, messages that were said by then
     marks: frozenset[str] | None = None  # notes with one of these digests or topics
     sources: frozenset[str] | None = None  # notes that cite one of these messages
+    beyond: int | None = None  # messages that have a greater sequence number in their session
     filters: Filter | None = None
     sensitive: bool = True  # whether sensitive rows are seen
 
@@ -204,7 +205,8 @@ class Where:
         if isinstance(row, Message):
             said = self.known_by is None or row.ts <= self.known_by
             is_note_asked = self.marks is not None or self.sources is not None
-            return said and self.role in (None, row.role) and not is_note_asked
+            is_beyond = self.beyond is None or row.sequence_no > self.beyond
+            return said and is_beyond and self.role in (None, row.role) and not is_note_asked
         return (
             self.role is None
             and (self.valid_at is None or not row.ended(self.valid_at))
@@ -327,6 +329,7 @@ class Layer(Record):
     text: str
     first: int  # sequence numbers
     last: int
+    tokens: Annotated[int, Hidden] = 0  # of the messages verbatim; 0: written before it was counted
 
 
 @dataclass(frozen=True, slots=True)

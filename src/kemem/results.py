@@ -238,7 +238,7 @@ class Context(Record):
     messages: tuple[Annotated[Message, PlainSerializer(memory_to_dict), MemorySchema], ...] = ()
     notes: tuple[Note, ...] = ()
     tokens: int = 0  # of the text, estimated
-    full_tokens: int = 0  # of the whole session verbatim
+    full_tokens: int = 0  # of the whole session verbatim, as counted when it was summarised
     text: str = field(default="", repr=False)
 
     def __str__(self) -> str:

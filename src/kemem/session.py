@@ -1,15 +1,20 @@
 """The short-term memory of one session: what to put into a prompt, and checkpoints of it."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
 from kemem.add.condense import (
+    STATE_TOKENS,
+    condense,
+    count_lines,
     newest_checkpoint,
     next_checkpoint,
     session_messages,
     short_term,
+    to_line,
 )
 from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Job
@@ -33,13 +38,15 @@ from kemem.text.summary import (
     cut,
     sentences_of,
     sentences_of_summary,
-    speaker,
     speaks_chinese,
     summarise,
 )
 
+log = logging.getLogger("kemem")
+
 LEAST_TOKENS = 50
 _TRIES = 20  # of a write whose premises change meanwhile
+_FAR_BEHIND = 1_000  # messages that the State has yet to summarise
 _NEWEST = 50  # messages by which the language is told
 _WORTH_WRITING = 12  # tokens below which no summary says anything
 _HEADINGS = {
@@ -62,11 +69,20 @@ async def find_session(scope: Scope, deps: Deps) -> Scope:
     return Scope(entries[0].agent_id, entries[0].user_id or "", entries[0].id)
 
 
-async def context(scope: Scope, max_tokens: int, deps: Deps, *, sensitive: bool = True) -> Context:
+async def context(
+    scope: Scope,
+    max_tokens: int,
+    deps: Deps,
+    *,
+    sensitive: bool = True,
+    state_tokens: int = STATE_TOKENS,
+) -> Context:
     """What to put into a prompt: notes, summaries of what is older, the newest messages verbatim.
 
     All that was said is there, verbatim or in a summary, as well as it fits into `max_tokens`.
     What is sensitive no State retells: it is missing where only a State is left of its time.
+    It costs the same however long the session is: a State that has fallen far behind, as after an
+    import, is brought up to date by rules first.
     """
     if not isinstance(max_tokens, int) or max_tokens < LEAST_TOKENS:
         raise InvalidArgument(
@@ -74,24 +90,64 @@ async def context(scope: Scope, max_tokens: int, deps: Deps, *, sensitive: bool 
             field="max_tokens",
         )
     live = await newest_checkpoint(scope, deps.store)
-    messages = await session_messages(scope, deps.store)
+    messages = await _newest_messages(scope, live, max_tokens, deps)
+    if _is_far_behind(live, messages):
+        live = await _catch_up(scope, live, state_tokens, deps)
+        messages = await _newest_messages(scope, live, max_tokens, deps)
+    messages = [message for message in messages if sensitive or not message.sensitive]
     now = deps.clock()
-    notes = [note for note in await short_term(scope, deps.store) if not note.ended(now)]
-    if not sensitive:
-        messages = [message for message in messages if not message.sensitive]
-        notes = [note for note in notes if not note.sensitive]
+    notes = [
+        note
+        for note in await short_term(scope, deps.store)
+        if not note.ended(now) and (sensitive or not note.sensitive)
+    ]
     layers = live.layers if live else ()
     return await asyncio.to_thread(compose, messages, layers, notes, max_tokens)
+
+
+async def _newest_messages(
+    scope: Scope, live: Checkpoint | None, max_tokens: int, deps: Deps
+) -> list[Message]:
+    """All messages beyond the State, and as many before them as a context could show."""
+    reach, count = live.reach if live else 0, _NEWEST
+    while True:
+        beyond = max(reach - count, 0)
+        messages = await session_messages(Where(scope, beyond=beyond), deps.store)
+        visible = [message for message in messages if not message.sensitive]
+        fits = sum(count_tokens(message.content) for message in visible) <= max_tokens
+        if not beyond or (len(visible) >= _NEWEST and not fits):
+            return messages
+        count *= 4
+
+
+def _is_far_behind(live: Checkpoint | None, messages: Sequence[Message]) -> bool:
+    reach = live.reach if live else 0
+    waiting = [it for it in messages if it.sequence_no > reach and not it.sensitive]
+    return len(waiting) >= _FAR_BEHIND
+
+
+async def _catch_up(
+    scope: Scope, live: Checkpoint | None, state_tokens: int, deps: Deps
+) -> Checkpoint | None:
+    """The State brought up to date by rules; as it is where the store takes no writes."""
+    try:
+        return await condense(scope, replace(deps, llm=None), budget=state_tokens)
+    except Unavailable as error:
+        log.warning("%s; session %s is summarised on the fly", error.message, scope.session_id)
+        return live
 
 
 def compose(
     messages: Sequence[Message], layers: Sequence[Layer], notes: Sequence[Note], max_tokens: int
 ) -> Context:
-    """The context of a session; messages in the order of arrival, layers and notes oldest first."""
+    """The context of a session; messages in the order of arrival, layers and notes oldest first.
+
+    The messages may begin anywhere within the layers, if they are more than `max_tokens`.
+    """
     texts = [message.content for message in messages[-_NEWEST:]] + [note.content for note in notes]
     chinese = speaks_chinese(texts)
     of_notes, of_summaries, of_messages = _HEADINGS[chinese]
-    lines = [_line(message, chinese) for message in messages]
+    lines = [to_line(message, chinese) for message in messages]
     room = max_tokens - _cost(of_summaries, of_messages) - 1
     shown_notes = _last_fitting([_bullet(note) for note in notes], room // 4 - _cost(of_notes))
     kept = notes[len(notes) - shown_notes :]
@@ -112,7 +168,7 @@ def compose(
         messages=tuple(message for message, _ in in_time),
         notes=tuple(kept),
         tokens=count_tokens(text),
-        full_tokens=count_tokens("\n".join(lines)),
+        full_tokens=count_tokens("\n".join(lines)) + _unread_tokens(messages, layers),
         text=text,
     )
 
@@ -172,6 +228,14 @@ class _Talk:
         return min(needed + (max(over // 3, _WORTH_WRITING * 2) if over > 0 else 0), self.room // 2)
 
 
+def _unread_tokens(messages: Sequence[Message], layers: Sequence[Layer]) -> int:
+    """Tokens of the messages that only layers tell of, as they were counted for the layers."""
+    reach = layers[-1].last if layers else 0
+    read = [it for it in messages if it.sequence_no <= reach and not it.sensitive]
+    summarised = sum(layer.tokens for layer in layers)
+    return max(summarised - count_lines(read), 0)
+
+
 def _cost(*lines: str) -> int:
     """Tokens of lines with their ends; never less than those of the joined text."""
     return sum(count_tokens(line + "\n") for line in lines)
@@ -188,11 +252,6 @@ def _last_fitting(lines: Sequence[str], room: int) -> int:
 
 def _written(summary: str) -> list[str]:
     return [summary] if summary else []
-
-
-def _line(message: Message, chinese: bool) -> str:
-    """A message as a line; further lines are indented, so that none can pose as a speaker's."""
-    return f"{speaker(message, chinese)}: " + "\n  ".join(message.content.splitlines())
 
 
 def _bullet(note: Note) -> str:

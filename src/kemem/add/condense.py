@@ -24,10 +24,11 @@ from kemem.text.summary import (
 )
 from kemem.text.times import to_rfc3339
 
+STATE_TOKENS = 2_000  # of the newest messages, which no summary tells yet
 KEPT = 4  # newest messages that are never summarised
 _WIDTH = 3  # layers of one level; one more, and the oldest three become one of the next
 _MOST_ASKED = 20  # summaries that one call asks of the model; rules make the others
-_PAGE = 100
+_PAGE = 500
 _SAMPLE = 500  # messages by which rare words are told from common ones
 
 _SCHEMA: Schema = {
@@ -40,15 +41,15 @@ _SCHEMA: Schema = {
 log = logging.getLogger("kemem")
 
 
-async def condense(scope: Scope, deps: Deps, *, budget: int = 2000) -> Checkpoint | None:
+async def condense(scope: Scope, deps: Deps, *, budget: int = STATE_TOKENS) -> Checkpoint | None:
     """Summarise what a session has beyond `budget` tokens; the live State, if there is one.
 
     What is sensitive gets into no summary: a State may be shown to whoever may see the session.
     """
     live = await newest_checkpoint(scope, deps.store)
     before = live.layers if live else ()
-    told = await session_messages(scope, deps.store, beyond=live.reach if live else 0)
-    waiting = [message for message in told if not message.sensitive]
+    unread = Where(scope, beyond=live.reach if live else 0, sensitive=False)
+    waiting = await session_messages(unread, deps.store)
     layers = await _layers(before, waiting, budget, _Summariser(deps, budget))
     if layers == before:
         return live
@@ -79,23 +80,27 @@ async def short_term(scope: Scope, store: Store) -> tuple[Note, ...]:
     return tuple(found)
 
 
-async def session_messages(
-    scope: Scope, store: Store, *, beyond: int | None = None
-) -> list[Message]:
-    """The messages of a session in the order of arrival, or those `beyond` a sequence number.
-
-    With `beyond`, reading stops where nothing is missing; the last to arrive may be left out if
-    they tell of an older time. As the last messages are never summarised, no summary skips them.
-    """
-    found: dict[int, Message] = {}
+async def session_messages(where: Where, store: Store) -> list[Message]:
+    """All messages that a Where of one session admits, in the order of arrival."""
+    messages: list[Message] = []
     after: Position | None = None
-    floor = beyond or 0
-    while page := await read_messages(store, Where(scope), after=after, limit=_PAGE):
-        found |= {one.sequence_no: one for one in page if one.sequence_no > floor}
-        if beyond is not None and len(found) == max(found, default=floor) - floor:
+    while page := await read_messages(store, where, after=after, limit=_PAGE):
+        messages += page
+        if len(page) < _PAGE:
             break
         after = Position(page[-1].ts, page[-1].id)
-    return [found[number] for number in sorted(found)]
+    return sorted(messages, key=lambda message: message.sequence_no)
+
+
+def to_line(message: Message, chinese: bool) -> str:
+    """A message as a line; further lines are indented, so that none can pose as a speaker's."""
+    return f"{speaker(message, chinese)}: " + "\n  ".join(message.content.splitlines())
+
+
+def count_lines(messages: Sequence[Message]) -> int:
+    """Tokens of messages as the lines of a context."""
+    chinese = speaks_chinese(message.content for message in messages)
+    return sum(count_tokens(to_line(message, chinese)) for message in messages)
 
 
 def next_checkpoint(
@@ -126,7 +131,8 @@ async def _layers(
             stop += 1
         first = layers[-1].last + 1 if layers else 1
         text = await model.of_messages(waiting[start:stop], worth)
-        layers = (*layers, Layer(1, text, first, waiting[stop - 1].sequence_no))
+        tokens = await asyncio.to_thread(count_lines, waiting[start:stop])
+        layers = (*layers, Layer(1, text, first, waiting[stop - 1].sequence_no, tokens))
         start = stop
         while (at := _crowded(layers)) is not None:
             coarser = await model.of_layers(layers[at : at + _WIDTH])
@@ -171,7 +177,8 @@ class _Summariser:
         text = told or summarise(
             [one for text in texts for one in sentences_of_summary(text)], most
         )
-        return Layer(layers[0].level + 1, text, layers[0].first, layers[-1].last)
+        tokens = sum(layer.tokens for layer in layers)
+        return Layer(layers[0].level + 1, text, layers[0].first, layers[-1].last, tokens)
 
     async def _ask(self, talk: str, chinese: bool, most: int) -> str | None:
         if self.deps.llm is None or self.asked >= _MOST_ASKED:

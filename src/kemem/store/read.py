@@ -221,7 +221,9 @@ def _in_time_order(
         conditions.append(or_(further, and_(time == at, table.name > bindparam("after_id"))))
         # Implied by the line above, but it is what lets an index seek.
         conditions.append(time <= at if newest_first else time >= at)
-    order = time.desc() if newest_first else time.asc()
+    # By itself, the index of the time is read to its end where only the last messages are wanted.
+    order = time + 0 if shape.beyond and table is messages else time
+    order = order.desc() if newest_first else order.asc()
     statement = select(*table.columns).where(*conditions).order_by(order, table.name)
     return statement.limit(bindparam("most"))
 
@@ -237,6 +239,7 @@ class Shape(NamedTuple):
     known_by: bool
     marks: bool
     sources: bool
+    beyond: bool
     ids: bool
     sensitive: bool  # they are seen
 
@@ -252,6 +255,7 @@ def shape_of(where: Where) -> Shape:
         where.known_by is not None,
         where.marks is not None,
         where.sources is not None,
+        where.beyond is not None,
         where.ids is not None,
         where.sensitive,
     )
@@ -272,6 +276,7 @@ def values_of(where: Where, spaces: Sequence[Space]) -> Values:
         "known_by": where.known_by,
         "marks": sorted(where.marks or ()),
         "sources": sorted(where.sources or ()),
+        "beyond": where.beyond,
         "ids": sorted(where.ids or ()),
     }
 
@@ -302,6 +307,8 @@ def conditions_of(table: RowTable[Any], shape: Shape) -> tuple[ColumnElement[boo
             conditions.append(table.time <= bindparam("known_by"))
         if shape.role:
             conditions.append(columns.role == bindparam("role"))
+        if shape.beyond:
+            conditions.append(columns.sequence_no > bindparam("beyond"))
         return tuple(conditions)
     conditions.append(one_of(columns.kind, "kinds"))
     if shape.session:

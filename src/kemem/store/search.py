@@ -191,7 +191,8 @@ class _Ranked:
             mask &= allowed
         if keywords is not None:
             mask &= keywords.evaluate(self._masks.__getitem__, self._counted)
-        if (where.filters, where.marks, where.sources) != (None, None, None):
+        unindexed = (where.filters, where.marks, where.sources, where.beyond)
+        if any(condition is not None for condition in unindexed):
             mask = self._passing(mask)
         return mask
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, cast
 
@@ -195,6 +196,15 @@ class WritingRules(Suite):
             for one in await read_messages(store, Where(Scope(user_id=user_id))):
                 assert one.sequence_no == numbers.pop(one.message_id)
         assert not numbers
+
+    @rule
+    async def test_messages_are_read_from_a_sequence_number_on(self, store: Store) -> None:
+        """Those that arrived later, whatever time they tell of; a note has no such number."""
+        await put(store, said("b", ts=NOW + 9), said("a", ts=NOW), said("c", ts=0))
+        for beyond, names in ((0, ["c", "a", "b"]), (1, ["c", "a"]), (2, ["c"]), (3, [])):
+            where = Where(Scope("agent", "u_", "s"), beyond=beyond)
+            assert await ids(store, where) == names
+            assert await ids(store, replace(where, until=NOW)) == [it for it in names if it == "c"]
 
     @rule
     async def test_sequence_numbers_still_grow_after_a_drop(self, store: Store) -> None:
