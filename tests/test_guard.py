@@ -16,10 +16,11 @@ from openai import APIError
 from pydantic import BaseModel
 
 from kemem.chat.counts import LeakCounts
-from kemem.chat.filters import Call, ToolPolicy
+from kemem.chat.filters import ToolPolicy
 from kemem.chat.guard import guard
 from kemem.chat.leaks import Leak, LeakedCall, Written
 from kemem.errors import Unavailable
+from kemem.ports import ToolCall
 from kemem.testing import Streamed, calling
 from kemem.testing.openai_server import NO_CHOICES, Answer, Fault
 from tests.scripted import ScriptedApi, scripted_api
@@ -616,7 +617,7 @@ def test_the_schema_settles_the_type_of_a_written_value(schema: Any, value: Any,
     }
     policy = ToolPolicy.of([_tool(parameters)], None, wanted=True)
     call = policy.allow(LeakedCall("t", {"it": value}))
-    expected = Call("t", json.dumps({"it": read}, ensure_ascii=False))
+    expected = ToolCall("", "t", json.dumps({"it": read}, ensure_ascii=False))
     assert call == (None if read is None else expected)
 
 

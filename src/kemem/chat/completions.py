@@ -15,16 +15,12 @@ IsOwn = Callable[[str], bool]  # whether we run a tool of this name, not the app
 class Completion:
     """One answer of the model; calls of our own tools are hidden from the application."""
 
-    texts: Mapping[str, str]  # content, reasoning_content …
+    text: str
+    reasoning: str
     own_calls: tuple[Json, ...]
     other_calls: tuple[Json, ...]
     finish_reason: str | None
     usage: Json = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """The content."""
-        return self.texts.get("content", "")
 
     @property
     def wants_own_tool(self) -> bool:
@@ -39,14 +35,9 @@ class Completion:
     @property
     def message(self) -> Json:
         """The message that precedes the results of our own tools."""
-        reasoning = {k: v for k, v in self.texts.items() if k == "reasoning_content"}
-        calls = list(self.own_calls)
-        return {
-            "role": "assistant",
-            "content": self.text or None,
-            **reasoning,
-            "tool_calls": calls,
-        }
+        message = {"role": "assistant", "content": self.text or None}
+        reasoning = {"reasoning_content": self.reasoning} if self.reasoning else {}
+        return {**message, **reasoning, "tool_calls": list(self.own_calls)}
 
     def filter_choice(self, choice: Json) -> Json:
         """A complete choice as the application sees it."""
@@ -63,18 +54,22 @@ def parse_completion(answer: Json, is_own: IsOwn) -> Completion:
     if not choices:
         raise Unavailable("the model answered without choices")
     message = choices[0].get("message") or {}
-    texts = {k: v for k, v in message.items() if isinstance(v, str) and k != "role"}
     own, others = _split(message.get("tool_calls") or (), is_own)
-    usage = answer.get("usage") or {}
-    return Completion(texts, own, others, choices[0].get("finish_reason"), usage)
+    return Completion(
+        message.get("content") or "",
+        message.get("reasoning_content") or "",
+        own,
+        others,
+        choices[0].get("finish_reason"),
+        answer.get("usage") or {},
+    )
 
 
 class CompletionBuilder:
     """Builds a completion from the chunks of a stream."""
 
-    def __init__(self, is_own: IsOwn) -> None:
-        self._is_own = is_own
-        self._texts: dict[str, str] = {}
+    def __init__(self) -> None:
+        self._message = {"content": "", "reasoning_content": ""}
         self._calls: dict[int, Json] = {}
         self._finish_reason: str | None = None
         self._usage: Json = {}
@@ -87,16 +82,19 @@ class CompletionBuilder:
             delta = choice.get("delta") or {}
             for call in delta.get("tool_calls") or ():
                 _merge_call(self._calls.setdefault(call.get("index") or 0, {}), call)
-            for name, value in delta.items():
-                if value and isinstance(value, str) and name != "role":
-                    self._texts[name] = self._texts.get(name, "") + value
+            for name in self._message:
+                self._message[name] += delta.get(name) or ""
 
-    def build(self) -> Completion:
+    def build(self, is_own: IsOwn) -> Completion:
         """The completion; a stream that ended without a reason has broken off."""
         if self._finish_reason is None:
             raise Unavailable("the model's answer broke off")
-        own, others = _split([call for _, call in sorted(self._calls.items())], self._is_own)
-        return Completion(self._texts, own, others, self._finish_reason, self._usage)
+        calls = [call for _, call in sorted(self._calls.items())]
+        choice = {
+            "message": {**self._message, "tool_calls": calls},
+            "finish_reason": self._finish_reason,
+        }
+        return parse_completion({"choices": [choice], "usage": self._usage}, is_own)
 
 
 class StreamMerger:

@@ -6,19 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kemem.chat.counts import LeakCounts, Outcome
-from kemem.chat.leaks import Leak, LeakedCall, StreamGuard
+from kemem.chat.leaks import Leak, LeakedCall, Shown, StreamGuard
 from kemem.chat.requests import new_call_id
+from kemem.ports import ToolCall
 
 _TEXTS = ("reasoning_content", "reasoning", "content")
 _CUT = (None, "length", "content_filter")  # finish reasons that are not the model's own
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call as the application gets it."""
-
-    name: str
-    arguments: str  # JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +41,7 @@ class ToolPolicy:
         }
         return cls(frozenset(it["name"] for it in functions), validators, wanted)
 
-    def allow(self, leaked: LeakedCall) -> Call | None:
+    def allow(self, leaked: LeakedCall) -> ToolCall | None:
         """The call, its arguments typed by its tool's schema; None where it may not run."""
         from jsonschema import SchemaError
         from referencing.exceptions import Unresolvable
@@ -66,7 +59,7 @@ class ToolPolicy:
                 return None
         except (SchemaError, Unresolvable):  # such a schema validates nothing
             return None
-        return Call(leaked.name, json.dumps(arguments, ensure_ascii=False))
+        return ToolCall("", leaked.name, json.dumps(arguments, ensure_ascii=False))
 
 
 def _typed(value: Any, schema: Any) -> Any:
@@ -81,96 +74,55 @@ def _typed(value: Any, schema: Any) -> Any:
 
 
 class ChoiceFilter:
-    """Filters the texts of one choice, and decides which leaked calls are run."""
+    """Filters one choice: hides leaked calls in its texts, and decides which of them are run.
 
-    def __init__(
-        self, policy: ToolPolicy, counts: LeakCounts, used_ids: Collection[str] = frozenset()
-    ) -> None:
-        self.policy = policy
-        self.used_ids = used_ids  # of earlier calls: some servers count from 0 in each answer
+    In a stream, calls and text that may become one wait for their end.
+    """
+
+    def __init__(self, policy: ToolPolicy, counts: LeakCounts, used_ids: Collection[str]) -> None:
         self.has_output = False  # the application got words or calls
         self.has_hidden = False  # something was kept from it
+        self._policy = policy
         self._counts = counts
+        self._used_ids = used_ids  # of earlier calls: some servers count from 0 in each answer
         self._guards: dict[str, StreamGuard] = {}
         self._leaks: list[Leak] = []
         self._open_leaks: list[Leak] = []  # ended by nothing but the end of the text
-
-    def feed(self, name: str, text: str) -> str:
-        """The part of a text that can be shown once this piece has come."""
-        shown = self._guards.setdefault(name, StreamGuard(self.policy.known)).feed(text)
-        self._leaks += shown.leaks
-        self.has_output |= name == "content" and bool(shown.text.strip())
-        return shown.text
-
-    def end(self, *names: str) -> dict[str, str]:
-        """The rest of texts that can be shown at their end, where there is any."""
-        rests = {}
-        for name in (it for it in names if it in self._guards):
-            shown = self._guards.pop(name).close()
-            self._open_leaks += shown.leaks
-            self.has_output |= name == "content" and bool(shown.text.strip())
-            rests[name] = shown.text
-        return {name: rest for name, rest in rests.items() if rest}
-
-    def end_reasoning(self) -> dict[str, str]:
-        """The same for the reasoning, which is over and not cut when the reply begins."""
-        rests = self.end(*_TEXTS[:-1])
-        self._leaks, self._open_leaks = self._leaks + self._open_leaks, []
-        return rests
-
-    def settle(
-        self, calls: Mapping[int, Call], *, is_cut: bool
-    ) -> tuple[dict[int, str], list[Call]]:
-        """Arguments for structured calls that have none, and the leaked calls that are to be run.
-
-        Beside calls that the model made properly no leaked call is run: those are what it meant.
-        """
-        late, self._open_leaks = self._open_leaks, []
-        leaks, self._leaks = self._leaks + ([] if is_cut else late), []
-        filled: dict[int, str] = {}
-        new: list[Call] = []
-        for leak in leaks:
-            allowed = [call for it in leak.calls if (call := self.policy.allow(it))]
-            self._count(leak, _fill(leak, allowed, calls, filled) if calls else _run(allowed, new))
-        for leak in late if is_cut else []:
-            self._count(leak, "hidden")
-        self.has_output |= bool(new) or (bool(calls) and self.policy.wanted)
-        self.has_hidden |= bool(calls) and not self.policy.wanted
-        return filled, new
-
-    def give_up(self) -> None:
-        """Run nothing of what is still open: the answer broke off."""
-        self.end(*_TEXTS)
-        self._leaks, self._open_leaks = [], self._leaks + self._open_leaks
-        self.settle({}, is_cut=True)
-
-    def _count(self, leak: Leak, outcome: Outcome) -> None:
-        self.has_hidden |= outcome != "run"
-        self._counts.note(leak, outcome if leak.calls else "unreadable")
-
-
-class StreamFilter:
-    """Filters a streamed choice: calls, and text that may become one, wait for their end."""
-
-    def __init__(self, choice_filter: ChoiceFilter) -> None:
-        self._filter = choice_filter
-        self._calls: list[list[Any]] = []  # deltas, as they came together
+        self._call_deltas: list[list[Any]] = []  # as they came together
         self._has_role = False
         self._last: Any = None
         self._ending: Any = None
 
+    def whole(self, choice: Any) -> Any:
+        """A choice that came at once, filtered."""
+        from openai.types.chat import ChatCompletionMessageFunctionToolCall
+
+        texts, calls = _texts(choice.message), list(choice.message.tool_calls or ())
+        shown = {name: self._feed_text(name, text) for name, text in texts.items()}
+        shown |= {name: shown[name] + rest for name, rest in self._end_texts().items()}
+        changes: dict[str, Any] = {k: v or None for k, v in shown.items() if v != texts[k]}
+        by_index = {n: _tool_call(it) for n, it in enumerate(calls)}
+        filled, new, reason = self._settle(by_index, choice.finish_reason)
+        wanted = self._policy.wanted
+        if filled or new or (calls and not wanted) or any(it.id in self._used_ids for it in calls):
+            kept = [self._fix(it, filled.get(n)) for n, it in enumerate(calls) if wanted]
+            made = [ChatCompletionMessageFunctionToolCall(**_as_function(it)) for it in new]
+            changes["tool_calls"] = [*kept, *made] or None
+        return _changed(choice, "message", changes, finish_reason=reason) if changes else choice
+
     def feed(self, choice: Any) -> list[Any]:
-        """The choices to pass on for one that came."""
+        """The choices of a stream to pass on for one that came."""
         if choice.delta is None:
             choice = _empty(choice, choice.finish_reason)
         delta, self._last = choice.delta, choice
         texts = _texts(delta)
-        shown = {name: self._filter.feed(name, text) for name, text in texts.items()}
+        shown = {name: self._feed_text(name, text) for name, text in texts.items()}
         changes: dict[str, Any] = {k: v or None for k, v in shown.items() if v != texts[k]}
-        if texts.keys() == {"content"}:
-            changes |= self._filter.end_reasoning()
+        if texts.keys() == {"content"}:  # the reasoning is over, and not cut
+            changes |= self._end_texts(*_TEXTS[:-1])
+            self._leaks, self._open_leaks = self._leaks + self._open_leaks, []
         if delta.tool_calls:
-            self._calls.append(delta.tool_calls)
+            self._call_deltas.append(delta.tool_calls)
             changes["tool_calls"] = None
         if choice.finish_reason:
             return self._end(choice, changes)
@@ -184,11 +136,18 @@ class StreamFilter:
         rest = self._end(_empty(self._last, None), {})
         return [*rest, ending] if ending else rest
 
+    def give_up(self) -> None:
+        """Run nothing of what is still open: the answer broke off."""
+        self._end_texts()
+        for leak in self._leaks + self._open_leaks:
+            self._count(leak, "hidden")
+        self._leaks, self._open_leaks = [], []
+
     def _end(self, choice: Any, changes: dict[str, Any]) -> list[Any]:
-        for name, rest in self._filter.end(*_TEXTS).items():
+        for name, rest in self._end_texts().items():
             changes[name] = (changes.get(name, getattr(choice.delta, name, None)) or "") + rest
-        calls, reason = self._settle(choice.finish_reason)
-        is_unanswered = self._filter.has_hidden and not self._filter.has_output
+        calls, reason = self._settle_deltas(choice.finish_reason)
+        is_unanswered = self.has_hidden and not self.has_output
         if reason == choice.finish_reason and not (changes or calls or is_unanswered):
             return self._unless_empty(choice)
         sent = self._unless_empty(_changed(choice, "delta", changes, finish_reason=None))
@@ -199,17 +158,67 @@ class StreamFilter:
             sent.append(_empty(choice, reason))
         return sent
 
-    def _settle(self, reason: str | None) -> tuple[list[list[Any]], str | None]:
+    def _settle_deltas(self, reason: str | None) -> tuple[list[list[Any]], str | None]:
+        """The deltas of calls to send, as they came together, and the finish reason."""
         from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 
-        deltas, self._calls = self._calls, []
-        calls = _joined(deltas)
-        filled, new = self._filter.settle(calls, is_cut=reason in _CUT)
-        wanted = self._filter.policy.wanted
-        reason = _reason(reason, bool(new), bool(calls) and not wanted)
-        made = [ChoiceDeltaToolCall(index=n, **_tool_call(it)) for n, it in enumerate(new)]
-        kept = _replayed(deltas, filled, self._filter.used_ids) if wanted else []
+        together, self._call_deltas = self._call_deltas, []
+        filled, new, reason = self._settle(_joined(together), reason)
+        rest = dict(filled)  # the first delta of a call gets all of its arguments
+
+        def fixed(delta: Any) -> Any:
+            is_filled = delta.index in filled
+            return self._fix(delta, rest.pop(delta.index, "") if is_filled else None)
+
+        kept = [[fixed(it) for it in deltas] for deltas in together if self._policy.wanted]
+        made = [ChoiceDeltaToolCall(index=n, **_as_function(it)) for n, it in enumerate(new)]
         return [*kept, *([made] if made else [])], reason
+
+    def _settle(
+        self, calls: Mapping[int, ToolCall], reason: str | None
+    ) -> tuple[dict[int, str], list[ToolCall], str | None]:
+        """Arguments for structured calls that have none, leaked calls to run, the finish reason.
+
+        Beside calls that the model made properly no leaked call is run: those are what it meant.
+        """
+        late, self._open_leaks = self._open_leaks, []
+        leaks, self._leaks = self._leaks, []
+        if reason in _CUT:
+            for leak in late:
+                self._count(leak, "hidden")
+        else:
+            leaks += late
+        filled: dict[int, str] = {}
+        new: list[ToolCall] = []
+        for leak in leaks:
+            allowed = [call for it in leak.calls if (call := self._policy.allow(it))]
+            self._count(leak, _fill(leak, allowed, calls, filled) if calls else _run(allowed, new))
+        is_dropped = bool(calls) and not self._policy.wanted
+        self.has_output |= bool(new) or (bool(calls) and not is_dropped)
+        self.has_hidden |= is_dropped
+        if new:
+            return filled, new, "tool_calls"
+        return filled, new, "stop" if is_dropped and reason == "tool_calls" else reason
+
+    def _feed_text(self, name: str, text: str) -> str:
+        """The part of a text that can be shown once this piece has come."""
+        guard = self._guards.setdefault(name, StreamGuard(self._policy.known))
+        return self._take(name, guard.feed(text), self._leaks)
+
+    def _end_texts(self, *names: str) -> dict[str, str]:
+        """What can be shown at the end of texts, of all without names, where there is any."""
+        ended = [(name, self._guards.pop(name)) for name in names or _TEXTS if name in self._guards]
+        rests = {name: self._take(name, it.close(), self._open_leaks) for name, it in ended}
+        return {name: rest for name, rest in rests.items() if rest}
+
+    def _take(self, name: str, shown: Shown, leaks: list[Leak]) -> str:
+        leaks += shown.leaks
+        self.has_output |= name == "content" and bool(shown.text.strip())
+        return shown.text
+
+    def _count(self, leak: Leak, outcome: Outcome) -> None:
+        self.has_hidden |= outcome != "run"
+        self._counts.note(leak, outcome if leak.calls else "unreadable")
 
     def _passed(self, choice: Any) -> list[Any]:
         self._has_role |= bool(choice.delta.role)
@@ -223,36 +232,24 @@ class StreamFilter:
         has_news = any(values.values()) or choice.finish_reason
         return self._passed(choice) if has_news else []
 
-
-def filter_choice(choice: Any, choice_filter: ChoiceFilter) -> Any:
-    """A choice that came at once, filtered."""
-    from openai.types.chat import ChatCompletionMessageFunctionToolCall
-
-    message, wanted = choice.message, choice_filter.policy.wanted
-    used_ids, texts = choice_filter.used_ids, _texts(message)
-    shown = {name: choice_filter.feed(name, text) for name, text in texts.items()}
-    shown |= {name: shown[name] + rest for name, rest in choice_filter.end(*_TEXTS).items()}
-    changes: dict[str, Any] = {k: v or None for k, v in shown.items() if v != texts[k]}
-    calls = list(message.tool_calls or ())
-    filled, new = choice_filter.settle(
-        {n: _call(it) for n, it in enumerate(calls)}, is_cut=choice.finish_reason in _CUT
-    )
-    if filled or new or (calls and not wanted) or any(it.id in used_ids for it in calls):
-        kept = [_with(it, filled.get(n), used_ids) for n, it in enumerate(calls) if wanted]
-        made = [ChatCompletionMessageFunctionToolCall(**_tool_call(it)) for it in new]
-        changes["tool_calls"] = [*kept, *made] or None
-    reason = _reason(choice.finish_reason, bool(new), bool(calls) and not wanted)
-    return _changed(choice, "message", changes, finish_reason=reason) if changes else choice
+    def _fix(self, call: Any, arguments: str | None) -> Any:
+        """A call with an id of its own, and with arguments where they are filled in."""
+        if call.id in self._used_ids:
+            call = call.model_copy(update={"id": new_call_id()})
+        if arguments is None or call.function is None:
+            return call
+        function = call.function.model_copy(update={"arguments": arguments})
+        return call.model_copy(update={"function": function})
 
 
-def _run(allowed: Iterable[Call], new: list[Call]) -> Outcome:
+def _run(allowed: Iterable[ToolCall], new: list[ToolCall]) -> Outcome:
     fresh = [call for call in dict.fromkeys(allowed) if call not in new]
     new += fresh
     return "run" if fresh else "doubled" if allowed else "hidden"
 
 
 def _fill(
-    leak: Leak, allowed: Iterable[Call], calls: Mapping[int, Call], filled: dict[int, str]
+    leak: Leak, allowed: Iterable[ToolCall], calls: Mapping[int, ToolCall], filled: dict[int, str]
 ) -> Outcome:
     for call in allowed:
         bare = (
@@ -265,12 +262,6 @@ def _fill(
             filled[n] = call.arguments
     names = {call.name for call in calls.values()}
     return "doubled" if any(call.name in names for call in leak.calls) else "hidden"
-
-
-def _reason(reason: str | None, is_new: bool, is_dropped: bool) -> str | None:
-    if is_new:
-        return "tool_calls"
-    return "stop" if is_dropped and reason == "tool_calls" else reason
 
 
 def _texts(part: Any) -> dict[str, str]:
@@ -291,43 +282,22 @@ def _empty(choice: Any, reason: str | None) -> Any:
     return choice.model_copy(update=empty)
 
 
-def _call(call: Any) -> Call:
-    function = getattr(call, "function", None)  # a custom tool has none
-    return Call(getattr(function, "name", None) or "", getattr(function, "arguments", None) or "")
-
-
-def _joined(together: Iterable[Iterable[Any]]) -> dict[int, Call]:
+def _joined(together: Iterable[Iterable[Any]]) -> dict[int, ToolCall]:
     """The calls that streamed deltas make, by their index."""
-    calls: dict[int, Call] = {}
+    calls: dict[int, ToolCall] = {}
     for delta in (it for deltas in together for it in deltas):
-        before, more = calls.get(delta.index, Call("", "")), _call(delta)
-        calls[delta.index] = Call(more.name or before.name, before.arguments + more.arguments)
+        before, more = calls.get(delta.index, ToolCall("", "", "")), _tool_call(delta)
+        arguments = before.arguments + more.arguments
+        calls[delta.index] = ToolCall("", more.name or before.name, arguments)
     return calls
 
 
-def _replayed(
-    together: Iterable[Iterable[Any]], filled: Mapping[int, str], used_ids: Collection[str]
-) -> list[list[Any]]:
-    """The deltas as they came; where arguments are filled in, the first has all of them."""
-    rest = dict(filled)
-    return [
-        [
-            _with(it, rest.pop(it.index, "") if it.index in filled else None, used_ids)
-            for it in deltas
-        ]
-        for deltas in together
-    ]
+def _tool_call(call: Any) -> ToolCall:
+    function = getattr(call, "function", None)  # a custom tool has none
+    name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
+    return ToolCall("", name or "", arguments or "")
 
 
-def _with(call: Any, arguments: str | None, used_ids: Collection[str]) -> Any:
-    if call.id in used_ids:
-        call = call.model_copy(update={"id": new_call_id()})
-    if arguments is None or call.function is None:
-        return call
-    function = call.function.model_copy(update={"arguments": arguments})
-    return call.model_copy(update={"function": function})
-
-
-def _tool_call(call: Call) -> dict[str, Any]:
+def _as_function(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": new_call_id(), "type": "function", "function": function}

@@ -5,7 +5,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any
 
 from kemem.chat.base import (
     ChatBase,
@@ -15,6 +14,7 @@ from kemem.chat.base import (
     shown_ids,
     to_chat_messages,
 )
+from kemem.chat.completions import Json
 from kemem.chat.events import DoneEvent, Event, Reply, TextEvent, gather
 from kemem.chat.prompts import SILENCE, member_instructions, system_prompt, text
 from kemem.chat.recall import (
@@ -36,8 +36,6 @@ from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.results import Context
 from kemem.text.ids import check_id
-
-Copy = dict[str, Any]  # of a message, for one member's log
 
 MAX_MEMBERS = 20
 
@@ -89,12 +87,12 @@ class _Round:
         name = repr((check_id(self.message_id, "message_id"), self.group_id, member.id))
         return f"m_{blake2b(name.encode(), digest_size=15).hexdigest()}"
 
-    def message_copies(self) -> list[Copy]:
+    def message_copies(self) -> list[Json]:
         """The user's message, for the log of each member."""
         copy = {"role": "user", "content": self.message}
         return [{**copy, "agent_id": it.id, "message_id": self.copy_id(it)} for it in self.members]
 
-    def reply_copies(self, speaker: Member, reply: str, is_partial: bool) -> list[Copy]:
+    def reply_copies(self, speaker: Member, reply: str, is_partial: bool) -> list[Json]:
         """A member's reply, for the log of each; in those of others under its name."""
         own = {"partial": True} if is_partial else {}
         named = {"speaker": self.called(speaker), "member_id": speaker.id, **own}
@@ -215,7 +213,7 @@ class GroupChatService(ChatBase):
         ids = await self._store(now.reply_copies(member, reply, is_partial), now)
         return ids[now.members.index(member)] if len(ids) == len(now.members) else ""
 
-    async def _store(self, copies: list[Copy], now: _Round) -> tuple[str, ...]:
+    async def _store(self, copies: list[Json], now: _Round) -> tuple[str, ...]:
         """Store copies in the logs of all members at once; returns the ids there.
 
         They are fewer where a hook of the memory has left something out.

@@ -1,14 +1,13 @@
 """A wrapper of OpenAI clients: answers show no leaked call, and calls of the model are metered."""
 
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from inspect import isawaitable
 from typing import Any, TypeVar, cast
 
 from kemem.chat.counts import LeakCounts
-from kemem.chat.filters import ChoiceFilter, StreamFilter, ToolPolicy, filter_choice
+from kemem.chat.filters import ChoiceFilter, ToolPolicy
 from kemem.chat.requests import call_ids, retry_with_note, sanitize_request
 from kemem.errors import Unavailable
 from kemem.ports import OnReply, Reply
@@ -27,12 +26,12 @@ def guard(client: C, *, only: Collection[str] | None = None, counts: LeakCounts 
 
         client = guard(AsyncOpenAI(base_url="https://api.deepseek.com"), only={"recall_memory"})
     """
-    return cast(C, _Client(client, _Options(only, counts or LeakCounts())))
+    return cast(C, _wrap(client, _Options(only, counts or LeakCounts())))
 
 
 def guard_and_meter(client: C, counts: LeakCounts, on_reply: OnReply) -> C:
     """A guarded asynchronous client that reports each call of the model to `on_reply`."""
-    return cast(C, _Client(client, _Options(None, counts, on_reply)))
+    return cast(C, _wrap(client, _Options(None, counts, on_reply)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +81,9 @@ class _Exchange:
         self._policy = ToolPolicy.of(tools, options.only, wanted=wanted)
         self._used_ids = call_ids(self.request.get("messages") or ())
         self._counts = options.counts
-        self._filters: list[ChoiceFilter] = []
-        self._streams: dict[int, StreamFilter] = {}
+        self._filters: dict[int, ChoiceFilter] = {}
         self._last: Any = None
-        self._has_begun = self._has_ended = False
+        self._has_ended = False
         self._is_repeated = False
 
     def whole(self, completion: Any) -> Any:
@@ -93,7 +91,7 @@ class _Exchange:
         self.meter.take(completion)
         self.meter.end(True)
         choices = getattr(completion, "choices", None) or []
-        shown = [filter_choice(choice, self._new_filter()) for choice in choices]
+        shown = [self._filter(n).whole(choice) for n, choice in enumerate(choices)]
         return completion.model_copy(update={"choices": shown}) if shown else completion
 
     def feed(self, chunk: Any) -> list[Any]:
@@ -101,9 +99,8 @@ class _Exchange:
         self.meter.take(chunk)
         self._last = chunk
         choices = getattr(chunk, "choices", None) or []
-        self._has_begun |= bool(choices)
         self._has_ended |= any(choice.finish_reason for choice in choices)
-        shown = [it for choice in choices for it in self._feed_choice(choice)]
+        shown = [it for choice in choices for it in self._filter(choice.index).feed(choice)]
         if shown == choices:
             return [chunk]
         chunks = [chunk.model_copy(update={"choices": [it], "usage": None}) for it in shown]
@@ -115,8 +112,7 @@ class _Exchange:
     def end(self) -> tuple[list[Any], dict[str, Any] | None]:
         """The chunks that are left when the stream ends; or the request to send once more."""
         self.meter.end(True)
-        choices = [it for stream in self._streams.values() for it in stream.close()]
-        self._streams = {}
+        choices = [it for choice_filter in self._filters.values() for it in choice_filter.close()]
         if again := self.again():
             return [], again
         left = [self._last.model_copy(update={"choices": [it], "usage": None}) for it in choices]
@@ -124,59 +120,64 @@ class _Exchange:
 
     def again(self) -> dict[str, Any] | None:
         """The request to send once more, if the answer hid something and showed nothing."""
-        has_hidden = any(it.has_hidden for it in self._filters)
-        if self._is_repeated or not has_hidden or any(it.has_output for it in self._filters):
+        filters = self._filters.values()
+        has_hidden = any(it.has_hidden for it in filters)
+        if self._is_repeated or not has_hidden or any(it.has_output for it in filters):
             return None
-        self._is_repeated, self._filters = True, []
-        self._has_begun = self._has_ended = False
+        self._is_repeated, self._has_ended, self._filters = True, False, {}
         return retry_with_note(self.request)
 
     def check_end(self) -> None:
         """Refuse a stream that ended in the middle of an answer as if that were its end."""
-        if self._has_begun and not self._has_ended:
+        if self._filters and not self._has_ended:
             raise Unavailable("the model's answer broke off")
 
     def abandon(self, *, has_answered: bool) -> None:
         """Count what was hidden so far: nobody reads on."""
         self.meter.end(has_answered)
-        for it in self._filters:
+        for it in self._filters.values():
             it.give_up()
 
-    def _feed_choice(self, choice: Any) -> list[Any]:
-        if choice.index not in self._streams:
-            self._streams[choice.index] = StreamFilter(self._new_filter())
-        return self._streams[choice.index].feed(choice)
-
-    def _new_filter(self) -> ChoiceFilter:
-        self._filters.append(ChoiceFilter(self._policy, self._counts, self._used_ids))
-        return self._filters[-1]
+    def _filter(self, index: int) -> ChoiceFilter:
+        if index not in self._filters:
+            self._filters[index] = ChoiceFilter(self._policy, self._counts, self._used_ids)
+        return self._filters[index]
 
 
 class _Wrapper:
     """Delegates every attribute that is not overridden to the wrapped object."""
 
-    def __init__(self, inner: Any, options: _Options) -> None:
+    def __init__(self, inner: Any, **attributes: Any) -> None:
         self._inner = inner
-        self._options = options
+        self.__dict__.update(attributes)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
+def _wrap(client: Any, options: _Options) -> "_Client":
+    base_url = str(getattr(client, "base_url", ""))
+    return _Client(client, _options=replace(options, base_url=base_url))
+
+
 class _Client(_Wrapper):
+    _options: _Options
+
     @property
-    def chat(self) -> "_Chat":
-        return _Chat(self._inner.chat, self._options_here())
+    def chat(self) -> _Wrapper:
+        inner = self._inner.chat
+        completions = _Completions(inner.completions, _options=self._options)
+        return _Wrapper(inner, completions=completions)
 
     @property
     def beta(self) -> "_Client":
-        return _Client(self._inner.beta, self._options_here())  # has a `chat` as well
+        return _Client(self._inner.beta, _options=self._options)  # has a `chat` as well
 
     def __getattr__(self, name: str) -> Any:
         attribute = super().__getattr__(name)
         if name not in ("with_options", "copy"):
             return attribute
-        return lambda **options: _Client(attribute(**options), self._options)
+        return lambda **options: _wrap(attribute(**options), self._options)
 
     def __enter__(self) -> "_Client":
         self._inner.__enter__()
@@ -192,18 +193,10 @@ class _Client(_Wrapper):
     async def __aexit__(self, *error: Any) -> None:
         await self._inner.__aexit__(*error)
 
-    def _options_here(self) -> _Options:
-        base_url = self._options.base_url or str(getattr(self._inner, "base_url", ""))
-        return replace(self._options, base_url=base_url)
-
-
-class _Chat(_Wrapper):
-    @property
-    def completions(self) -> "_Completions":
-        return _Completions(self._inner.completions, self._options)
-
 
 class _Completions(_Wrapper):
+    _options: _Options
+
     def create(self, **request: Any) -> Any:
         exchange = _Exchange(request, self._options)
         answer = self._inner.create(**exchange.request)
@@ -239,44 +232,36 @@ class _Completions(_Wrapper):
         return filtered
 
 
-class _StreamBase:
+class _StreamBase(_Wrapper):
     """A filtered stream; it continues with another where the first held nothing but a leak."""
 
     def __init__(self, inner: Any, exchange: _Exchange, create: Callable[..., Any]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._exchange = exchange
         self._create = create
-        self._ready: deque[Any] = deque()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def _end(self) -> dict[str, Any] | None:
-        """What to ask once more; None at the end, which is refused where it comes too early."""
-        left, again = self._exchange.end()
-        self._ready.extend(left)
-        if not again and not left:
-            self._exchange.check_end()
-        return again
+        self._chunks = self._filtered()
 
 
 class _Stream(_StreamBase):
+    def _filtered(self) -> Iterator[Any]:
+        again: dict[str, Any] | None = {}
+        try:
+            while again is not None:
+                self._inner = self._create(**again) if again else self._inner
+                for chunk in self._inner:
+                    yield from self._exchange.feed(chunk)
+                left, again = self._exchange.end()
+                yield from left
+        except Exception:  # of whatever kind: an open block was not the end of a call
+            self._exchange.abandon(has_answered=False)
+            raise
+        self._exchange.check_end()
+
     def __iter__(self) -> "_Stream":
         return self
 
     def __next__(self) -> Any:
-        while not self._ready:
-            try:
-                self._ready.extend(self._exchange.feed(next(self._inner)))
-            except StopIteration:
-                if again := self._end():
-                    self._inner = self._create(**again)
-                elif not self._ready:
-                    raise
-            except Exception:  # of whatever kind: an open block was not the end of a call
-                self._exchange.abandon(has_answered=False)
-                raise
-        return self._ready.popleft()
+        return next(self._chunks)
 
     def __enter__(self) -> "_Stream":
         return self
@@ -290,22 +275,28 @@ class _Stream(_StreamBase):
 
 
 class _AsyncStream(_StreamBase):
+    async def _filtered(self) -> AsyncIterator[Any]:
+        again: dict[str, Any] | None = {}
+        try:
+            while again is not None:
+                if again:
+                    self._inner = await self._exchange.meter.ask(self._create(**again))
+                async for chunk in self._inner:
+                    for shown in self._exchange.feed(chunk):
+                        yield shown
+                left, again = self._exchange.end()
+                for shown in left:
+                    yield shown
+        except Exception:  # of whatever kind: an open block was not the end of a call
+            self._exchange.abandon(has_answered=False)
+            raise
+        self._exchange.check_end()
+
     def __aiter__(self) -> "_AsyncStream":
         return self
 
     async def __anext__(self) -> Any:
-        while not self._ready:
-            try:
-                self._ready.extend(self._exchange.feed(await anext(self._inner)))
-            except StopAsyncIteration:
-                if again := self._end():
-                    self._inner = await self._exchange.meter.ask(self._create(**again))
-                elif not self._ready:
-                    raise
-            except Exception:  # of whatever kind: an open block was not the end of a call
-                self._exchange.abandon(has_answered=False)
-                raise
-        return self._ready.popleft()
+        return await anext(self._chunks)
 
     async def __aenter__(self) -> "_AsyncStream":
         return self

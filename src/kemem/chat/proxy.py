@@ -14,6 +14,7 @@ from kemem.chat.completions import Completion, Json, StreamMerger, add_usage
 from kemem.chat.events import RecallEvent
 from kemem.chat.prompts import system_prompt, text
 from kemem.chat.recall import RECALL, ChatTool, TurnRecall, recall_tool, to_json
+from kemem.chat.requests import INSTRUCTIONS, with_note
 from kemem.chat.turn import ChatModel, Step, run_model, synthetic_recall
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
@@ -24,7 +25,6 @@ MODEL = "kemem"  # the name that stands for the model of the settings
 
 _GUARDED = {"tools", "tool_choice", "parallel_tool_calls", "stream_options"}
 _OURS = {"messages", "model", "stream", "user"}
-_INSTRUCTIONS = ("system", "developer")
 _ANSWERED = ("user", "tool", "function")  # roles that wait for a reply
 _MAX_REASON = 300  # characters of an error text of the model's server
 
@@ -96,11 +96,13 @@ class Proxy(ChatBase):
         messages = body["messages"]
         if limit and _takes_tool(body):
             note = system_prompt(" ", limit, language).strip()  # only how it recalls
-            messages = _with_recall(_with_note(messages, note), recalled)
+            messages = _with_recall(with_note(messages, note), recalled)
             tools = [recall_tool(recall, language)]
             return _Turn(model, body, messages, conversation, tools)
-        note = _memories(recalled, language)
-        return _Turn(model, body, _with_note(messages, note), conversation, [])
+        if recalled and recalled.events:  # in words, for a model that gets no tool
+            memories = fenced("memories", to_json(list(recalled.events)))
+            messages = with_note(messages, f"{text('memories', language)}\n{memories}")
+        return _Turn(model, body, messages, conversation, [])
 
 
 class _Conversation:
@@ -145,7 +147,7 @@ class _Conversation:
             log.error("a reply could not be stored: %s", error.code)
 
     def _next_id(self, message: Mapping[str, Any]) -> str:
-        if message["role"] not in _INSTRUCTIONS:
+        if message["role"] not in INSTRUCTIONS:
             fields = {name: value for name, value in message.items() if value}
             self._digest.update(json.dumps(fields, sort_keys=True).encode())
         return f"m_{self._digest.hexdigest()[:40]}"
@@ -225,22 +227,6 @@ def _takes_tool(body: Body) -> bool:
     return RECALL not in names and body.get("tool_choice") != "none" and not body.get("functions")
 
 
-def _with_note(messages: Sequence[Json], note: str) -> list[Json]:
-    """The messages with a note at the end of their instructions, which stay the application's.
-
-    It is not a message of its own: some models' templates take only one, at the beginning.
-    """
-    first, *rest = messages
-    if not note:
-        return [first, *rest]
-    if first["role"] not in _INSTRUCTIONS:
-        return [{"role": "system", "content": note}, first, *rest]
-    content = first.get("content") or ""
-    if isinstance(content, str):
-        return [{**first, "content": f"{content}\n\n{note}"}, *rest]
-    return [{**first, "content": [*content, {"type": "text", "text": note}]}, *rest]
-
-
 def _with_recall(messages: list[Json], recalled: RecallEvent | None) -> list[Json]:
     """The messages with the forced recall behind the last one of the user."""
     if recalled is None or recalled.problem:
@@ -248,11 +234,3 @@ def _with_recall(messages: list[Json], recalled: RecallEvent | None) -> list[Jso
     users = [at for at, message in enumerate(messages) if message["role"] == "user"]
     place = users[-1] + 1 if users else len(messages)
     return [*messages[:place], *synthetic_recall(recalled), *messages[place:]]
-
-
-def _memories(recalled: RecallEvent | None, language: str) -> str:
-    """The forced recall in words, for a model that is given no tool."""
-    if recalled is None or not recalled.events:
-        return ""
-    events = fenced("memories", to_json(list(recalled.events)))
-    return f"{text('memories', language)}\n{events}"

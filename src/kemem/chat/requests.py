@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from kemem.chat.prompts import language_of, text
 
+INSTRUCTIONS = ("system", "developer")  # roles
 _RELIABLE = ("openai.com", "openai.azure.com")  # leak nothing, and refuse unknown fields
 _STRICT = ("mistral.ai", "groq.com", "cerebras.ai")  # refuse unknown fields
 
@@ -48,19 +49,24 @@ def sanitize_request(request: Mapping[str, Any], *, base_url: str = "") -> dict[
 
 
 def retry_with_note(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The same request once more, with a note in its system prompt on what was wrong.
-
-    The note is not a message of its own: some models' templates refuse a late system message.
-    """
-    first, *rest = messages = request["messages"]
+    """The same request once more, with a note in its system prompt on what was wrong."""
+    messages = request["messages"]
     words = " ".join(str(it.get("content")) for it in messages if it.get("role") == "user")
-    note = text("no_markup", language_of(words))
-    if first.get("role") == "system" and isinstance(first.get("content"), str):
-        return {
-            **request,
-            "messages": [{**first, "content": f"{first['content']}\n\n{note}"}, *rest],
-        }
-    return {**request, "messages": [{"role": "system", "content": note}, *messages]}
+    return {**request, "messages": with_note(messages, text("no_markup", language_of(words)))}
+
+
+def with_note(messages: Sequence[dict[str, Any]], note: str) -> list[dict[str, Any]]:
+    """The messages with a note at the end of their instructions.
+
+    It is not a message of its own: some models' templates take only one, at the beginning.
+    """
+    first, *rest = messages
+    if first.get("role") not in INSTRUCTIONS:
+        return [{"role": "system", "content": note}, *messages]
+    content = first.get("content") or ""
+    if isinstance(content, str):
+        return [{**first, "content": f"{content}\n\n{note}"}, *rest]
+    return [{**first, "content": [*content, {"type": "text", "text": note}]}, *rest]
 
 
 def call_ids(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -1,11 +1,11 @@
-"""The loop of a turn: a model is asked until it needs none of our tools any more."""
+"""The loop of a turn: a model is called until it needs none of our tools any more."""
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kemem.chat.completions import (
     Completion,
@@ -38,7 +38,7 @@ _MAX_QUERY = 500  # characters of a message that the synthetic recall repeats
 TurnEvent = TextEvent | ToolCallEvent | ToolResultEvent
 Step = Json | Completion | ToolCallEvent | ToolResultEvent
 StoreReply = Callable[[str, bool], Awaitable[str]]  # text, is partial -> message id
-Ended = TypeVar("Ended", bound=DoneEvent | ErrorEvent)
+_End = DoneEvent | ErrorEvent
 
 log = logging.getLogger("kemem")
 
@@ -85,17 +85,17 @@ async def run_model(
     create: Any = model.client.chat.completions.create
     messages, by_name = [*request["messages"]], {it.tool.name: it for it in tools}
     for left in reversed(range(steps)):
-        asked = {**request, "messages": messages}
+        sent = {**request, "messages": messages}
         if stream:
-            builder = CompletionBuilder(is_own)
-            async with await create(**asked, stream=True) as chunks:
+            builder = CompletionBuilder()
+            async with await create(**sent, stream=True) as chunks:
                 async for chunk in chunks:
                     plain: Json = chunk.to_dict(mode="json", warnings=False)
                     builder.add(plain)
                     yield plain
-            completion = builder.build()
+            completion = builder.build(is_own)
         else:
-            answer: Json = (await create(**asked)).to_dict(mode="json", warnings=False)
+            answer: Json = (await create(**sent)).to_dict(mode="json", warnings=False)
             yield answer
             completion = parse_completion(answer, is_own)
         yield completion
@@ -106,9 +106,10 @@ async def run_model(
             yield ToolCallEvent(call["id"], *function_of(call))
         for call in completion.own_calls:
             name, arguments = function_of(call)
-            tool = by_name.get(name)
-            missing = refused(f"there is no tool {name!r:.80}")
-            result = await tool.answer(arguments) if tool else missing
+            if tool := by_name.get(name):
+                result = await tool.answer(arguments)
+            else:
+                result = refused(f"there is no tool {name!r:.80}")
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
             yield ToolResultEvent(call["id"], name, result)
 
@@ -156,23 +157,23 @@ async def finish_turn(
     events: AsyncGenerator[TurnEvent, None], store: StoreReply, counts: LeakCounts
 ) -> AsyncGenerator[Event, None]:
     """All events, then `done` or `error`; the reply is stored whatever ends the turn."""
-    pieces: list[str] = []
+    text = ""
     try:
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, TextEvent):
-                    pieces.append(event.delta)
+                    text += event.delta
                 yield event
     except Unavailable as error:
-        yield await _to_the_end(_failed(error, "".join(pieces), store))
+        yield await _to_the_end(_store_reply(text, store, counts, error))
     except (asyncio.CancelledError, GeneratorExit):
-        await _to_the_end(_failed(Unavailable("nobody listens"), "".join(pieces), store))
+        await _to_the_end(_store_reply(text, store, counts, Unavailable("nobody listens")))
         raise
     else:
-        yield await _to_the_end(_done("".join(pieces), store, counts))
+        yield await _to_the_end(_store_reply(text, store, counts))
 
 
-async def _to_the_end(storing: Coroutine[Any, Any, Ended]) -> Ended:
+async def _to_the_end(storing: Coroutine[Any, Any, _End]) -> _End:
     """The result of storing a reply, which goes on though the listener is cancelled meanwhile."""
     task = asyncio.create_task(storing)
     try:
@@ -182,19 +183,17 @@ async def _to_the_end(storing: Coroutine[Any, Any, Ended]) -> Ended:
         raise
 
 
-async def _done(text: str, store: StoreReply, counts: LeakCounts) -> DoneEvent | ErrorEvent:
-    try:
-        message_id = await store(text, False) if text.strip() else ""
-    except KeMemError as error:
-        log.error("a reply could not be stored: %s", error.code)
-        return ErrorEvent(error.code, "the reply could not be stored", text)
-    return DoneEvent(text, message_id, counts.total)
-
-
-async def _failed(error: Unavailable, text: str, store: StoreReply) -> ErrorEvent:
+async def _store_reply(
+    text: str, store: StoreReply, counts: LeakCounts, error: Unavailable | None = None
+) -> _End:
+    """Store what came of a reply; returns the event that ends its turn."""
     message_id = ""
     try:
-        message_id = await store(text, True) if text.strip() else ""
+        message_id = await store(text, error is not None) if text.strip() else ""
     except KeMemError as fault:
-        log.error("a partial reply could not be stored: %s", fault.code)
+        log.error("a reply could not be stored: %s", fault.code)
+        if error is None:
+            return ErrorEvent(fault.code, "the reply could not be stored", text)
+    if error is None:
+        return DoneEvent(text, message_id, counts.total)
     return ErrorEvent(error.code, error.message, text, message_id)
