@@ -1,0 +1,117 @@
+"""A search is one read: one hop to a thread of the store, one transaction, few statements."""
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import make_url
+
+from kemem.batch import Batch
+from kemem.memory import AsyncMemory
+from kemem.ports import Deps
+from kemem.records import MESSAGES, NOTES, Embedded, Link, Matrix, Scope, Where
+from kemem.search.recipe import search
+from kemem.store.postgres import Postgres
+from kemem.store.sqlite import Sqlite
+from kemem.store.store import SqlStore
+from kemem.testing import FakeClock, HashingEmbedder
+from kemem_conformance.suite import noted, said
+from kemem_conformance.world import NOW
+from tests.conftest import new_database
+
+MOST = 12
+QUESTION = "We talked about food. What does Ann like to eat in Rome? 小明喜欢吃什么？"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlStore]:
+    if request.param == "sqlite":
+        database: Any = Sqlite(tmp_path)
+    else:
+        database = Postgres(make_url(new_database(request.getfixturevalue("postgres"))))
+    opened = SqlStore(database, cache_bytes=1 << 24)
+    yield opened
+    await opened.close()
+
+
+async def fill(store: SqlStore) -> None:
+    """Messages, notes with links over two hops, and what all users share, all with vectors."""
+    messages = tuple(
+        said(f"m{n}", f"Ann 小明 said {n}: hotpot 火锅 in Rome?", role=("user", "assistant")[n % 2])
+        for n in range(40)
+    )
+    notes = (noted("n1", "Ann likes hotpot"), noted("n2", "Hotpot is eaten in Rome 火锅"))
+    shared = noted("k", "Rome has hotpot 火锅", user_id="", kind="knowledge")
+    links = (Link("n1", "Ann", "likes", "hotpot"), Link("n2", "hotpot", "eaten in", "Rome"))
+    await store.apply(Batch(put=messages, notes=(*notes, shared), links=links))
+    embedder = HashingEmbedder()
+    model = Deps(store, embedder, FakeClock(NOW)).model
+    assert model is not None
+    for scope, rows in (
+        (Scope("agent", "u_"), [*messages, *notes]),
+        (Scope("agent", ""), [shared]),
+    ):
+        matrix: Matrix = await embedder.embed([row.content for row in rows], purpose="passage")
+        ids = tuple(row.id for row in rows)
+        await store.apply(Batch(vectors=(Embedded(scope, model, ids, matrix),)))
+
+
+@pytest.mark.parametrize("keywords", [None, ["hotpot", "火锅"]])
+async def test_a_hybrid_search_is_one_read(
+    store: SqlStore, keywords: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With words, vectors, notes, what users share and the graph; BEGIN and COMMIT count."""
+    await fill(store)
+    deps = Deps(store, HashingEmbedder(), FakeClock(NOW))
+    where = Where(
+        Scope("agent", "u_"), kinds=MESSAGES | NOTES, shared="agent", valid_at=NOW, sensitive=False
+    )
+    hops: list[Any] = []
+    statements: list[str] = []
+    submit = ThreadPoolExecutor.submit
+
+    def counted(pool: ThreadPoolExecutor, *given: Any, **named: Any) -> Any:
+        if pool is store._readers:
+            hops.append(given)
+        return submit(pool, *given, **named)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", counted)
+    listeners = {
+        "before_cursor_execute": lambda *given: statements.append(given[2]),
+        "commit": lambda connection: statements.append("COMMIT"),
+        "rollback": lambda connection: statements.append("ROLLBACK"),
+    }
+    for name, listener in listeners.items():
+        event.listen(Engine, name, listener)
+    try:
+        for _ in range(2):  # the first one fills the cache
+            hops.clear()
+            statements.clear()
+            hits = await search(QUESTION, where, 60, deps, keywords=keywords, explain=False)
+    finally:
+        for name, listener in listeners.items():
+            event.remove(Engine, name, listener)
+    assert {"n1", "k"} <= {hit.id for hit in hits} and any(hit.id[0] == "m" for hit in hits)
+    assert len(hops) == 1
+    assert len(statements) <= MOST, "\n".join(statements)
+
+
+async def test_a_search_through_the_memory_reads_once(tmp_path: Path) -> None:
+    """From the public method on, nothing else is read."""
+    calls: list[str] = []
+    store = SqlStore(Sqlite(tmp_path), cache_bytes=1 << 20)
+    async with AsyncMemory(store=store, embedder=HashingEmbedder(), llm=None) as memory:
+        await memory.add("我不吃辣 I can't eat spicy food", user_id="小明")
+        await memory.search("辣 spicy", "小明")
+        read = store._read
+
+        async def counted(work: Any, *given: Any, **named: Any) -> Any:
+            calls.append(work.__name__)
+            return await read(work, *given, **named)
+
+        store._read = counted  # type: ignore[method-assign]
+        assert await memory.search("辣 spicy", "小明")
+    assert calls == ["search"]
