@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 from kemem.batch import Batch
 from kemem.memory import AsyncMemory
 from kemem.ports import Deps
-from kemem.records import MESSAGES, NOTES, Embedded, Link, Matrix, Scope, Where
+from kemem.records import MESSAGES, NOTES, Embedded, Link, Matrix, Row, Scope, Where
 from kemem.search.recipe import search
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
@@ -50,10 +50,11 @@ async def fill(store: SqlStore) -> None:
     embedder = HashingEmbedder()
     model = Deps(store, embedder, FakeClock(NOW)).model
     assert model is not None
-    for scope, rows in (
-        (Scope("agent", "u_"), [*messages, *notes]),
-        (Scope("agent", ""), [shared]),
-    ):
+    owned: dict[Scope, list[Row]] = {
+        Scope("agent", "u_"): [*messages, *notes],
+        Scope("agent", ""): [shared],
+    }
+    for scope, rows in owned.items():
         matrix: Matrix = await embedder.embed([row.content for row in rows], purpose="passage")
         ids = tuple(row.id for row in rows)
         await store.apply(Batch(vectors=(Embedded(scope, model, ids, matrix),)))

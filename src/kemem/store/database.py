@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     bindparam,
+    literal,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
@@ -179,6 +180,36 @@ def _in_array(element: _InList, compiler: Any, **options: Any) -> str:
 def in_list(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
     """A column that has one of the values bound under a name, however many there are."""
     return _InList(column, bindparam(name, type_=_List(column.type.python_type)))
+
+
+class _JsonHolds(FunctionElement[bool]):
+    """A JSON object that has a text under a key, alone or in a list; lists in lists pass."""
+
+    inherit_cache = True
+    type = Boolean()
+
+    def self_group(self, against: Any = None) -> Any:
+        return self
+
+
+@compiles(_JsonHolds, "sqlite")
+def _sqlite_holds(element: _JsonHolds, compiler: Any, **options: Any) -> str:
+    column, path, _, text, _ = (compiler.process(it, **options) for it in element.clauses)
+    holds = f"type = 'array' OR (type = 'text' AND value = {text})"
+    return f"EXISTS (SELECT 1 FROM json_each({column}, {path}) WHERE {holds})"
+
+
+@compiles(_JsonHolds, "postgresql")
+def _postgres_holds(element: _JsonHolds, compiler: Any, **options: Any) -> str:
+    column, _, key, _, json = (compiler.process(it, **options) for it in element.clauses)
+    lists = f"jsonb_path_exists({column} -> {key}, '$[*] ? (@.type() == \"array\")')"
+    return f"(({column} -> {key}) @> CAST({json} AS JSONB) OR {lists})"
+
+
+def json_holds(column: ColumnElement[Any], key: str, text: str) -> ColumnElement[bool]:
+    """Whether a JSON column may have a text under a key, alone or in a list."""
+    values = (f'$."{key}"', key, text, dump_json(text))
+    return _JsonHolds(column, *(literal(value, Text) for value in values))
 
 
 @cache

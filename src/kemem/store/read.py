@@ -1,7 +1,7 @@
 """Messages and notes read from their tables: in time order, by their names, by their keys."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,9 +17,11 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
+    union_all,
 )
 
 from kemem.records import NOTES, Message, Note, Position, Row, Where
+from kemem.store.conditions import to_condition
 from kemem.store.database import Database, IndexedText, Space, Statement, Values, in_list
 from kemem.store.schema import SEQ_BITS, message, note, note_source
 from kemem.store.spaces import visible_spaces
@@ -165,12 +167,17 @@ def read_rows(
         found = named(connection, table, spaces, sorted(where.ids))
         return _visible_in_order(found, where, after, newest_first)[:limit]
     shape, values = shape_of(where), values_of(where, spaces)
+    condition = to_condition(where.filters, table) if where.filters else None
 
     def page(after: Position | None, limit: int) -> list[Stored[R]]:
         statement = _in_time_order(table, shape, after is not None, newest_first)
+        if condition is not None:
+            statement = statement.where(condition.sql)
         place = {} if after is None else {"after_ts": after.ts, "after_id": after.id}
         return table.load(connection.execute(statement, {**values, **place, "most": limit}))
 
+    if condition is None or condition.exact:
+        return page(after, limit)
     return _passing(page, where, after, limit)
 
 
@@ -181,8 +188,6 @@ def _passing(
     limit: int,
 ) -> list[Stored[R]]:
     """Rows in order that a Where admits, where the database cannot tell: page by page."""
-    if where.filters is None:
-        return page(after, limit)
     kept: list[Stored[R]] = []
     while len(kept) < limit:
         rows = page(after, CHUNK)
@@ -326,6 +331,26 @@ def conditions_of(table: RowTable[Any], shape: Shape) -> tuple[ColumnElement[boo
         )
         conditions.append(columns.id.in_(citing))  # the number of a row holds that of its space
     return tuple(conditions)
+
+
+def matching_ids(
+    connection: Connection, where: Where, spaces: Sequence[Space]
+) -> tuple[Sequence[int], bool]:
+    """The numbers of the rows that a Where may admit, ids aside, and whether it admits them all."""
+    statements, exact, shape = [], True, shape_of(replace(where, ids=None))
+    tables: tuple[RowTable[Any], ...] = (messages, notes)
+    for table in tables:
+        if table.spaces(spaces, where):
+            conditions = [*conditions_of(table, shape)]
+            if where.filters is not None:
+                condition = to_condition(where.filters, table)
+                conditions.append(condition.sql)
+                exact &= condition.exact
+            statements.append(select(table.table.c.id).where(*conditions))
+    if not statements:
+        return (), True
+    values = values_of(where, spaces)
+    return connection.execute(union_all(*statements), values).scalars().all(), exact
 
 
 def named(

@@ -14,7 +14,7 @@ from kemem.request import Candidates, Key, Ranking, SearchRequest, SearchRespons
 from kemem.store.database import Database, Space, in_list
 from kemem.store.graph import around
 from kemem.store.index import SpaceCache, SpaceSnapshot, load_names
-from kemem.store.read import RowTable, Stored, keyed, messages, named, notes, one_of
+from kemem.store.read import RowTable, Stored, keyed, matching_ids, messages, named, notes, one_of
 from kemem.store.schema import message, note
 from kemem.store.spaces import spaces_and_model, visible_spaces
 from kemem.store.vectors import check_vectors
@@ -186,9 +186,7 @@ class _Ranked:
         mask = self._seen(self._where)
         where, keywords = self._where, self._request.keywords
         if where.ids is not None:
-            allowed = np.zeros(len(mask), np.bool_)
-            allowed[self._places(_row_ids(self._connection, where.ids, self._views))] = True
-            mask &= allowed
+            mask &= self._among(_row_ids(self._connection, where.ids, self._views))
         if keywords is not None:
             mask &= keywords.evaluate(self._masks.__getitem__, self._counted)
         unindexed = (where.filters, where.marks, where.sources, where.beyond)
@@ -198,14 +196,22 @@ class _Ranked:
 
     def _passing(self, mask: Mask) -> Mask:
         """Of some rows those that conditions on their contents let pass."""
+        spaces = [view.space for view in self._views]
+        found, exact = matching_ids(self._connection, self._where, spaces)
+        mask = mask & self._among(found)
+        if exact:
+            return mask
         ids = _join([view.ids for view in self._views], np.int64)
         numbers = [int(number) for number in ids[mask]]
         rows: list[Stored[Any]] = [*keyed(self._connection, messages, numbers)]
         rows += keyed(self._connection, notes, numbers)
-        passed = [row.id for row in rows if self._where.matches(row.row)]
-        kept = np.zeros(len(mask), np.bool_)
-        kept[self._places(passed)] = True
-        return mask & kept
+        return mask & self._among([row.id for row in rows if self._where.matches(row.row)])
+
+    def _among(self, ids: Sequence[int]) -> Mask:
+        """Which rows have one of these ids."""
+        mask = np.zeros(int(self._starts[-1]), np.bool_)
+        mask[self._places(ids)] = True
+        return mask
 
     def _places(self, ids: Sequence[int]) -> Rows:
         """Where rows of these ids stand; those that are not among the views are left out."""

@@ -1,16 +1,19 @@
 """What a `Where` promises about notes and filters: every read and every drop honours all of it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from kemem.batch import Batch
-from kemem.filters import Filter
+from kemem.filters import COMPARISONS, Filter
 from kemem.ports import Store
 from kemem.records import MESSAGES, Message, Note, Scope, Where
 from kemem_conformance.nearest import ASKED, ONE, embed
 from kemem_conformance.searching import find, ranks
 from kemem_conformance.suite import (
     ALL_MINE,
+    EVERYTHING,
     ME,
     MINE,
     MY_NOTES,
@@ -62,6 +65,28 @@ FILTERS: tuple[tuple[Filter, set[str]], ...] = (
 )
 
 
+VALUES: tuple[Any, ...] = (
+    *("tag", "h0", "H0", "0.25", "user", "user_info", "u_", ""),
+    *(1, 1.0, 0.25, 2**40, 2**70, -1, True, False, None),
+    *(["tag"], [["tag"]], ["h0", ["h1", 1]], [], {"tag": "tag"}, {}),
+)
+FIELDS = (
+    *("id", "ts", "created_at", "importance", "memory_type", "topic", "kind", "role", "content"),
+    *("session_id", "sensitive", "sources", "keywords", "tag", "metadata.tag", 'a"b'),
+)
+
+
+def every_filter() -> Iterator[Filter]:
+    """Comparisons of every field with some value of every type; ends of their pairs, denied."""
+    for at, (key, operator) in enumerate(product(FIELDS, COMPARISONS)):
+        lists = operator in ("in", "nin")
+        for value in VALUES[at % 9 :: 9]:
+            one = Filter(operator, key, (value, NOW) if lists else value)
+            yield one
+            if at % 4 == 0:
+                yield Filter("NOT", parts=(one, Filter("eq", "topic", "h1")))
+
+
 def rows(user_id: str = "u_") -> tuple[tuple[Message, ...], tuple[Note, ...]]:
     """Messages and notes of a user that have the same ids, words and metadata."""
     messages = [said(name, f"火锅 tea {name}", metadata=known) for name, known in KEPT.items()]
@@ -102,6 +127,26 @@ class FilteringRules(Suite):
             found = await find(store, "火锅 tea", replace(where, kinds=MY_NOTES.kinds))
             assert dict(ranks(found)) == {name: scores[name] for name in wanted}, condition
             assert found.total == len(wanted), condition
+
+    @rule
+    async def test_filters_mean_what_the_definition_says(self, store: Store) -> None:
+        """Every comparison of every field with values of every type, alone and denied."""
+        hostile = {f"h{n}": {"tag": value, 'a"b': value} for n, value in enumerate(VALUES)}
+        messages = [said(name, metadata=known) for name, known in hostile.items()]
+        notes = [
+            noted(name, f"{name} tea", metadata=known, sources=("h0",), topic=name, importance=0.25)
+            for name, known in hostile.items()
+        ]
+        await store.apply(Batch(put=tuple(messages), notes=tuple(notes)))
+        rows = await store.read(ALL_MINE, limit=EVERYTHING)
+        assert len(rows) == 2 * len(VALUES)
+        wrong = []
+        for condition in every_filter():
+            where = replace(ALL_MINE, filters=condition)
+            seen = await store.read(where, limit=EVERYTHING)
+            if len(seen) != sum(map(where.matches, rows)) or not all(map(where.matches, seen)):
+                wrong.append(condition)
+        assert wrong == []
 
     @rule
     async def test_filters_know_the_fields_of_rows(self, store: Store) -> None:
