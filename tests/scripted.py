@@ -11,25 +11,23 @@ from typing import Any
 import httpx2 as httpx  # what the openai package is built on
 from openai import AsyncOpenAI, OpenAI
 
-from kemem.testing.openai_server import MODEL, Fault, Script, status
-from kemem.testing.openai_server.script import Play
-from kemem.testing.openai_server.wire import parts, streamed
-
-_MODELS = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "kemem"}]}
+from kemem.testing.openai_server import Fault, Script, status
+from kemem.testing.openai_server.script import ScriptPlayer
+from kemem.testing.openai_server.wire import MODELS, parts, streamed
 
 
 @dataclass(slots=True)
 class ScriptedApi:
     """What `running_openai_server` is on a port, without one: give its clients to the code."""
 
-    play: Play
+    player: ScriptPlayer
     base_url: str = "http://scripted.test/v1"
     hung_up: threading.Event = field(default_factory=threading.Event)  # a client, too early
 
     @property
     def requests(self) -> list[dict[str, Any]]:
         """The bodies of the chat requests that came."""
-        return self.play.requests
+        return self.player.requests
 
     def client(self, **options: Any) -> OpenAI:
         """The official client, without retries."""
@@ -47,7 +45,7 @@ class ScriptedApi:
 
 def scripted_api(script: Script, *, strict: Collection[str] = (), **rules: Any) -> ScriptedApi:
     """An API that gives a script's answers; the rules are those of `running_openai_server`."""
-    return ScriptedApi(Play(script, strict=strict, **rules))
+    return ScriptedApi(ScriptPlayer(script, strict=strict, **rules))
 
 
 @dataclass(slots=True)
@@ -88,10 +86,10 @@ class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
 def _answer(api: ScriptedApi, request: httpx.Request) -> tuple[float, httpx.Response]:
     """The response to a request, and how long it takes to come."""
     if request.url.path == "/v1/models":
-        return 0.0, httpx.Response(200, json=_MODELS)
+        return 0.0, httpx.Response(200, json=MODELS)
     body = json.loads(request.content)
     found = request.url.path == "/v1/chat/completions"
-    answer = api.play.answer(body) if found else status(404, "no such path")
+    answer = api.player.answer(body) if found else status(404, "no such path")
     if isinstance(answer, Fault):
         if answer.reset:
             raise httpx.ReadError("the connection was reset")

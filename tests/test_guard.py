@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from kemem.chat.counts import LeakCounts
 from kemem.chat.filters import ToolPolicy
 from kemem.chat.guard import guard
-from kemem.chat.leaks import Leak, LeakedCall, Written
+from kemem.chat.leaks import Leak, LeakedCall, UntypedText
 from kemem.errors import Unavailable
 from kemem.ports import ToolCall
 from kemem.testing import Streamed, calling
@@ -594,19 +594,19 @@ def test_counts_lose_nothing_between_threads(caplog: pytest.LogCaptureFixture) -
 @pytest.mark.parametrize(
     ("schema", "value", "read"),
     [
-        ({"type": "string"}, Written("5"), "5"),
-        ({"type": "integer"}, Written("5"), 5),
+        ({"type": "string"}, UntypedText("5"), "5"),
+        ({"type": "integer"}, UntypedText("5"), 5),
         ({"type": "integer"}, "5", 5),
-        ({"type": ["string", "null"]}, Written("null"), "null"),
-        ({"type": "array", "items": {"type": "string"}}, Written('["火锅"]'), ["火锅"]),
-        ({"enum": ["火锅", "tea"]}, Written("火锅"), "火锅"),
-        ({"$ref": "#/$defs/limit"}, Written("3"), 3),
-        ({}, Written("火锅"), "火锅"),
+        ({"type": ["string", "null"]}, UntypedText("null"), "null"),
+        ({"type": "array", "items": {"type": "string"}}, UntypedText('["火锅"]'), ["火锅"]),
+        ({"enum": ["火锅", "tea"]}, UntypedText("火锅"), "火锅"),
+        ({"$ref": "#/$defs/limit"}, UntypedText("3"), 3),
+        ({}, UntypedText("火锅"), "火锅"),
         ({"type": "string"}, 5, None),
-        ({"type": "strin"}, Written("火锅"), None),
-        ({"type": "integer"}, Written("many"), None),
-        ({"type": "object"}, Written("[" * 100_000), None),
-        ({"$ref": "#/$defs/nowhere"}, Written("火锅"), None),
+        ({"type": "strin"}, UntypedText("火锅"), None),
+        ({"type": "integer"}, UntypedText("many"), None),
+        ({"type": "object"}, UntypedText("[" * 100_000), None),
+        ({"$ref": "#/$defs/nowhere"}, UntypedText("火锅"), None),
     ],
 )
 def test_the_schema_settles_the_type_of_a_written_value(schema: Any, value: Any, read: Any) -> None:

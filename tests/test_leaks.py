@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.chat.leaks import Leak, LeakedCall, Shown, StreamGuard, Written, guarded
+from kemem.chat.leaks import FilteredText, Leak, LeakedCall, StreamGuard, UntypedText, filter_text
 from kemem.chat.leaks.stream import MAX_BLOCK
 from tests.leaky import (
     ARGUMENTS,
@@ -33,14 +33,16 @@ CALL = PLAIN[0].write(TOOL, {"query": "成都"})
 DSML = Dsml()(TOOL, {"query": "成都"})
 
 
-def fed(text_pieces: Iterable[str], tools: Iterable[str] = (TOOL,)) -> Shown:
+def fed(text_pieces: Iterable[str], tools: Iterable[str] = (TOOL,)) -> FilteredText:
     """What a guard shows and hides of a text in pieces."""
     guard = StreamGuard(tuple(tools))
     seen = [*map(guard.feed, text_pieces), guard.close()]
-    return Shown("".join(it.text for it in seen), tuple(leak for it in seen for leak in it.leaks))
+    return FilteredText(
+        "".join(it.text for it in seen), tuple(leak for it in seen for leak in it.leaks)
+    )
 
 
-def calls(shown: Shown) -> list[tuple[str, dict[str, Any]]]:
+def calls(shown: FilteredText) -> list[tuple[str, dict[str, Any]]]:
     return [(it.name, dict(it.arguments)) for leak in shown.leaks for it in leak.calls]
 
 
@@ -68,8 +70,8 @@ def test_no_call_is_seen_or_misread_in_any_form_and_split() -> None:
 
 def test_values_without_a_type_are_told_from_strings() -> None:
     for shape in SHAPES:
-        (call,) = guarded(shape.write(TOOL, {"query": "成都"}), [TOOL]).leaks[0].calls
-        assert type(call.arguments["query"]) is (Written if shape.written else str), shape.name
+        (call,) = filter_text(shape.write(TOOL, {"query": "成都"}), [TOOL]).leaks[0].calls
+        assert type(call.arguments["query"]) is (UntypedText if shape.written else str), shape.name
 
 
 _values = st.recursive(
@@ -96,7 +98,7 @@ def test_whatever_json_holds_is_read_as_it_is(
 
 @given(st.text(alphabet=st.characters(exclude_characters="<＜", exclude_categories=["Cs"])))
 def test_a_string_of_dsml_is_read_to_the_letter(value: str) -> None:
-    assert calls(guarded(Dsml()(TOOL, {"query": value}))) == [(TOOL, {"query": value})]
+    assert calls(filter_text(Dsml()(TOOL, {"query": value}))) == [(TOOL, {"query": value})]
 
 
 _mixtures = st.lists(st.sampled_from([*FRAGMENTS, CALL, DSML]) | st.text(max_size=3), max_size=14)
@@ -106,13 +108,13 @@ _mixtures = st.lists(st.sampled_from([*FRAGMENTS, CALL, DSML]) | st.text(max_siz
 def test_the_pieces_of_a_text_make_no_difference(text: str, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=8).map(sorted))
     parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    whole = guarded(text, [TOOL])
+    whole = filter_text(text, [TOOL])
     assert fed(parts) == fed(text) == whole  # in parts, in characters, at once
 
 
 @given(_mixtures.map("".join))
 def test_every_character_is_shown_or_reported(text: str) -> None:
-    shown = guarded(text, [TOOL])
+    shown = filter_text(text, [TOOL])
     hidden = [leak.text for leak in shown.leaks]
     assert Counter(shown.text + "".join(hidden)) == Counter(text)
     assert all(it in text for it in hidden)
@@ -120,7 +122,8 @@ def test_every_character_is_shown_or_reported(text: str) -> None:
 
 @given(_mixtures)
 def test_a_tag_of_dsml_is_never_shown(parts: list[str]) -> None:
-    text = guarded("".join(it for it in parts if it != "DSML")).text  # else rests may form a tag
+    # A bare DSML is left out: what is left of others might form a tag with it.
+    text = filter_text("".join(it for it in parts if it != "DSML")).text
     assert "<｜DSML" not in text
     assert "</｜DSML" not in text
 
@@ -175,15 +178,17 @@ def test_a_lone_tag_of_dsml_goes_and_the_words_around_stay(text: str, shown: str
 )
 def test_in_code_a_call_is_an_example_unless_the_tool_is_known(text: str) -> None:
     text = text.replace("{call}", CALL)
-    assert guarded(text, ["another_tool"]) == Shown(text, ())
-    assert [leak.form for leak in guarded(text, [TOOL]).leaks] == ["hermes"]
-    assert TOOL not in guarded(text, [TOOL]).text
-    assert "DSML" not in guarded(text.replace(CALL, DSML), ["another_tool"]).text
+    assert filter_text(text, ["another_tool"]) == FilteredText(text, ())
+    assert [leak.form for leak in filter_text(text, [TOOL]).leaks] == ["hermes"]
+    assert TOOL not in filter_text(text, [TOOL]).text
+    assert "DSML" not in filter_text(text.replace(CALL, DSML), ["another_tool"]).text
 
 
 def test_out_of_code_a_call_of_an_unknown_tool_is_hidden() -> None:
     for (before, after), shape in product(AROUND, PLAIN):
-        shown = guarded(before + shape.write("get_weather", {"city": "巴黎 Paris"}) + after, [TOOL])
+        shown = filter_text(
+            before + shape.write("get_weather", {"city": "巴黎 Paris"}) + after, [TOOL]
+        )
         assert shown.text == (before + after if after else before.rstrip()), shape.name
         assert calls(shown) == [("get_weather", {"city": "巴黎 Paris"})]
 
@@ -201,7 +206,7 @@ def test_blanks_around_a_call_that_ends_the_text_are_hidden_with_it(words: str) 
 def test_calls_one_after_another_are_one_leak_unless_words_part_them(
     between: str, shown: str
 ) -> None:
-    seen = guarded(f"{CALL}{between}{CALL}", [TOOL])
+    seen = filter_text(f"{CALL}{between}{CALL}", [TOOL])
     assert seen.text == shown
     assert len(seen.leaks) == (2 if between.strip() else 1)
     assert calls(seen) == [(TOOL, {"query": "成都"})] * 2
@@ -218,7 +223,7 @@ def test_calls_one_after_another_are_one_leak_unless_words_part_them(
 )
 def test_a_malformed_call_does_not_take_the_others_with_it(bad: str) -> None:
     good = DSML.removeprefix("<｜DSML｜tool_calls>")
-    shown = guarded(f"好<｜DSML｜tool_calls>\n{bad}</｜DSML｜invoke>{good} then")
+    shown = filter_text(f"好<｜DSML｜tool_calls>\n{bad}</｜DSML｜invoke>{good} then")
     assert shown.text == "好 then"
     assert calls(shown)[-1] == (TOOL, {"query": "成都"})
 
@@ -255,7 +260,7 @@ def test_text_behind_a_call_that_never_closes_is_shown(after: str) -> None:
         '<｜DSML｜tool_calls><｜DSML｜invoke name="recall_memory">{"query": "x"}\n',
         '<｜DSML｜invoke name="recall_memory"><|DSML|parameter name="query">x</|DSML|parameter> ',
     ):
-        shown = guarded(text + after, [TOOL])
+        shown = filter_text(text + after, [TOOL])
         assert shown.text.strip() == after
         assert calls(shown) == [(TOOL, {"query": "x"})]
 
@@ -273,7 +278,7 @@ def test_a_block_without_end_ends_all_the_same(value: str) -> None:
 
 
 def test_a_leak_does_not_print_what_was_hidden() -> None:
-    (leak,) = guarded(DSML).leaks
+    (leak,) = filter_text(DSML).leaks
     assert leak == Leak("dsml", (LeakedCall(TOOL, {"query": "成都"}),), DSML)
     assert "｜" not in repr(leak)
 
@@ -286,7 +291,7 @@ def test_python_calls_take_named_literals_only() -> None:
         ("recall_memory(query='a', **more)", None),
         ("recall_memory(query='\\d', n=-1)", {"query": "\\d", "n": -1}),
     ):  # fmt: skip
-        shown = guarded(f"好\n```tool_code\n{code}\n```\nthen", [TOOL])
+        shown = filter_text(f"好\n```tool_code\n{code}\n```\nthen", [TOOL])
         assert shown.text == "好\n\nthen"
         assert calls(shown) == ([] if read is None else [(TOOL, read)]), code
 
@@ -294,11 +299,11 @@ def test_python_calls_take_named_literals_only() -> None:
 def test_what_a_value_says_is_no_markup() -> None:
     for value in ("</tool_call>", "<tool_call>{}", "[TOOL_CALLS]", "``` <｜x｜>", "}</function>"):
         text = f"好 {PLAIN[0].write(TOOL, {'query': value, 'n': 1})} then"
-        assert calls(guarded(text)) == [(TOOL, {"query": value, "n": 1})]
+        assert calls(filter_text(text)) == [(TOOL, {"query": value, "n": 1})]
     xml = "<parameter>成都</parameter></invoke>"
-    assert calls(guarded(Dsml()(TOOL, {"query": xml}) + " then")) == [(TOOL, {"query": xml})]
+    assert calls(filter_text(Dsml()(TOOL, {"query": xml}) + " then")) == [(TOOL, {"query": xml})]
 
 
 def test_json_numbers_keep_their_kind() -> None:
-    (call,) = guarded(Dsml()(TOOL, {"a": 1, "b": 1.0, "c": "1", "d": ["1"]})).leaks[0].calls
+    (call,) = filter_text(Dsml()(TOOL, {"a": 1, "b": 1.0, "c": "1", "d": ["1"]})).leaks[0].calls
     assert json.dumps(dict(call.arguments)) == '{"a": 1, "b": 1.0, "c": "1", "d": ["1"]}'

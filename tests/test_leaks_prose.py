@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.chat.leaks import Shown, StreamGuard, guarded
+from kemem.chat.leaks import FilteredText, StreamGuard, filter_text
 from tests.leaky import pieces
 
 TOOLS = ("recall_memory", "is_mentioned")
@@ -96,7 +96,7 @@ def test_prose_passes_byte_for_byte() -> None:
 
 @given(st.text(alphabet=st.characters(exclude_characters="<＜[`")))
 def test_text_without_openers_passes(text: str) -> None:
-    assert guarded(text) == Shown(text, ())
+    assert filter_text(text) == FilteredText(text, ())
 
 
 @pytest.mark.parametrize(

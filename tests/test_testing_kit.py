@@ -39,7 +39,7 @@ from kemem.testing.openai_server import (
     OpenAIServerProcess,
     status,
 )
-from kemem.testing.openai_server.script import play_of
+from kemem.testing.openai_server.script import parse_script
 
 PATIENCE = 20.0
 KNOWN = [{"type": "function", "function": {"name": "recall_memory", "parameters": {}}}]
@@ -330,8 +330,8 @@ def test_a_script_is_served_from_a_file(tmp_path: Path, text: str, thought: str)
     ("told", "reason"),
     [
         ([{"text": "好", "breaks": 1}], "breaks"),
-        ([{"text": "hi", "calls": ["now"]}], "no answer"),
-        ([["好"]], "no answer"),
+        ([{"text": "hi", "calls": ["now"]}], "answer is invalid"),
+        ([["好"]], "answer is invalid"),
         ([{"status": 429, "text": "hi"}], "text"),
         ({"answers": ["hi"], "strict": ["all"]}, "strict knows"),
         ({"answers": ["好"], "repeats": True}, "repeats"),
@@ -342,7 +342,7 @@ def test_a_script_is_served_from_a_file(tmp_path: Path, text: str, thought: str)
 def test_a_script_that_cannot_be_played_is_refused(told: Any, reason: str) -> None:
     """With what is wrong."""
     with pytest.raises(ValueError, match=reason):
-        play_of(told)
+        parse_script(told)
 
 
 def test_the_command_says_what_is_wrong_with_a_script() -> None:
@@ -361,5 +361,5 @@ def test_an_answer_that_contradicts_itself_is_refused() -> None:
         Streamed("hello", piece=0)
     with pytest.raises(ValueError, match="strict knows"), running_openai_server([], strict={"all"}):
         pass
-    with pytest.raises(TypeError, match="hand over a list"), openai_server_process(str):  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="use a list"), openai_server_process(str):  # type: ignore[arg-type]
         pass

@@ -134,7 +134,7 @@ def to_chat_messages(messages: Sequence[Message], own_id: str = "") -> list[Json
     return chat_messages
 
 
-def shown_ids(history: Context) -> set[str]:
+def message_ids(history: Context) -> set[str]:
     """The messages that a model is shown verbatim."""
     return {message.message_id for message in history.messages}
 

@@ -132,8 +132,7 @@ async def gather(events: AsyncIterator[Event]) -> list[Reply]:
             case ErrorEvent(text=text, message_id=message_id):
                 replies.append(replace(reply, text=text, message_id=message_id, error=event))
                 reply = Reply("", "", None)
-            case DoneEvent(text=text, message_id=message_id) if reply.recall:  # not of a round
-                leaks = event.leaks
+            case DoneEvent(text, message_id, leaks) if reply.recall:  # not of a whole group
                 replies.append(replace(reply, text=text, message_id=message_id, leaks=leaks))
                 reply = Reply("", "", None)
     return replies

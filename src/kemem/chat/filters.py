@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kemem.chat.counts import LeakCounts, Outcome
-from kemem.chat.leaks import Leak, LeakedCall, Shown, StreamGuard
+from kemem.chat.leaks import FilteredText, Leak, LeakedCall, StreamGuard
 from kemem.chat.requests import new_call_id
 from kemem.ports import ToolCall
 
@@ -211,7 +211,7 @@ class ChoiceFilter:
         rests = {name: self._take(name, it.close(), self._open_leaks) for name, it in ended}
         return {name: rest for name, rest in rests.items() if rest}
 
-    def _take(self, name: str, shown: Shown, leaks: list[Leak]) -> str:
+    def _take(self, name: str, shown: FilteredText, leaks: list[Leak]) -> str:
         leaks += shown.leaks
         self.has_output |= name == "content" and bool(shown.text.strip())
         return shown.text

@@ -11,7 +11,7 @@ from kemem.chat.base import (
     before,
     check_message,
     history_of,
-    shown_ids,
+    message_ids,
     to_chat_messages,
 )
 from kemem.chat.completions import Json
@@ -55,7 +55,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class _GroupTurn:
     """One message of the user, to which the members reply one after the other."""
 
     message: str
@@ -131,7 +131,7 @@ class GroupChatService(ChatBase):
         _check_members(members)
         _check_mentions(mentions)
         self._chat_model()  # where there is no model, nothing is stored
-        now = _Round(
+        turn = _GroupTurn(
             message=message,
             message_id=message_id,
             user_id=user_id,
@@ -141,12 +141,12 @@ class GroupChatService(ChatBase):
             sensitive=sensitive,
             language=self._language(message),
         )
-        for member in now.members:
-            now.histories[member.id] = await history_of(self._memory_of(member, now), group_id)
-        await self._store(now.message_copies(), now)
+        for member in turn.members:
+            turn.histories[member.id] = await history_of(self._memory_of(member, turn), group_id)
+        await self._store(turn.message_copies(), turn)
         try:
-            for member in now.members:
-                async with aclosing(self._part(member, now)) as events:
+            for member in turn.members:
+                async with aclosing(self._part(member, turn)) as events:
                     async for event in events:
                         yield replace(event, member_id=member.id)
             yield DoneEvent("")
@@ -176,21 +176,20 @@ class GroupChatService(ChatBase):
         )
         return tuple(await gather(events))
 
-    async def _part(self, member: Member, now: _Round) -> AsyncGenerator[Event, None]:
+    async def _part(self, member: Member, turn: _GroupTurn) -> AsyncGenerator[Event, None]:
         """One member's part of a round."""
-        model, memory = self._chat_model(), self._memory_of(member, now)
-        limit, language = memory.settings.chat_recall_limit, now.language
-        history = now.histories[member.id]
-        shown = shown_ids(history) | now.stored
-        recall = TurnRecall(memory, session_id=now.group_id, limit=limit, shown=shown)
-        recalled = await recall.forced(now.message)
+        model, memory = self._chat_model(), self._memory_of(member, turn)
+        limit, language = memory.settings.chat_recall_limit, turn.language
+        history = turn.histories[member.id]
+        recall = TurnRecall(memory, turn.group_id, message_ids(history) | turn.stored)
+        recalled = await recall.forced(turn.message)
         yield recalled
-        others = others_content(now.lines, language)
-        is_mentioned = member.id in now.mentions
+        others = others_content(turn.lines, language)
+        is_mentioned = member.id in turn.mentions
         mentioned = text("mentioned" if is_mentioned else "not_mentioned", language)
         messages = [
-            *to_chat_messages(before(now.copy_id(member), history).messages, member.id),
-            {"role": "user", "content": now.message},
+            *to_chat_messages(before(turn.copy_id(member), history).messages, member.id),
+            {"role": "user", "content": turn.message},
             *synthetic_call(OTHERS, {}, others),
             *synthetic_call(MENTIONED, {}, mentioned),
             *synthetic_recall(recalled),
@@ -200,34 +199,36 @@ class GroupChatService(ChatBase):
             fixed_tool(OTHERS, others, language),
             fixed_tool(MENTIONED, mentioned, language),
         ]
-        system = system_prompt(now.instructions(member), limit, language, history.summaries)
+        system = system_prompt(turn.instructions(member), limit, language, history.summaries)
         events = _unless_silent(stream_reply(model, system, messages, tools))
-        store = partial(self._store_reply, now, member)
+        store = partial(self._store_reply, turn, member)
         async with aclosing(finish_turn(events, store, model.counts)) as finished:
             async for event in finished:
                 yield event
 
-    async def _store_reply(self, now: _Round, member: Member, reply: str, is_partial: bool) -> str:
+    async def _store_reply(
+        self, turn: _GroupTurn, member: Member, reply: str, is_partial: bool
+    ) -> str:
         """Store a reply where the others read it; returns its id in the member's own log."""
-        now.lines.append((now.called(member), reply))
-        ids = await self._store(now.reply_copies(member, reply, is_partial), now)
-        return ids[now.members.index(member)] if len(ids) == len(now.members) else ""
+        turn.lines.append((turn.called(member), reply))
+        ids = await self._store(turn.reply_copies(member, reply, is_partial), turn)
+        return ids[turn.members.index(member)] if len(ids) == len(turn.members) else ""
 
-    async def _store(self, copies: list[Json], now: _Round) -> tuple[str, ...]:
+    async def _store(self, copies: list[Json], turn: _GroupTurn) -> tuple[str, ...]:
         """Store copies in the logs of all members at once; returns the ids there.
 
         They are fewer where a hook of the memory has left something out.
         """
         added = await self.memory.add(
-            copies, user_id=now.user_id, session_id=now.group_id, wait=False
+            copies, user_id=turn.user_id, session_id=turn.group_id, wait=False
         )
         ids = (*added.message_ids, *added.ignored)
-        now.stored.update(ids)
+        turn.stored.update(ids)
         return ids
 
-    def _memory_of(self, member: Member, now: _Round) -> AsyncMemory:
+    def _memory_of(self, member: Member, turn: _GroupTurn) -> AsyncMemory:
         """What a member can see: its own memories of this user, nobody else's."""
-        return self.memory.for_user(now.user_id, agent_id=member.id, sensitive=now.sensitive)
+        return self.memory.for_user(turn.user_id, agent_id=member.id, sensitive=turn.sensitive)
 
 
 async def _unless_silent(

@@ -23,9 +23,9 @@ from kemem.text.fence import fenced
 STEPS = 8  # answers of the model to one request, those that only recall included
 MODEL = "kemem"  # the name that stands for the model of the settings
 
-_GUARDED = {"tools", "tool_choice", "parallel_tool_calls", "stream_options"}
-_OURS = {"messages", "model", "stream", "user"}
-_ANSWERED = ("user", "tool", "function")  # roles that wait for a reply
+_CHECKED = {"tools", "tool_choice", "parallel_tool_calls", "stream_options"}
+_REPLACED = {"messages", "model", "stream", "user"}
+_REPLY_ROLES = ("user", "tool", "function")  # a last message of theirs awaits a reply
 _MAX_REASON = 300  # characters of an error text of the model's server
 
 Body = Mapping[str, Any]  # a request of OpenAI's chat API, whose shape has been checked
@@ -90,7 +90,7 @@ class Proxy(ChatBase):
         conversation = _Conversation(memory, session_id, body["messages"])
         query = conversation.query
         limit, language = memory.settings.chat_recall_limit, self._language(query)
-        recall = TurnRecall(memory, session_id=session_id, limit=limit, shown=conversation.ids)
+        recall = TurnRecall(memory, session_id, conversation.ids)
         recalled = await recall.forced(query) if query else None
         await conversation.store_message()
         messages = body["messages"]
@@ -118,7 +118,7 @@ class _Conversation:
         last, scope = messages[-1], memory.reach
         self._memory = memory
         self._session_id = session_id
-        self._awaits_reply = last["role"] in _ANSWERED
+        self._awaits_reply = last["role"] in _REPLY_ROLES
         self._digest = sha256(json.dumps([scope.agent_id, scope.user_id, session_id]).encode())
         self.ids = [self._next_id(message) for message in messages]
         self.query = next((_words(it) for it in reversed(messages) if it["role"] == "user"), "")
@@ -174,12 +174,12 @@ class _Turn:
 
     async def run(self, *, stream: bool) -> AsyncGenerator[Step, None]:
         """The steps of the model; its failures are errors for the application."""
-        request = {k: v for k, v in self.body.items() if k in _GUARDED}
+        request = {k: v for k, v in self.body.items() if k in _CHECKED}
         name = self.body.get("model")
         request["model"] = self.model.name if name in (None, "", MODEL) else name
         request["messages"] = self.messages
-        ours = _GUARDED | _OURS
-        request["extra_body"] = {k: v for k, v in self.body.items() if k not in ours}
+        known = _CHECKED | _REPLACED
+        request["extra_body"] = {k: v for k, v in self.body.items() if k not in known}
         if self.tools:
             own = [it.tool.to_dict() for it in self.tools]
             request["tools"] = [*(self.body.get("tools") or ()), *own]

@@ -36,13 +36,12 @@ log = logging.getLogger("kemem")
 class TurnRecall:
     """Recalls for one turn of a chat, from one user's memories; no model is asked for them.
 
-    Messages that the model is `shown` anyway are left out. Beyond the limit nothing is searched.
+    Messages that are in the model's context already are left out; notes that come from them are
+    not, they say more. Beyond `chat_recall_limit` nothing is searched.
     """
 
-    def __init__(
-        self, memory: AsyncMemory, *, session_id: str, limit: int, shown: Collection[str] = ()
-    ) -> None:
-        self.shown = {*shown}  # notes that come from these messages are recalled: they say more
+    def __init__(self, memory: AsyncMemory, session_id: str, context_ids: Collection[str]) -> None:
+        self.context_ids = {*context_ids}
         self._memory = memory
         self._scope = Scope(memory.reach.agent_id, memory.reach.user_id, session_id)
         self._agent = RecallAgent(
@@ -51,9 +50,9 @@ class TurnRecall:
             budget=Budget(seconds=SECONDS),
             caches=memory.caches,
             by="rules",
-            without=self.shown,
+            without=self.context_ids,
         )
-        self._limit = limit
+        self._limit = memory.settings.chat_recall_limit
         self._used = 0
 
     async def forced(self, query: str) -> RecallEvent:
@@ -70,8 +69,8 @@ class TurnRecall:
             return {"events": [], "limit_reached": True, "message": message}
         self._used += 1
         events, problem, seconds = await self._recall(query, "asked")
-        shown, took = query[:_MAX_LOGGED], seconds * 1000
-        log.info("recall_memory: query %r, %d hits in %.0f ms", shown, len(events), took)
+        start, took = query[:_MAX_LOGGED], seconds * 1000
+        log.info("recall_memory: query %r, %d hits in %.0f ms", start, len(events), took)
         return {"events": events, **({"error": problem} if problem else {})}
 
     async def _recall(

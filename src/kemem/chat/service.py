@@ -8,7 +8,7 @@ from kemem.chat.base import (
     before,
     check_message,
     history_of,
-    shown_ids,
+    message_ids,
     to_chat_messages,
 )
 from kemem.chat.events import Event, Reply, gather
@@ -53,12 +53,12 @@ class ChatService(ChatBase):
         memory = readable.for_user(user_id, agent_id=agent_id or "default", sensitive=sensitive)
         limit, language = memory.settings.chat_recall_limit, self._language(message)
         history = await history_of(memory, session_id)
-        recall = TurnRecall(readable, session_id=session_id, limit=limit, shown=shown_ids(history))
+        recall = TurnRecall(readable, session_id, message_ids(history))
         recalled = await recall.forced(message)
         user_message = {"role": "user", "content": message}
         with_id = {"message_id": message_id} if message_id is not None else {}
         added = await memory.add([{**user_message, **with_id}], session_id=session_id, wait=False)
-        recall.shown |= {*added.message_ids, *added.ignored}
+        recall.context_ids |= {*added.message_ids, *added.ignored}
 
         async def store(text: str, is_partial: bool) -> str:
             reply = {"role": "assistant", "content": text}

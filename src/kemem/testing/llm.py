@@ -1,4 +1,4 @@
-"""A chat model for tests that says what it was told to say."""
+"""A chat model for tests that replies from a script."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any
 
 from kemem.ports import Prompt, Reply, Schema, Tool, ToolCall
 
-Said = str | Mapping[str, Any] | Sequence[Any] | ToolCall | Reply
-Scripted = Said | Exception | Callable[[Prompt], Any]
+ScriptedAnswer = str | Mapping[str, Any] | Sequence[Any] | ToolCall | Reply
+Scripted = ScriptedAnswer | Exception | Callable[[Prompt], Any]
 
 
 def calling(name: str, /, **arguments: Any) -> ToolCall:
@@ -17,18 +17,18 @@ def calling(name: str, /, **arguments: Any) -> ToolCall:
     return ToolCall(f"call_{token_hex(6)}", name, json.dumps(arguments, ensure_ascii=False))
 
 
-def scripted_reply(said: Said) -> Reply:
-    """A line of a script as a reply: a text as it is, calls, other values as JSON."""
-    match said:
+def scripted_reply(answer: ScriptedAnswer) -> Reply:
+    """An answer of a script as a reply: a text as it is, calls, other values as JSON."""
+    match answer:
         case Reply():
-            return said
+            return answer
         case str():
-            return Reply(said)
+            return Reply(answer)
         case ToolCall():
-            return Reply("", calls=(said,))
+            return Reply("", calls=(answer,))
         case [ToolCall() as first, *rest]:
             return Reply("", calls=(first, *rest))
-    return Reply(json.dumps(said, ensure_ascii=False))
+    return Reply(json.dumps(answer, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class ScriptedLLM:
         size = len(self.replies)
         if turn >= size and not (size and self.repeat):
             raise RuntimeError(f"the script has only {size} replies, and this is call {turn + 1}")
-        said = self.replies[turn % size]
-        if callable(said):
-            said = said(messages)
-        if isinstance(said, Exception):
-            raise said
-        return scripted_reply(said)
+        answer = self.replies[turn % size]
+        if callable(answer):
+            answer = answer(messages)
+        if isinstance(answer, Exception):
+            raise answer
+        return scripted_reply(answer)

@@ -1,6 +1,6 @@
 """Tool calls that a model writes into its text: detected, hidden and parsed, whatever the form."""
 
-from kemem.chat.leaks.stream import Leak, Shown, StreamGuard, guarded
-from kemem.chat.leaks.values import LeakedCall, Written
+from kemem.chat.leaks.stream import FilteredText, Leak, StreamGuard, filter_text
+from kemem.chat.leaks.values import LeakedCall, UntypedText
 
-__all__ = ["Leak", "LeakedCall", "Shown", "StreamGuard", "Written", "guarded"]
+__all__ = ["FilteredText", "Leak", "LeakedCall", "StreamGuard", "UntypedText", "filter_text"]

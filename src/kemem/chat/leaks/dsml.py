@@ -14,7 +14,7 @@ from kemem.chat.leaks.values import (
     Block,
     LeakedCall,
     Opener,
-    Written,
+    UntypedText,
     balanced,
     parse_object,
     parse_value,
@@ -200,7 +200,7 @@ class _InvokeParser:
         text, past = yield from self._value(tag)
         self._arguments = self._arguments or {}
         if name := tag.attributes.get("name", ""):
-            parse = _PARSERS.get(tag.attributes.get("string", "").lower(), Written)
+            parse = _PARSERS.get(tag.attributes.get("string", "").lower(), UntypedText)
             self._arguments[name] = parse(text)
         return past
 

@@ -17,7 +17,7 @@ from kemem.chat.leaks.values import (
     Block,
     LeakedCall,
     Opener,
-    Written,
+    UntypedText,
     balanced,
     parse_json_calls,
     parse_object,
@@ -160,11 +160,11 @@ def _brackets(
 
 
 def _written(key: str, value: str) -> tuple[str, Any]:
-    return key.strip(), Written(value)
+    return key.strip(), UntypedText(value)
 
 
 def _qwen_pair(key: str, value: str) -> tuple[str, Any]:
-    return tool_name(key), Written(value.removeprefix("\n").removesuffix("\n"))
+    return tool_name(key), UntypedText(value.removeprefix("\n").removesuffix("\n"))
 
 
 def _kimi_pair(key: str, value: str) -> tuple[str, Any]:
@@ -235,7 +235,7 @@ class _Named:
             arguments, end = yield from self._pairs.read(buffer, behind)
             return Block(self._pairs.form or form, end, _one_call(name, arguments))
         if marker and marker == self._empty:
-            return Block(form, past, _one_call(name, {}), sure=form == "hunyuan")
+            return Block(form, past, _one_call(name, {}), certain=form == "hunyuan")
         if not is_separated and (self._pairs or (yield from buffer.char_at(here)) != "{"):
             return None
         return (yield from _json_arguments(buffer, here, form, name))

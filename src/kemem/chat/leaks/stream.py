@@ -28,14 +28,14 @@ class Leak:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FilteredText:
     """What may be shown now, and the leaks that have ended."""
 
     text: str
     leaks: tuple[Leak, ...]
 
 
-_NOTHING = Shown("", ())
+_NOTHING = FilteredText("", ())
 
 
 class StreamGuard:
@@ -59,13 +59,13 @@ class StreamGuard:
         self._example_end = 0  # up to there calls are an example in code
         self._steps = self._scan()
 
-    def feed(self, piece: str) -> Shown:
+    def feed(self, piece: str) -> FilteredText:
         """Text that is safe to show now, and leaks that have ended."""
         self._buffer.append(piece)
         next(self._steps)
         return self._output.take()
 
-    def close(self) -> Shown:
+    def close(self) -> FilteredText:
         """The rest, at the end of the text; what is fed next is a new text."""
         self._buffer.closed = True
         for _ in self._steps:
@@ -137,7 +137,7 @@ class StreamGuard:
 
     def _is_example(self, block: Block) -> bool:
         """Whether the text only quotes a call, as an example."""
-        if block.form == "dsml" or (block.sure and not self._code.inside):
+        if block.form == "dsml" or (block.certain and not self._code.inside):
             return False
         return not any(call.name in self._tools for call in block.calls)
 
@@ -212,11 +212,11 @@ class _Output:
             self._before = self._after = ""
         self._release()
 
-    def take(self) -> Shown:
+    def take(self) -> FilteredText:
         """The output since the last call."""
         if not self._shown and not self._leaks:
             return _NOTHING
-        taken = Shown("".join(self._shown), tuple(self._leaks))
+        taken = FilteredText("".join(self._shown), tuple(self._leaks))
         self._shown, self._leaks = [], []
         return taken
 
@@ -226,8 +226,8 @@ class _Output:
         self._before, self._after, self._pending = "", "", []
 
 
-def guarded(text: str, tools: Collection[str] = ()) -> Shown:
+def filter_text(text: str, tools: Collection[str] = ()) -> FilteredText:
     """A whole text at once.  '好。<tool_call>{"name": "a", …}</tool_call>' -> "好。", one leak"""
     guard = StreamGuard(tools)
     first, last = guard.feed(text), guard.close()
-    return Shown(first.text + last.text, first.leaks + last.leaks)
+    return FilteredText(first.text + last.text, first.leaks + last.leaks)

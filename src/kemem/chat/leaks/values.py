@@ -30,7 +30,7 @@ _AFTER = re.compile(
 )
 
 
-class Written(str):
+class UntypedText(str):
     """A value as text, whose type only the tool's schema can tell."""
 
     __slots__ = ()
@@ -38,7 +38,7 @@ class Written(str):
 
 @dataclass(frozen=True, slots=True)
 class LeakedCall:
-    """A call as far as it could be parsed: `Written` values where the form gives no types."""
+    """A call as far as it could be parsed: `UntypedText` values where the form gives no types."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -60,7 +60,7 @@ class Block:
     form: str
     end: int
     calls: tuple[LeakedCall, ...]
-    sure: bool = True  # False: prose may look alike, so the tool must be a known one
+    certain: bool = True  # False: prose may look alike, so the tool must be a known one
 
 
 def balanced(buffer: StreamBuffer, at: int) -> Steps[tuple[int, bool]]:
@@ -103,11 +103,11 @@ def tool_name(name: str) -> str:
 
 
 def parse_value(text: str) -> Any:
-    """A value parsed as JSON, else as it is written.  "3" -> 3, "成都" -> Written("成都")"""
+    """A value parsed as JSON, else as it is written.  "3" -> 3, "成都" -> UntypedText("成都")"""
     try:
         return _DECODER.decode(text.strip())
     except (ValueError, RecursionError):
-        return Written(text) if (broken := parse_object(text)) is None else broken
+        return UntypedText(text) if (broken := parse_object(text)) is None else broken
 
 
 def parse_object(text: str) -> dict[str, Any] | None:

@@ -6,10 +6,13 @@ with running_openai_server([{"facts": []}, status(500), RESET]) as server:
 As a command it reads the script from a file:  python -m kemem.testing.openai_server SCRIPT.json
 """
 
-from kemem.testing.openai_server.process import OpenAIServerProcess, openai_server_process
-from kemem.testing.openai_server.script import Script
-from kemem.testing.openai_server.server import OpenAIServer, running_openai_server
-from kemem.testing.openai_server.strict import STRICT
+from kemem.testing.openai_server.script import STRICT, Script
+from kemem.testing.openai_server.server import (
+    OpenAIServer,
+    OpenAIServerProcess,
+    openai_server_process,
+    running_openai_server,
+)
 from kemem.testing.openai_server.wire import (
     EMPTY,
     GARBAGE,

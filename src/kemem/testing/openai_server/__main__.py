@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from kemem.testing.openai_server.script import play_of
+from kemem.testing.openai_server.script import parse_script
 from kemem.testing.openai_server.server import ScriptedServer
 
 
@@ -18,11 +18,11 @@ def main() -> None:
     options = parser.parse_args()
     script = sys.stdin.read() if options.script == "-" else Path(options.script).read_text("utf-8")
     try:
-        play = play_of(json.loads(script))
+        player = parse_script(json.loads(script))
     except ValueError as error:
-        parser.error(f"{options.script} is no script: {error}")
-    with ScriptedServer(options.port, play) as server, suppress(KeyboardInterrupt):
-        print(server.site.base_url, flush=True)
+        parser.error(f"{options.script} is not a script: {error}")
+    with ScriptedServer(options.port, player) as server, suppress(KeyboardInterrupt):
+        print(server.info.base_url, flush=True)
         server.serve_forever()
 
 

@@ -1,23 +1,74 @@
-"""The script of a server: which answer is next, and how scripts are written as JSON."""
+"""The script of a server: which answer is next, what is refused, and scripts as JSON."""
 
 import json
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kemem.ports import ToolCall
-from kemem.testing.openai_server.strict import STRICT, complaints
 from kemem.testing.openai_server.wire import Answer, Fault, Streamed, streamed
 from kemem.testing.openai_server.wire import status as refusal
 
 Script = Sequence[Answer] | Callable[[dict[str, Any]], Answer]
+Request = Mapping[str, Any]
+
 _FAULT = {"status", "message", "body", "delay", "reset"}
 
 
+def complaints(request: Request, strict: Collection[str]) -> Iterator[str]:
+    """What is wrong with a request, by the rules of `STRICT` that are named, in servers' words."""
+    for name, rule in _RULES.items():
+        if name in strict:
+            yield from rule(request)
+
+
+def _reasoning(request: Request) -> Iterator[str]:
+    """As DeepSeek's thinking mode: assistant messages of this turn send their reasoning back."""
+    messages = request.get("messages") or []
+    users = [number for number, it in enumerate(messages) if it.get("role") == "user"]
+    for message in messages[users[-1] + 1 if users else 0 :]:
+        has_reasoning = isinstance(message.get("reasoning_content"), str)
+        if request.get("tools") and message.get("role") == "assistant" and not has_reasoning:
+            yield "the reasoning_content in the thinking mode must be passed back to the API"
+
+
+def _tools(request: Request) -> Iterator[str]:
+    called = any(it.get("tool_calls") for it in request.get("messages") or ())
+    if called and not request.get("tools"):
+        yield "messages with tool_calls need the parameter tools"
+
+
+def _pairs(request: Request) -> Iterator[str]:
+    """As OpenAI: results follow their calls at once, each call has one id and one result."""
+    seen: set[str] = set()
+    waiting: list[str] = []
+    for message in [*(request.get("messages") or ()), {"role": "end"}]:
+        if message.get("role") == "tool":
+            if message.get("tool_call_id") not in waiting:
+                yield "messages with role tool must be a response to a preceding tool_calls"
+            else:
+                waiting.remove(message["tool_call_id"])
+            continue
+        if waiting:
+            yield f"tool_call_ids without response messages: {', '.join(waiting)}"
+        waiting = [call["id"] for call in message.get("tool_calls") or ()]
+        if len({*seen, *waiting}) < len(seen) + len(waiting):
+            yield f"duplicate tool_call ids among {', '.join(waiting)}"
+        seen.update(waiting)
+
+
+_RULES: Mapping[str, Callable[[Request], Iterator[str]]] = {
+    "reasoning_content": _reasoning,
+    "tools": _tools,
+    "pairs": _pairs,
+}
+STRICT = frozenset(_RULES)
+
+
 @dataclass(slots=True)
-class Play:
-    """A script with the rules of the server that plays it; safe for threads."""
+class ScriptPlayer:
+    """A script, its rules, and how far it has been played; thread-safe."""
 
     script: Script
     refuses: Collection[str] = ()
@@ -33,7 +84,7 @@ class Play:
             raise ValueError(f"strict knows {sorted(STRICT)}, not {sorted(unknown)}")
 
     def answer(self, request: dict[str, Any]) -> Answer:
-        """The next line of the script, or what is said without one."""
+        """The next answer of the script, or one that uses up nothing of it."""
         unscripted = self._unscripted(request)
         with self._lock:
             self.requests.append(request)
@@ -42,8 +93,8 @@ class Play:
 
     def _unscripted(self, request: dict[str, Any]) -> Answer:
         form = (request.get("response_format") or {}).get("type")
-        asked = [form, "tools"] if "tools" in request else [form]
-        wrong = [f"{it} is not supported" for it in asked if it in self.refuses]
+        features = [form, "tools"] if "tools" in request else [form]
+        wrong = [f"{it} is not supported" for it in features if it in self.refuses]
         for reason in [*wrong, *complaints(request, self.strict)]:
             return refusal(400, reason)
         return self.formatted if form else None
@@ -57,37 +108,37 @@ class Play:
         return self.script[min(turn, size - 1)]
 
 
-def play_of(told: Any) -> Play:
-    """A script that was read from JSON: a list of answers, or an object with `answers` and rules.
+def parse_script(value: Any) -> ScriptPlayer:
+    """A script in JSON: a list of answers, or an object with `answers` and rules.
 
     {"answers": ["你好", {"text": "hi", "piece": 1}, {"status": 429}], "repeat_last": true}
     """
-    rules: dict[str, Any] = {"answers": told} if isinstance(told, list) else told
-    match rules:
-        case {"answers": list(answers), **rest}:
-            script = [_answer_of(it) for it in answers]
-        case _:
-            raise ValueError(f"a script is a list of answers or has one in answers, not {told!r}")
+    rules: dict[str, Any] = {"answers": value} if isinstance(value, list) else value
+    if not isinstance(rules, dict) or not isinstance(rules.get("answers"), list):
+        raise ValueError(f"a script is a list of answers or has one in answers, not {value!r}")
+    rules = dict(rules)
+    script = [_parse_answer(it) for it in rules.pop("answers")]
     try:
-        return Play(script, **{**rest, "formatted": _answer_of(rest.get("formatted"))})
+        rules["formatted"] = _parse_answer(rules.get("formatted"))
+        return ScriptPlayer(script, **rules)
     except TypeError as error:
-        raise ValueError(f"no rules of a script: {rest!r} ({error})") from error
+        raise ValueError(f"rules of a script are invalid: {rules!r} ({error})") from error
 
 
-def told(play: Play) -> dict[str, Any]:
-    """A play as JSON; its script is a list."""
-    if callable(play.script):
-        raise TypeError("a function cannot be told to another process; hand over a list")
+def script_to_dict(player: ScriptPlayer) -> dict[str, Any]:
+    """The inverse of `parse_script`; TypeError for a script that is a function."""
+    if callable(player.script):
+        raise TypeError("a function cannot be sent to another process; use a list of answers")
     return {
-        "answers": [_told(it) for it in play.script],
-        "refuses": sorted(play.refuses),
-        "strict": sorted(play.strict),
-        "repeat_last": play.repeat_last,
-        "formatted": _told(play.formatted),
+        "answers": [_answer_to_dict(it) for it in player.script],
+        "refuses": sorted(player.refuses),
+        "strict": sorted(player.strict),
+        "repeat_last": player.repeat_last,
+        "formatted": _answer_to_dict(player.formatted),
     }
 
 
-def _told(answer: Answer) -> dict[str, Any] | None:
+def _answer_to_dict(answer: Answer) -> dict[str, Any] | None:
     if isinstance(answer, Fault):
         body = answer.body.decode("utf-8", "surrogateescape")
         fault = {"body": body, "status": answer.code}
@@ -95,19 +146,19 @@ def _told(answer: Answer) -> dict[str, Any] | None:
     return None if answer is None else asdict(streamed(answer))
 
 
-def _answer_of(told: Any) -> Answer:
-    if told is None or isinstance(told, str):
-        return told
+def _parse_answer(value: Any) -> Answer:
+    if value is None or isinstance(value, str):
+        return value
     try:
-        if told.keys() & _FAULT:
-            return _fault_of(**told)
-        calls = tuple(_call_of(**call) for call in told.get("calls", ()))
-        return Streamed(**{**told, "calls": calls})
+        if value.keys() & _FAULT:
+            return _parse_fault(**value)
+        calls = tuple(_parse_call(**call) for call in value.get("calls", ()))
+        return Streamed(**{**value, "calls": calls})
     except (AttributeError, TypeError) as error:
-        raise ValueError(f"no answer: {told!r} ({error})") from error
+        raise ValueError(f"answer is invalid: {value!r} ({error})") from error
 
 
-def _fault_of(
+def _parse_fault(
     status: int = 200,
     message: str = "the script says so",
     body: str | None = None,
@@ -119,6 +170,7 @@ def _fault_of(
     return Fault((body or "").encode("utf-8", "surrogateescape"), status, delay, reset)
 
 
-def _call_of(name: str, arguments: Mapping[str, Any] | str = "{}", id: str = "") -> ToolCall:
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return ToolCall(id, name, written)
+def _parse_call(name: str, arguments: Mapping[str, Any] | str = "{}", id: str = "") -> ToolCall:
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(id, name, arguments)

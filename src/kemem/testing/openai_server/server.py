@@ -1,22 +1,35 @@
-"""The HTTP server that plays a script, in this process."""
+"""The HTTP server that plays a script, in this process or in one of its own."""
 
 import json
 import os
 import select
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlsplit
 
-from kemem.testing.openai_server.script import Play, Script
-from kemem.testing.openai_server.wire import MODEL, Answer, Fault, Streamed, parts, status, streamed
+from kemem.testing.openai_server.script import Script, ScriptPlayer, script_to_dict
+from kemem.testing.openai_server.wire import (
+    MODELS,
+    Answer,
+    Fault,
+    Streamed,
+    parts,
+    status,
+    streamed,
+)
 
-_BEAT = 0.02  # seconds between two looks at who has gone
+_POLL = 0.02  # seconds between two checks whether the client has disconnected
+_TIMEOUT = 30.0  # seconds for a server process to answer or to end
 
 
 @dataclass(slots=True)
@@ -44,11 +57,11 @@ def running_openai_server(
     So are histories that break a rule named by `strict`: "reasoning_content", "tools", "pairs".
     Requests with a response format get `formatted`, if it is given, and use up nothing either.
     """
-    http = ScriptedServer(0, Play(script, refuses, strict, repeat_last, formatted))
-    thread = threading.Thread(target=http.serve_forever, args=(_BEAT,), daemon=True)
+    http = ScriptedServer(0, ScriptPlayer(script, refuses, strict, repeat_last, formatted))
+    thread = threading.Thread(target=http.serve_forever, args=(_POLL,), daemon=True)
     thread.start()
     try:
-        yield http.site
+        yield http.info
     finally:
         http.closing.set()
         http.shutdown()
@@ -56,15 +69,61 @@ def running_openai_server(
         thread.join()
 
 
+@dataclass(frozen=True, slots=True)
+class OpenAIServerProcess:
+    """Where a server in another process is, and how to end it early."""
+
+    base_url: str
+    process: subprocess.Popen[str]
+
+    def requests(self) -> list[dict[str, Any]]:
+        """The bodies of the chat requests that it was sent, in order."""
+        connection = HTTPConnection(urlsplit(self.base_url).netloc, timeout=_TIMEOUT)
+        try:
+            connection.request("GET", "/requests")
+            requests: list[dict[str, Any]] = json.load(connection.getresponse())
+            return requests
+        finally:
+            connection.close()
+
+
+@contextmanager
+def openai_server_process(
+    script: Sequence[Answer],
+    *,
+    port: int = 0,
+    refuses: Collection[str] = (),
+    strict: Collection[str] = (),
+    repeat_last: bool = False,
+    formatted: Answer = None,
+) -> Iterator[OpenAIServerProcess]:
+    """`running_openai_server` in a process of its own, on a port that may be chosen."""
+    player = ScriptPlayer(script, refuses, strict, repeat_last, formatted)
+    command = [sys.executable, "-m", "kemem.testing.openai_server", "-", "--port", str(port)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin and process.stdout
+        try:
+            process.stdin.write(json.dumps(script_to_dict(player)))
+            process.stdin.close()
+            base_url = process.stdout.readline().strip()
+            if not base_url:
+                raise RuntimeError(f"the scripted server ended with {process.wait(_TIMEOUT)}")
+            yield OpenAIServerProcess(base_url, process)
+        finally:
+            process.kill()
+
+
 class ScriptedServer(ThreadingHTTPServer):
-    """A server that listens, and plays when it is told to serve."""
+    """A server that listens, and plays a script once it serves."""
 
     daemon_threads = True
 
-    def __init__(self, port: int, play: Play) -> None:
+    def __init__(self, port: int, player: ScriptPlayer) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
-        self.play = play
-        self.site = OpenAIServer(f"http://127.0.0.1:{self.server_port}/v1", play.requests)
+        self.player = player
+        self.info = OpenAIServer(f"http://127.0.0.1:{self.server_port}/v1", player.requests)
         self.closing = threading.Event()
 
 
@@ -77,19 +136,19 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             super().handle()
         except ConnectionError:
-            self.server.site.hung_up.set()
+            self.server.info.hung_up.set()
 
     def do_GET(self) -> None:
-        models = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "kemem"}]}
-        known = {"/v1/models": models, "/requests": self.server.site.requests}
-        found = self.path in known
-        self._send(Fault(_json(known[self.path])) if found else status(404, "no such path"))
+        pages = {"/v1/models": MODELS, "/requests": self.server.info.requests}
+        if self.path not in pages:
+            return self._send(status(404, "no such path"))
+        self._send(Fault(json.dumps(pages[self.path]).encode()))
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path != "/v1/chat/completions":
             return self._send(status(404, "no such path"))
-        answer = self.server.play.answer(request)
+        answer = self.server.player.answer(request)
         if isinstance(answer, Fault):
             return self._send(answer)
         self._stream(streamed(answer), request)
@@ -128,14 +187,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Until then, or until the server closes; a client that hangs up is a ConnectionError."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            if self.server.closing.wait(min(left, _BEAT)):
+            if self.server.closing.wait(min(left, _POLL)):
                 return
             if select.select([self.connection], [], [], 0)[0]:
                 raise ConnectionAbortedError("the client has hung up")
 
     def log_message(self, *_: Any) -> None:
         """Say nothing on the terminal."""
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value).encode()

@@ -8,9 +8,10 @@ from secrets import token_hex
 from typing import Any
 
 from kemem.ports import ToolCall
-from kemem.testing.llm import Said, scripted_reply
+from kemem.testing.llm import ScriptedAnswer, scripted_reply
 
 MODEL = "scripted"
+MODELS = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "kemem"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """An answer with thoughts, and with a say in how it is cut, how fast it comes, where it ends.
+    """An answer with reasoning, and how it is streamed: in which deltas, how fast, where it ends.
 
     Streamed("你好，世界", reasoning="greet", piece=1)
     Streamed(pieces=("<｜DS", "ML｜function_calls>"), breaks_after=1)
@@ -51,7 +52,7 @@ class Streamed:
             object.__setattr__(self, "text", whole)
 
 
-Answer = Said | Fault | Streamed | None
+Answer = ScriptedAnswer | Fault | Streamed | None
 
 
 def status(code: int, message: str = "the script says so") -> Fault:
@@ -71,8 +72,8 @@ def huge(megabytes: int = 10) -> Fault:
     return _completion(json.dumps({"facts": facts, "entities": []}, ensure_ascii=False))
 
 
-def streamed(answer: Said | Streamed | None) -> Streamed:
-    """Any answer that is no fault, with the usual manner of sending it."""
+def streamed(answer: ScriptedAnswer | Streamed | None) -> Streamed:
+    """Any answer that is not a fault, with the default way of sending it."""
     if answer is None or isinstance(answer, Streamed):
         return answer or Streamed(None)
     reply = scripted_reply(answer)
@@ -107,9 +108,10 @@ def _function(call: ToolCall) -> dict[str, Any]:
 
 
 def _usage(answer: Streamed, request: Mapping[str, Any]) -> dict[str, int]:
-    asked = sum(len(str(it.get("content") or "")) for it in request.get("messages") or ())
-    said = len(answer.reasoning) + len(answer.text or "")
-    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    prompt = sum(len(str(it.get("content") or "")) for it in request.get("messages") or ())
+    completion = len(answer.reasoning) + len(answer.text or "")
+    total = prompt + completion
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
 
 
 def _body(answer: Streamed, request: Mapping[str, Any]) -> dict[str, Any]:
