@@ -29,7 +29,7 @@ from kemem.runtime import system_clock
 from kemem.settings import load
 from kemem.testing import FakeClock
 from kemem.text.language import is_chinese
-from kemem.text.times import to_micros, to_rfc3339
+from kemem.times import to_micros, to_rfc3339
 
 KS = (5, 10)
 

@@ -30,7 +30,7 @@ from typing import Any
 from bench.retrievers import RETRIEVERS, Found, Retriever
 from kemem.runtime import system_clock
 from kemem.text.language import is_chinese
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 KS = (1, 5, 10, 20)
 MANY = 200  # hits that sessions are ranked by

@@ -19,7 +19,7 @@ from kemem.runtime import system_clock
 from kemem.settings import load
 from kemem.text.query import plain
 from kemem.text.segment import search_text
-from kemem.text.times import to_micros
+from kemem.times import to_micros
 
 Message = Mapping[str, Any]
 Query = Mapping[str, Any]  # a question, with its times

@@ -17,7 +17,7 @@ from kemem.batch import Batch
 from kemem.records import Link, Note
 from kemem.serve.dashboard.graph import LINKS, NODES, READ
 from kemem.settings import load
-from kemem.text.times import to_micros
+from kemem.times import to_micros
 from tests.server import LocalServer, local_server
 from tests.talk import note
 

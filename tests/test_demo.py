@@ -22,8 +22,8 @@ from kemem.serve.telemetry.quality import kept_runs
 from kemem.serve.telemetry.traces import TRACE
 from kemem.settings import Settings, load
 from kemem.text.language import is_chinese
-from kemem.text.times import to_micros
 from kemem.text.when import time_phrases
+from kemem.times import to_micros
 from tests.command import own_logs
 
 NOW = datetime(2026, 3, 2, 15, 30, tzinfo=UTC)

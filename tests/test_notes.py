@@ -25,7 +25,7 @@ from kemem import (
 from kemem.records import Matrix
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 

@@ -18,7 +18,7 @@ from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.recall import Cache, Caches, GetMemoryDetailOutput, RecallAgent, Recalled
 from kemem.records import Matrix
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 from tests.recalls import (
     NOW,
     ONE,

@@ -22,7 +22,7 @@ from kemem.text.summary import (
     speaks_chinese,
     summarise,
 )
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 STATE_TOKENS = 2_000  # of the newest messages, which no summary tells yet
 KEPT = 4  # newest messages that are never summarised

@@ -17,7 +17,7 @@ from kemem.ports import Deps, Prompt
 from kemem.records import Message, Micros, Note
 from kemem.text.language import is_chinese
 from kemem.text.segment import normalise
-from kemem.text.times import to_micros, to_rfc3339
+from kemem.times import to_micros, to_rfc3339
 
 MAX_FACTS = 50
 MAX_FACT_CHARACTERS = 1_000

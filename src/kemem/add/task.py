@@ -14,7 +14,7 @@ from kemem.records import Micros, Note, Scope
 from kemem.scope import Owner
 from kemem.text.fingerprint import dated
 from kemem.text.ids import new_id
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from kemem.recall import Budget, Evidence, RecallAgent, RecallReport
 from kemem.recall.agent import MAX_QUESTION
 from kemem.records import Scope
 from kemem.text.fence import neutralise
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 RECALL = "recall_memory"
 OTHERS = "get_other_members_messages"

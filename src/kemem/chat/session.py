@@ -11,7 +11,7 @@ from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.records import MESSAGES, Message, Micros
 from kemem.text.ids import new_id
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem

@@ -15,7 +15,7 @@ from kemem.recall.texts import Language, message
 from kemem.records import MESSAGES, NOTES, Message, Note
 from kemem.results import Hit, Item, Memories
 from kemem.scope import CallScope, Time
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 MAX_SEARCHES_IN_A_ROW = 3
 MAX_RESULTS = 10

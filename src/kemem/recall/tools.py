@@ -13,7 +13,7 @@ from kemem.recall.texts import prompt
 from kemem.records import Message, Note
 from kemem.results import Hit, Item
 from kemem.text.fence import neutralise
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 CONTENT_BYTES = 102_400
 _PREVIEW = 200  # characters

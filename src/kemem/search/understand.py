@@ -24,8 +24,8 @@ from kemem.text.query import (
 )
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
 from kemem.text.summary import sentences
-from kemem.text.times import to_datetime
 from kemem.text.when import time_phrases
+from kemem.times import to_datetime
 
 MAX_NAMES = 300
 MAX_KEYWORDS = 20

@@ -8,7 +8,7 @@ from typing import Any
 from kemem.errors import InvalidArgument
 from kemem.filters import COMPARISONS, Filter
 from kemem.records import TIME_FIELDS
-from kemem.text.times import to_micros
+from kemem.times import to_micros
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 200

@@ -27,7 +27,7 @@ from kemem.snapshot import Backup
 from kemem.sync import Memory
 from kemem.text.ids import check_id
 from kemem.text.snippets import CLOSE, OPEN
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 _ITEM = re.compile(r"messages\[(\d+)\]\.?")  # how errors name one of several messages
 _MARK = re.compile(f"{OPEN}(.*?){CLOSE}")

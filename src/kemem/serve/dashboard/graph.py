@@ -17,7 +17,7 @@ from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.memories import link_to
 from kemem.serve.dashboard.page import DashboardRoute, is_fragment, page
 from kemem.serve.http.routing import Memory
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 HOME = "/dashboard/graph"
 USERS = 50  # of a page

@@ -16,7 +16,7 @@ from kemem.results import Item
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.page import DashboardRoute, page
 from kemem.serve.http.routing import Memory
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 HOME = "/dashboard/memories"
 KINDS = ("notes", *NOTE_KINDS, "message")

@@ -27,7 +27,7 @@ from kemem.serve.dashboard.static_files import has_all, static_url
 from kemem.serve.http.auth import SESSION_COOKIE, Authenticator
 from kemem.serve.http.errors import public_error
 from kemem.serve.http.routing import invalid_request
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 PATH = "/dashboard"
 FORM_COOKIE = "kemem_form"

@@ -18,7 +18,7 @@ from kemem.serve.telemetry.quality import Run, keep_runs
 from kemem.serve.telemetry.traces import Traces
 from kemem.settings import Settings
 from kemem.text.language import is_chinese
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 _MINUTE: Micros = 60_000_000
 _DAY: Micros = 86_400_000_000

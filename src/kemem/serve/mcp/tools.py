@@ -26,7 +26,7 @@ from kemem.recall.state import RecallState
 from kemem.recall.texts import Language, tool_texts
 from kemem.recall.tools import get_memory_detail_tool, memory_type, search_memories_tool, summary
 from kemem.text.language import is_chinese
-from kemem.text.times import to_rfc3339
+from kemem.times import to_rfc3339
 
 _PREVIEW = 500  # characters
 _EVIDENCE = 1_500
