@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import uvicorn
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
 
 from kemem.chat import ChatService, GroupChatService, LeakCounts
 from kemem.chat.proxy import Proxy
@@ -22,11 +24,10 @@ from kemem.serve.http import (
     recall_routes,
     session_routes,
 )
-from kemem.serve.http.auth import Authenticator, AuthMiddleware
+from kemem.serve.http.auth import Authenticator
 from kemem.serve.http.errors import RESPONSES
 from kemem.serve.http.logs import configure_logs
-from kemem.serve.http.middleware import BodyLimitMiddleware, RequestMiddleware
-from kemem.serve.http.routing import handle_errors
+from kemem.serve.http.middleware import RequestMiddleware
 from kemem.serve.http.worker import working
 from kemem.serve.mcp.http import offer_mcp
 from kemem.serve.rpc import routes as rpc_routes
@@ -48,6 +49,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
         lifespan=_lifespan,
         responses=RESPONSES,
         generate_unique_id_function=_operation_id,
+        exception_handlers={HTTPException: _pass_on, RequestValidationError: _pass_on},
     )
     app.state.memory = memory
     app.state.authenticator = authenticator
@@ -75,11 +77,14 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     app.include_router(operator_routes.probes)
     app.state.mcp = offer_mcp(app, memory)
     offer_dashboard(app)
-    handle_errors(app)
-    app.add_middleware(BodyLimitMiddleware, max_body_bytes=memory.settings.max_body_bytes)
-    app.add_middleware(AuthMiddleware, authenticator=authenticator)
     app.state.requests = set()  # tasks
-    app.add_middleware(RequestMiddleware, metrics=app.state.metrics, requests=app.state.requests)
+    app.add_middleware(
+        RequestMiddleware,
+        authenticator=authenticator,
+        metrics=app.state.metrics,
+        requests=app.state.requests,
+        max_body_bytes=memory.settings.max_body_bytes,
+    )
     return app
 
 
@@ -99,6 +104,11 @@ def serve(settings: Settings, flags: frozenset[str] = frozenset()) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=2,
     )
+
+
+async def _pass_on(request: Request, error: Exception) -> Response:
+    """Replaces FastAPI's handlers of errors: the middleware answers all of them alike."""
+    raise error
 
 
 def _operation_id(route: APIRoute) -> str:

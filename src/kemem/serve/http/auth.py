@@ -7,13 +7,11 @@ import time
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import quote
 
 import jwt
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
-from starlette.responses import RedirectResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from kemem.serve.http.errors import NOT_FOUND
@@ -142,27 +140,6 @@ class Authenticator:
         return True
 
 
-class AuthMiddleware:
-    """Authenticates each request before anything else sees it, and records the caller."""
-
-    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
-        self._app = app
-        self._authenticator = authenticator
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = Headers(scope=scope)
-            try:
-                caller = self._authenticator.authenticate(scope["path"], scope["scheme"], headers)
-            except Unauthenticated:
-                if not _is_page_view(scope, headers):
-                    raise
-                await RedirectResponse(_sign_in_address(scope), 303)(scope, receive, send)
-                return
-            scope.setdefault("state", {})["caller"] = caller
-        await self._app(scope, receive, send)
-
-
 def is_loopback(host: str) -> bool:
     """Whether a name or address means this very machine.  "127.0.0.1" -> True"""
     if host.lower() == "localhost":
@@ -173,19 +150,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _is_page_view(scope: Scope, headers: Headers) -> bool:
+def is_page_view(scope: Scope) -> bool:
     """Whether somebody opens a page of the dashboard in a browser."""
     return (
         scope["method"] == "GET"
-        and "text/html" in headers.get("accept", "")
+        and "text/html" in Headers(scope=scope).get("accept", "")
         and _DASHBOARD.fullmatch(scope["path"]) is not None
     )
-
-
-def _sign_in_address(scope: Scope) -> str:
-    query = scope["query_string"].decode("latin-1")
-    wanted = scope["path"] + (f"?{query}" if query else "")
-    return f"/dashboard/login?to={quote(wanted)}"
 
 
 def _check_local(scheme: str, headers: Headers) -> None:

@@ -3,20 +3,14 @@
 import json
 from collections.abc import Mapping
 
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from kemem.errors import InvalidArgument, Unauthenticated
-from kemem.serve.http.errors import public_error
-
-
-def error_response(error: Exception) -> Response:
-    """The response to an error."""
-    if isinstance(error, ClientDisconnect):
-        error = InvalidArgument("the body ended early")
-    shown = public_error(error)
-    challenge = {"WWW-Authenticate": "Bearer"} if isinstance(shown, Unauthenticated) else None
-    return refusal(shown.status, shown.code, shown.message, shown.details, challenge)
+from kemem.errors import InvalidArgument, NotFound, Unauthenticated
+from kemem.serve.http.errors import NOT_FOUND, public_error
+from kemem.serve.http.strict import invalid_value
 
 
 def to_json(value: object) -> bytes:
@@ -25,13 +19,32 @@ def to_json(value: object) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def refusal(
-    status: int,
-    code: str,
-    message: str,
-    details: Mapping[str, object],
-    headers: Mapping[str, str] | None,
+def json_response(
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A response in the form of all errors."""
-    reason = {"code": code, "message": message, **({"details": details} if details else {})}
-    return Response(to_json({"error": reason}), status, headers, media_type="application/json")
+    """A value as JSON."""
+    return Response(to_json(value), status, headers, media_type="application/json")
+
+
+def error_response(error: Exception) -> Response:
+    """The response to an error, of FastAPI's too."""
+    match error:
+        case ClientDisconnect():
+            error = InvalidArgument("the body ended early")
+        case RequestValidationError():
+            error = invalid_request(error)
+        case HTTPException(status_code=404):
+            error = NotFound(NOT_FOUND)
+        case HTTPException():
+            error = InvalidArgument(str(error.detail))
+    shown = public_error(error)
+    reason = {"code": shown.code, "message": shown.message}
+    body = {"error": {**reason, **({"details": shown.details} if shown.details else {})}}
+    challenge = {"WWW-Authenticate": "Bearer"} if isinstance(shown, Unauthenticated) else None
+    return json_response(body, shown.status, challenge)
+
+
+def invalid_request(error: RequestValidationError) -> InvalidArgument:
+    """The first thing that is wrong with a request."""
+    first = error.errors()[0]
+    return invalid_value(first, first["loc"][1:])

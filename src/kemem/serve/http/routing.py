@@ -5,17 +5,13 @@ from email.message import Message as MimeHeader
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
-from fastapi import Depends, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 
-from kemem.errors import InvalidArgument, KeMemError, NotFound
+from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
-from kemem.serve.http.errors import NOT_FOUND
-from kemem.serve.http.responses import error_response, refusal
-from kemem.serve.http.strict import invalid_value, parse_object
+from kemem.serve.http.strict import parse_object
 
 
 class StrictRequest(Request):
@@ -76,27 +72,6 @@ def memory_of(request: Request) -> AsyncMemory:
 Memory = Annotated[AsyncMemory, Depends(memory_of)]
 
 
-def handle_errors(app: FastAPI) -> None:
-    """Give the errors of routing, validation and kemem their form."""
-
-    async def known(request: Request, error: Exception) -> Response:
-        return error_response(error)
-
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return error_response(invalid_request(error))
-
-    app.add_exception_handler(KeMemError, known)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, _unrouted)
-
-
-def invalid_request(error: RequestValidationError) -> InvalidArgument:
-    """The first thing that is wrong with a request."""
-    first = error.errors()[0]
-    return invalid_value(first, first["loc"][1:])
-
-
 def id_in_header(request: Request, header: str) -> str | None:
     """The id in a header: UTF-8, percent-encoded where a client can send no other."""
     value = request.headers.get(header)
@@ -126,18 +101,3 @@ def _refuse_parameters(request: Request) -> None:
     if unknown is not None:
         field = unknown[:80]
         raise InvalidArgument(f"{field} is not a parameter of this request", field=field)
-
-
-async def _unrouted(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 404:
-        return error_response(NotFound(NOT_FOUND))
-    if error.status_code == 405:
-        described = request.app.openapi()["paths"]
-        methods = described.get(request.scope["route"].path)  # the dashboard is not described
-        allowed = (error.headers or {}).get("Allow", "GET")
-        if methods:
-            allowed = ", ".join(sorted(method.upper() for method in methods))
-        message = f"{request.method} is not allowed here, only {allowed}"
-        return refusal(405, "METHOD_NOT_ALLOWED", message, {}, {"Allow": allowed})
-    return error_response(InvalidArgument(str(error.detail)))
