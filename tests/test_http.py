@@ -13,7 +13,7 @@ import pytest
 from kemem.memory import AsyncMemory
 from kemem.records import Matrix
 from kemem.serve.http.app import create_app
-from kemem.serve.http.message_schemas import FIELD_NAMES
+from kemem.serve.http.message_routes import FIELD_NAMES
 from kemem.settings import Settings
 from tests.server import (
     INVALID,

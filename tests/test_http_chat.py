@@ -22,7 +22,7 @@ from kemem.chat import (
 )
 from kemem.memory import AsyncMemory
 from kemem.serve.http.app import create_app
-from kemem.serve.http.chat_schemas import (
+from kemem.serve.http.chat_routes import (
     ChatReply,
     MemberReply,
     RecalledMemory,

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "request": {"records", "text"},
     "text": {"records", "errors", "filters", "times"},
     "scope": {"records", "errors", "filters", "text", "times"},
-    "facts": {"records", "text"},
+    "facts": {"records", "text", "times"},
     "results": {"records", "text", "times", "serialization"},
     "ports": {"records", "errors", "results", "text", "batch", "request"},
     "settings": {"records", "errors"},

@@ -21,7 +21,6 @@ from kemem.serve.http import (
     message_routes,
     operator_routes,
     proxy_routes,
-    recall_routes,
     session_routes,
 )
 from kemem.serve.http.auth import Authenticator
@@ -66,7 +65,6 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     for routes in (
         message_routes,
         memory_routes,
-        recall_routes,
         chat_routes,
         proxy_routes,
         session_routes,

@@ -2,21 +2,20 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from fastapi import APIRouter, Path, Request, Response
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.chat import ChatService, Event, GroupChatService
+from kemem.chat import ChatService, ErrorEvent, Event, GroupChatService, Member
 from kemem.chat.events import gather
-from kemem.serve.http.chat_schemas import (
-    ChatReply,
-    GroupReplies,
-    event_item,
-    failed_turn,
-)
-from kemem.serve.http.responses import to_json
+from kemem.chat.group import MAX_MEMBERS
+from kemem.serialization import Share
+from kemem.serve.http.errors import Reason
+from kemem.serve.http.requests import ID_LIMITS, Granted, Id, NotBlank, StrictModel, Time
+from kemem.serve.http.responses import json_response
 from kemem.serve.http.routing import GuardedRoute
-from kemem.serve.http.schemas import ID_LIMITS, ChatRequest, GroupRequest, TurnRequest
 from kemem.serve.http.sse import Emit, EventStream, described, wants_events
 
 _EVENTS = described(
@@ -31,7 +30,97 @@ _GROUP_EVENTS = described(
 
 GroupId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 
+Instructions = Annotated[str, Field(description="What the model is told beside its rules.")]
+
 router = APIRouter(route_class=GuardedRoute, tags=["chat"])
+
+
+class TurnRequest(StrictModel):
+    """What a user says."""
+
+    user_id: Id
+    message: NotBlank
+    message_id: (
+        Annotated[Id, Field(description="Of the user's message, so that a turn can be repeated.")]
+        | None
+    ) = None
+    sensitive: Granted = False
+
+
+class ChatRequest(TurnRequest):
+    """What a user says to a model, and in which conversation."""
+
+    session_id: Id
+    agent_id: Id | None = None
+    instructions: Instructions | None = None
+
+
+class GroupMember(StrictModel):
+    """Somebody that a model plays; the id is the agent whose memories it has."""
+
+    id: Id
+    name: str | None = None
+    instructions: Instructions | None = None
+
+
+class GroupRequest(TurnRequest):
+    """What a user says to a group, and who is in it, in the order of their turns to speak."""
+
+    members: Annotated[
+        list[GroupMember],
+        Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MAX_MEMBERS}),
+    ]
+    mentions: (
+        Annotated[list[Id], Field(fail_fast=True, description="Who is asked to speak.")] | None
+    ) = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names, members as a chat takes them."""
+        members = [Member(it.id, it.name or "", it.instructions) for it in self.members]
+        return {**super().arguments(), "members": members, "mentions": self.mentions or ()}
+
+
+class RecalledMemory(TypedDict):
+    """A memory as the model was shown it."""
+
+    id: str
+    kind: str
+    time: Time
+    said_by: NotRequired[str]
+    content: str
+    score: Share
+
+
+class UsedTool(TypedDict):
+    """A tool that the model called; `arguments` are JSON as it wrote them."""
+
+    call_id: str
+    name: str
+    arguments: str
+    result: str
+
+
+class ChatReply(TypedDict):
+    """A reply, what was recalled for it, and how many tool calls in its text nobody saw."""
+
+    text: str
+    message_id: str
+    recall: list[RecalledMemory]
+    tool_calls: list[UsedTool]
+    leaks: int
+
+
+class MemberReply(ChatReply):
+    """What a member of a group replied; an empty text is silence."""
+
+    member_id: str
+    error: NotRequired[Reason]
+
+
+class GroupReplies(TypedDict):
+    """What the members of a group replied, in their order."""
+
+    replies: list[MemberReply]
 
 
 @router.post("/v1/chat", response_model=ChatReply, responses=_EVENTS)
@@ -43,8 +132,8 @@ async def chat(body: ChatRequest, request: Request) -> Response:
         return _stream(events)
     (reply,) = await gather(events)
     if reply.error:
-        return _json(failed_turn(reply.error), 503)
-    return _json(reply.to_dict())
+        return json_response(failed_turn(reply.error), 503)
+    return json_response(reply.to_dict())
 
 
 @router.post("/v1/groups/{group_id}/turns", response_model=GroupReplies, responses=_GROUP_EVENTS)
@@ -54,7 +143,7 @@ async def group_turn(group_id: GroupId, body: GroupRequest, request: Request) ->
     events = service.turn(group_id=group_id, **_granted(body, request))
     if wants_events(request):
         return _stream(events)
-    return _json({"replies": [reply.to_dict() for reply in await gather(events)]})
+    return json_response({"replies": [reply.to_dict() for reply in await gather(events)]})
 
 
 def _granted(body: TurnRequest, request: Request) -> dict[str, Any]:
@@ -71,5 +160,15 @@ def _stream(events: AsyncGenerator[Event, None]) -> EventStream:
     return EventStream(work)
 
 
-def _json(value: object, status: int = 200) -> Response:
-    return Response(to_json(value), status, media_type="application/json")
+def failed_turn(error: ErrorEvent) -> dict[str, Any]:
+    """A turn that failed, in the form of every failure; the part of the reply is in its details."""
+    part = {"text": error.text, "message_id": error.message_id}
+    return {"error": {"code": error.code, "message": error.message, "details": part}}
+
+
+def event_item(event: Event) -> dict[str, Any]:
+    """An event as HTTP shows it: an error in the form of every failure, the others as they are."""
+    if not isinstance(event, ErrorEvent):
+        return event.to_dict()
+    named = {"member_id": event.member_id} if event.member_id else {}
+    return {"type": event.type, **named, **failed_turn(event)}

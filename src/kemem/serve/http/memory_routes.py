@@ -1,33 +1,176 @@
 """Memories over HTTP: added, searched, listed, changed and erased."""
 
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.records import Change
+from kemem.errors import InvalidArgument
+from kemem.recall import Recalled
+from kemem.records import MESSAGES, NOTE_KINDS, ROLES, Change
 from kemem.results import Added, Hit, Item, Memories
-from kemem.serve.http.routing import GuardedRoute, Memory
-from kemem.serve.http.schemas import (
+from kemem.serialization import Share
+from kemem.serve.http.requests import (
     ID_LIMITS,
-    AddRequest,
-    Deleted,
-    DeleteQuery,
-    ExtractRequest,
-    ForgetRequest,
-    Forgotten,
-    ForgottenQuery,
-    HistoryQuery,
+    Granted,
+    Id,
+    Ids,
     Items,
-    ListQuery,
-    MemoryQuery,
-    SearchRequest,
-    UpdateRequest,
+    NotBlank,
+    OwnerIds,
+    QueryString,
+    Size,
+    StrictModel,
+    Time,
+    also_named,
+    limited,
 )
+from kemem.serve.http.responses import json_response
+from kemem.serve.http.routing import GuardedRoute, Memory
+from kemem.serve.http.sse import Emit, EventStream, described, wants_events
 from kemem.serve.http.strict import parse_object
 
 MemoryId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 
+_MESSAGE = {
+    "type": "object",
+    "required": ["content"],
+    "description": "A message as POST /v1/users/{user_id}/messages takes it; without a role, the "
+    "user's.",
+    "properties": {"content": {"type": "string"}, "role": {"enum": list(ROLES)}},
+}
+_MESSAGES = [{"type": "string"}, _MESSAGE, {"type": "array", "minItems": 1, "items": _MESSAGE}]
+
+
+Kind = Annotated[str, limited(enum=[*MESSAGES, *NOTE_KINDS])]
+Kinds = Annotated[list[Kind], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
+FiltersInUrl = Annotated[
+    str,
+    Field(
+        description='Conditions as JSON: {"tag": "work"}',
+        json_schema_extra={"contentMediaType": "application/json"},
+    ),
+]
+TopK = Annotated[Size | None, Field(description="Another name of limit.")]
+
+_EVENTS = described(
+    "a `step` (Step) for each tool call as it happens, then the `result` (Recalled) or an "
+    "`error` (Failure)."
+)
+
 router = APIRouter(route_class=GuardedRoute, tags=["memories"])
+
+
+class AddRequest(StrictModel, Ids):
+    """Messages to store and to remember."""
+
+    messages: Annotated[Any, limited(anyOf=_MESSAGES)]  # kemem says which message is wrong
+    metadata: dict[str, Any] | None = None
+    infer: bool = True
+    memory_type: Literal["short", "long"] | None = None
+    prompt: NotBlank | None = None
+    timestamp: Time | None = None
+    expires_at: Time | None = None
+    sensitive: bool = False
+
+
+class SearchRequest(StrictModel, Ids):
+    """A question to the memory."""
+
+    query: NotBlank
+    limit: Size = 100
+    top_k: TopK = None
+    filters: dict[str, Any] | None = None
+    threshold: Share | None = None
+    rerank: bool = True
+    kinds: Kinds | None = None
+    as_of: Time | None = None
+    since: Time | None = None
+    until: Time | None = None
+    keywords: (
+        Annotated[
+            list[Annotated[str, limited(pattern=r"\S", maxLength=256)]],
+            Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": 20}),
+        ]
+        | None
+    ) = None
+    mode: Literal["hybrid", "lexical", "semantic"] = "hybrid"
+    explain: bool = False
+    count: bool = False
+
+
+class ListQuery(QueryString, Ids):
+    """The query string of a list of memories."""
+
+    kinds: Kinds | None = None
+    limit: Size = 100
+    top_k: TopK = None
+    cursor: str | None = None
+    as_of: Time | None = None
+    filters: FiltersInUrl | None = None
+
+
+class DeleteQuery(QueryString, Ids):
+    """The query string of an erasure."""
+
+    kinds: Kinds | None = None
+    filters: FiltersInUrl | None = None
+
+
+class MemoryQuery(QueryString, Ids):
+    """Whose memory an id means."""
+
+
+class ChangesQuery(QueryString, OwnerIds):
+    """Whose notes are meant, and how many of their changes are wanted."""
+
+    limit: Size = 100
+
+
+class UpdateRequest(StrictModel):
+    """What a note is to say, or to carry, from now on."""
+
+    content: NotBlank | None = None
+    metadata: dict[str, Any] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names; a change of nothing is refused."""
+        if self.content is None and self.metadata is None:
+            raise InvalidArgument("content or metadata is required", field="content")
+        return super().arguments()
+
+
+class ExtractRequest(StrictModel, Ids):
+    """Whose messages to draw facts from anew."""
+
+    prompt: NotBlank | None = None
+
+
+class ForgetRequest(StrictModel, OwnerIds):
+    """Whose notes to apply the policy of forgetting to."""
+
+
+class RecallRequest(StrictModel, Ids):
+    """A question to one user's memories; a session is the conversation that it comes from."""
+
+    question: Annotated[NotBlank, also_named("question", "query")]
+    user_id: Id
+    max_iterations: Annotated[int, limited(minimum=1, maximum=10)] | None = None
+    sensitive: Granted = False
+
+
+class Deleted(TypedDict):
+    """How many messages and notes went."""
+
+    deleted: int
+
+
+class Forgotten(TypedDict):
+    """The ids of notes that went, each with the reason."""
+
+    forgotten: dict[str, str]
 
 
 @router.post("/v1/memories")
@@ -67,9 +210,7 @@ async def forget_memories(body: ForgetRequest, memory: Memory) -> Forgotten:
 
 
 @router.get("/v1/memories/forgotten")
-async def read_forgotten(
-    query: Annotated[ForgottenQuery, Query()], memory: Memory
-) -> Items[Change]:
+async def read_forgotten(query: Annotated[ChangesQuery, Query()], memory: Memory) -> Items[Change]:
     """Notes that were deleted or forgotten, newest first, without their text."""
     return Items(items=await memory.forgotten(**query.arguments()))
 
@@ -79,7 +220,7 @@ async def read_memory(
     memory_id: MemoryId, query: Annotated[MemoryQuery, Query()], memory: Memory
 ) -> Item:
     """One note or message."""
-    return await memory.get(memory_id, **query.arguments())
+    return await memory.get(memory_id, **_with_owner(query))
 
 
 @router.patch("/v1/memories/{memory_id}")
@@ -87,7 +228,7 @@ async def change_memory(
     memory_id: MemoryId, query: Annotated[MemoryQuery, Query()], body: UpdateRequest, memory: Memory
 ) -> Item:
     """A note with other words or metadata; messages never change."""
-    return await memory.update(memory_id, **body.arguments(), **query.arguments())
+    return await memory.update(memory_id, **body.arguments(), **_with_owner(query))
 
 
 @router.delete("/v1/memories/{memory_id}")
@@ -95,16 +236,35 @@ async def erase_memory(
     memory_id: MemoryId, query: Annotated[MemoryQuery, Query()], memory: Memory
 ) -> Deleted:
     """Erase one memory; of a message also the notes that were drawn from it alone."""
-    await memory.delete(memory_id, **query.arguments())
+    await memory.delete(memory_id, **_with_owner(query))
     return Deleted(deleted=1)
 
 
 @router.get("/v1/memories/{memory_id}/history")
 async def read_history(
-    memory_id: MemoryId, query: Annotated[HistoryQuery, Query()], memory: Memory
+    memory_id: MemoryId, query: Annotated[ChangesQuery, Query()], memory: Memory
 ) -> Items[Change]:
     """What became of a note, newest first."""
-    return Items(items=await memory.history(memory_id, **query.arguments()))
+    return Items(items=await memory.history(memory_id, **_with_owner(query)))
+
+
+@router.post("/v1/recall", response_model=Recalled, responses=_EVENTS)
+async def recall(body: RecallRequest, request: Request, memory: Memory) -> Response:
+    """The evidence that a question needs, found step by step; as events for who accepts them."""
+    arguments = body.arguments()
+    granted = request.state.caller.grant(arguments.pop("sensitive"))
+    user_id, agent_id = arguments.pop("user_id"), arguments.pop("agent_id")
+    handle = memory.for_user(user_id, agent_id=agent_id, sensitive=granted)
+    recalling = partial(handle.recall, **arguments)
+    if not wants_events(request):
+        recalled = await recalling()
+        return json_response(recalled.to_dict())
+
+    async def work(emit: Emit) -> None:
+        recalled = await recalling(on_step=lambda step: emit("step", step.to_dict()))
+        emit("result", recalled.to_dict())
+
+    return EventStream(work)
 
 
 def _with_filters(query: ListQuery | DeleteQuery) -> dict[str, Any]:
@@ -112,4 +272,15 @@ def _with_filters(query: ListQuery | DeleteQuery) -> dict[str, Any]:
     arguments = query.arguments()
     if query.filters is not None:
         arguments["filters"] = parse_object(query.filters.encode(), "filters", field="filters")
+    return arguments
+
+
+def _with_owner(query: MemoryQuery | ChangesQuery) -> dict[str, Any]:
+    """The arguments of a call about one memory; over HTTP an id alone is never enough."""
+    arguments = query.arguments()
+    *names, last = (it for it in ("user_id", "agent_id", "session_id") if it in arguments)
+    if all(arguments[name] is None for name in (*names, last)):
+        raise InvalidArgument(
+            f"{', '.join(names)} or {last} is required beside the id", field="user_id"
+        )
     return arguments

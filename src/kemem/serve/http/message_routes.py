@@ -1,35 +1,189 @@
 """The message log over HTTP: the Query API, version 1."""
 
 from collections.abc import Sequence
-from typing import Annotated, cast
+from typing import Annotated, Any, Literal, NotRequired, cast, get_args
 
 from fastapi import APIRouter, Path, Query
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.records import Message, Page
 from kemem.results import Hit, Ingested
-from kemem.serialization import to_dict
-from kemem.serve.http.message_schemas import (
-    FIELD_NAMES,
-    FieldName,
-    Highlight,
-    HybridHit,
-    HybridSearch,
-    LexicalHits,
-    LexicalSearch,
-    NeighborsQuery,
-    NewMessages,
-    RangeQuery,
-    Score,
-    SelectedMessage,
-    SemanticHit,
-    SemanticSearch,
+from kemem.serialization import Share, to_dict
+from kemem.serve.http.requests import (
+    ID_LIMITS,
+    Id,
+    Items,
+    NotBlank,
+    QueryString,
+    Role,
+    Size,
+    StrictModel,
+    Time,
+    also_named,
+    limited,
 )
 from kemem.serve.http.routing import GuardedRoute, Memory
-from kemem.serve.http.schemas import ID_LIMITS, Items
 
 IdInPath = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 
+FieldName = Literal[
+    "message_id",
+    "ts",
+    "user_id",
+    "role",
+    "content",
+    "session_id",
+    "agent_id",
+    "content_type",
+    "parent_message_id",
+    "metadata",
+]
+FIELD_NAMES: tuple[FieldName, ...] = get_args(FieldName)
+
 router = APIRouter(route_class=GuardedRoute, tags=["messages"])
+
+
+class TimeRange(StrictModel):
+    """From `since` on and before `until`."""
+
+    since: Time | None = None
+    until: Time | None = None
+
+
+class Filter(StrictModel):
+    """Which messages a search may see."""
+
+    time_range: TimeRange | None = None
+    role: Role | None = None
+
+
+class MessageSearch(StrictModel):
+    """What every search of messages takes."""
+
+    user_id: Id
+    filter: Filter | None = None
+    return_fields: Annotated[list[FieldName], Field(fail_fast=True)] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names, those of the filter among them."""
+        arguments = super().arguments()
+        del arguments["return_fields"]
+        given = arguments.pop("filter") or Filter()
+        return {**arguments, **(given.time_range or TimeRange()).arguments(), "role": given.role}
+
+
+class LexicalSearch(MessageSearch):
+    """A search by words: plain, "phrases", AND, OR, NOT, prefix* and ( )."""
+
+    query_text: Annotated[str, also_named("query_text", "query")]
+    page_size: Size = 50
+    cursor: str | None = None
+
+
+class SemanticSearch(MessageSearch):
+    """A search by meaning, for a text or for a vector: one of the two."""
+
+    query_text: Annotated[NotBlank | None, also_named("query_text", "query")] = None
+    query_embedding: Annotated[list[float], Field(fail_fast=True)] | None = None
+    top_k: Annotated[Size, also_named("top_k", "limit")] = 20
+    min_score: Annotated[Share | None, also_named("min_score", "threshold")] = None
+
+
+class HybridSearch(MessageSearch):
+    """A search by words and meaning together."""
+
+    query_text: Annotated[NotBlank, also_named("query_text", "query")]
+    limit: Annotated[Size, also_named("limit", "top_k")] = 10
+
+
+class NewMessage(StrictModel):
+    """A message to store."""
+
+    role: Role
+    content: NotBlank
+    message_id: Id | None = None
+    ts: Time | None = None
+    session_id: Id | None = None
+    agent_id: Id | None = None
+    content_type: Annotated[str, limited(minLength=1, maxLength=50)] | None = None
+    parent_message_id: Id | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class NewMessages(StrictModel):
+    """Messages that are stored all or none."""
+
+    messages: Annotated[list[NewMessage], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
+
+
+class RangeQuery(QueryString):
+    """The query string of a range read."""
+
+    since: Time | None = None
+    until: Time | None = None
+    role: Role | None = None
+    page_size: Size = 50
+    cursor: str | None = None
+
+
+class NeighborsQuery(QueryString):
+    """The query string of a look around a message."""
+
+    before: Annotated[int, limited(minimum=0, maximum=1000)] = 20
+    after: Annotated[int, limited(minimum=0, maximum=1000)] = 0
+
+
+class SelectedMessage(TypedDict, total=False):
+    """A message, or those of its fields that were asked for."""
+
+    message_id: str
+    ts: Time
+    user_id: str
+    role: str
+    content: str
+    session_id: str
+    agent_id: str
+    content_type: str
+    parent_message_id: str | None
+    metadata: dict[str, Any]
+
+
+class Highlight(TypedDict):
+    """Where a message matches."""
+
+    message_id: str
+    snippets: list[str]
+
+
+class Score(TypedDict):
+    """How well a message matches."""
+
+    message_id: str
+    score: float
+
+
+class LexicalHits(TypedDict):
+    """Messages by their words, best first."""
+
+    items: list[SelectedMessage]
+    next_cursor: NotRequired[str]
+    highlights: list[Highlight]
+    scores: list[Score]
+
+
+class SemanticHit(SelectedMessage):
+    """A message and how near its meaning is."""
+
+    semantic_score: float
+
+
+class HybridHit(SelectedMessage):
+    """A message, how good it is, why, and where it matches."""
+
+    score: float
+    why: list[str]
+    highlights: list[str]
 
 
 @router.get("/v1/users/{user_id}/messages")

@@ -2,25 +2,18 @@
 
 from collections.abc import Iterator
 from html import escape
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.batch import Job
 from kemem.errors import Unavailable
 from kemem.records import Entry, Page
+from kemem.serve.http.requests import ID_LIMITS, Id, Items, PageQuery, QueryString, Size
 from kemem.serve.http.routing import GuardedRoute, Memory, OperatorRoute
-from kemem.serve.http.schemas import (
-    ID_LIMITS,
-    Items,
-    JobsQuery,
-    JobsRun,
-    PageQuery,
-    Status,
-    UsersQuery,
-)
 from kemem.serve.telemetry.prometheus import report
 
 _NOTHING_LOADED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
@@ -45,8 +38,33 @@ JobId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 
 log = structlog.get_logger("kemem")
 
+
 router = APIRouter(route_class=OperatorRoute, tags=["operators"])
 probes = APIRouter(route_class=GuardedRoute, tags=["operators"])  # they need no credential
+
+
+class UsersQuery(PageQuery):
+    """The query string of a list of users."""
+
+    agent_id: Id | None = None
+
+
+class JobsQuery(QueryString):
+    """The query string of a list of jobs."""
+
+    limit: Size = 100
+
+
+class JobsRun(TypedDict):
+    """How many steps were done."""
+
+    done: int
+
+
+class Status(TypedDict):
+    """The state of the server in one word."""
+
+    status: Literal["alive", "ready"]
 
 
 @router.get("/v1/agents")

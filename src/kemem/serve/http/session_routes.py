@@ -3,24 +3,76 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.records import Checkpoint, Entry, Page
+from kemem.records import Checkpoint, Entry, Page, Relation
 from kemem.results import Added, Context
-from kemem.serve.http.routing import GuardedRoute, Memory
-from kemem.serve.http.schemas import (
+from kemem.serve.http.requests import (
     ID_LIMITS,
-    ContextQuery,
-    GraphQuery,
-    Relations,
-    RestoreRequest,
-    SessionRequest,
-    SessionsQuery,
-    Summary,
+    Id,
+    Ids,
+    OwnerIds,
+    PageQuery,
+    QueryString,
+    Size,
+    StrictModel,
+    Time,
+    limited,
 )
+from kemem.serve.http.routing import GuardedRoute, Memory
 
 SessionId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 
+
 router = APIRouter(route_class=GuardedRoute, tags=["sessions"])
+
+
+class SessionsQuery(PageQuery):
+    """The query string of a list of sessions."""
+
+    user_id: Id | None = None
+    agent_id: Id | None = None
+
+
+class ContextQuery(QueryString, OwnerIds):
+    """The query string of a session's context."""
+
+    max_tokens: Annotated[int, limited(minimum=50)] = 2000
+
+
+class SessionRequest(StrictModel, OwnerIds):
+    """Whose session an id means; required where several users or agents have one of that id."""
+
+
+class RestoreRequest(SessionRequest):
+    """Which checkpoint to go back to; the newest if none is named."""
+
+    checkpoint_id: Id | None = None
+
+
+class GraphQuery(QueryString, Ids):
+    """The query string of a look at the graph."""
+
+    around: (
+        Annotated[list[str], Field(description="Entities, each with a parameter of its own.")]
+        | None
+    ) = None
+    hops: Size = 1
+    limit: Size = 100
+    as_of: Time | None = None
+
+
+class Summary(TypedDict):
+    """The State of a session; null while all of it still fits verbatim."""
+
+    checkpoint: Checkpoint | None
+
+
+class Relations(TypedDict):
+    """Some relations of the graph."""
+
+    relations: list[Relation]
 
 
 @router.get("/v1/sessions")

@@ -1,0 +1,94 @@
+"""What requests over HTTP share: types of fields, ids and how a model becomes arguments.
+
+Limits are only described here: kemem itself checks them, for every caller alike.
+"""
+
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from kemem.records import ROLES
+from kemem.scope import CallScope
+from kemem.text.ids import MAX_ID
+
+T = TypeVar("T")
+
+ID_LIMITS: dict[str, Any] = {
+    "minLength": 1,
+    "maxLength": MAX_ID,
+    "pattern": r"^(?!\s)[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+(?<!\s)$",
+}
+
+
+def limited(**limits: Any) -> Any:
+    return Field(json_schema_extra=limits)
+
+
+def also_named(name: str, other: str) -> Any:
+    """A field that is also known by the name that other requests have for it."""
+    return Field(validation_alias=AliasChoices(name, other))
+
+
+Id = Annotated[str, limited(**ID_LIMITS)]
+NotBlank = Annotated[str, limited(pattern=r"\S")]
+Time = Annotated[str, limited(format="date-time")]
+Role = Annotated[str, limited(enum=list(ROLES))]
+Size = Annotated[int, limited(minimum=1)]
+Granted = Annotated[bool, Field(description="Whether sensitive memories may be seen.")]
+
+
+class Arguments(BaseModel):
+    """A request whose fields are the arguments of a method of the memory."""
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+class StrictModel(Arguments):
+    """A JSON body: no value is converted, no unknown field is accepted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class QueryString(Arguments):
+    """A query string: no unknown parameter is accepted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Ids(Arguments):
+    """Whose memories are meant: those that carry all the ids that are given."""
+
+    user_id: Id | None = None
+    agent_id: Id | None = None
+    session_id: Id | None = None
+    run_id: Annotated[Id | None, Field(description="Another name of session_id.")] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names, the session under its one name."""
+        arguments = super().arguments()
+        session_id, run_id = arguments.pop("session_id"), arguments.pop("run_id")
+        session = CallScope().restrict(session_id=session_id, run_id=run_id)
+        return {**arguments, "session_id": session.session_id}
+
+
+class OwnerIds(Arguments):
+    """The user and agent that are meant."""
+
+    user_id: Id | None = None
+    agent_id: Id | None = None
+
+
+class PageQuery(QueryString):
+    """The query string of a list in pages."""
+
+    limit: Size = 100
+    cursor: str | None = None
+
+
+class Items(TypedDict, Generic[T]):
+    """A whole list."""
+
+    items: list[T]
