@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kemem.chat.completions import Json
@@ -111,12 +110,10 @@ async def history_of(memory: AsyncMemory, session_id: str) -> Context:
         return Context()
 
 
-def before(message_id: str | None, history: Context) -> Context:
-    """The history up to a message that is sent again; all of it where the message is new."""
+def messages_before(message_id: str | None, history: Context) -> Sequence[Message]:
+    """The messages up to one that is sent again; all of them where it is new."""
     ids = [message.message_id for message in history.messages]
-    if message_id not in ids:
-        return history
-    return replace(history, messages=history.messages[: ids.index(message_id)])
+    return history.messages[: ids.index(message_id) if message_id in ids else None]
 
 
 def to_chat_messages(messages: Sequence[Message], own_id: str = "") -> list[Json]:

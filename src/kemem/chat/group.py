@@ -8,10 +8,10 @@ from hashlib import blake2b
 
 from kemem.chat.base import (
     ChatBase,
-    before,
     check_message,
     history_of,
     message_ids,
+    messages_before,
     to_chat_messages,
 )
 from kemem.chat.completions import Json
@@ -188,7 +188,7 @@ class GroupChatService(ChatBase):
         is_mentioned = member.id in turn.mentions
         mentioned = text("mentioned" if is_mentioned else "not_mentioned", language)
         messages = [
-            *to_chat_messages(before(turn.copy_id(member), history).messages, member.id),
+            *to_chat_messages(messages_before(turn.copy_id(member), history), member.id),
             {"role": "user", "content": turn.message},
             *synthetic_call(OTHERS, {}, others),
             *synthetic_call(MENTIONED, {}, mentioned),

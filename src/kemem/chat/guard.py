@@ -233,7 +233,10 @@ class _Completions(_Wrapper):
 
 
 class _StreamBase(_Wrapper):
-    """A filtered stream; it continues with another where the first held nothing but a leak."""
+    """A filtered stream; it continues with another where the first held nothing but a leak.
+
+    Subclasses define `_filtered`, a generator of the chunks to pass on.
+    """
 
     def __init__(self, inner: Any, exchange: _Exchange, create: Callable[..., Any]) -> None:
         super().__init__(inner)

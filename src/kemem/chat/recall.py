@@ -24,11 +24,6 @@ MENTIONED = "is_mentioned"
 SECONDS = 10.0  # for one recall: somebody waits
 _MAX_CONTENT = 2_000  # characters of one memory
 _MAX_LOGGED = 80  # characters of a query
-_NO_PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "properties": {},
-    "additionalProperties": False,
-}
 
 log = logging.getLogger("kemem")
 
@@ -153,7 +148,8 @@ def fixed_tool(name: str, answer: str, language: str) -> ChatTool:
         log.info("%s: answered", name)
         return answer
 
-    return ChatTool(Tool(name, text(name, language), _NO_PARAMETERS), run)
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    return ChatTool(Tool(name, text(name, language), schema), run)
 
 
 def others_content(lines: list[tuple[str, str]], language: str) -> str:

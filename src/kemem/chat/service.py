@@ -5,10 +5,10 @@ from contextlib import aclosing
 
 from kemem.chat.base import (
     ChatBase,
-    before,
     check_message,
     history_of,
     message_ids,
+    messages_before,
     to_chat_messages,
 )
 from kemem.chat.events import Event, Reply, gather
@@ -66,7 +66,7 @@ class ChatService(ChatBase):
             added = await memory.add([reply], session_id=session_id, metadata=metadata, wait=False)
             return next(iter(added.message_ids), "")  # a hook may keep it from being stored
 
-        earlier = to_chat_messages(before(message_id, history).messages)
+        earlier = to_chat_messages(messages_before(message_id, history))
         events = stream_reply(
             model,
             system_prompt(instructions, limit, language, history.summaries),

@@ -35,9 +35,6 @@ class FilteredText:
     leaks: tuple[Leak, ...]
 
 
-_NOTHING = FilteredText("", ())
-
-
 class StreamGuard:
     """Filters streamed text: returns it without leaked calls, however it is split into pieces.
 
@@ -214,8 +211,6 @@ class _Output:
 
     def take(self) -> FilteredText:
         """The output since the last call."""
-        if not self._shown and not self._leaks:
-            return _NOTHING
         taken = FilteredText("".join(self._shown), tuple(self._leaks))
         self._shown, self._leaks = [], []
         return taken
