@@ -15,7 +15,6 @@ from kemem.text.query import (
     MAX_UNITS,
     AllOf,
     AnyOf,
-    Anything,
     Mask,
     Node,
     Not,
@@ -33,7 +32,7 @@ def shape(node: Node) -> str:
     match node:
         case Phrase(tokens, prefix):
             return " ".join(tokens) + ("*" if prefix else "")
-        case Anything():
+        case AllOf(()):
             return "anything"
         case AnyOf(()):
             return "nothing"
@@ -184,7 +183,7 @@ def test_what_does_not_parse_is_searched_literally(broken: str, literal: str) ->
 
 @each("text", ["", " ", "\n\t", "\u3000"])
 def test_a_blank_query_matches_everything(text: str) -> None:
-    assert parse(text) == Query(Anything(), ())
+    assert parse(text) == Query(AllOf(()), ())
 
 
 @each(
@@ -326,8 +325,6 @@ def naive(node: Node, world: World) -> set[int]:
     match node:
         case Phrase(tokens):
             return set(world[tokens[0]])
-        case Anything():
-            return every
         case Not(part):
             return every - naive(part, world)
         case AnyOf(parts):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import ToolCall
@@ -21,11 +21,13 @@ from kemem.text.language import is_chinese
 MAX_QUESTION = 10_000  # characters
 MAX_FAILURES = 3  # in a row: then a model is not called any further
 _MAX_SHOWN = 2_000  # characters of one message of the window
-_FOUND_BEFORE = 10  # hits of earlier rounds that a model is shown
+_MAX_HITS = 10  # hits of earlier rounds that a model is shown
 
 log = logging.getLogger("kemem")
 
 Call = ToolCall | Model  # of a model as it was written, of rules as the input of a tool
+# The next calls, after the results of the last ones; none at all is a failure.
+Planner = Callable[[Sequence[ToolResult]], Awaitable[Sequence[Call]]]
 Round = Callable[[RecallState, Sequence[Item]], Awaitable[int | None]]
 
 
@@ -128,13 +130,6 @@ class MemoryContext:
         return page.items[::-1]
 
 
-class Planner(Protocol):
-    """Decides on the next calls."""
-
-    async def next(self, results: Sequence[ToolResult]) -> Sequence[Call]:
-        """The calls after the results of the last ones; none at all is a failure."""
-
-
 class LLMPlanner:
     """A model that is shown the window of a conversation, and the outputs of its calls."""
 
@@ -146,7 +141,7 @@ class LLMPlanner:
             {"role": "user", "content": _task(state, window)},
         ]
 
-    async def next(self, results: Sequence[ToolResult]) -> Sequence[Call]:
+    async def __call__(self, results: Sequence[ToolResult]) -> Sequence[Call]:
         """The calls of the model's reply."""
         state = self._state
         self._messages += [
@@ -181,20 +176,6 @@ class LLMPlanner:
         return reply.calls
 
 
-class RulePlanner:
-    """The plan of `rules`, for when there is no model or it fails."""
-
-    def __init__(self, state: RecallState, window: Sequence[Item]) -> None:
-        self._calls = plan(state, window)
-
-    async def next(self, results: Sequence[ToolResult]) -> Sequence[Call]:
-        """The next call, until the plan ends."""
-        try:
-            return [self._calls.send(results[-1].output) if results else next(self._calls)]
-        except StopIteration:
-            return ()
-
-
 async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
     """One round: the size of the window that the next one needs, None when the recall has ended."""
     planner = _planner(state, window)
@@ -203,7 +184,7 @@ async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
     while state.calls_left and state.seconds_left and failures < MAX_FAILURES:
         calls: Sequence[Call] = ()
         try:
-            calls = await planner.next(results)
+            calls = await planner(results)
         except Unavailable as error:
             state.problems.append(error.message)
             _record_reply(state, error.message)
@@ -233,7 +214,17 @@ async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
 
 
 def _planner(state: RecallState, window: Sequence[Item]) -> Planner:
-    return LLMPlanner(state, window) if state.driver == "llm" else RulePlanner(state, window)
+    if state.driver == "llm":
+        return LLMPlanner(state, window)
+    steps = plan(state, window)
+
+    async def next_call(results: Sequence[ToolResult]) -> Sequence[Call]:
+        try:
+            return [steps.send(results[-1].output if results else None)]
+        except StopIteration:
+            return ()
+
+    return next_call
 
 
 def _record_reply(state: RecallState, outcome: str) -> None:
@@ -259,26 +250,20 @@ async def _force_handoff(state: RecallState, failures: int, model_failed: bool) 
 
 
 def _instructions(state: RecallState) -> str:
-    budget = state.budget
-    return prompt("agent", state.language).format(
-        iteration=state.iteration,
-        max_iterations=budget.max_iterations,
-        rounds_left=budget.max_iterations - state.iteration,
-        window=state.window,
-        max_window=budget.max_window,
-        calls_left=state.calls_left,
-        seconds_left=int(state.seconds_left),
-    )
+    rounds_left = state.budget.max_iterations - state.iteration
+    return prompt("agent", state.language).format(state=state, rounds_left=rounds_left)
 
 
 def _task(state: RecallState, window: Sequence[Item]) -> str:
-    """The conversation, what earlier rounds found, and the question: all of it data."""
-    talk = "\n".join(f"{it.message.role}: {indented(it.memory[:_MAX_SHOWN])}" for it in window)
-    hits = list(state.hits.items())[:_FOUND_BEFORE]
-    found = "\n".join(f"[{key}] {indented(hit.memory[:200])}" for key, hit in hits)
-    sections = [fenced("conversation", talk)] if talk else []
-    sections += [fenced("found_before", found)] if found else []
-    return "\n\n".join([*sections, fenced("question", state.question[:_MAX_SHOWN])])
+    """The conversation, the hits of earlier rounds, and the question: all of it data."""
+    messages = (f"{it.message.role}: {indented(it.memory[:_MAX_SHOWN])}" for it in window)
+    hits = list(state.hits.items())[:_MAX_HITS]
+    sections = {
+        "conversation": "\n".join(messages),
+        "found_before": "\n".join(f"[{key}] {indented(hit.memory[:200])}" for key, hit in hits),
+        "question": state.question[:_MAX_SHOWN],
+    }
+    return "\n\n".join(fenced(name, text) for name, text in sections.items() if text)
 
 
 def _checked(question: object, query: object) -> str:

@@ -59,23 +59,18 @@ class Caches:
     """The caches of recall; marks are generations of the store, keys name whose data a value is."""
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
-        self.expansion: Cache[ExtractKeywordsOutput] = Cache(
-            "expansion", 300, _MEGABYTE, _weight_of_output, timer
-        )
-        self.search: Cache[Memories[Hit]] = Cache(
-            "search", 60, 16 * _MEGABYTE, _weight_of_hits, timer
-        )
-        self.content: Cache[GetMemoryDetailOutput] = Cache(
-            "content", 600, 16 * _MEGABYTE, _weight_of_output, timer
-        )
+        large = 16 * _MEGABYTE
+        self.expansion = Cache[ExtractKeywordsOutput]("expansion", 300, _MEGABYTE, _size, timer)
+        self.search = Cache[Memories[Hit]]("search", 60, large, _size_of_hits, timer)
+        self.content = Cache[GetMemoryDetailOutput]("content", 600, large, _size, timer)
 
     def __iter__(self) -> Iterator[Cache[Any]]:
         return iter((self.expansion, self.search, self.content))
 
 
-def _weight_of_output(output: Model) -> int:
+def _size(output: Model) -> int:
     return 1_000 + 2 * len(output.model_dump_json())
 
 
-def _weight_of_hits(found: Memories[Hit]) -> int:
-    return 1_000 + sum(2_000 + 2 * len(hit.memory) for hit in found)
+def _size_of_hits(hits: Memories[Hit]) -> int:
+    return 1_000 + sum(2_000 + 2 * len(hit.memory) for hit in hits)

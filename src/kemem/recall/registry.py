@@ -4,9 +4,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast, get_type_hints
 
 from pydantic import ValidationError
 
@@ -44,38 +44,27 @@ class ToolEntry(TypedDict):
 Registry = Mapping[str, ToolEntry]
 
 
-def tool_entry(
-    package: str,
-    name: str,
-    func: Callable[..., Awaitable[Any]],
-    input_model: type[Model],
-    output_model: type[Model],
-) -> ToolEntry:
-    """The entry of a tool that the `tools.toml` of a package describes."""
+def tool_entry(package: str, func: Callable[..., Awaitable[Any]]) -> ToolEntry:
+    """A function as a tool: its annotations name its models, `tools.toml` of the package has texts.
+
+    search_memories_tool -> the tool "search_memories"
+    """
+    name, models = func.__name__.removesuffix("_tool"), get_type_hints(func)
     texts = {**tool_texts(package)["tools"][name]}
     entry = {"name": name, "description": texts.pop("zh"), "description_en": texts.pop("en")}
-    models = {"input_model": input_model, "output_model": output_model}
-    return cast(ToolEntry, {**entry, **models, "func": func, **texts})
+    entry |= {"input_model": models["request"], "output_model": models["return"], "func": func}
+    return cast(ToolEntry, {**entry, **texts})
 
 
-_FUNCTIONS: Sequence[tuple[Callable[..., Awaitable[Any]], type[Model], type[Model]]] = (
-    (tools.search_memories_tool, schemas.SearchMemoriesInput, schemas.SearchMemoriesOutput),
-    (tools.get_memory_detail_tool, schemas.GetMemoryDetailInput, schemas.GetMemoryDetailOutput),
-    (
-        tools.extract_search_keywords_tool,
-        schemas.ExtractKeywordsInput,
-        schemas.ExtractKeywordsOutput,
-    ),
-    (
-        tools.expand_context_window_tool,
-        schemas.ExpandContextWindowInput,
-        schemas.ExpandContextWindowOutput,
-    ),
-    (tools.handoff_tool, schemas.HandoffInput, schemas.HandoffOutput),
+_FUNCTIONS: tuple[Callable[..., Awaitable[Model]], ...] = (
+    tools.search_memories_tool,
+    tools.get_memory_detail_tool,
+    tools.extract_search_keywords_tool,
+    tools.expand_context_window_tool,
+    tools.handoff_tool,
 )
 MEMRECALL_TOOLS: dict[str, ToolEntry] = {
-    (name := func.__name__.removesuffix("_tool")): tool_entry(__package__, name, func, *models)
-    for func, *models in _FUNCTIONS
+    entry["name"]: entry for entry in (tool_entry(__package__, func) for func in _FUNCTIONS)
 }
 _NAMES = {entry["input_model"]: name for name, entry in MEMRECALL_TOOLS.items()}
 
@@ -102,6 +91,10 @@ def mcp_tools(
     language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
 ) -> list[dict[str, Any]]:
     """The tools as an MCP server lists them; without hints of its own one only reads."""
+    titles = {
+        name: entry.get("title") if language == "zh" else entry.get("title_en")
+        for name, entry in registry.items()
+    }
     return [
         {
             "name": name,
@@ -109,7 +102,7 @@ def mcp_tools(
             "inputSchema": schema(entry["input_model"], language),
             "outputSchema": schema(entry["output_model"], language),
             "annotations": {"readOnlyHint": True, "openWorldHint": False, **entry.get("hints", {})},
-            **_title(entry, language),
+            **({"title": titles[name]} if titles[name] else {}),
         }
         for name, entry in registry.items()
     ]
@@ -131,11 +124,6 @@ def json_schemas(
 
 def _description(entry: ToolEntry, language: Language) -> str:
     return entry["description" if language == "zh" else "description_en"].strip()
-
-
-def _title(entry: ToolEntry, language: Language) -> dict[str, str]:
-    title = entry.get("title") if language == "zh" else entry.get("title_en")
-    return {} if title is None else {"title": title}
 
 
 # How a call is run

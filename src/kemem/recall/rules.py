@@ -52,7 +52,8 @@ class Turn:
 
 
 T = TypeVar("T")
-Calls = Generator[schemas.Model, schemas.Model, T]  # yields the input of a tool, is sent its output
+# Yields the input of a tool, is sent its output.
+Calls = Generator[schemas.Model, schemas.Model | None, T]
 Ranking = tuple[float, Sequence[Turn]]  # the weight of a search, and its hits
 Beside = tuple[Turn, Turn, bool]  # a hit, a turn next to it, whether that is later
 

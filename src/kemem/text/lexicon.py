@@ -4,6 +4,8 @@ A line that opens with "#" is a comment; an indented line goes on with the one a
 
     [words]                         lists; "_" is a blank inside a word, a word may be a pattern
     PETS = dog cat guinea_pig
+    [tables]                        words and what they mean; "|" stands between words of a meaning
+    SIZES = big|large:3 very_small:0
     [patterns]                      regular expressions; <PETS> inserts a list or another pattern
     animal = (?:[a-z]+ )?<PETS>
     [rules]                         what patterns mean, and below the patterns, indented by two
@@ -11,16 +13,18 @@ A line that opens with "#" is a comment; an indented line goes on with the one a
       has an? <animal>
 
 What is inserted must be defined above. A name in capitals inserts a pattern, one in small letters
-a slot, which is a named group: <animal>, or under another name <animal as pet>.
+a slot, which is a named group: <animal>, or under another name <animal as pet>. A table inserts its
+words.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple, NoReturn
 
-_SECTIONS = ("[words]", "[patterns]", "[rules]")
+_SECTIONS = ("[words]", "[tables]", "[patterns]", "[rules]")
 _ENTRY = re.compile(r"(\w+) = ?(.*)")
 _REFERENCE = re.compile(r"(?<!\?P)<(\w+)(?: as (\w+))?>")
 
@@ -46,9 +50,11 @@ class Lexicon:
     file: str
     extra: dict[str, str] = field(default_factory=dict)  # patterns that code adds
     lists: dict[str, Line] = field(default_factory=dict)
+    tables: dict[str, Line] = field(default_factory=dict)
     entries: dict[str, Line] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
     _sets: dict[str, frozenset[str]] = field(default_factory=dict)
+    _pairs: dict[str, dict[str, str]] = field(default_factory=dict)
     _compiled: dict[str, re.Pattern[str]] = field(default_factory=dict)
 
     def words(self, name: str) -> frozenset[str]:
@@ -57,6 +63,14 @@ class Lexicon:
             words = self.lists[name].text.split()
             self._sets[name] = frozenset(word.replace("_", " ") for word in words)
         return self._sets[name]
+
+    def table(self, name: str) -> Mapping[str, str]:
+        """What each word of a table means."""
+        if name not in self._pairs:
+            rows = [row.replace("_", " ").rpartition(":") for row in self.tables[name].text.split()]
+            pairs = {word: means for words, _, means in rows for word in words.split("|")}
+            self._pairs[name] = pairs
+        return self._pairs[name]
 
     def text(self, name: str) -> str:
         """A pattern by its name, as text."""
@@ -87,10 +101,14 @@ class Lexicon:
         return _REFERENCE.sub(write, line.text)
 
     def _inserted(self, name: str, user: Line) -> str:
-        line = self.lists.get(name) or self.entries.get(name)
+        line = self.lists.get(name) or self.tables.get(name) or self.entries.get(name)
         if line is None or line.number >= user.number:
             self.refuse(user, f"<{name}> is not defined above")
-        return _any(line.text) if name in self.lists else self.expand(line)
+        if name in self.tables:
+            return "|".join(self.table(name))
+        if name in self.lists:
+            return "|".join(line.text.split()).replace("_", " ")
+        return self.expand(line)
 
     def refuse(self, line: Line, problem: str) -> NoReturn:
         """Report a line that cannot be used, with its place."""
@@ -137,20 +155,17 @@ def _add_rule(lexicon: Lexicon, line: Line, indent: int) -> None:
 
 
 def _add_entry(lexicon: Lexicon, line: Line, section: str, goes_on: bool) -> None:
-    table, joint = (lexicon.lists, " ") if section == "[words]" else (lexicon.entries, "")
+    places = {"[words]": lexicon.lists, "[tables]": lexicon.tables, "[patterns]": lexicon.entries}
+    entries, joint = places[section], "" if section == "[patterns]" else " "
     if goes_on:
-        if not table:
+        if not entries:
             lexicon.refuse(line, f"nothing above to go on with: {line.text!r:.60}")
-        last = next(reversed(table))
-        table[last] = Line(table[last].number, table[last].text + joint + line.text)
+        name, (number, text) = entries.popitem()
+        entries[name] = Line(number, text + joint + line.text)
         return
     match = _ENTRY.fullmatch(line.text)
     if match is None:
         lexicon.refuse(line, f"expected NAME = value, not {line.text!r:.60}")
-    if match[1] in lexicon.lists or match[1] in lexicon.entries:
+    if any(match[1] in each for each in places.values()):
         lexicon.refuse(line, f"{match[1]} is defined twice")
-    table[match[1]] = Line(line.number, match[2])
-
-
-def _any(words: str) -> str:
-    return "|".join(words.split()).replace("_", " ")
+    entries[match[1]] = Line(line.number, match[2])

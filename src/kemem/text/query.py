@@ -37,11 +37,6 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Anything:
-    """Matches every row."""
-
-
-@dataclass(frozen=True, slots=True)
 class AnyOf:
     """Matches where one part does; without parts nowhere."""
 
@@ -50,7 +45,7 @@ class AnyOf:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Matches where every part does."""
+    """Matches where every part does; without parts everywhere."""
 
     parts: tuple["Node", ...]
 
@@ -62,7 +57,7 @@ class Not:
     part: "Node"
 
 
-Node = Phrase | Anything | AnyOf | AllOf | Not
+Node = Phrase | AnyOf | AllOf | Not
 
 
 Mask = NDArray[np.bool_]  # one flag for each row of a scope
@@ -100,8 +95,6 @@ class Query:
             match node:
                 case Phrase():
                     return rows_with(node)
-                case Anything():
-                    return everything
                 case Not(part):
                     return everything & ~walk(part)
                 case AnyOf(parts):
@@ -122,7 +115,7 @@ def parse(text: str) -> Query:
             field="query_text",
         )
     if not text.strip():
-        return Query(Anything(), ())
+        return Query(AllOf(()), ())
     lexemes = _LEXEME.findall(_closed(text))
     if not _uses_syntax(lexemes):
         return plain(text) if not any(map(_is_quoted, lexemes)) else _loose(lexemes)

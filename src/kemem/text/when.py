@@ -10,7 +10,7 @@
 
 import re
 from calendar import monthrange
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, partial
@@ -74,56 +74,14 @@ def _matches(folded: str) -> Iterator[tuple[re.Match[str], _Build]]:
             yield match, build
 
 
-def _ranked(start: int, groups: str) -> dict[str, int]:
-    """Words numbered by group.  (0, "一|monday, 二") -> {"一": 0, "monday": 0, "二": 1}"""
-    return {w: n for n, group in enumerate(groups.split(", "), start) for w in group.split("|")}
-
-
 # One character for one, so that positions in the folded text are positions in the text.
 _FOLD = str.maketrans(
     "後週個剛來過這禮號兩两鐘鍾時幾裡裏間陣頭淩〇　" + "".join(map(chr, range(0xFF01, 0xFF5F))),
     "后周个刚来过这礼号二二钟钟时几里里间阵头凌零 " + "".join(map(chr, range(0x21, 0x7F))),
 )
-_OFFSETS = {
-    **_ranked(-3, "大前, 前|上上, 昨|去|上, 今|这|本, 明|下, 后|下下, 大后"),
-    **_ranked(-2, "day before yesterday, yesterday, today, tomorrow, day after tomorrow"),
-    **_ranked(-2, "before last, last, this, next, after next"),
-}
 _AHEAD = frozenset(["后", "未来", "接下来", "今后", "from now", "next", "coming"])
-_WEEKDAYS = {
-    **_ranked(0, "一, 二, 三, 四, 五, 六|末, 日|天"),
-    **_ranked(0, "monday, tuesday, wednesday, thursday, friday, saturday|weekend, sunday"),
-}
-_MONTH_NAMES = (
-    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
-)
-_CYCLES = {  # first month and length, by the first three letters; without a name, a year
-    **{w: (3 * n, 3) for w, n in _ranked(1, "春|spr, 夏|sum, 秋|aut|fal, 冬|win").items()},
-    **{name[:3]: (n, 1) for n, name in enumerate(_MONTH_NAMES.split("|"), 1)},
-    "": (1, 12),
-}
 _FEW = frozenset(["几", "好几", "few", "several"])
-_NUMBERS = {
-    **_ranked(1, "一, 二, 三, 四, 五, 六, 七, 八, 九"),
-    **_ranked(1, "a|an|one, two|couple, three, four, five, six, seven, eight, nine, ten, eleven"),
-    **{"twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50},
-    **{"初": 1, "上旬": 1, "中旬": 11, "下旬": 21, "底": 21, "末": 21},
-    **dict.fromkeys(_FEW, 7),
-}
 _DIGITS = str.maketrans("零一二三四五六七八九", "0123456789")
-_PARTS = {  # hours of the day; a night ends on the next morning
-    **{"": (0, 24), "凌晨": (0, 6), "上午": (6, 12), "中午": (11, 14)},
-    **dict.fromkeys(["早上", "早晨", "清晨", "早", "晨", "morning"], (5, 12)),
-    **dict.fromkeys(["下午", "午后", "afternoon"], (12, 18)),
-    **dict.fromkeys(["傍晚", "evening"], (17, 24)),
-    **dict.fromkeys(["晚上", "晚间", "晚", "夜里", "夜", "night", "tonight"], (18, 29)),
-}
-_THIRDS = {"初": 10, "上旬": 10, "中旬": 10, "下旬": 11, "底": 11, "末": 11}  # days at most
-_UNITS = {
-    **{"分钟": "minute", "小时": "hour", "钟头": "hour", "天": "day", "年": "year"},
-    **{"周": "week", "星期": "week", "礼拜": "week", "月": "month", "季度": "quarter"},
-}
 _HOURS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
@@ -131,17 +89,27 @@ _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _HALVES = {"hour": (30, "minute"), "day": (12, "hour"), "month": (2, "week"), "year": (6, "month")}
 
 
+def _table(name: str) -> Mapping[str, str]:
+    return load(__package__, "when.rules").table(name)
+
+
 def _number(word: str) -> int:
     """A number in words or digits.  "二十三" -> 23, "twenty-two" -> 22"""
     tens, ten, ones = word.rpartition("十")
+    chinese, english = _table("ZH_NUMBERS"), _table("EN_NUMBERS")
     if ten:
-        return 10 * _NUMBERS[tens or "一"] + (_NUMBERS[ones] if ones else 0)
-    return sum(_NUMBERS.get(part) or int(part) for part in re.split("[ -]", word))
+        return 10 * int(chinese[tens or "一"]) + (int(chinese[ones]) if ones else 0)
+    return sum(int(chinese.get(it) or english.get(it) or it) for it in re.split("[ -]", word))
+
+
+def _offset(word: str) -> int:
+    """How far from the current unit a word points.  "上" -> -1"""
+    return int(_table("OFFSETS")[word])
 
 
 def _amount(count: str, unit: str, way: str) -> tuple[int, str]:
     """Whole units, back or ahead.  ("半", "年", "后") -> (6, "month")"""
-    unit = _UNITS.get(unit, unit)
+    unit = _table("UNITS").get(unit, unit)
     number, unit = _HALVES[unit] if count.startswith(("半", "half")) else (_number(count), unit)
     return number if way in _AHEAD else -number, unit
 
@@ -158,7 +126,8 @@ def _first(index: int) -> date:
 
 def _days(first: date, count: int, now: datetime, part: str = "") -> _Range:
     """Local days, or a part of them.  (2024-05-03, 1, "下午") -> 12:00 to 18:00"""
-    opens, closes = (timedelta(hours=hour) for hour in _PARTS[part])
+    hours = _table("PARTS")[part] if part else "0-24"
+    opens, closes = (timedelta(hours=int(hour)) for hour in hours.split("-"))
     midnight = datetime.combine(first, time(), now.tzinfo)
     # Adding to an aware datetime moves the wall clock: noon stays noon when the zone shifts.
     return midnight + opens, midnight + timedelta(count - 1) + closes
@@ -178,7 +147,7 @@ def _months(now: datetime, index: int, count: int, day: str = "", part: str = ""
     first, past = _first(index), _first(index + count)
     if day:
         first = first.replace(day=_number(day))
-        past = min(past, first + timedelta(_THIRDS.get(day, 1)))
+        past = min(past, first + timedelta(int(_table("THIRDS").get(day, 1))))
     return _days(first, (past - first).days, now, part)
 
 
@@ -212,21 +181,21 @@ def _year(which: str, month: int, count: int, now: datetime) -> int:
 
 
 def _named_day(now: datetime, day: str = "this", part: str = "") -> _Range:
-    return _days(now.date() + timedelta(_OFFSETS[day]), 1, now, part)
+    return _days(now.date() + timedelta(_offset(day)), 1, now, part)
 
 
 def _named_period(now: datetime, which: str, unit: str) -> _Range:
-    return _period(_UNITS.get(unit, unit), _OFFSETS[which], now)
+    return _period(_table("UNITS").get(unit, unit), _offset(which), now)
 
 
 def _named_month(now: datetime, which: str = "这", **inner: str) -> _Range:
-    return _months(now, _index(now) + _OFFSETS[which], 1, **inner)
+    return _months(now, _index(now) + _offset(which), 1, **inner)
 
 
 def _weekday(now: datetime, weekday: str, which: str = "", part: str = "") -> _Range:
     """A weekday or weekend of a week, or the latest.  (weekday="三", which="上") -> 上周三"""
-    number, length = _WEEKDAYS[weekday], 2 if weekday in ("末", "weekend") else 1
-    weeks = _OFFSETS[which] if which else -(number > now.weekday())
+    number, length = int(_table("WEEKDAYS")[weekday]), 2 if weekday in ("末", "weekend") else 1
+    weeks = _offset(which) if which else -(number > now.weekday())
     if which == "last" and number + length <= now.weekday():
         weeks = 0  # on a Friday, last Monday lies in the same week; 上周一 does not
     first = now.date() + timedelta(7 * weeks + number - now.weekday())
@@ -235,9 +204,11 @@ def _weekday(now: datetime, weekday: str, which: str = "", part: str = "") -> _R
 
 def _dated(now: datetime, month: str = "", year: str = "", which: str = "", **inner: str) -> _Range:
     """A year, season, month, date or part of it.  (year="去", month="5") -> May of last year"""
-    number, count = _CYCLES.get(month[:3]) or (_number(month), 1)
+    cycle = _table("CYCLES").get(month[:3]) or (f"{_number(month)}+1" if month else "1+12")
+    number, count = map(int, cycle.split("+"))
     if year:
-        begins = now.year + _OFFSETS[year] if year in _OFFSETS else int(year.translate(_DIGITS))
+        digits = year.translate(_DIGITS)
+        begins = int(digits) if digits.isdecimal() else now.year + _offset(year)
     elif which:
         begins = _year(which, number, count, now)
     else:
@@ -275,8 +246,7 @@ _WORDS = r"\b(?=\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
 @cache  # not at import: compiling takes longer than everything else here
 def _rules() -> list[tuple[re.Pattern[str], _Build]]:
     """All patterns, ready; a space in them is any short gap."""
-    numbers = "|".join(sorted(filter(str.isascii, _NUMBERS), key=len, reverse=True))
-    lexicon = load(__package__, "when.rules", EN_NUMBER=numbers, MONTHS=_MONTH_NAMES)
+    lexicon = load(__package__, "when.rules")
     flags = re.ASCII | re.IGNORECASE  # ASCII: in "我yesterday去" the English word starts after 我
     rules = []
     for heading, lines in lexicon.rules:

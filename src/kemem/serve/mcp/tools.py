@@ -6,7 +6,7 @@ memories it reaches, and of its input.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -281,13 +281,12 @@ _FROM_RECALL = {"search_memories": "search_memories", "get_memory": "get_memory_
 
 
 def _entry(function: Callable[..., Awaitable[Any]]) -> ToolEntry:
-    """A function as a tool: its annotations name the models of its input and output."""
+    """A function as a tool; two of them are tools of the recall agent under other texts."""
     name = function.__name__
     if origin := _FROM_RECALL.get(name):
         texts = tool_texts(__package__)["tools"][name]
         return {**MEMRECALL_TOOLS[origin], "name": name, "func": function, **texts}
-    models = get_type_hints(function)
-    return tool_entry(__package__, name, function, models["request"], models["return"])
+    return tool_entry(__package__, function)
 
 
 MCP_TOOLS: Mapping[str, ToolEntry] = {
