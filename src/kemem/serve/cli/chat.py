@@ -179,16 +179,16 @@ def _recall_text(event: RecallEvent) -> str:
 
 
 def _call_text(call: ToolCallEvent | None, event: ToolResultEvent) -> str:
-    """A tool that was used: its name, what it was asked, what it found."""
-    asked = _object(call.arguments).get("query", call.arguments) if call else ""
-    found = _object(event.result).get("events")
-    outcome = f"{len(found)} found" if isinstance(found, list) else event.result
-    return f"{event.name} {asked}: {outcome}"
+    """A tool call: its name, its query and its outcome."""
+    query = _object(call.arguments).get("query", call.arguments) if call else ""
+    events = _object(event.result).get("events")
+    outcome = f"{len(events)} found" if isinstance(events, list) else event.result
+    return f"{event.name} {query}: {outcome}"
 
 
 def _object(text: str) -> dict[str, Any]:
     """The JSON object in a text; an empty one where there is none."""
     with suppress(ValueError, RecursionError):
-        found = json.loads(text)
-        return found if isinstance(found, dict) else {}
+        value = json.loads(text)
+        return value if isinstance(value, dict) else {}
     return {}

@@ -124,8 +124,8 @@ def serve(
         here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
         output.print(f"Empty?  {program} demo{here} fills it with examples, from another terminal")
     sys.stdout.flush()
-    given = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}
-    serve_http(settings, frozenset(name for name, value in given.items() if value is not None))
+    options = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}
+    serve_http(settings, frozenset(name for name, value in options.items() if value is not None))
 
 
 # In the order of the help; commands whose packages are optional import them late.

@@ -88,8 +88,8 @@ def retry(
 
 def doctor(common: Common) -> None:
     """Say what is configured and healthy, and what to do where it is not."""
-    given = {"data_dir": common.data_dir, "database_url": common.database_url}
-    flags = frozenset(name for name, value in given.items() if value is not None)
+    options = {"data_dir": common.data_dir, "database_url": common.database_url}
+    flags = frozenset(name for name, value in options.items() if value is not None)
     with progress("Examining"):
         settings, checks = show_settings(common.settings, flags), examine(common.settings)
     healthy = all(check.healthy for check in checks)

@@ -1,10 +1,10 @@
 """The message log over HTTP: the Query API, version 1."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NotRequired, cast, get_args
+from typing import Annotated, Any, NotRequired, cast
 
 from fastapi import APIRouter, Path, Query
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.records import Message, Page
@@ -27,21 +27,34 @@ from kemem.serve.http.routing import GuardedRoute, Memory
 
 IdInPath = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 
-FieldName = Literal[
-    "message_id",
-    "ts",
-    "user_id",
-    "role",
-    "content",
-    "session_id",
-    "agent_id",
-    "content_type",
-    "parent_message_id",
-    "metadata",
-]
-FIELD_NAMES: tuple[FieldName, ...] = get_args(FieldName)
-
 router = APIRouter(route_class=GuardedRoute, tags=["messages"])
+
+
+class SelectedMessage(TypedDict, total=False):
+    """A message, or the fields of it that `return_fields` names."""
+
+    message_id: str
+    ts: Time
+    user_id: str
+    role: str
+    content: str
+    session_id: str
+    agent_id: str
+    content_type: str
+    parent_message_id: str | None
+    metadata: dict[str, Any]
+
+
+FIELD_NAMES = tuple(SelectedMessage.__annotations__)
+
+
+def _check_field(name: str) -> str:
+    if name not in FIELD_NAMES:
+        raise ValueError(f"must be one of {', '.join(FIELD_NAMES)}")
+    return name
+
+
+FieldName = Annotated[str, AfterValidator(_check_field), limited(enum=list(FIELD_NAMES))]
 
 
 class TimeRange(StrictModel):
@@ -69,8 +82,8 @@ class MessageSearch(StrictModel):
         """The fields by their names, those of the filter among them."""
         arguments = super().arguments()
         del arguments["return_fields"]
-        given = arguments.pop("filter") or Filter()
-        return {**arguments, **(given.time_range or TimeRange()).arguments(), "role": given.role}
+        chosen = arguments.pop("filter") or Filter()
+        return {**arguments, **(chosen.time_range or TimeRange()).arguments(), "role": chosen.role}
 
 
 class LexicalSearch(MessageSearch):
@@ -132,21 +145,6 @@ class NeighborsQuery(QueryString):
 
     before: Annotated[int, limited(minimum=0, maximum=1000)] = 20
     after: Annotated[int, limited(minimum=0, maximum=1000)] = 0
-
-
-class SelectedMessage(TypedDict, total=False):
-    """A message, or those of its fields that were asked for."""
-
-    message_id: str
-    ts: Time
-    user_id: str
-    role: str
-    content: str
-    session_id: str
-    agent_id: str
-    content_type: str
-    parent_message_id: str | None
-    metadata: dict[str, Any]
 
 
 class Highlight(TypedDict):
@@ -257,7 +255,7 @@ async def hybrid_search(body: HybridSearch, memory: Memory) -> Items[HybridHit]:
     )
 
 
-def _selected(hit: Hit, names: Sequence[FieldName] | None) -> SelectedMessage:
+def _selected(hit: Hit, names: Sequence[str] | None) -> SelectedMessage:
     """The fields of a message that the request names; without names, all of them."""
     message = to_dict(hit.message)
     wanted = FIELD_NAMES if names is None else names

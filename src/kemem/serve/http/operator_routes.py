@@ -1,11 +1,14 @@
 """Routes for those who run the server: its directory, its jobs, its state and its API's page."""
 
 from collections.abc import Iterator
-from html import escape
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import structlog
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi import Path as InPath
+from jinja2 import Environment
 from prometheus_client import CONTENT_TYPE_LATEST
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
@@ -17,24 +20,9 @@ from kemem.serve.http.routing import GuardedRoute, Memory, OperatorRoute
 from kemem.serve.telemetry.prometheus import report
 
 _NOTHING_LOADED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
-td {{ padding: .3em 1em .3em 0; vertical-align: top }}
-code {{ font-family: ui-monospace, monospace }}
-</style>
-<h1>{title}</h1>
-<p>The full description is <a href="/openapi.json">/openapi.json</a>.</p>
-<table>
-{rows}
-</table>
-</html>
-"""
+_DOCS = Path(__file__).with_name("docs.html")
 
-JobId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
+JobId = Annotated[str, InPath(json_schema_extra=ID_LIMITS)]
 
 log = structlog.get_logger("kemem")
 
@@ -114,7 +102,7 @@ async def openapi(request: Request) -> dict[str, Any]:
 @router.get("/docs", response_class=Response, responses={200: {"content": {"text/html": {}}}})
 async def docs(request: Request) -> Response:
     """This API, described for people."""
-    page = api_page(request.app.openapi())
+    page = _docs_page(request.app.openapi())
     return Response(page, media_type="text/html", headers=_NOTHING_LOADED)
 
 
@@ -135,22 +123,14 @@ async def readyz(memory: Memory) -> Status:
     return Status(status="ready")
 
 
-def api_page(openapi: dict[str, Any]) -> str:
+def _docs_page(openapi: dict[str, Any]) -> str:
     """The operations of an OpenAPI description as HTML."""
-    return _PAGE.format(title=escape(openapi["info"]["title"]), rows="\n".join(_rows(openapi)))
+    template = Environment(autoescape=True, trim_blocks=True).from_string(_DOCS.read_text("utf-8"))
+    names = partial(_input_names, schemas=openapi["components"]["schemas"])
+    return template.render(openapi=openapi, input_names=names)
 
 
-def _rows(openapi: dict[str, Any]) -> Iterator[str]:
-    for path, methods in openapi["paths"].items():
-        for method, operation in methods.items():
-            inputs = ", ".join(_inputs(operation, openapi["components"]["schemas"]))
-            yield (
-                f"<tr><td><code>{method.upper()}</code><td><code>{escape(path)}</code><br>"
-                f"<small>{escape(inputs)}</small><td>{escape(operation['description'])}"
-            )
-
-
-def _inputs(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
+def _input_names(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
     """The names of what an operation takes; optional ones end in "?"."""
     for parameter in operation.get("parameters", []):
         yield parameter["name"] + ("" if parameter["required"] else "?")

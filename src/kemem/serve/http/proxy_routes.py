@@ -13,7 +13,7 @@ from kemem.chat.proxy import Proxy
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
-from kemem.serve.http.responses import to_json
+from kemem.serve.http.responses import json_response
 from kemem.serve.http.routing import GuardedRoute, Memory, id_in_header
 from kemem.serve.http.sse import Emit, EventStream, described
 from kemem.text.ids import check_id
@@ -25,13 +25,13 @@ _EVENTS = described(
 )
 
 
-class Open(BaseModel):
+class OpenAIModel(BaseModel):
     """What OpenAI's API takes: the fields that matter here are checked, others are passed on."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-class NamedFunction(Open):
+class NamedFunction(OpenAIModel):
     """A function of a tool, or the call of one."""
 
     name: str
@@ -45,7 +45,7 @@ class NamedFunction(Open):
         return schema
 
 
-class ToolOrCall(Open):
+class ToolOrCall(OpenAIModel):
     """A tool that the model may call, or its call."""
 
     type: str = "function"
@@ -58,7 +58,7 @@ class ToolOrCall(Open):
         return self
 
 
-class SpokenMessage(Open):
+class ChatMessage(OpenAIModel):
     """A message of the conversation."""
 
     role: str
@@ -66,10 +66,10 @@ class SpokenMessage(Open):
     tool_calls: list[ToolOrCall] | None = None
 
 
-class CompletionRequest(Open):
+class CompletionRequest(OpenAIModel):
     """A request of OpenAI's chat API."""
 
-    messages: list[SpokenMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1)
     model: str | None = Field(None, description="Left out, or kemem: the model of this server.")
     user: str | None = Field(None, description="Whose memory, if X-KeMem-User does not say it.")
     stream: bool | None = None
@@ -86,7 +86,7 @@ class ProxyRoute(GuardedRoute):
 
 
 class Chunks(EventStream):
-    """Events as OpenAI sends them: without names, and the last one is no JSON."""
+    """Events as OpenAI sends them: without names; the last one is `[DONE]` instead of JSON."""
 
     def event(self, name: str, data: bytes) -> bytes:
         """An event as it is sent."""
@@ -97,23 +97,23 @@ router = APIRouter(route_class=ProxyRoute, tags=["chat"])
 
 
 @router.post("/v1/chat/completions", response_model=dict[str, Any], responses=_EVENTS)
-async def chat_completions(asked: CompletionRequest, request: Request, memory: Memory) -> Response:
+async def chat_completions(body: CompletionRequest, request: Request, memory: Memory) -> Response:
     """OpenAI's chat API by the model of this server, which remembers the user.
 
     The user is that of the token; an operator names one in the header X-KeMem-User or the field
     `user`. The headers X-KeMem-Session and X-KeMem-Agent say where the conversation is stored.
     """
     proxy: Proxy = request.app.state.proxy
-    handle = _handle(asked.user, request, memory)
+    handle = _handle(body.user, request, memory)
     named = id_in_header(request, "X-KeMem-Session")
     session_id = "default" if named is None else check_id(named, "X-KeMem-Session")
-    body = _finite(await request.json())  # as it came: unknown fields are passed on
-    if not asked.stream:
-        answer = await proxy.complete(body, handle, session_id)
-        return Response(to_json(answer), media_type="application/json")
+    fields = _finite(await request.json())  # as it came: unknown fields are passed on
+    if not body.stream:
+        answer = await proxy.complete(fields, handle, session_id)
+        return json_response(answer)
 
     async def work(emit: Emit) -> None:
-        async with aclosing(proxy.chunks(body, handle, session_id)) as chunks:
+        async with aclosing(proxy.chunks(fields, handle, session_id)) as chunks:
             async for chunk in chunks:
                 emit("chunk", chunk)
         emit(_DONE, {})
@@ -123,15 +123,15 @@ async def chat_completions(asked: CompletionRequest, request: Request, memory: M
 
 def _references(schema: object) -> Iterator[str]:
     """What a JSON schema refers to, however deep."""
-    waiting = [schema]
-    while waiting:
-        part = waiting.pop()
+    pending = [schema]
+    while pending:
+        part = pending.pop()
         if isinstance(part, dict):
-            found = map(part.get, ("$ref", "$dynamicRef"))
-            yield from (it for it in found if isinstance(it, str))
-            waiting += part.values()
+            references = map(part.get, ("$ref", "$dynamicRef"))
+            yield from (it for it in references if isinstance(it, str))
+            pending += part.values()
         elif isinstance(part, list):
-            waiting += part
+            pending += part
 
 
 def _finite(body: dict[str, Any]) -> dict[str, Any]:
@@ -143,22 +143,22 @@ def _finite(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _handle(named: str | None, request: Request, memory: AsyncMemory) -> AsyncMemory:
+def _handle(user: str | None, request: Request, memory: AsyncMemory) -> AsyncMemory:
     """A handle for the one user that a request means."""
     caller: Caller = request.state.caller
-    users = [it for it in (id_in_header(request, "X-KeMem-User"), named) if it is not None]
-    chosen = users or [it for it in (caller.user_id,) if it is not None]
-    if not chosen:
+    named = [it for it in (id_in_header(request, "X-KeMem-User"), user) if it is not None]
+    users = named or ([caller.user_id] if caller.user_id is not None else [])
+    if not users:
         raise InvalidArgument(
             "a user is required: in the header X-KeMem-User, in the field user, or by a token that "
             "is bound to one",
             field="user",
         )
-    caller.check_users(*chosen)
-    if len(set(chosen)) > 1:
+    caller.check_users(*users)
+    if len(set(users)) > 1:
         raise InvalidArgument(
-            f"the header X-KeMem-User is {chosen[0]!r:.80} and the field user {chosen[1]!r:.80}",
+            f"the header X-KeMem-User is {users[0]!r:.80} and the field user {users[1]!r:.80}",
             field="user",
         )
     agent_id = id_in_header(request, "X-KeMem-Agent")
-    return memory.for_user(chosen[0], agent_id=agent_id, sensitive=caller.sensitive)
+    return memory.for_user(users[0], agent_id=agent_id, sensitive=caller.sensitive)

@@ -105,8 +105,8 @@ def _rank(media_type: str, accepted: str) -> tuple[float, int, int]:
     for place, each in enumerate(accepted.split(",")):
         name, *parameters = (part.strip() for part in each.split(";"))
         if name in ranges:
-            given = [found[1] for it in parameters if (found := _QUALITY.fullmatch(it))]
-            fitting.append((ranges.index(name), float(given[0]) if given else 1.0, -place))
+            qualities = [float(q[1]) for it in parameters if (q := _QUALITY.fullmatch(it))]
+            fitting.append((ranges.index(name), qualities[0] if qualities else 1.0, -place))
     exactness, quality, place = max(fitting)
     return (quality, exactness, place) if quality else (0.0, 0, 0)
 
