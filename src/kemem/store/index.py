@@ -5,7 +5,7 @@ when rows were removed, the cache entry is dropped. So no write of another proce
 """
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -192,6 +192,13 @@ def load_names(
         snapshot.names[at] = [names.get(key, "") for key in snapshot.ids[at].tolist()]
 
 
+def _numbering() -> dict[str, int]:
+    """A dict that gives each new key the next number."""
+    numbers: defaultdict[str, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    return numbers
+
+
 @dataclass(slots=True)
 class _CacheEntry:
     """The columns of one space."""
@@ -207,7 +214,7 @@ class _CacheEntry:
     kinds: AppendArray = field(default_factory=lambda: AppendArray("i1"))
     asks: AppendArray = field(default_factory=lambda: AppendArray("?"))
     sessions: AppendArray = field(default_factory=lambda: AppendArray("i4"))
-    session_numbers: dict[str, int] = field(default_factory=dict)
+    session_numbers: dict[str, int] = field(default_factory=_numbering)
     vectors: AppendArray = field(default_factory=lambda: AppendArray("f4", 0))
     embedded: AppendArray = field(default_factory=lambda: AppendArray("?"))
     talks: dict[int, Conversation] = field(default_factory=dict)
@@ -312,12 +319,8 @@ class SpaceCache:
                 np.concatenate([numbers_in(row[at]) for row in found]) for at in range(3)
             )
             names = [name for row in found for name in row[3].split(",")]
-            numbers = entry.session_numbers
-            sessions = [
-                numbers.setdefault(name, len(numbers))
-                for row in found
-                for name in row[4].split(_SEPARATOR)
-            ]
+            number_of = entry.session_numbers.__getitem__
+            sessions = [n for row in found for n in map(number_of, row[4].split(_SEPARATOR))]
             kinds = np.array([*map(_KIND_NUMBER.__getitem__, names)], np.int8)
             order = np.argsort(ids, kind="stable")
             entry.ids.extend(ids[order])

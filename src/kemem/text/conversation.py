@@ -22,6 +22,7 @@ SESSION = 0.12  # elsewhere in the session,
 OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out what it is about:
 # the more, the longer the question
 RECENT = 14 * 86_400_000_000  # microseconds in which a message's news falls to a third
+_SHARES = np.array([0, *reversed(NEAR), ASKED, 1])
 _CELLS = 1 << 20  # of the table of words and messages that is worked on at once
 
 Numbers = NDArray[np.intp]
@@ -123,17 +124,20 @@ class Conversation:
         cells = np.flatnonzero(present)  # of a table: words by messages
         at = cells % size
         before, after, asks = self.before[at], self.after[at], self.asks[at]
-        shares = np.zeros(len(present))
+        levels = np.zeros(len(present), np.int8)  # places in _SHARES: a byte each, few are set
         # From far to near, so that the greater share stays.
-        for away, share in reversed([*enumerate(NEAR, 1)]):
-            shares[cells[before >= away] - away] = share
-            shares[cells[after >= away] + away] = share
-        shares[cells[asks & (after > 0)] + 1] = ASKED
-        shares[cells] = 1
+        for away in range(len(NEAR), 0, -1):
+            level = len(NEAR) + 1 - away
+            levels[cells[before >= away] - away] = level
+            levels[cells[after >= away] + away] = level
+        levels[cells[asks & (after > 0)] + 1] = len(NEAR) + 1
+        levels[cells] = len(NEAR) + 2
         in_session = np.zeros((len(words), int(self.sessions[-1]) + 1), np.bool_)
         in_session[cells // size, self.sessions[at]] = True
         weights = np.array([weight for _, weight in words])
         of_session: Shares = np.einsum("w,ws->s", weights, in_session)
-        above = np.maximum(shares.reshape(-1, size) - least, 0)
-        own: Shares = np.einsum("w,wr->r", weights, above)
+        near = np.flatnonzero(levels)
+        word, row = np.divmod(near, size)
+        above = np.maximum(_SHARES[levels[near]] - least[row], 0)
+        own = np.bincount(row, weights[word] * above, minlength=size)
         return own + least * of_session[self.sessions]
