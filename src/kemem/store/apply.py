@@ -16,7 +16,7 @@ from kemem.store.noting import Placed, count_uses, drop_notes, put_notes
 from kemem.store.read import Stored, named, read_rows, rebuild_words
 from kemem.store.read import notes as note_rows
 from kemem.store.rows import drop_messages, existing_messages, put_messages
-from kemem.store.spaces import touch, visible_spaces
+from kemem.store.spaces import bump_generation, visible_spaces
 from kemem.store.transaction import Refused, Transaction
 
 
@@ -35,7 +35,7 @@ def apply(connection: Connection, database: Database, batch: Batch) -> Applied:
         if (each.agent_id, each.user_id, each.note_id) not in placed.merged
     ]
     for space in {space.space_no: space for space, _ in placed.at.values()}.values():
-        touch(connection, space)
+        bump_generation(connection, space)
     records.put_changes(transaction, changes)
     records.put_checkpoints(transaction, batch.checkpoints)
     if batch.used:

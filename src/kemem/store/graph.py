@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -19,8 +20,8 @@ from sqlalchemy import (
 from kemem.errors import InvalidArgument
 from kemem.records import Link, Micros, Relation, Where
 from kemem.request import Key, Neighborhood
-from kemem.store.database import Database, Space, in_list, insert_new
-from kemem.store.read import chunks, conditions_of, notes, shape_of, values_of
+from kemem.store.database import Database, Space, Statement, in_list, insert_new
+from kemem.store.read import Shape, chunks, conditions_of, notes, one_of, shape_of, values_of
 from kemem.store.schema import entity, note, relation, relation_source
 from kemem.store.spaces import reserve
 from kemem.text.segment import normalise
@@ -285,6 +286,26 @@ _notes = select(
 )
 
 
+@cache
+def _edges_of(shape: Shape, touching: bool) -> Statement:
+    """Visible relations, newest first; if `touching`, those of some entities."""
+    of_spaces = one_of(relation.c.space_no, "spaces")
+    conditions = [of_spaces, *conditions_of(notes, shape)]
+    if touching:  # each direction has an index of its own
+        ends = (relation.c.source_id, relation.c.destination_id)
+        found = (select(relation.c.id).where(of_spaces, in_list(end, "ends")) for end in ends)
+        conditions.append(relation.c.id.in_(union_all(*found)))
+    return _edges.where(*conditions).limit(bindparam("most"))
+
+
+@cache
+def _notes_of(shape: Shape) -> Statement:
+    """The visible notes that support some relations."""
+    of_spaces = one_of(relation_source.c.space_no, "spaces")
+    wanted = in_list(relation_source.c.relation_id, "relations")
+    return _notes.where(of_spaces, wanted, *conditions_of(notes, shape))
+
+
 class _Walk:
     """A breadth-first walk over the visible relations of some spaces."""
 
@@ -293,7 +314,7 @@ class _Walk:
     ) -> None:
         self._connection = connection
         self._spaces = {each.space_no: each for each in spaces}
-        self._visible = conditions_of(notes, shape_of(where))
+        self._shape = shape_of(where)
         self._values = values_of(where, spaces)
         self._limit = limit
         self._passed: set[int] = set()  # relations
@@ -307,9 +328,7 @@ class _Walk:
 
     def expand(self, frontier: set[int]) -> tuple[list[_Edge], set[int]]:
         """One hop further: the relations and entities that were not reached before."""
-        edges: dict[int, _Edge] = {}
-        for chunk in chunks(sorted(frontier)):
-            edges |= {edge.row: edge for edge in self.edges(chunk)}
+        edges = {edge.row: edge for edge in self.edges(sorted(frontier))}
         fresh = [edge for row, edge in edges.items() if row not in self._passed]
         self._passed |= edges.keys()
         ends = {end for edge in fresh for end in (edge.source_row, edge.destination_row)}
@@ -319,28 +338,17 @@ class _Walk:
 
     def edges(self, ends: Sequence[int] | None) -> list[_Edge]:
         """Visible relations, newest first, enough of them whatever was passed already."""
-        of_spaces = relation.c.space_no.in_(self._spaces)
-        conditions = [of_spaces, *self._visible]
-        if ends is not None:
-            # Each direction has an index of its own.
-            touching = union_all(
-                *(
-                    select(relation.c.id).where(of_spaces, end.in_(ends))
-                    for end in (relation.c.source_id, relation.c.destination_id)
-                )
-            )
-            conditions.append(relation.c.id.in_(touching))
-        statement = _edges.where(*conditions).limit(self._limit + len(self._passed))
-        return [_Edge(*tuple(row)) for row in self._connection.execute(statement, self._values)]
+        statement = _edges_of(self._shape, ends is not None)
+        most = self._limit + len(self._passed)
+        values = {**self._values, "ends": ends, "most": most}
+        return [_Edge(*tuple(row)) for row in self._connection.execute(statement, values)]
 
     def relations(self, levels: Sequence[Sequence[_Edge]]) -> tuple[list[Relation], dict[Key, int]]:
         """The relations behind some edges with their visible notes, hop by hop, newest first."""
         support: dict[int, list[tuple[int, str, Micros | None]]] = defaultdict(list)
-        for chunk in chunks([edge.row for level in levels for edge in level]):
-            wanted = relation_source.c.relation_id.in_(chunk)
-            of_spaces = relation_source.c.space_no.in_(self._spaces)
-            statement = _notes.where(of_spaces, wanted, *self._visible)
-            for row, *supporting in self._connection.execute(statement, self._values):
+        values = {**self._values, "relations": [it.row for level in levels for it in level]}
+        if values["relations"]:
+            for row, *supporting in self._connection.execute(_notes_of(self._shape), values):
                 support[row].append(tuple(supporting))
         found: list[Relation] = []
         keys: dict[Key, int] = {}

@@ -15,7 +15,7 @@ from kemem.store.read import CHUNK, Stored, indexed_texts, named, open_notes, re
 from kemem.store.read import notes as note_rows
 from kemem.store.rows import existing_messages
 from kemem.store.schema import note, note_history, note_source, row_vector
-from kemem.store.spaces import ensure_sessions, mark_changed, reserve, visible_spaces
+from kemem.store.spaces import ensure_sessions, invalidate_cache, reserve, visible_spaces
 from kemem.store.transaction import Refused, Transaction
 from kemem.text.marks import index_text, length
 
@@ -246,7 +246,7 @@ def _change(connection: Connection, before: Stored[Note], item: Note) -> None:
         _insert_sources(connection, before.space_no, {before.id: item})
     cached = ("ts", "kind", "session_id")
     if any(getattr(before.row, name) != getattr(item, name) for name in cached):
-        mark_changed(connection, before.space_no, rows=True)
+        invalidate_cache(connection, before.space_no, rows=True)
 
 
 def _remove(transaction: Transaction, space: Space, rows: Sequence[Stored[Note]]) -> None:
@@ -259,7 +259,7 @@ def _remove(transaction: Transaction, space: Space, rows: Sequence[Stored[Note]]
         connection.execute(
             delete(table).where(table.c.space_no == space.space_no, table.c.id.in_(keys))
         )
-    mark_changed(connection, space.space_no, rows=True)
+    invalidate_cache(connection, space.space_no, rows=True)
 
 
 def drop_notes(

@@ -34,7 +34,7 @@ from kemem.store.schema import (
     session,
     space,
 )
-from kemem.store.spaces import ensure_sessions, find_spaces, reserve, touch
+from kemem.store.spaces import bump_generation, ensure_sessions, find_spaces, reserve
 from kemem.store.transaction import Transaction
 
 _insert_change = insert(note_history)
@@ -192,7 +192,7 @@ def end_sessions(connection: Connection, endings: Sequence[Ending]) -> None:
             values = {"of_space": found.space_no, "of_session": name}
             connection.execute(_end_session, {**values, "at": ending.at})
             connection.execute(_drop_checkpoints, values)
-            touch(connection, found)
+            bump_generation(connection, found)
 
 
 def erase_records(connection: Connection, scope: Scope) -> None:
@@ -200,7 +200,7 @@ def erase_records(connection: Connection, scope: Scope) -> None:
     known = find_spaces(connection, scope, spoken=False)
     spaces = [each.space_no for each in known]
     for found in known:
-        touch(connection, found)
+        bump_generation(connection, found)
     for table in (checkpoint, session):
         conditions: list[ColumnElement[bool]] = [table.c.space_no.in_(spaces)]
         if scope.session_id is not None:

@@ -12,7 +12,7 @@ from kemem.store.database import IndexedText, Space
 from kemem.store.read import CHUNK, Stored, chunks, indexed_texts, named, read_rows
 from kemem.store.read import messages as message_rows
 from kemem.store.schema import message, row_vector
-from kemem.store.spaces import ensure_sessions, mark_changed, reserve, visible_spaces
+from kemem.store.spaces import ensure_sessions, invalidate_cache, reserve, visible_spaces
 from kemem.store.timeline import separate
 from kemem.store.transaction import Transaction
 from kemem.text.marks import index_text, length
@@ -136,7 +136,7 @@ def drop_messages(transaction: Transaction, where: Where) -> list[Stored[Message
             )
         gone += rows
     for space_no in {row.space_no for row in gone}:
-        mark_changed(connection, space_no, rows=True)
+        invalidate_cache(connection, space_no, rows=True)
     return gone
 
 

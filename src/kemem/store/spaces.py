@@ -141,13 +141,13 @@ _vectors_came = (
 )
 
 
-def mark_changed(connection: Connection, space_no: int, *, rows: bool) -> None:
-    """Tell every cache: rows went or changed, or vectors came."""
+def invalidate_cache(connection: Connection, space_no: int, *, rows: bool) -> None:
+    """Let every cache notice that rows went or changed, or that vectors came."""
     connection.execute(_rows_changed if rows else _vectors_came, {"of_space": space_no})
 
 
-def touch(connection: Connection, found: Space) -> None:
-    """Tell of a change that no copy of the rows need know of: an id that nothing will have."""
+def bump_generation(connection: Connection, found: Space) -> None:
+    """Change the generation without invalidating caches: by an id that nothing will have."""
     reserve(connection, found, 1)
 
 

@@ -11,7 +11,7 @@ from kemem.store.database import Database, Statement, insert_new, upsert
 from kemem.store.migrate import write_meta
 from kemem.store.read import chunks
 from kemem.store.schema import embedding_model, message, note, row_vector
-from kemem.store.spaces import mark_changed, model_number
+from kemem.store.spaces import invalidate_cache, model_number
 from kemem.store.transaction import Transaction
 
 
@@ -63,7 +63,7 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
     )
     replaced = {row.space_no for row in rows if row.model_no == number}
     for space_no in {row.space_no for row in rows}:
-        mark_changed(connection, space_no, rows=space_no in replaced)
+        invalidate_cache(connection, space_no, rows=space_no in replaced)
 
 
 def _rows(transaction: Transaction, embedded: Embedded) -> list[_Row]:
