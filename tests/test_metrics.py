@@ -19,7 +19,7 @@ from kemem.ports import Reply
 from kemem.records import Health
 from kemem.runtime import system_clock
 from kemem.serve.http.app import create_app
-from kemem.serve.http.worker import working
+from kemem.serve.http.worker import background_worker
 from kemem.serve.telemetry import stale
 from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Timing
 from kemem.serve.telemetry.prometheus import report
@@ -257,7 +257,7 @@ async def test_what_was_counted_last_is_written_at_the_end(
     """Leaked tool calls too, which are counted by their guards."""
     leaks = LeakCounts()
     metrics = Metrics(memory, leaks)
-    async with working(memory, metrics.flush):
+    async with background_worker(memory, metrics.flush):
         await metrics.flush()
         metrics.count(name, 0.01)
         leaks.note(Leak(name, (), ""), "hidden")

@@ -27,7 +27,7 @@ from kemem.serve.http.auth import Authenticator
 from kemem.serve.http.errors import RESPONSES
 from kemem.serve.http.logs import configure_logs
 from kemem.serve.http.middleware import RequestMiddleware
-from kemem.serve.http.worker import working
+from kemem.serve.http.worker import background_worker
 from kemem.serve.mcp.http import offer_mcp
 from kemem.serve.rpc import routes as rpc_routes
 from kemem.serve.telemetry.metrics import Metrics
@@ -87,7 +87,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
 
 
 def serve(settings: Settings, flags: frozenset[str] = frozenset()) -> None:
-    """Serve until told to stop; without a credential in the settings, to this machine only."""
+    """Serve until stopped; without a credential in the settings, to this machine only."""
     Authenticator(settings).check_host(settings.host)
     configure_logs(settings.log_level)
     uvicorn.run(
@@ -116,7 +116,7 @@ def _operation_id(route: APIRoute) -> str:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     flushes = app.state.metrics.flush, app.state.traces.flush
-    async with working(app.state.memory, *flushes), app.state.mcp.run():
+    async with background_worker(app.state.memory, *flushes), app.state.mcp.run():
         yield
         if requests := app.state.requests:  # a turn that was cancelled stores what was said
             await asyncio.wait(requests, timeout=_GRACE)

@@ -16,14 +16,14 @@ from kemem.serve.http.errors import Reason
 from kemem.serve.http.requests import ID_LIMITS, Granted, Id, NotBlank, StrictModel, Time
 from kemem.serve.http.responses import json_response
 from kemem.serve.http.routing import GuardedRoute
-from kemem.serve.http.sse import Emit, EventStream, described, wants_events
+from kemem.serve.http.sse import Emit, EventStream, event_responses, wants_events
 
-_EVENTS = described(
+_EVENTS = event_responses(
     "`recall` with what was recalled, `text` with a `delta` of the reply, `tool_call` and "
     "`tool_result`, and at the end `done` with the whole reply or an `error` (Failure), whose "
     "details are the part of the reply that came."
 )
-_GROUP_EVENTS = described(
+_GROUP_EVENTS = event_responses(
     "those of a chat with the `member_id` that they concern; each member ends with `done` or "
     "`error`, and the last event is a `done` without a member."
 )

@@ -29,7 +29,7 @@ from kemem.serve.http.requests import (
 )
 from kemem.serve.http.responses import json_response
 from kemem.serve.http.routing import GuardedRoute, Memory
-from kemem.serve.http.sse import Emit, EventStream, described, wants_events
+from kemem.serve.http.sse import Emit, EventStream, event_responses, wants_events
 from kemem.serve.http.strict import parse_object
 
 MemoryId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
@@ -55,7 +55,7 @@ FiltersInUrl = Annotated[
 ]
 TopK = Annotated[Size | None, Field(description="Another name of limit.")]
 
-_EVENTS = described(
+_EVENTS = event_responses(
     "a `step` (Step) for each tool call as it happens, then the `result` (Recalled) or an "
     "`error` (Failure)."
 )

@@ -15,11 +15,11 @@ from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
 from kemem.serve.http.responses import json_response
 from kemem.serve.http.routing import GuardedRoute, Memory, id_in_header
-from kemem.serve.http.sse import Emit, EventStream, described
+from kemem.serve.http.sse import Emit, EventStream, event_responses
 from kemem.text.ids import check_id
 
 _DONE = "[DONE]"
-_EVENTS = described(
+_EVENTS = event_responses(
     "with `stream`, chunks as OpenAI has them (events without a name), then `[DONE]`; or a Failure "
     "where the answer breaks off."
 )

@@ -38,42 +38,42 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        working = asyncio.create_task(
+        task = asyncio.create_task(
             self._work(lambda name, data: queue.put_nowait(self.event(name, to_json(data))))
         )
-        working.add_done_callback(lambda _: queue.put_nowait(None))
-        leaving = asyncio.create_task(_hang_up(receive))
-        leaving.add_done_callback(lambda _: working.cancel())
+        task.add_done_callback(lambda _: queue.put_nowait(None))
+        disconnect = asyncio.create_task(_wait_for_disconnect(receive))
+        disconnect.add_done_callback(lambda _: task.cancel())
         head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
-            async for chunk in self._chunks(queue, working):
+            async for chunk in self._chunks(queue, task):
                 if head:
                     await send(head)
                     head = {}
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body"})
         finally:
-            leaving.cancel()
-            working.cancel()
-            await asyncio.gather(leaving, working, return_exceptions=True)
+            disconnect.cancel()
+            task.cancel()
+            await asyncio.gather(disconnect, task, return_exceptions=True)
 
     def event(self, name: str, data: bytes) -> bytes:
         """An event as it is sent."""
         return format_sse_event(event=name, data_str=data.decode())
 
     async def _chunks(
-        self, queue: asyncio.Queue[bytes | None], working: asyncio.Task[None]
+        self, queue: asyncio.Queue[bytes | None], task: asyncio.Task[None]
     ) -> AsyncIterator[bytes]:
-        """All that is to be sent; what ends the work before the first chunk is raised."""
-        silent = True
+        """Every chunk to send; an error before the first one is raised."""
+        sent = False
         while chunk := await self._next(queue):
-            silent = False
+            sent = True
             yield chunk
-        if working.cancelled():
+        if task.cancelled():
             error: BaseException | None = ClientDisconnect()
         else:
-            error = working.exception()
-        if isinstance(error, Exception) and not silent:
+            error = task.exception()
+        if isinstance(error, Exception) and sent:
             yield self.event("error", bytes(error_response(error).body))
         elif error is not None:
             raise error
@@ -86,8 +86,8 @@ class EventStream(Response):
             return KEEPALIVE_COMMENT
 
 
-def described(events: str) -> dict[int | str, dict[str, Any]]:
-    """What an answer as events says of itself in the description of the API."""
+def event_responses(events: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI description of a response that streams events."""
     schema = {"type": "string", "description": f"Events with JSON as data: {events}"}
     return {200: {"content": {EVENT_STREAM: {"schema": schema}}}}
 
@@ -111,7 +111,7 @@ def _rank(media_type: str, accepted: str) -> tuple[float, int, int]:
     return (quality, exactness, place) if quality else (0.0, 0, 0)
 
 
-async def _hang_up(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

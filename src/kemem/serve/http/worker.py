@@ -1,4 +1,4 @@
-"""Later work, done by whatever process serves a memory."""
+"""The background worker of a process that serves a memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,18 +8,18 @@ import structlog
 
 from kemem.memory import AsyncMemory
 
-_PAUSE = 5.0  # seconds between two looks for work
-_NOTED = 10.0  # seconds between two writes of what was counted
+_JOBS_SECONDS = 5.0  # seconds between two runs of the outbox
+_FLUSH_SECONDS = 10.0  # seconds between two flushes
 _GRACE = 1.0  # seconds that work in progress gets at the end
 
 log = structlog.get_logger("kemem")
 
 
 @asynccontextmanager
-async def working(
+async def background_worker(
     memory: AsyncMemory, *flushes: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[None]:
-    """Do what waits in the outbox, flush what was noted, and at the end close the memory."""
+    """Run jobs of the outbox and the flushes at intervals; close the memory at the end."""
     stopping = asyncio.Event()
 
     async def write() -> None:
@@ -27,8 +27,8 @@ async def working(
             await flush()
 
     workers = [
-        asyncio.create_task(_repeat(memory.run_jobs, "jobs", _PAUSE, stopping)),
-        asyncio.create_task(_repeat(write, "writing the journal", _NOTED, stopping)),
+        asyncio.create_task(_repeat(memory.run_jobs, "jobs", _JOBS_SECONDS, stopping)),
+        asyncio.create_task(_repeat(write, "writing the journal", _FLUSH_SECONDS, stopping)),
     ]
     try:
         yield
@@ -45,7 +45,7 @@ async def working(
 async def _repeat(
     work: Callable[[], Awaitable[object]], name: str, pause: float, stopping: asyncio.Event
 ) -> None:
-    """Work again and again until the end."""
+    """Repeat some work until the worker stops."""
     while not stopping.is_set():
         await _attempt(work, name)
         with suppress(TimeoutError):

@@ -5,7 +5,7 @@ import asyncio
 from mcp.server.stdio import stdio_server
 
 from kemem.memory import AsyncMemory
-from kemem.serve.http.worker import working
+from kemem.serve.http.worker import background_worker
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.mcp.tools import McpContext
 from kemem.serve.telemetry.traces import Traces
@@ -25,5 +25,5 @@ def serve_stdio(
 async def _serve(memory: AsyncMemory, context: McpContext, traces: Traces) -> None:
     chinese = memory.settings.recall_language == "zh"
     server = create_mcp(lambda _: context, "zh" if chinese else "en")
-    async with working(memory, traces.flush), stdio_server() as (incoming, outgoing):
+    async with background_worker(memory, traces.flush), stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
