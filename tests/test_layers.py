@@ -8,7 +8,7 @@ import importlib
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -210,6 +210,27 @@ def test_every_room_is_on_the_map() -> None:
 def test_the_map_has_no_cycle() -> None:
     """Otherwise "downwards" would mean nothing."""
     TopologicalSorter(MAY_IMPORT).prepare()
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """Neither in the package nor in the benchmarks."""
+    root = SOURCE.parent
+    benchmarks = [
+        Module(".".join(path.relative_to(root).with_suffix("").parts), path.read_text("utf-8"))
+        for path in sorted(root.glob("bench/**/*.py"))
+    ]
+    modules = {module.name.removesuffix(".__init__"): module for module in (*MODULES, *benchmarks)}
+    graph = {
+        name: {_module_of(it.name, modules) for it in imports(module) if not it.inside}
+        - {name, None}
+        for name, module in modules.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
+
+
+def _module_of(name: str, modules: Mapping[str, Module]) -> str | None:
+    """The module that an imported name comes from; None for what is not ours."""
+    return next((it for it in (name, name.rpartition(".")[0]) if it in modules), None)
 
 
 def test_the_house_has_few_floors() -> None:

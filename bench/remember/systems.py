@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from bench.corpus import Batch
-from bench.vectors import VectorTable
 
 SYSTEMS = ("kemem", "mem0")
 USER = "talker"
@@ -36,19 +35,3 @@ class System:
 
     open: Callable[[Path, str], Memories]
     versions: dict[str, str]
-
-
-def system(name: str, table: VectorTable, base_url: str) -> System:
-    """The named system."""
-    # The imports wait because each process has only its own system installed.
-    match name:
-        case "kemem":
-            from bench.remember.kemem import kemem_system
-
-            return kemem_system(table, base_url)
-        case "mem0":
-            from bench.remember.mem0 import mem0_system
-
-            return mem0_system(table, base_url)
-        case _:
-            raise ValueError(f"a system is one of {SYSTEMS}, not {name!r}")
