@@ -1,12 +1,14 @@
 """A store of someone else's: it passes the suite, and Memory uses it by object or by URL."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kemem import InvalidArgument, Memory
 from kemem.ports import Store
+from kemem.records import Embedded, Match, Model, Scope, Vector, Where
 from kemem.testing import HashingEmbedder
 from kemem_conformance import RamStore, StoreConformance
 from tests.toy.kemem_toy import ToyStore
@@ -64,6 +66,65 @@ def test_a_scheme_that_nobody_serves_is_refused_by_name(
         pytest.raises(InvalidArgument, match="postgresql:// or toy://, not mysql://"),
     ):
         memory.search("x", "u")
+
+
+class DictVectors:
+    """A vector database of the user's own: vectors in a dict, compared one by one."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[Scope, str], Vector] = {}
+        self.is_away = False
+
+    async def put(self, embedded: Embedded) -> None:
+        self._check()
+        for at, row_id in enumerate(embedded.ids):
+            self.rows[embedded.scope, row_id] = embedded.matrix[at]
+
+    async def remove(self, owner: Scope, ids: Sequence[str] | None = None) -> None:
+        self._check()
+        for scope, row_id in list(self.rows):
+            if scope.user_id == owner.user_id and (ids is None or row_id in ids):
+                del self.rows[scope, row_id]
+
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
+        self._check()
+        matches = [
+            Match(str(scope.agent_id), str(scope.user_id), row_id, 0, float(row @ vector))
+            for (scope, row_id), row in self.rows.items()  # of all users: the store must check
+        ]
+        return sorted(matches, key=lambda it: -it.score)[:limit]
+
+    async def close(self) -> None:
+        raise AssertionError("whoever passes it in closes it")
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise OSError("away")
+
+
+@pytest.mark.parametrize(("text", "query"), [("我不吃辣", "不吃辣"), ("I eat no pork", "no pork")])
+def test_a_vector_database_beside_the_store_answers_by_meaning(text: str, query: str) -> None:
+    """It learns of changes through jobs, shows nobody else's rows, and can be away."""
+    vectors = DictVectors()
+    with Memory(store=RamStore(), vectors=vectors, embedder=HashingEmbedder()) as memory:
+        vectors.is_away = True
+        (message,) = memory.add(text, "u").message_ids
+        memory.add(text, "v")
+        memory.run_jobs()
+        assert vectors.rows == {}
+        assert memory.search(query, "u").missing == ("semantic",)
+        assert text in str(memory.search(query, "u", kinds=["message"]))
+        vectors.is_away = False
+        for job in memory.jobs():
+            memory.retry_job(job.job_id)
+        memory.run_jobs()
+        hits = memory.search(query, "u", mode="semantic")
+        assert message in [hit.id for hit in memory.search(query, "u", kinds=["message"])]
+        assert {hit.row.user_id for hit in hits} == {"u"}
+        memory.delete_all("u")
+        memory.delete(memory.messages("v").items[0].message_id, user_id="v")
+        memory.run_jobs()
+        assert vectors.rows == {}
 
 
 def test_a_store_and_a_directory_are_not_both_given(tmp_path: Path) -> None:

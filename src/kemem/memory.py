@@ -21,7 +21,16 @@ from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.hooks import Hooks, Stage
 from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
-from kemem.ports import Counted, Deps, Embedder, GraphMirror, Reranker, Store, read_owners
+from kemem.ports import (
+    Counted,
+    Deps,
+    Embedder,
+    GraphMirror,
+    Reranker,
+    Store,
+    VectorIndex,
+    read_owners,
+)
 from kemem.recall import Budget, Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import (
     CHECKPOINTS_KEPT,
@@ -90,6 +99,7 @@ class AsyncMemory:
         data_dir: str | Path | None = None,
         database_url: str | None = None,
         store: Store | None = None,
+        vectors: VectorIndex | None = None,
         graph: GraphMirror | None = None,
         embedder: Embedder | None = None,
         llm: object = None,
@@ -99,16 +109,18 @@ class AsyncMemory:
     ) -> None:
         """Objects win over settings; whoever passes an object closes it.
 
-        `data_dir` or `database_url` chooses the store, or `store` is one of your own. `graph` is a
-        graph database beside the store, `llm` a client object or a function, `clock` the time in
-        microseconds. `settings` replaces environment and file; see `kemem.settings`.
+        `data_dir` or `database_url` chooses the store, or `store` is one of your own. `vectors` and
+        `graph` are databases beside the store, kept up to date by jobs. `llm` is a client object or
+        a function, `clock` gives microseconds. `settings` replaces environment and file.
         """
         if settings and (data_dir or database_url):
             raise InvalidArgument("pass settings, or data_dir or database_url, not both")
         if store and (data_dir or database_url):
             raise InvalidArgument("pass store, or data_dir or database_url, not both")
         chosen = settings or load(data_dir=data_dir, database_url=database_url)
-        self._runtime = Runtime(chosen, Backends(store, graph, embedder, llm, reranker, clock))
+        self._runtime = Runtime(
+            chosen, Backends(store, vectors, graph, embedder, llm, reranker, clock)
+        )
         self._scope = CallScope()
         self._hooks = Hooks()
         self._caches = Caches()

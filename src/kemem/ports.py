@@ -17,10 +17,12 @@ from kemem.records import (
     Census,
     Change,
     Checkpoint,
+    Embedded,
     Entry,
     Health,
     Level,
     Line,
+    Match,
     Matrix,
     Message,
     Micros,
@@ -30,6 +32,7 @@ from kemem.records import (
     Relation,
     Row,
     Scope,
+    Vector,
     Where,
 )
 from kemem.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
@@ -229,6 +232,25 @@ class GraphMirror(Protocol):
         """Release connections."""
 
 
+class VectorIndex(Protocol):
+    """A vector database beside the store; the outbox carries changes to it."""
+
+    async def put(self, embedded: Embedded) -> None:
+        """Upsert the vectors of one owner's rows."""
+
+    async def remove(self, owner: Scope, ids: Sequence[str] | None = None) -> None:
+        """Delete the vectors of some rows, or all that an owner has."""
+
+    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
+        """The rows of the where's scope that are most similar, best first, with scores of 0-1.
+
+        The store checks the rest of the Where: it leaves out what may not be seen.
+        """
+
+    async def close(self) -> None:
+        """Release connections."""
+
+
 @runtime_checkable
 class Archive(Protocol):
     """A store that can be written out and replaced as a whole."""
@@ -306,6 +328,7 @@ class Deps:
     llm: LLM | None = None
     reranker: Reranker | None = None
     graph: GraphMirror | None = None  # a graph database beside the store
+    vectors: VectorIndex | None = None  # a vector database beside the store
     llm_timeout: float = LLM_TIMEOUT
     on_reply: OnReply | None = None
     locks: OwnerLocks = field(default_factory=OwnerLocks)

@@ -16,7 +16,17 @@ from kemem.add.embed import prepare
 from kemem.batch import Batch, Use
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.fork import ProcessBound
-from kemem.ports import LLM, Deps, Embedder, GraphMirror, OnReply, Reply, Reranker, Store
+from kemem.ports import (
+    LLM,
+    Deps,
+    Embedder,
+    GraphMirror,
+    OnReply,
+    Reply,
+    Reranker,
+    Store,
+    VectorIndex,
+)
 from kemem.records import Micros, Note
 from kemem.results import Hit
 from kemem.settings import Settings
@@ -34,6 +44,7 @@ class Backends:
     """Objects that an application passes instead of settings; they win over settings."""
 
     store: Store | None = None
+    vectors: VectorIndex | None = None
     graph: GraphMirror | None = None
     embedder: Embedder | None = None
     llm: object = None
@@ -149,6 +160,7 @@ def open_deps(settings: Settings, backends: Backends) -> Deps:
         llm=open_llm(settings, backends.llm),
         embedder=backends.embedder or open_embedder(settings),
         graph=backends.graph or open_graph(settings),
+        vectors=backends.vectors,
         reranker=backends.reranker,
         clock=backends.clock or system_clock,
         llm_timeout=settings.llm_timeout_seconds,

@@ -13,7 +13,7 @@ from kemem.errors import Conflict, KeMemError, Unavailable
 from kemem.fork import ProcessBound
 from kemem.hooks import Stage
 from kemem.memory import AsyncMemory
-from kemem.ports import Embedder, GraphMirror, Reranker, Store
+from kemem.ports import Embedder, GraphMirror, Reranker, Store, VectorIndex
 from kemem.records import Micros
 from kemem.settings import Settings
 
@@ -47,6 +47,7 @@ class Memory:
         data_dir: str | Path | None = None,
         database_url: str | None = None,
         store: Store | None = None,
+        vectors: VectorIndex | None = None,
         graph: GraphMirror | None = None,
         embedder: Embedder | None = None,
         llm: object = None,
@@ -58,6 +59,7 @@ class Memory:
             data_dir=data_dir,
             database_url=database_url,
             store=store,
+            vectors=vectors,
             graph=graph,
             embedder=embedder,
             llm=llm,

@@ -135,7 +135,7 @@ async def _erasure(row: Row, deps: Deps) -> Batch:
         drop=tuple(drop),
         at=now,
         reason="deleted",
-        jobs=mirror_jobs(scope, sorted(erased), now, deps) if erased else (),
+        jobs=mirror_jobs(scope, sorted({row.id, *erased}), now, deps),
         expects=expects,
     )
 

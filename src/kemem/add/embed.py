@@ -43,7 +43,12 @@ async def embed(rows: Sequence[Row], job: Job, deps: Deps) -> bool:
         log.warning("%s; job %s will try again", error.message, job.job_id)
         await deps.store.apply(later(job, error, deps.clock()))
         return False
-    await deps.store.apply(Batch(vectors=vectors, done=(job.job_id,)))
+    jobs = tuple(
+        Job(new_id("j", deps.clock()), "mirror", each.scope, deps.clock(), each.ids)
+        for each in vectors
+        if deps.vectors is not None
+    )
+    await deps.store.apply(Batch(vectors=vectors, jobs=jobs, done=(job.job_id,)))
     return True
 
 

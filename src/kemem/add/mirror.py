@@ -1,11 +1,11 @@
-"""Relations carried over to a graph database beside the store."""
+"""Changes carried over to a graph database and a vector database beside the store."""
 
 from collections.abc import Sequence
 
 from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
-from kemem.ports import Deps, GraphMirror, read_notes, read_relations
-from kemem.records import NOTES, Note, Position, Scope, Where
+from kemem.ports import Deps, GraphMirror, VectorIndex, read_notes, read_relations
+from kemem.records import MESSAGES, NOTES, Embedded, Model, Note, Position, Scope, Where
 from kemem.request import Neighborhood
 
 _PAGE = 100
@@ -13,14 +13,39 @@ _RELATIONS = 1_000  # of one note
 
 
 async def mirror(job: Job, deps: Deps) -> None:
-    """Bring notes up to date in the mirror; a job without ids means all of its scope."""
-    graph = deps.graph
-    if graph is not None:
-        try:
-            await _carry(job, graph, deps)
-        except Exception as error:  # the database's code or network, which may raise anything
-            raise Unavailable(f"the graph database failed: {type(error).__name__}") from error
+    """Bring rows up to date in the databases beside; a job without ids means all of its scope."""
+    try:
+        if deps.graph is not None:
+            await _carry(job, deps.graph, deps)
+        if deps.vectors is not None and deps.model is not None:
+            await _index(job, deps.vectors, deps.model, deps)
+    except Exception as error:  # the database's code or network, which may raise anything
+        raise Unavailable(f"a database beside the store: {type(error).__name__}") from error
     await deps.store.apply(Batch(done=(job.job_id,)))
+
+
+async def _index(job: Job, vectors: VectorIndex, model: Model, deps: Deps) -> None:
+    """Embed the rows of a job again and upsert their vectors; those of rows that are gone go."""
+    ids = frozenset(job.ids) or None
+    where = Where(job.scope, kinds=MESSAGES | NOTES, ids=ids)
+    if ids is None:
+        await vectors.remove(job.scope)
+    after: Position | None = None
+    present: set[str] = set()
+    while page := await deps.store.read(where, after=after, limit=_PAGE):
+        for owner in {Scope(row.agent_id, row.user_id) for row in page}:
+            rows = [row for row in page if (row.agent_id, row.user_id) == _pair(owner)]
+            matrix = await deps.embed([row.content for row in rows], purpose="passage")
+            await vectors.put(Embedded(owner, model, tuple(row.id for row in rows), matrix))
+        present |= {row.id for row in page}
+        after = Position(page[-1].ts, page[-1].id)
+    gone = sorted((ids or frozenset()) - present)
+    if gone:
+        await vectors.remove(job.scope, gone)
+
+
+def _pair(owner: Scope) -> tuple[str | None, str | None]:
+    return owner.agent_id, owner.user_id
 
 
 async def _carry(job: Job, graph: GraphMirror, deps: Deps) -> None:

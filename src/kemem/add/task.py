@@ -112,14 +112,14 @@ def new_note(fact: Fact, task: Task, place: Place, said: Micros, now: Micros) ->
     )
 
 
-def mirror_jobs(scope: Scope, note_ids: Sequence[str], now: Micros, deps: Deps) -> tuple[Job, ...]:
-    """A graph database beside the store hears of a change after it is written.
+def mirror_jobs(scope: Scope, ids: Sequence[str], now: Micros, deps: Deps) -> tuple[Job, ...]:
+    """The job that carries changed rows over to the databases beside the store, if there are any.
 
-    Without ids all of the scope is carried over anew.
+    Without ids all of the scope is carried over again.
     """
-    if deps.graph is None:
+    if deps.graph is None and deps.vectors is None:
         return ()
-    return (Job(new_id("j", now), "mirror", scope, now, tuple(note_ids)),)
+    return (Job(new_id("j", now), "mirror", scope, now, tuple(ids)),)
 
 
 async def expiry_jobs(

@@ -24,6 +24,7 @@ class Prepared:
 
     request: SearchRequest
     relations: tuple[Relation, ...] = ()
+    nearest: tuple[tuple[Match, ...], ...] = ()  # of the vector database, for each text
     missing: tuple[str, ...] = ()
 
 
@@ -32,19 +33,21 @@ async def prepare(query: ParsedQuery, where: Where, depth: int, deps: Deps) -> P
     vectors = await _embed(query, deps)
     near = _neighborhood(query, where)
     relations = await _from_mirror(near, deps) if near and deps.graph else ()
-    lost = vectors is None and query.mode != "lexical"
+    nearest = await _from_index(vectors, where, depth, deps)
+    lost = (vectors is None or nearest is None) and query.mode != "lexical"
     by_words = query.mode != "semantic" or lost  # words stand in for vectors
     request = SearchRequest(
         where,
         queries=tuple(part.query for part in query.texts) if by_words else (),
-        vectors=vectors,
+        vectors=None if deps.vectors else vectors,
         model=deps.model,
         limit=depth,
         keywords=query.keywords,
         around=None if deps.graph else near,
     )
     missing = [("semantic", lost), ("graph", relations is None)]
-    return Prepared(request, relations or (), tuple(name for name, gone in missing if gone))
+    gone = tuple(name for name, is_gone in missing if is_gone)
+    return Prepared(request, relations or (), nearest or (), gone)
 
 
 def to_signals(candidates: Candidates, prepared: Prepared, query: ParsedQuery) -> Signals:
@@ -53,9 +56,8 @@ def to_signals(candidates: Candidates, prepared: Prepared, query: ParsedQuery) -
     if candidates.admitted is not None:
         linked = [(match, path) for match, path in linked if key_of(match) in candidates.admitted]
     words = (ranking.matches for ranking in candidates.words)
-    whole, *of_parts = (
-        SignalHits(*pair) for pair in zip_longest(words, candidates.vectors, fillvalue=())
-    )
+    similar = prepared.nearest or candidates.vectors
+    whole, *of_parts = (SignalHits(*pair) for pair in zip_longest(words, similar, fillvalue=()))
     return Signals(
         whole=whole,
         depth=prepared.request.limit,
@@ -85,6 +87,20 @@ def _neighborhood(query: ParsedQuery, where: Where) -> Neighborhood | None:
         return None
     bare = replace(where, filters=None, since=None, until=None, ids=None)
     return Neighborhood(bare, query.names, _HOPS, _RELATIONS)
+
+
+async def _from_index(
+    vectors: Matrix | None, where: Where, depth: int, deps: Deps
+) -> tuple[tuple[Match, ...], ...] | None:
+    """What the vector database beside the store finds; None where it cannot be reached."""
+    index, model = deps.vectors, deps.model
+    if index is None or model is None or vectors is None:
+        return ()
+    try:
+        return tuple([tuple(await index.nearest(where, it, model, depth)) for it in vectors])
+    except Exception as error:  # the database's code or network, which may raise anything
+        log.warning("the vector database failed: %s; words answer alone", type(error).__name__)
+        return None
 
 
 async def _from_mirror(near: Neighborhood, deps: Deps) -> tuple[Relation, ...] | None:
