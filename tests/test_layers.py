@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "search": WORDS,
     "workspace": WORDS | {"settings"},
     "add": WORDS | {"search", "facts", "hooks"},
-    "recall": WORDS | {"facts"},
+    "recall": WORDS | {"facts", "settings"},
     "jobs": CORE,
     "session": CORE,
     "snapshot": CORE | {"workspace"},

@@ -31,7 +31,7 @@ from kemem.ports import (
     VectorIndex,
     read_owners,
 )
-from kemem.recall import Budget, Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
+from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import (
     CHECKPOINTS_KEPT,
     MESSAGES,
@@ -488,19 +488,12 @@ class AsyncMemory:
             raise InvalidArgument(
                 "user_id is required: a recall is about one user", field="user_id"
             )
-        chosen, granted = self.settings, self._scope.is_bound and self._scope.sensitive
-        rounds = chosen.recall_max_iterations if max_iterations is None else max_iterations
-        agent = RecallAgent(
+        granted = self._scope.is_bound and self._scope.sensitive
+        agent = RecallAgent.from_settings(
             self.for_user(scope.user_id, agent_id=scope.agent_id, sensitive=granted),
+            self.settings,
             session_id=scope.session_id,
-            budget=Budget(
-                rounds,
-                chosen.recall_window,
-                chosen.recall_max_window,
-                chosen.recall_max_calls,
-                chosen.recall_seconds,
-            ),
-            language=None if chosen.recall_language == "auto" else chosen.recall_language,
+            max_iterations=max_iterations,
             caches=self._caches,
         )
         started = time.monotonic()

@@ -15,6 +15,7 @@ from kemem.recall.schemas import ExpandContextWindowOutput, Model
 from kemem.recall.state import TOOL_SECONDS, Budget, MemoryReader, RecallState
 from kemem.recall.texts import Language, prompt
 from kemem.results import Item
+from kemem.settings import Settings
 from kemem.text.fence import fenced
 from kemem.text.language import is_chinese
 
@@ -66,6 +67,28 @@ class RecallAgent:
         self._caches = caches or Caches()
         self._driver = by
         self._excluded = without  # read at each recall: the caller may add to it
+
+    @classmethod
+    def from_settings(
+        cls,
+        memory: MemoryReader,
+        settings: Settings,
+        *,
+        session_id: str | None,
+        max_iterations: int | None,
+        caches: Caches,
+    ) -> "RecallAgent":
+        """An agent with the limits and the language of the settings."""
+        rounds = settings.recall_max_iterations if max_iterations is None else max_iterations
+        budget = Budget(
+            rounds,
+            settings.recall_window,
+            settings.recall_max_window,
+            settings.recall_max_calls,
+            settings.recall_seconds,
+        )
+        language = None if settings.recall_language == "auto" else settings.recall_language
+        return cls(memory, session_id=session_id, budget=budget, language=language, caches=caches)
 
     async def recall(
         self,
