@@ -140,7 +140,8 @@ class Batch:
     Drops come first. A note is new, or changed where its id is known; with other words than before
     it loses its links. A new note that says what an open one of its owner, kind and session says
     already is merged into that one, which gains its sources. Dropped notes leave a line without
-    text in the history; with any row of a session its checkpoints go, as they quote it.
+    text in the history; with any row of a session its checkpoints go, as they quote it. Jobs of the
+    owner no longer name a dropped message, and a job that named no other is gone.
 
     A note cites messages of its own agent and user. One that is deleted is no longer cited; a new
     note that cites one which is not there refuses the batch.

@@ -97,6 +97,8 @@ def _drop(transaction: Transaction, where: Where, batch: Batch) -> int:
     ]
     sessions = {(it.space_no, it.row.session_id) for it in gone if it.row.session_id is not None}
     records.drop_checkpoints(connection, sessions)
+    messages = [it.row for it in gone if isinstance(it.row, Message)]
+    outbox.forget_messages(connection, transaction.database, messages)
     if where.everything:
         journal.erase(connection, where.scope)
         records.erase_records(connection, where.scope)

@@ -1,12 +1,13 @@
 """Jobs as rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
 from kemem.batch import Job, JobKind
-from kemem.records import Micros, Position, Scope
+from kemem.records import Message, Micros, Position, Scope
 from kemem.store.database import Database, upsert
 from kemem.store.schema import job
 
@@ -92,6 +93,24 @@ def _job(row: Row[*tuple[Any, ...]], attempts: int) -> Job:
         error=row.error,
         details=row.payload["details"],
     )
+
+
+def forget_messages(
+    connection: Connection, database: Database, messages: Sequence[Message]
+) -> None:
+    """Take messages out of the jobs of their users; a job that names no other goes."""
+    for user_id in {message.user_id for message in messages}:
+        gone = {message.message_id for message in messages if message.user_id == user_id}
+        rows = connection.execute(_oldest_first.where(job.c.user_id == user_id))
+        jobs = [_job(row, row.attempts) for row in rows]
+        naming = [each for each in jobs if gone & {*each.ids}]
+        left = [
+            replace(each, ids=tuple(it for it in each.ids if it not in gone)) for each in naming
+        ]
+        if kept := [each for each in left if each.ids]:
+            put_jobs(connection, database, kept)
+        if done := [each.job_id for each in left if not each.ids]:
+            finish_jobs(connection, done)
 
 
 def has_job(connection: Connection, job_id: str) -> bool:

@@ -122,6 +122,7 @@ class RamWriter:
         draft.checkpoints = [
             one for one in draft.checkpoints if (*pair(one), one.session_id) not in sessions
         ]
+        self._forget_messages(draft, [row for row in gone if isinstance(row, Message)])
         if where.everything:
             self._erase(draft, where.scope)
         else:
@@ -131,6 +132,16 @@ class RamWriter:
                 if isinstance(row, Note)
             ]
         return len(gone)
+
+    def _forget_messages(self, draft: Tables, messages: list[Message]) -> None:
+        """Take messages out of the jobs of their users; a job that names no other goes."""
+        for job in list(draft.jobs.values()):
+            gone = {it.message_id for it in messages if it.user_id == job.scope.user_id}
+            if gone & {*job.ids}:
+                left = tuple(name for name in job.ids if name not in gone)
+                draft.jobs[job.job_id] = replace(job, ids=left)
+                if not left:
+                    del draft.jobs[job.job_id]
 
     def _remove(self, draft: Tables, row: Row) -> None:
         """A row with all that is derived from it."""

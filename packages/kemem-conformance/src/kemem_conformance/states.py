@@ -201,6 +201,20 @@ class StateRules(Suite):
             assert page == whole[start + 1 : start + 3]
 
     @rule
+    async def test_jobs_forget_a_message_that_is_dropped(self, store: Store) -> None:
+        """What its call asked for must not outlive it; others' jobs and other ids stay."""
+        await put(store, said("a"), said("b"))
+        both, one = (
+            Job("both", "extract", ME, NOW, ("a", "b")),
+            Job("one", "embed", ME, NOW, ("a",)),
+        )
+        other = replace(one, job_id="other", scope=Scope(user_id="somebody else"))
+        await store.apply(Batch(jobs=(both, one, other)))
+        await store.apply(Batch(drop=(Where(ME, ids=frozenset("a")),)))
+        left = {job.job_id: job.ids for job in await store.jobs()}
+        assert left == {"both": ("b",), "other": ("a",)}
+
+    @rule
     async def test_to_drop_everything_is_to_erase(self, store: Store) -> None:
         """Rows, history, states, sessions and open work of the scope; others keep theirs."""
         for user_id in ("u_", "小明"):
