@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bench.corpus import SEED, Words
 from bench.phrases import CHINESE, ENGLISH
-from kemem.add.condense import condense
+from kemem.add.summarize import summarize_session
 from kemem.batch import Batch
 from kemem.ports import Deps
 from kemem.records import Message, Scope
@@ -166,7 +166,7 @@ async def measure(language: Language) -> list[str]:
     for at in range(0, MESSAGES, 10):
         await deps.store.apply(Batch(put=tuple(told[at : at + 10])))
         clock.now = told[at].ts
-        await condense(SCOPE, deps)
+        await summarize_session(SCOPE, deps)
     lines = []
     for max_tokens in (1000, 2000):
         seen = await context(SCOPE, max_tokens, deps)

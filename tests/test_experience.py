@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kemem.add.experience import draw_experience
+from kemem.add.experience import extract_experience
 from kemem.testing.llm import ScriptedLLM
 from kemem.text.language import count_tokens
 from tests.talk import note, parts_with, talk
@@ -53,7 +53,7 @@ SMALL_TALK = [
 )
 async def test_rules_draw_goal_steps_and_outcome(texts: list[str], wanted: tuple[str, ...]) -> None:
     """In the language of the session, with the messages that say it."""
-    fact = await draw_experience(talk(texts), (), parts_with())
+    fact = await extract_experience(talk(texts), (), parts_with())
     assert fact is not None
     assert [part for part in wanted if part not in fact.text] == []
     assert (fact.memory_type, fact.importance) == ("experience", 0.6)
@@ -64,13 +64,13 @@ async def test_rules_draw_goal_steps_and_outcome(texts: list[str], wanted: tuple
 @pytest.mark.parametrize("texts", [*SMALL_TALK, CHINESE[:3], ENGLISH[:3], []])
 async def test_small_talk_teaches_nothing(texts: list[str]) -> None:
     """Nor do fewer than four messages."""
-    assert await draw_experience(talk(texts), (), parts_with()) is None
+    assert await extract_experience(talk(texts), (), parts_with()) is None
 
 
 async def test_a_model_is_not_asked_about_three_messages() -> None:
     """It would cost, and teach nothing."""
     llm = ScriptedLLM([])
-    assert await draw_experience(talk(CHINESE[:3]), (), parts_with(llm)) is None
+    assert await extract_experience(talk(CHINESE[:3]), (), parts_with(llm)) is None
     assert llm.calls == []
 
 
@@ -78,7 +78,7 @@ async def test_a_note_of_the_session_can_tell_the_lesson() -> None:
     """Its sources are those of the experience."""
     noted = note("n1", "用户决定以后都用 PostgreSQL。", sources=("m00003",))
     texts = ["帮我选一个数据库存订单数据", "需要什么样的？", "都行", "好的"]
-    fact = await draw_experience(talk(texts), (noted,), parts_with())
+    fact = await extract_experience(talk(texts), (noted,), parts_with())
     assert fact is not None and "PostgreSQL" in fact.text
     assert fact.sources == ("m00000", "m00003")
 
@@ -95,7 +95,7 @@ async def test_the_model_draws_it_where_there_is_one(
 ) -> None:
     """Asked in the session's language, with talk and notes as data."""
     llm = ScriptedLLM([{"experience": f" {told} ", "keywords": ["Redis", "Redis", 3, " ", "disk"]}])
-    fact = await draw_experience(talk(texts), (note("n1", "NOTED"),), parts_with(llm))
+    fact = await extract_experience(talk(texts), (note("n1", "NOTED"),), parts_with(llm))
     assert fact is not None and fact.text == told and fact.keywords == ("Redis", "disk")
     assert fact.sources == tuple(f"m{at:05}" for at in range(10))
     system, data = llm.calls[0].messages
@@ -106,22 +106,22 @@ async def test_the_model_draws_it_where_there_is_one(
 async def test_the_model_may_say_that_nothing_is_worth_it() -> None:
     """Then rules do not overrule it."""
     llm = ScriptedLLM([{"experience": None, "keywords": []}])
-    assert await draw_experience(talk(CHINESE), (), parts_with(llm)) is None
+    assert await extract_experience(talk(CHINESE), (), parts_with(llm)) is None
 
 
 @pytest.mark.parametrize("reply", [ConnectionError(), "no JSON", [], {"experience": 3}])
 @pytest.mark.parametrize("texts", [CHINESE, ENGLISH])
 async def test_rules_draw_it_where_the_model_fails(texts: list[str], reply: Any) -> None:
     """The session ends with what it taught all the same."""
-    by_rules = await draw_experience(talk(texts), (), parts_with())
-    assert await draw_experience(talk(texts), (), parts_with(ScriptedLLM([reply]))) == by_rules
+    by_rules = await extract_experience(talk(texts), (), parts_with())
+    assert await extract_experience(talk(texts), (), parts_with(ScriptedLLM([reply]))) == by_rules
 
 
 async def test_what_the_model_is_shown_and_says_is_bounded() -> None:
     """However long the session, and however talkative the model."""
     llm = ScriptedLLM([{"experience": "长" * 9_000, "keywords": ["词" * 900] * 90}])
     texts = [*CHINESE, *("我在第" + str(at) + "站换车。</talk>" + "路" * 400 for at in range(200))]
-    fact = await draw_experience(talk(texts), [note("n", "记" * 9_000)], parts_with(llm))
+    fact = await extract_experience(talk(texts), [note("n", "记" * 9_000)], parts_with(llm))
     data = llm.calls[0].messages[1]["content"]
     assert count_tokens(data) < 7_000 and data.count("</talk>") == 1
     assert fact is not None and count_tokens(fact.text) <= 300

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kemem.add import extract as stage
 from kemem.add.extract import extract, instructions
-from kemem.add.extraction import Extraction, Fact, Triple
+from kemem.add.facts import Extraction, Fact, Triple
 from kemem.add.rules import extract_by_rules
 from kemem.backends.openai import OpenAILLM
 from kemem.errors import Unavailable

@@ -64,11 +64,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 FLOORS = 13
 
 # In a room of stages only the recipes, and the package that shows them, know the stages.
-RECIPES = {
-    "add": {"__init__", "recipe", "draw", "end", "ingest"},
-    "search": {"__init__", "listing", "recipe", "transcript"},
-}
-HELPERS = {"add": {"extraction", "parse", "rules", "task"}, "search": {"page", "signals"}}
+RECIPES = {"search": {"__init__", "listing", "recipe", "transcript"}}
+HELPERS = {"search": {"page", "signals"}}
 
 # One picks backends, the others must start fast.
 LAZY_MODULES = {
@@ -325,7 +322,7 @@ def test_importing_the_package_does_no_work() -> None:
         ("kemem.search.fuse", "from kemem.search.gather import gather", "its sibling gather"),
         ("kemem.search.fuse", "from . import gather", "its sibling gather"),
         ("kemem.search.page", "from .fuse import fuse", "its sibling fuse"),
-        ("kemem.add.keep", "import kemem.add", "its sibling __init__"),
+        ("kemem.search.fuse", "import kemem.search", "its sibling __init__"),
         ("kemem.memory", "def f():\n    import json", "inside a function"),
         ("kemem.memory", "class A:\n    import json", "inside a function or class"),
         ("kemem.memory", "if True:\n    from kemem.chat import turn", "may not import chat"),

@@ -6,10 +6,9 @@ import pytest
 
 from kemem.add.commit import commit
 from kemem.add.edit import erase, erase_all, rewrite
-from kemem.add.extraction import Fact, Triple
+from kemem.add.facts import Decision, Fact, Task, Triple, Work
 from kemem.add.forget import Policy
-from kemem.add.mirror import mirror
-from kemem.add.task import Decision
+from kemem.add.mirror import run_mirror
 from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.jobs import run_due
@@ -89,7 +88,8 @@ async def remember(deps: Deps, text: str, *links: Link, note_id: str = "n") -> N
     entities |= {it.destination: it.destination_type for it in links}
     triples = tuple(Triple(it.source, it.relationship, it.destination) for it in links)
     fact = Fact(text, sources=("m",), relations=triples)
-    await commit([Decision(fact, note)], entities, job, deps)
+    work = Work(ME, Task("user_info"), (), job)
+    await commit([Decision(fact, note)], entities, work, deps)
     return note
 
 
@@ -170,7 +170,7 @@ async def test_an_erased_scope_is_carried_over_anew(
     await remember(deps, text, link)
     elsewhere = noted("他", "别人的 of another", user_id="u_%")
     await deps.store.apply(Batch(notes=(elsewhere,), links=(Link("他", "他", "in", "Rome"),)))
-    await mirror(Job("j", "mirror", Scope("agent", "u_%"), NOW, ("他",)), deps)
+    await run_mirror(Job("j", "mirror", Scope("agent", "u_%"), NOW, ("他",)), deps)
     kept = noted("k", "短 short", kind="knowledge")
     await deps.store.apply(Batch(notes=(kept,), links=(Link("k", "茶 tea", "is", "hot"),)))
     await work(deps)
@@ -189,7 +189,7 @@ async def test_a_scope_of_many_notes_is_carried_over_page_by_page(
     notes = tuple(noted(f"n{number}", f"第 {number} of many") for number in range(250))
     links = tuple(Link(note.note_id, note.note_id, "in", "茶 tea") for note in notes)
     await deps.store.apply(Batch(notes=notes, links=links))
-    await mirror(Job("j", "mirror", ME, NOW), deps)
+    await run_mirror(Job("j", "mirror", ME, NOW), deps)
     assert graph.arrows() == {name: [f"{name} in 茶 tea"] for name in (it.note_id for it in notes)}
     assert graph.calls == ["remove", *["put"] * 250]
 
@@ -204,7 +204,7 @@ async def test_a_failing_graph_leaves_the_job(
     graph.error = error
     (job,) = await waiting(deps)
     with pytest.raises(Unavailable, match=type(error).__name__) as caught:
-        await mirror(job, deps)
+        await run_mirror(job, deps)
     assert "密码" not in caught.value.message
     assert await waiting(deps) == [job]
     assert len(await around(deps.store, MY_NOTES, (link.source,))) == 1

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from neo4j.exceptions import AuthError, ServiceUnavailable
 
-from kemem.add.mirror import mirror
+from kemem.add.mirror import run_mirror
 from kemem.backends import neo4j
 from kemem.backends.neo4j import Neo4jGraph, Place
 from kemem.batch import Applied, Batch, Job
@@ -293,7 +293,7 @@ class Mirrored(RamStore):
             own, gone = after.get(owner, set()), before.get(owner, set())
             ids = tuple(sorted((own & touched) | (gone - own)))
             if ids:
-                await mirror(Job("mirror", "mirror", Scope(*owner), NOW, ids), deps)
+                await run_mirror(Job("mirror", "mirror", Scope(*owner), NOW, ids), deps)
         return applied
 
     async def search(self, request: SearchRequest) -> SearchResponse:
@@ -384,7 +384,7 @@ class TestNeo4jGraph(GraphingRules):
         assert store.server.edges == left
         if again:
             deps = Deps(store.truth, None, FakeClock(NOW), graph=store.graph)
-            await mirror(Job("mirror", "mirror", scope, NOW), deps)
+            await run_mirror(Job("mirror", "mirror", scope, NOW), deps)
             found = await around(store, inside, (), limit=1_000)
             assert found == await around(store.truth, inside, (), limit=1_000)
 

@@ -13,16 +13,16 @@ from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
 from kemem import AsyncMemory, Note
-from kemem.add.extraction import Fact
+from kemem.add.facts import Decision, Fact, Task, new_note
 from kemem.add.reconcile import marks, reconcile
-from kemem.add.task import Decision, Place, Task, new_note
+from kemem.records import Scope
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from kemem.text.fingerprint import as_printed, fingerprint
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 HOUR = 3_600_000_000
-ME = Place("a", "u", "s")
+ME = Scope("a", "u", "s")
 TASK = Task("user_info")
 COUNT = count()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.add.condense import condense, short_term
+from kemem.add.summarize import short_term, summarize_session
 from kemem.batch import Applied, Batch
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages
@@ -90,7 +90,7 @@ async def test_a_long_session_is_summaries_then_the_newest_messages(language: st
     texts += varied(language, 201)[1:]
     await told(deps, texts)
     never_condensed = await context(SCOPE, 400, deps)
-    live = await condense(SCOPE, deps, budget=400)
+    live = await summarize_session(SCOPE, deps, budget=400)
     condensed = await context(SCOPE, 400, deps)
     await told(deps, varied(language, 261)[201:], start=201)
     behind = await context(SCOPE, 400, deps)
@@ -255,14 +255,14 @@ async def test_restore_undoes_what_came_after_save(
     """Layers and notes are again as they were saved; messages and other checkpoints stay."""
     deps = parts_with()
     await told(deps, varied("zh", 30))
-    await condense(SCOPE, deps, budget=200)
+    await summarize_session(SCOPE, deps, budget=200)
     await deps.store.apply(Batch(notes=tuple(note(id_, text) for id_, text in before.items())))
     saved = await save_checkpoint(SCOPE, deps)
     kept = await short_term(SCOPE, deps.store)
     await deps.store.apply(Batch(notes=tuple(note(id_, text) for id_, text in after.items())))
     await told(deps, varied("zh", 30 + more)[30:], start=30)
     if condensed:
-        await condense(SCOPE, deps, budget=200)
+        await summarize_session(SCOPE, deps, budget=200)
     restored = await restore_checkpoint(SCOPE, saved.checkpoint_id, deps)
     assert (restored.layers, restored.notes) == (saved.layers, saved.notes)
     assert await state(deps) == (saved.layers, kept, (await state(deps))[2])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.add.condense import KEPT, condense
+from kemem.add.summarize import KEPT, summarize_session
 from kemem.batch import Batch
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.records import Checkpoint, Where
@@ -30,7 +30,7 @@ async def grown(deps: Deps, texts: list[str], step: int = 10) -> Checkpoint | No
     live = None
     for at in range(0, len(texts), step):
         await told(deps, texts[at : at + step], start=at)
-        live = await condense(SCOPE, deps, budget=BUDGET)
+        live = await summarize_session(SCOPE, deps, budget=BUDGET)
     return live
 
 
@@ -39,7 +39,7 @@ async def test_a_short_session_needs_no_state(texts: tuple[str, ...]) -> None:
     """What fits into the budget stays as it was said."""
     deps = parts_with()
     await told(deps, texts)
-    assert await condense(SCOPE, deps, budget=BUDGET) is None
+    assert await summarize_session(SCOPE, deps, budget=BUDGET) is None
     assert await deps.store.checkpoints(SCOPE) == []
 
 
@@ -79,7 +79,7 @@ async def test_layers_cover_one_run_without_holes(sizes: list[int], budget: int,
     live = None
     for at in range(0, len(sizes), step):
         await told(deps, ["字" * size for size in sizes[at : at + step]], start=at)
-        live = await condense(SCOPE, deps, budget=budget)
+        live = await summarize_session(SCOPE, deps, budget=budget)
         waiting = sizes[live.reach if live else 0 : at + step]
         assert sum(waiting) <= budget or len(waiting) < KEPT + 2
         assert live is None or len(waiting) >= KEPT
@@ -93,7 +93,7 @@ async def test_to_condense_twice_changes_nothing() -> None:
     """Only a State that is new is written."""
     deps = parts_with()
     live = await grown(deps, varied("en", 40))
-    assert await condense(SCOPE, deps, budget=BUDGET) == live
+    assert await summarize_session(SCOPE, deps, budget=BUDGET) == live
     assert len(await deps.store.checkpoints(SCOPE, limit=9)) == len(
         {one.checkpoint_id for one in await deps.store.checkpoints(SCOPE, limit=9)}
     )
@@ -107,7 +107,7 @@ async def test_a_message_that_arrives_late_is_summarised_too() -> None:
     (stored,) = (await deps.store.apply(Batch(put=(late,)))).inserted
     assert live is not None and stored.sequence_no == 41 > live.reach
     await told(deps, varied("en", 90)[41:], start=41)
-    after = await condense(SCOPE, deps, budget=BUDGET)
+    after = await summarize_session(SCOPE, deps, budget=BUDGET)
     assert after is not None and after.reach > 41
     assert any("7741" in layer.text for layer in after.layers)
 
@@ -118,7 +118,7 @@ async def test_deleted_messages_leave_no_hole() -> None:
     await grown(deps, varied("zh", 40))
     await deps.store.apply(Batch(drop=(Where(SCOPE, ids=frozenset({"m00000", "m00003"})),)))
     assert await deps.store.checkpoints(SCOPE) == []
-    live = await condense(SCOPE, deps, budget=BUDGET)
+    live = await summarize_session(SCOPE, deps, budget=BUDGET)
     assert live is not None and live.layers[0].first == 1
     assert all(one.last + 1 == two.first for one, two in pairwise(live.layers))
 
@@ -131,7 +131,7 @@ async def test_notes_of_the_session_go_into_its_checkpoint() -> None:
     await deps.store.apply(Batch(notes=(own, *others)))
     live = await grown(deps, varied("zh", 40))
     assert live is not None and live.notes == (own,)
-    assert await condense(OTHER, deps, budget=BUDGET) is None
+    assert await summarize_session(OTHER, deps, budget=BUDGET) is None
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ async def test_rules_summarise_where_the_model_fails(language: str, reply: Any) 
     llm = ScriptedLLM([reply], repeat=True)
     deps = parts_with(llm)
     await told(deps, varied(language, 80))
-    live = await condense(SCOPE, deps, budget=BUDGET)
+    live = await summarize_session(SCOPE, deps, budget=BUDGET)
     await told(ruled := parts_with(), varied(language, 80))
-    expected = await condense(SCOPE, ruled, budget=BUDGET)
+    expected = await summarize_session(SCOPE, ruled, budget=BUDGET)
     assert live is not None and expected is not None and live.layers == expected.layers
     assert len(llm.calls) == 1
 
@@ -214,7 +214,7 @@ async def test_what_is_deleted_during_a_summary_does_not_come_back() -> None:
     store = RamStore()
     deps = Deps(store, None, FakeClock(NOW), llm=Forgetting(store))
     await told(deps, varied("en", 40))
-    assert await condense(SCOPE, deps, budget=BUDGET) is None
+    assert await summarize_session(SCOPE, deps, budget=BUDGET) is None
     assert await deps.store.checkpoints(SCOPE) == []
 
 

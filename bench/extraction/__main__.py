@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kemem.add.extraction import Extraction, Fact
+from kemem.add.facts import Extraction, Fact
 from kemem.add.rules import extract_by_rules
 from kemem.records import Message
 

@@ -4,13 +4,11 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kemem.add.condense import condense
-from kemem.add.draw import draw
-from kemem.add.embed import embed, later
-from kemem.add.end import end
+from kemem.add.embed import reschedule, run_embed
 from kemem.add.forget import Policy, run_forget
-from kemem.add.mirror import mirror
-from kemem.add.task import mirror_jobs
+from kemem.add.mirror import mirror_jobs, run_mirror
+from kemem.add.recipe import run_end, run_extract
+from kemem.add.summarize import summarize_session
 from kemem.batch import Batch, Job
 from kemem.errors import NotFound, Unavailable
 from kemem.ports import Deps, read_owners
@@ -75,7 +73,7 @@ async def run_due(deps: Deps, policy: Policy) -> int:
         except Exception as error:  # one job's fault must not keep the others waiting
             reason = error if isinstance(error, Unavailable) else _fault(error)
             log.warning("%s; job %s will try again", reason.message, job.job_id)
-            await deps.store.apply(later(job, reason, deps.clock()))
+            await deps.store.apply(reschedule(job, reason, deps.clock()))
         done += 1
     return done
 
@@ -87,26 +85,26 @@ def _fault(error: Exception) -> Unavailable:
 async def _run(job: Job, policy: Policy, deps: Deps) -> None:
     match job.kind:
         case "embed":
-            await embed(await _rows(job.scope, frozenset(job.ids), None, deps), job, deps)
+            await run_embed(await _rows(job.scope, frozenset(job.ids), None, deps), job, deps)
         case "reembed":
             await _reembed(job, deps)
         case "extract":
-            await draw(job, deps)
+            await run_extract(job, deps)
         case "condense":
-            await condense(job.scope, deps, budget=job.details["budget"])
+            await summarize_session(job.scope, deps, budget=job.details["budget"])
             await deps.store.apply(Batch(done=(job.job_id,)))
         case "end":
-            await end(job, deps)
+            await run_end(job, deps)
         case "forget":
             await run_forget(job, policy, deps)
         case "mirror":
-            await mirror(job, deps)
+            await run_mirror(job, deps)
 
 
 async def _reembed(job: Job, deps: Deps) -> None:
     """A page of a scope gets new vectors; the job goes on with the next."""
     page = await _rows(job.scope, None, job.after, deps)
-    if await embed(page, job, deps) and len(page) == PAGE:
+    if await run_embed(page, job, deps) and len(page) == PAGE:
         last = Position(page[-1].ts, page[-1].id)
         rest = replace(job, after=last, due=deps.clock(), attempts=0, error=None)
         await deps.store.apply(Batch(jobs=(rest,)))

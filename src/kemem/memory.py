@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kemem import ports, session, snapshot
-from kemem.add.condense import condense
 from kemem.add.edit import erase, erase_all, learn, rewrite
 from kemem.add.embed import prepare
+from kemem.add.facts import Task
 from kemem.add.forget import Policy, forget
-from kemem.add.ingest import ingest
 from kemem.add.parse import check_prompt
-from kemem.add.recipe import Limits, add, draw_again, end_now
-from kemem.add.task import Task
+from kemem.add.recipe import Limits, add, end_session, ingest, reextract
+from kemem.add.summarize import summarize_session
 from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.hooks import Hooks, Stage
@@ -520,7 +519,7 @@ class AsyncMemory:
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
         task = Task(kind="user_info", prompt=check_prompt(prompt))
         where = Where(scope.scope, sensitive=scope.sensitive)
-        return await draw_again(where, task, await self._runtime.prepared())
+        return await reextract(where, task, await self._runtime.prepared())
 
     async def graph(
         self,
@@ -568,7 +567,7 @@ class AsyncMemory:
         `add` does it by itself; None while the whole session fits into the State's budget.
         """
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
-        state = await condense(scope, deps, budget=self.settings.state_tokens)
+        state = await summarize_session(scope, deps, budget=self.settings.state_tokens)
         return state and self._scope.visible(state)
 
     async def context(
@@ -610,7 +609,7 @@ class AsyncMemory:
     ) -> Added:
         """End a session: its experience stays as a note, short-term notes and State go."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
-        return await end_now(scope, deps)
+        return await end_session(scope, deps)
 
     async def sessions(
         self,

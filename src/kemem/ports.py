@@ -339,6 +339,14 @@ class Deps:
         return Model(self.embedder.name, self.embedder.width) if self.embedder else None
 
     @property
+    def embeds_in_process(self) -> bool:
+        """Whether vectors are made in this process, or not at all: there is no service to wait for.
+
+        An embedder says so by an attribute `in_process`.
+        """
+        return self.embedder is None or getattr(self.embedder, "in_process", False) is True
+
+    @property
     def archive(self) -> Archive:
         """The store as what can be backed up and restored."""
         if not isinstance(self.store, Archive):

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
-from kemem.add.condense import (
+from kemem.add.mirror import mirror_jobs
+from kemem.add.summarize import (
     STATE_TOKENS,
-    condense,
     count_lines,
     newest_checkpoint,
     next_checkpoint,
     session_messages,
     short_term,
+    summarize_session,
     to_line,
 )
-from kemem.add.task import mirror_jobs
 from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages
@@ -131,7 +131,7 @@ async def _catch_up(
 ) -> Checkpoint | None:
     """The State brought up to date by rules; as it is where the store takes no writes."""
     try:
-        return await condense(scope, replace(deps, llm=None), budget=state_tokens)
+        return await summarize_session(scope, replace(deps, llm=None), budget=state_tokens)
     except Unavailable as error:
         log.warning("%s; session %s is summarised on the fly", error.message, scope.session_id)
         return live
@@ -269,11 +269,11 @@ async def save_checkpoint(scope: Scope, deps: Deps) -> Checkpoint:
         present = (*notes, *((live,) if live else ()))  # what is deleted must not come back
         if not (await deps.store.apply(Batch(checkpoints=(saved,), present=present))).refused:
             return saved
-    raise _changes_too_fast(scope)
+    raise _conflict(scope)
 
 
-def _changes_too_fast(scope: Scope) -> Unavailable:
-    return Unavailable(f"session {scope.session_id!r} changes too fast")
+def _conflict(scope: Scope) -> Unavailable:
+    return Unavailable(f"conflicting updates of session {scope.session_id!r}, retry")
 
 
 async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps) -> Checkpoint:
@@ -285,7 +285,7 @@ async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps
         restored = await _restore(scope, checkpoint_id, deps)
         if restored is not None:
             return restored
-    raise _changes_too_fast(scope)
+    raise _conflict(scope)
 
 
 async def _restore(scope: Scope, checkpoint_id: str | None, deps: Deps) -> Checkpoint | None:

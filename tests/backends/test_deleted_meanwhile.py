@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from kemem import AsyncMemory
-from kemem.add.condense import condense
 from kemem.add.edit import erase
 from kemem.add.forget import Policy, forget
+from kemem.add.summarize import summarize_session
 from kemem.batch import Applied, Batch
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import NOTES, SHORT_TERM, Matrix, Scope, Where
@@ -175,14 +175,14 @@ async def test_a_message_deleted_while_it_is_summarised_is_in_no_summary(
     """Whether the session had a State before or not."""
     await fill(deps)
     if again:
-        assert await condense(SESSION, deps, budget=200)
+        assert await summarize_session(SESSION, deps, budget=200)
         more = (said(f"l{at}", f"later 后来 {at} " * 9, ts=NOW + 50 + at) for at in range(12))
         await deps.store.apply(Batch(put=tuple(more)))
     (message,) = await read_messages(deps.store, Where(ME, ids=frozenset({"m1"})))
     meanwhile(saves, lambda: erase(message, deps))
-    assert await condense(SESSION, deps, budget=60) is None
+    assert await summarize_session(SESSION, deps, budget=60) is None
     assert await quoted(deps) == "[]"
-    live = await condense(SESSION, deps, budget=60)
+    live = await summarize_session(SESSION, deps, budget=60)
     assert live is not None and live.reach > 2
     assert "第1天" not in await quoted(deps)
 

@@ -5,17 +5,16 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+from kemem.add.embed import embed_rows
+from kemem.add.mirror import mirror_jobs
 from kemem.add.parse import check_metadata, check_summary, check_tags, check_text
-from kemem.add.task import mirror_jobs
-from kemem.batch import Batch, Expected, Job
+from kemem.batch import Batch, Expected
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_notes
 from kemem.records import (
     NOTES,
     Change,
-    Embedded,
     Message,
-    Micros,
     Note,
     Position,
     Row,
@@ -49,9 +48,8 @@ async def rewrite(
         changed, content=content, digest=fingerprint(content), keywords=tags, summary=None
     )
     line = Change(note.agent_id, note.user_id, note.note_id, "update", now, note.content, content)
-    vectors, jobs = await _derived(changed, now, deps)
-    batch = Batch(notes=(changed,), changes=(line,), vectors=vectors, jobs=jobs, present=(note,))
-    return await _store(batch, changed, deps)
+    batch = await _batch(changed, line, deps)
+    return await _store(replace(batch, present=(note,)), changed, deps)
 
 
 async def learn(
@@ -84,25 +82,16 @@ async def learn(
         topic=fingerprint(text),
     )
     line = Change(agent_id, "", note.note_id, "add", now, after=text)
-    vectors, jobs = await _derived(note, now, deps)
-    batch = Batch(notes=(note,), changes=(line,), vectors=vectors, jobs=jobs)
-    return (await deps.store.apply(batch)).merged.get(note.note_id, note.note_id)
+    applied = await deps.store.apply(await _batch(note, line, deps))
+    return applied.merged.get(note.note_id, note.note_id)
 
 
-async def _derived(
-    note: Note, now: Micros, deps: Deps
-) -> tuple[tuple[Embedded, ...], tuple[Job, ...]]:
-    """The vector of a note, or the job that makes it later; and what a mirror is to hear."""
-    scope, ids = Scope(note.agent_id, note.user_id), (note.note_id,)
-    jobs = mirror_jobs(scope, ids, now, deps)
-    if deps.model is None:
-        return (), jobs
-    try:
-        matrix = await deps.embed([note.content], purpose="passage")
-    except Unavailable as error:
-        failed = Job(new_id("j", now), "embed", scope, now, ids, error=error.message[:500])
-        return (), (*jobs, failed)
-    return (Embedded(scope, deps.model, ids, matrix),), jobs
+async def _batch(note: Note, line: Change, deps: Deps) -> Batch:
+    """A note with its history, its vector, or the job that makes it, and a job for a mirror."""
+    vectors, jobs = await embed_rows([note], line.at, deps)
+    owner = Scope(note.agent_id, note.user_id)
+    jobs = (*mirror_jobs(owner, (note.note_id,), line.at, deps), *jobs)
+    return Batch(notes=(note,), changes=(line,), vectors=vectors, jobs=jobs)
 
 
 async def _store(batch: Batch, changed: Note, deps: Deps) -> Note:
@@ -116,7 +105,7 @@ async def erase(row: Row, deps: Deps) -> None:
     for _ in range(_TRIES):
         if not (await deps.store.apply(await _erasure(row, deps))).refused:
             return
-    raise Unavailable("the notes of this user change too fast")
+    raise Unavailable("conflicting updates, retry")
 
 
 async def _erasure(row: Row, deps: Deps) -> Batch:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kemem.add.mirror import vector_jobs
 from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps, read_owners
@@ -35,19 +36,33 @@ async def prepare(deps: Deps, *, again: bool = False) -> None:
     await deps.store.apply(Batch(jobs=fresh, done=done, model=deps.model))
 
 
-async def embed(rows: Sequence[Row], job: Job, deps: Deps) -> bool:
-    """Store the vectors of one scope's rows and finish the job, or put the job off."""
+async def embed_rows(
+    rows: Sequence[Row], now: Micros, deps: Deps
+) -> tuple[tuple[Embedded, ...], tuple[Job, ...]]:
+    """The vectors of rows; if the embedder fails, jobs that make them later."""
+    if not rows or deps.model is None:
+        return (), ()
+    try:
+        return await _vectors(rows, deps), ()
+    except Unavailable as error:
+        log.warning("%s; vectors follow later", error.message)
+        failure = error.message[:500]
+        jobs = (
+            Job(new_id("j", now), "embed", owner, now, tuple(row.id for row in own), error=failure)
+            for owner, own in _by_owner(rows).items()
+        )
+        return (), tuple(jobs)
+
+
+async def run_embed(rows: Sequence[Row], job: Job, deps: Deps) -> bool:
+    """Store the vectors of a job's rows and finish it, or reschedule it."""
     try:
         vectors = await _vectors(rows, deps)
     except Unavailable as error:
         log.warning("%s; job %s will try again", error.message, job.job_id)
-        await deps.store.apply(later(job, error, deps.clock()))
+        await deps.store.apply(reschedule(job, error, deps.clock()))
         return False
-    jobs = tuple(
-        Job(new_id("j", deps.clock()), "mirror", each.scope, deps.clock(), each.ids)
-        for each in vectors
-        if deps.vectors is not None
-    )
+    jobs = vector_jobs(vectors, deps.clock(), deps)
     await deps.store.apply(Batch(vectors=vectors, jobs=jobs, done=(job.job_id,)))
     return True
 
@@ -55,23 +70,30 @@ async def embed(rows: Sequence[Row], job: Job, deps: Deps) -> bool:
 async def _vectors(rows: Sequence[Row], deps: Deps) -> tuple[Embedded, ...]:
     if not rows or deps.model is None:
         return ()
-    matrix = await deps.embed([row.content for row in rows], purpose="passage")
-    places: dict[Scope, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(Scope(row.agent_id, row.user_id), []).append(place)
-    return tuple(
-        Embedded(scope, deps.model, tuple(rows[place].id for place in chosen), matrix[chosen])
-        for scope, chosen in places.items()
-    )
+    ordered = [row for own in _by_owner(rows).values() for row in own]
+    matrix = await deps.embed([row.content for row in ordered], purpose="passage")
+    vectors, start = [], 0
+    for owner, own in _by_owner(rows).items():
+        ids = tuple(row.id for row in own)
+        vectors.append(Embedded(owner, deps.model, ids, matrix[start : start + len(own)]))
+        start += len(own)
+    return tuple(vectors)
 
 
-def later(job: Job, error: Unavailable, now: Micros) -> Batch:
-    """The job put off, unless its scope was erased and the job with it."""
-    return Batch(jobs=(put_off(job, error, now),), only_if=job.job_id)
+def _by_owner(rows: Sequence[Row]) -> dict[Scope, list[Row]]:
+    owned: dict[Scope, list[Row]] = {}
+    for row in rows:
+        owned.setdefault(Scope(row.agent_id, row.user_id), []).append(row)
+    return owned
 
 
-def put_off(job: Job, error: Unavailable, now: Micros) -> Job:
-    """The job to be tried again later, ever more rarely, and in the end given up visibly."""
+def reschedule(job: Job, error: Unavailable, now: Micros) -> Batch:
+    """The job with a later due time, unless its scope was erased and the job with it."""
+    return Batch(jobs=(backoff(job, error, now),), only_if=job.job_id)
+
+
+def backoff(job: Job, error: Unavailable, now: Micros) -> Job:
+    """The job due again after an exponential backoff; failed after the last attempt."""
     attempts = max(job.attempts, 1)
     pause = min(_FIRST_PAUSE << (attempts - 1), _LONGEST_PAUSE)
     return replace(

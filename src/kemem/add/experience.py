@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from kemem.add.extraction import Fact
+from kemem.add.facts import Fact
 from kemem.errors import Unavailable
 from kemem.ports import Deps, Schema
 from kemem.records import Message, Note
@@ -65,7 +65,7 @@ class _Spoken(NamedTuple):
     by_user: bool
 
 
-async def draw_experience(
+async def extract_experience(
     messages: Sequence[Message], notes: Sequence[Note], deps: Deps
 ) -> Fact | None:
     """The lesson of a session, by the model or else by rules; None where it teaches nothing."""
@@ -77,7 +77,7 @@ async def draw_experience(
     try:
         return await _by_model(messages, notes, chinese, deps)
     except Unavailable as error:
-        log.warning("%s; the experience is drawn by rules", error.message)
+        log.warning("%s; the experience is extracted by rules", error.message)
         return await asyncio.to_thread(_by_rules, messages, notes, chinese)
 
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from itertools import islice
 from typing import Any
 
-from kemem.add.extraction import Extraction, Fact, Triple
+from kemem.add.facts import Extraction, Fact, Triple
 from kemem.add.rules import extract_by_rules
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps, Prompt
@@ -91,7 +91,7 @@ async def extract(
     `prompt` is advice of the caller's; `earlier` messages tell a model what "yes, that" means.
     """
     if deps.llm is None:
-        names = {it.topic: it.keywords[0] for it in known if it.keywords}
+        names = {it.topic: it.keywords[0] for it in reversed(known) if it.keywords}
         name = next(filter(None, map(names.get, USER_NAMES)), None)
         # Not on the event loop: a long message takes a second.
         return await asyncio.to_thread(extract_by_rules, messages, name)

@@ -5,9 +5,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from reprlib import repr as shown
 
-from kemem.add.task import expiry_jobs, mirror_jobs
+from kemem.add.mirror import mirror_jobs
 from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps, Store, read_notes
@@ -21,6 +22,7 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.text.ids import new_id
 
 FADING = frozenset({"user_info", "experience"})  # knowledge goes only when it expires
 _DAY: Micros = 86_400_000_000
@@ -103,6 +105,26 @@ async def _forget(scope: Scope, policy: Policy, deps: Deps) -> tuple[dict[str, s
     return forgotten, min(expires, default=None)
 
 
+async def expiry_jobs(
+    owner: Scope, due: Micros | None, deps: Deps, running: str | None = None
+) -> tuple[Job, ...]:
+    """The job that forgets what has expired: one for each owner, due when the next note expires.
+
+    One that runs at this moment may have looked already: then there is another, unless it is the
+    one that asks.
+    """
+    if due is None:
+        return ()
+    name = blake2b(repr(owner).encode(), digest_size=15).hexdigest()
+    job = Job(f"f_{name}", "forget", owner, due)
+    for known in await deps.store.jobs(ids=[job.job_id]):
+        if known.attempts and known.job_id != running:
+            return (replace(job, job_id=new_id("j", deps.clock())),)
+        if known.due <= due and known.job_id != running:
+            return ()
+    return (job,)
+
+
 @dataclass(slots=True)
 class _Crowd:
     """The strongest notes of each user so far; one too many pushes the weakest out."""
@@ -136,7 +158,7 @@ async def _drop(notes: Sequence[Note], reason: str, now: Micros, deps: Deps) -> 
         newest, kept = await _still_good(notes, deps.store)
         if not (await deps.store.apply(replace(batch, checkpoints=kept, present=newest))).refused:
             return
-    raise Unavailable("the sessions of this user change too fast")
+    raise Unavailable("conflicting updates, retry")
 
 
 async def _still_good(

@@ -5,14 +5,31 @@ from collections.abc import Sequence
 from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps, GraphMirror, VectorIndex, read_notes, read_relations
-from kemem.records import MESSAGES, NOTES, Embedded, Model, Note, Position, Scope, Where
+from kemem.records import MESSAGES, NOTES, Embedded, Micros, Model, Note, Position, Scope, Where
 from kemem.request import Neighborhood
+from kemem.text.ids import new_id
 
 _PAGE = 100
 _RELATIONS = 1_000  # of one note
 
 
-async def mirror(job: Job, deps: Deps) -> None:
+def mirror_jobs(scope: Scope, ids: Sequence[str], now: Micros, deps: Deps) -> tuple[Job, ...]:
+    """The job that carries changed rows over to the databases beside the store, if there are any.
+
+    Without ids all of the scope is carried over again.
+    """
+    if deps.graph is None and deps.vectors is None:
+        return ()
+    return (Job(new_id("j", now), "mirror", scope, now, tuple(ids)),)
+
+
+def vector_jobs(vectors: Sequence[Embedded], now: Micros, deps: Deps) -> tuple[Job, ...]:
+    """The jobs that carry vectors over to a vector database beside the store, if there is one."""
+    jobs = [mirror_jobs(each.scope, each.ids, now, deps) for each in vectors if deps.vectors]
+    return tuple(job for each in jobs for job in each)
+
+
+async def run_mirror(job: Job, deps: Deps) -> None:
     """Bring rows up to date in the databases beside; a job without ids means all of its scope."""
     try:
         if deps.graph is not None:

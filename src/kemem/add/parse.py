@@ -29,10 +29,11 @@ _FIELDS = {
 
 
 class Parsed(NamedTuple):
-    """Messages ready to be stored, and the ids of those that were cut to the size limit."""
+    """Messages ready to be stored."""
 
     messages: list[Message]
-    truncated: tuple[str, ...]
+    truncated: tuple[str, ...]  # ids of those that were cut to the size limit
+    has_ids: bool  # some have an id of the caller's: they may be stored already
 
 
 def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
@@ -43,7 +44,8 @@ def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_by
         for index, item in enumerate(given)
     ]
     cut = tuple(message.message_id for message, truncated in parsed if truncated)
-    return Parsed([message for message, _ in parsed], cut)
+    has_ids = any(isinstance(it, Mapping) and it.get("message_id") is not None for it in given)
+    return Parsed([message for message, _ in parsed], cut, has_ids)
 
 
 def listed(messages: object) -> list[object]:

@@ -1,27 +1,35 @@
-"""The recipe of add: keep the messages, embed them, draw notes from them."""
+"""The recipe of add: parse, store, embed, extract, reconcile, commit."""
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 
-from kemem.add.condense import condense
-from kemem.add.draw import draw
-from kemem.add.embed import embed, later
-from kemem.add.end import end
-from kemem.add.keep import GRACE, embed_job, extract_jobs, keep
+from kemem.add.commit import Committed, apply_facts
+from kemem.add.embed import embed_rows, reschedule, run_embed
+from kemem.add.experience import extract_experience
+from kemem.add.facts import Extraction, Task, Work
+from kemem.add.known import extract_facts
+from kemem.add.mirror import vector_jobs
 from kemem.add.parse import Parsed, parse_messages, with_defaults
-from kemem.add.task import Task
-from kemem.batch import Batch, Job
+from kemem.add.summarize import summarize_session
+from kemem.batch import Applied, Batch, Ending, Job
 from kemem.errors import KeMemError, Unavailable
 from kemem.hooks import Hooks
-from kemem.ports import Deps, read_messages
-from kemem.records import Message, Messages, Position, Scope, Where
-from kemem.results import Added
+from kemem.ports import Deps, read_messages, read_notes
+from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Position, Scope, Where
+from kemem.results import Added, Ingested
 from kemem.scope import Owner, Time
 from kemem.text.ids import new_id
 
-_PAGE = 20  # stored messages that are drawn from at once
-_EVERY = 8  # messages of a session between two looks at its State
+_READ_AT_ONCE = 16_000  # characters of a session that are extracted from together
+_WRITTEN_AT_ONCE = 100  # messages that are embedded before they are stored
+_GRACE: Micros = 60_000_000  # in which only the writer itself works on its jobs
+_PAGE = 20  # stored messages that notes are extracted from again together
+_STATE_INTERVAL = 8  # messages of a session between two updates of its State
+_EXPERIENCE_MESSAGES = 200  # the newest of a session, which its experience is extracted from
+
+log = logging.getLogger("kemem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,108 +51,233 @@ async def add(
     ts: Time | None = None,
     wait: bool = True,
 ) -> Added:
-    """Store messages, then remember what they say, with the user's hooks around it."""
+    """Store messages and remember what they say, with the user's hooks around it."""
     most = limits.max_content_bytes
-    given = with_defaults(messages, task.metadata, ts)
-    parsed = parse_messages(given, owner, deps.clock(), most)
-    wanted, problems = await hooks.before(given)
-    if not wanted:
+    items = with_defaults(messages, task.metadata, ts)
+    parsed = parse_messages(items, owner, deps.clock(), most)
+    changed, problems = await hooks.before(items)
+    if not changed:
         return Added(problems=tuple(problems))
-    if wanted is not given:
+    if changed is not items:
         try:
-            parsed = parse_messages(wanted, owner, deps.clock(), most)
+            parsed = parse_messages(changed, owner, deps.clock(), most)
         except KeMemError as error:
             problems.append(f"a hook's messages cannot be stored: {error.message}")
-    added = await store_and_remember(parsed, task, limits.state_tokens, deps, wait=wait)
+    added, stored = await _remember(parsed, task, deps, wait)
+    for scope in _sessions_to_summarize(stored):
+        await _summarize(scope, limits.state_tokens, task, deps)
     problems += await hooks.after(added)
     return replace(added, problems=(*added.problems, *problems))
 
 
-async def store_and_remember(
-    parsed: Parsed, task: Task, state_tokens: int, deps: Deps, *, wait: bool = True
-) -> Added:
-    """Store messages, then remember what they say; a model that fails is asked again later.
-
-    Without `wait` it is not asked now, either: its job is due at once.
-    """
-    now = deps.clock()
-    messages = [replace(message, sensitive=task.sensitive) for message in parsed.messages]
-    drawing = extract_jobs(messages, task, now, GRACE if wait else 0)
-    applied, jobs = await keep(messages, (*embed_job(messages, now, deps), *drawing), deps)
-    done = Added(
-        message_ids=tuple(message.message_id for message in applied.inserted),
+async def ingest(messages: Messages, owner: Owner, max_content_bytes: int, deps: Deps) -> Ingested:
+    """Store messages as one batch and make them searchable."""
+    parsed = parse_messages(messages, owner, deps.clock(), max_content_bytes)
+    applied, _, pending = await store_messages(parsed.messages, (), deps)
+    return Ingested(
+        inserted=tuple(message.message_id for message in applied.inserted),
         ignored=applied.ignored,
         truncated=parsed.truncated,
+        pending=pending,
     )
-    for job in jobs:
-        if job.kind == "embed":
-            done = replace(done, pending=not await embed(applied.inserted, job, deps))
-        elif not wait:
-            done = replace(done, pending=True)
-        else:
-            own = [it for it in applied.inserted if it.message_id in job.ids]
-            done = await _remember(done, job, deps, own)
-    for scope in _grown(applied.inserted):
-        await _summarise(scope, state_tokens, deps if task.infer else replace(deps, llm=None))
-    return done
-
-
-async def _summarise(scope: Scope, budget: int, deps: Deps) -> None:
-    """The State of a session by rules now, by a model later: add asks it no second question."""
-    if deps.llm is None:
-        await condense(scope, deps, budget=budget)
-        return
-    now = deps.clock()
-    name = blake2b(repr(scope).encode(), digest_size=15).hexdigest()  # one job for each session
-    job = Job(f"c_{name}", "condense", scope, now, details={"budget": budget})
-    await deps.store.apply(Batch(jobs=(job,)))
-
-
-def _grown(messages: Sequence[Message]) -> set[Scope]:
-    """Sessions whose State is worth a look: it need not be one at every message."""
-    return {
-        Scope(message.agent_id, message.user_id, message.session_id)
-        for message in messages
-        if message.sequence_no % _EVERY == 0
-    }
 
 
 async def _remember(
-    done: Added, job: Job, deps: Deps, messages: Sequence[Message] | None = None
-) -> Added:
-    """One job carried out now, or left to be tried again."""
+    parsed: Parsed, task: Task, deps: Deps, wait: bool
+) -> tuple[Added, Sequence[Message]]:
+    """What became of messages, and those that were stored.
+
+    Where no model has to be waited for, one write stores messages and notes together. Else, or if
+    that fails, the messages are durable before a model is asked, with a job that asks it again.
+    """
+    messages = [replace(message, sensitive=task.sensitive) for message in parsed.messages]
+    works = _split(messages, task)
+    is_local = deps.embeds_in_process and (deps.llm is None or not task.infer)
+    is_small = len(works) == 1 and len(messages) <= _WRITTEN_AT_ONCE
+    if wait and is_local and is_small and not parsed.has_ids:
+        try:
+            done = await _extract(replace(works[0], messages=_spread(messages)), deps)
+        except Exception as error:  # whatever is wrong with notes, messages must not be lost
+            log.warning("%s; the messages are stored first", type(error).__name__)
+        else:
+            return _with(Added(truncated=parsed.truncated), done), done.inserted
+    now = deps.clock()
+    due = now + _GRACE if wait else now
+    applied, jobs, pending = await store_messages(
+        messages, tuple(work.to_job(now, due) for work in works), deps
+    )
+    added = Added(
+        message_ids=tuple(message.message_id for message in applied.inserted),
+        ignored=applied.ignored,
+        truncated=parsed.truncated,
+        pending=pending or bool(jobs and not wait),
+    )
+    for job in jobs if wait else ():
+        own = tuple(message for message in applied.inserted if message.message_id in job.ids)
+        added = await _try(added, Work(job.scope, Task(**job.details), own, job), deps)
+    return added, applied.inserted
+
+
+def _spread(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Messages of one session at different times, as a store keeps them."""
+    spread: dict[Micros, Message] = {}
+    for message in messages:
+        ts = message.ts
+        while ts in spread:
+            ts += 1
+        spread[ts] = replace(message, ts=ts)
+    return tuple(spread.values())
+
+
+async def store_messages(
+    messages: Sequence[Message], jobs: tuple[Job, ...], deps: Deps
+) -> tuple[Applied, tuple[Job, ...], bool]:
+    """Store messages with jobs for them; the jobs that are left, and whether vectors follow later.
+
+    Jobs of messages that were there already have nothing to do. Vectors of an embedder in this
+    process are stored at once; another embedder is asked as soon as the messages are durable.
+    """
+    now = deps.clock()
+    is_asked_first = deps.embeds_in_process and len(messages) <= _WRITTEN_AT_ONCE
+    vectors, embed_jobs = await embed_rows(messages if is_asked_first else (), now, deps)
+    if deps.embedder is not None and not is_asked_first:
+        ids = tuple(message.message_id for message in messages)
+        scope = Scope(user_id=messages[0].user_id)
+        embed_jobs = (Job(new_id("j", now), "embed", scope, now + _GRACE, ids),)
+    promised = (*embed_jobs, *jobs)
+    mirrored = vector_jobs(vectors, now, deps)
+    batch = Batch(put=tuple(messages), vectors=vectors, jobs=(*promised, *mirrored))
+    applied = await deps.store.apply(batch)
+    if applied.ignored:
+        new = {message.message_id for message in applied.inserted}
+        left = [replace(job, ids=tuple(it for it in job.ids if it in new)) for job in promised]
+        promised = tuple(job for job in left if job.ids)
+        done = tuple(job.job_id for job in left if not job.ids)
+        await deps.store.apply(Batch(jobs=promised, done=done))
+    pending = is_asked_first and any(job.kind == "embed" for job in promised)
+    for job in promised:
+        if job.kind == "embed" and not is_asked_first:
+            pending = not await run_embed(applied.inserted, job, deps)
+    return applied, tuple(job for job in promised if job.kind != "embed"), pending
+
+
+def _split(messages: Sequence[Message], task: Task) -> list[Work]:
+    """Messages of one session together, as many as a model reads at once.
+
+    What is sensitive is kept apart, so that no other note can be extracted from it. What nobody
+    owns is knowledge.
+    """
+    parts: list[tuple[Scope, bool, list[Message]]] = []
+    current: dict[tuple[Scope, bool], list[Message]] = {}
+    for message in messages:
+        scope = Scope(message.agent_id, message.user_id, message.session_id)
+        key = (scope, message.sensitive)
+        size = sum(len(it.content) for it in current.get(key, ())) + len(message.content)
+        if key not in current or size > _READ_AT_ONCE:
+            current[key] = []
+            parts.append((*key, current[key]))
+        current[key].append(message)
+    works = []
+    for scope, sensitive, own in parts:
+        is_shared = not scope.user_id and task.kind == "user_info"
+        kind = "knowledge" if is_shared else task.kind
+        is_sensitive = task.sensitive or sensitive
+        works.append(Work(scope, replace(task, kind=kind, sensitive=is_sensitive), tuple(own)))
+    return works
+
+
+async def _extract(work: Work, deps: Deps) -> Committed:
+    """Extract notes from messages and write them; Unavailable when the model fails."""
+    return await apply_facts(await extract_facts(work, deps), work, deps)
+
+
+async def _end(work: Work, deps: Deps) -> Committed:
+    """Extract the experience of a session and end it: one batch adds one and drops the rest.
+
+    What is sensitive teaches nothing, so that an experience can be told to everyone.
+    """
+    where = Where(work.scope, kinds=MESSAGES | SHORT_TERM, sensitive=False)
+    newest = await read_messages(deps.store, where, limit=_EXPERIENCE_MESSAGES)
+    messages = newest[::-1]
+    notes = await read_notes(deps.store, where, limit=_EXPERIENCE_MESSAGES)
+    fact = await extract_experience(messages, notes, deps)
+    ending = Ending(work.scope, deps.clock())
+    work = replace(work, messages=tuple(messages), ending=ending)
+    return await apply_facts(Extraction((fact,) if fact else ()), work, deps)
+
+
+async def _try(added: Added, work: Work, deps: Deps) -> Added:
+    """Do the work of a job now, or leave the job to be tried again."""
+    job = work.job
+    assert job is not None
     try:
-        made = await (end(job, deps) if job.kind == "end" else draw(job, deps, messages))
+        done = await (_end if job.kind == "end" else _extract)(work, deps)
     except Unavailable as error:
-        await deps.store.apply(later(job, error, deps.clock()))
-        return replace(done, pending=True, problems=(*done.problems, error.message))
+        await deps.store.apply(reschedule(job, error, deps.clock()))
+        return replace(added, pending=True, problems=(*added.problems, error.message))
+    return _with(added, done)
+
+
+def _with(added: Added, done: Committed) -> Added:
     return replace(
-        done,
-        results=(*done.results, *made.outcomes),
-        relations=(*done.relations, *made.links),
-        pending=done.pending or made.pending,
+        added,
+        message_ids=(*added.message_ids, *(message.message_id for message in done.inserted)),
+        results=(*added.results, *done.outcomes),
+        relations=(*added.relations, *done.links),
+        pending=added.pending or done.pending,
     )
 
 
-async def draw_again(where: Where, task: Task, deps: Deps) -> Added:
-    """Draw notes anew from stored messages, oldest first, each page promised before it is done."""
-    done = Added()
+async def run_extract(job: Job, deps: Deps) -> None:
+    """Carry out an `extract` job."""
+    where = Where(job.scope, ids=frozenset(job.ids))
+    messages = await read_messages(deps.store, where, limit=len(job.ids), newest_first=False)
+    await _extract(Work(job.scope, Task(**job.details), tuple(messages), job), deps)
+
+
+async def run_end(job: Job, deps: Deps) -> None:
+    """Carry out an `end` job."""
+    await _end(Work(job.scope, Task(**job.details), (), job), deps)
+
+
+async def reextract(where: Where, task: Task, deps: Deps) -> Added:
+    """Extract notes again from stored messages, oldest first; each page has its jobs first."""
+    added = Added()
     after: Position | None = None
     while page := await read_messages(
         deps.store, where, after=after, limit=_PAGE, newest_first=False
     ):
-        jobs = extract_jobs(page, task, deps.clock())
-        await deps.store.apply(Batch(jobs=jobs))
-        for job in jobs:
-            done = await _remember(done, job, deps)
+        now = deps.clock()
+        works = [replace(it, job=it.to_job(now, now + _GRACE)) for it in _split(page, task)]
+        await deps.store.apply(Batch(jobs=tuple(work.job for work in works if work.job)))
+        for work in works:
+            added = await _try(added, work, deps)
         after = Position(page[-1].ts, page[-1].id)
-    return done
+    return added
 
 
-async def end_now(scope: Scope, deps: Deps) -> Added:
+async def end_session(scope: Scope, deps: Deps) -> Added:
     """End a session; its job is durable first, so that a crash cannot leave it half ended."""
-    now = deps.clock()
-    task = Task(kind="experience").to_details()
-    job = Job(new_id("j", now), "end", scope, now + GRACE, details=task)
+    now, task = deps.clock(), Task(kind="experience")
+    job = Job(new_id("j", now), "end", scope, now + _GRACE, details=asdict(task))
     await deps.store.apply(Batch(jobs=(job,)))
-    return await _remember(Added(), job, deps)
+    return await _try(Added(), Work(scope, task, (), job), deps)
+
+
+async def _summarize(scope: Scope, budget: int, task: Task, deps: Deps) -> None:
+    """Update the State of a session: by rules now, by a model later, as add asks it only once."""
+    if deps.llm is None or not task.infer:
+        await summarize_session(scope, replace(deps, llm=None), budget=budget)
+        return
+    name = blake2b(repr(scope).encode(), digest_size=15).hexdigest()  # one job for each session
+    job = Job(f"c_{name}", "condense", scope, deps.clock(), details={"budget": budget})
+    await deps.store.apply(Batch(jobs=(job,)))
+
+
+def _sessions_to_summarize(messages: Sequence[Message]) -> set[Scope]:
+    """Sessions whose State is due: not at every message."""
+    return {
+        Scope(message.agent_id, message.user_id, message.session_id)
+        for message in messages
+        if message.sequence_no % _STATE_INTERVAL == 0
+    }

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kemem.add.extraction import Fact
-from kemem.add.task import Decision, Place, Task, digest, new_note
-from kemem.records import Micros, Note
+from kemem.add.facts import Decision, Fact, Task, digest, new_note
+from kemem.records import Message, Micros, Note, Scope
+from kemem.text.fingerprint import fingerprint
 
 
 def marks(facts: Sequence[Fact]) -> frozenset[str]:
@@ -19,14 +19,14 @@ def reconcile(
     known: Sequence[Note],
     said: Mapping[str, Micros],
     task: Task,
-    place: Place,
+    scope: Scope,
     now: Micros,
 ) -> list[Decision]:
     """Decide fact by fact; one decision is known to the next. `said` gives each message's time."""
     notes = {note.note_id: note for note in known}
     decisions = []
     for fact in facts:
-        decision = _decide(fact, list(notes.values()), said, task, place, now)
+        decision = _decide(fact, list(notes.values()), said, task, scope, now)
         decisions.append(decision)
         changed = [*decision.ended, *([decision.note] if decision.note else [])]
         notes |= {note.note_id: note for note in changed}
@@ -38,14 +38,14 @@ def _decide(
     known: Sequence[Note],
     said: Mapping[str, Micros],
     task: Task,
-    place: Place,
+    scope: Scope,
     now: Micros,
 ) -> Decision:
     since = max((said[name] for name in fact.sources if name in said), default=now)
     rivals = _replaced(fact, known)
     if not fact.text:
         return Decision(fact, None, ended=_ended(rivals, since, now))
-    fresh = new_note(fact, task, place, since, now)
+    fresh = new_note(fact, task, scope, since, now)
     same = [it for it in known if it.digest == fresh.digest and not it.ended(now)]
     if same:
         return Decision(fact, _cite(same[0], fresh), known=True)
@@ -91,3 +91,23 @@ def _cite(note: Note, told: Note) -> Note:
         expires=None if lasting else max(note.expires or 0, told.expires or 0),
     )
     return note if again == note else replace(again, updated=told.updated)
+
+
+def verbatim_fact(message: Message) -> Fact:
+    """A message as a fact of its own."""
+    return Fact(message.content, (message.message_id,), memory_type="verbatim")
+
+
+def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decision]:
+    """Each message a note of its own; two that are equal stay two."""
+    decisions = []
+    for message in messages:
+        fact = verbatim_fact(message)
+        scope = Scope(message.agent_id, message.user_id, message.session_id)
+        note = new_note(fact, task, scope, message.ts, now)
+        metadata = {**message.metadata, **note.metadata, "role": message.role}
+        # Its statement is the topic, by which a quotation of it is recognised.
+        own = fingerprint(f"{message.message_id} {message.content}")
+        note = replace(note, metadata=metadata, digest=own, topic=note.digest)
+        decisions.append(Decision(fact, note))
+    return decisions

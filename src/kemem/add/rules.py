@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from kemem.add.extraction import Extraction, Fact, Triple
+from kemem.add.facts import Extraction, Fact, Triple
 from kemem.facts.chinese import chinese_statements
 from kemem.facts.dates import dated
 from kemem.facts.english import english_statements

@@ -27,6 +27,7 @@ class LocalEmbedder:
 
     name = "use-multilingual-v3"
     width = 512
+    in_process = True
 
     async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
         """Vectors of unit length; questions and passages are embedded alike."""

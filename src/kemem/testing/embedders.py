@@ -14,6 +14,8 @@ from kemem.text.segment import is_cjk, search_text
 class HashingEmbedder:
     """A bag of hashed search tokens and CJK pairs: alike means sharing words. For tests only."""
 
+    in_process = True
+
     def __init__(self, width: int = 64, name: str = "hashing") -> None:
         self.width = width
         self.name = name

@@ -41,7 +41,9 @@ _SCHEMA: Schema = {
 log = logging.getLogger("kemem")
 
 
-async def condense(scope: Scope, deps: Deps, *, budget: int = STATE_TOKENS) -> Checkpoint | None:
+async def summarize_session(
+    scope: Scope, deps: Deps, *, budget: int = STATE_TOKENS
+) -> Checkpoint | None:
     """Summarise what a session has beyond `budget` tokens; the live State, if there is one.
 
     What is sensitive gets into no summary: a State may be shown to whoever may see the session.
