@@ -8,7 +8,6 @@ from kemem.facts.dates import without_times
 from kemem.facts.grammar import (
     Clause,
     Discourse,
-    Language,
     Statement,
     Subject,
     language,
@@ -18,17 +17,11 @@ from kemem.facts.grammar import (
 )
 from kemem.facts.sentences import Sentence
 
-_PRONOUNS = {"他们": "they", "她们": "they", "他": "he", "她": "she", "它": "it"}
-_PRONOUN = re.compile("|".join(_PRONOUNS))
 _SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often are: 不吃辣
 
 
-def _zh() -> Language:
-    return language("zh")
-
-
 def _pattern(name: str) -> re.Pattern[str]:
-    return _zh().patterns.pattern(name)
+    return language("zh").patterns.pattern(name)
 
 
 def chinese_statements(sentence: Sentence, discourse: Discourse) -> list[Statement]:
@@ -49,7 +42,7 @@ def chinese_statements(sentence: Sentence, discourse: Discourse) -> list[Stateme
         elif statements and not any(_openings(clause, discourse)):
             statements[-1] = _with(statements[-1], clause, discourse)
         for match in _pattern("MINE").finditer(clause):
-            discourse.mention(_zh().in_role(discourse.me, match["role"]))
+            discourse.mention(language("zh").in_role(discourse.me, match["role"]))
         discourse.mention(found[-1].about if found else None)
     return statements
 
@@ -72,7 +65,7 @@ def _clauses(sentence: Sentence) -> list[str]:
         if not _pattern("ASKS").search(asked) and not re.search("[你您能可]", asked):
             return []
     asks, filler = _pattern("ASKS"), _pattern("FILLER")
-    opened = (_open(clause) for clause in clauses)
+    opened = map(language("zh").without_opener, clauses)
     return [it for it in opened if not asks.search(it) and not filler.fullmatch(it)]
 
 
@@ -81,12 +74,6 @@ def _ordered(text: str) -> bool:
     order, colon, _ = text.replace(":", "：").partition("：")
     quotes = order.endswith(("说", "问", "道"))
     return bool(colon) and (quotes or _pattern("ORDER").match(order) is not None)
-
-
-def _open(clause: str) -> str:
-    while match := _pattern("OPENER").match(clause):
-        clause = clause[match.end() :]
-    return clause
 
 
 def _read(text: str, discourse: Discourse, last: Subject | None) -> list[Statement]:
@@ -102,7 +89,7 @@ def _read(text: str, discourse: Discourse, last: Subject | None) -> list[Stateme
         unclear = not clause.words and "我" in bare and clause.predicate[:1] != "@"
         if unclear or _pattern("MENTAL").match(clause.predicate):
             continue
-        found = read(clause, _text(text, clause, discourse), _zh(), discourse.me)
+        found = read(clause, _text(text, clause, discourse), language("zh"), discourse.me)
         sure = clause.words or last or clause.predicate[:1] == "@"
         if found and (sure or found[0].memory_type in _SUBJECTLESS):
             return found
@@ -113,22 +100,23 @@ def _readings(text: str, discourse: Discourse) -> Iterator[Clause]:
     """The clause by its subject: the speaker, a pronoun, a name, or somebody in a role of these."""
     for subject, opening in _openings(text, discourse):
         rest = text[len(opening) :]
-        yield from role_clauses(subject, opening, rest, discourse, _zh())
+        yield from role_clauses(subject, opening, rest, discourse, language("zh"))
         we = replace(subject, label=f"{subject.label}等人") if opening[1:] == "们" else subject
         yield Clause(we, opening, rest)
     if _pattern("OWN_FAMILY").match(text):
-        yield from role_clauses(discourse.me, "", text, discourse, _zh())
+        yield from role_clauses(discourse.me, "", text, discourse, language("zh"))
 
 
 def _openings(text: str, discourse: Discourse) -> Iterator[tuple[Subject, str]]:
     if match := _pattern("ME").match(text):
         yield discourse.me, match.group()
-    elif match := _PRONOUN.match(text):
-        if known := discourse.resolve(_PRONOUNS[match.group()]):
-            yield known, match.group()
+    elif match := _pattern("PRONOUN").match(text):
+        pronoun = language("zh").patterns.table("PRONOUNS")[match.group()]
+        if subject := discourse.resolve(pronoun):
+            yield subject, match.group()
     else:
-        found = dict.fromkeys(match.group() for each in _zh().names if (match := each.match(text)))
-        yield from ((named(name), name) for name in found)
+        names = [match.group() for it in language("zh").names if (match := it.match(text))]
+        yield from ((named(name), name) for name in dict.fromkeys(names))
 
 
 def _text(text: str, clause: Clause, discourse: Discourse) -> str:

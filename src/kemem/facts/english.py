@@ -11,7 +11,6 @@ from kemem.facts.dates import without_times
 from kemem.facts.grammar import (
     Clause,
     Discourse,
-    Language,
     Statement,
     Subject,
     language,
@@ -23,24 +22,14 @@ from kemem.facts.sentences import Sentence
 
 # What only people do: here the first word of a sentence may be trusted to be a name.
 _PERSONAL = {"work", "residence", "education", "relationship", "identity", "health", "contact"}
-_FORMS = {
-    **{"am": "is", "'m": "is", "have": "has", "'ve": "has", "do": "does", "don't": "doesn't"},
-    **{"haven't": "hasn't", "'ll": "will", "'d": "would", "go": "goes", "were": "was"},
-    **{"ain't": "isn't", "dont": "doesn't", "im": "is", "weren't": "wasn't"},
-}
-_PLURAL = {"'m": " are", "'re": " are", "'ve": " have", "'ll": " will", "'d": " would"}
-
-
-def _en() -> Language:
-    return language("en")
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    return _en().patterns.pattern(name)
+    return language("en").patterns.pattern(name)
 
 
 def _words(name: str) -> frozenset[str]:
-    return _en().patterns.words(name)
+    return language("en").patterns.words(name)
 
 
 def english_statements(sentence: Sentence, discourse: Discourse) -> list[Statement]:
@@ -56,7 +45,7 @@ def english_statements(sentence: Sentence, discourse: Discourse) -> list[Stateme
         found = _read(clause, discourse)
         statements += found
         for match in _pattern("MINE").finditer(third_person(clause, "User")):
-            discourse.mention(_en().in_role(discourse.me, match["role"]))
+            discourse.mention(language("en").in_role(discourse.me, match["role"]))
         discourse.mention(found[-1].about if found else None)
     return statements
 
@@ -69,34 +58,29 @@ def _clauses(sentence: Sentence, discourse: Discourse) -> Iterator[str]:
         return
     subject = ""
     for part in filter(None, parts):
-        said = part.removeprefix("who ").removeprefix("which ")
-        if said != part and (latest := discourse.latest()):
+        clause = part.removeprefix("who ").removeprefix("which ")
+        if clause != part and (latest := discourse.latest()):
             subject = latest.label
         elif found := _pattern("SUBJECT").match(without_times(part)):
             subject = found.group()
         elif _pattern("QUESTION").match(part) and not (subject and _pattern("DROPPED").match(part)):
             continue
-        yield f"{subject} {said}" if subject and _pattern("DROPPED").match(said) else said
+        dropped = subject and _pattern("DROPPED").match(clause)
+        yield f"{subject} {clause}" if dropped else clause
 
 
 def _parts(text: str) -> list[str]:
     """A sentence at its borders; "my wife and I" has none inside."""
     first, *rest = _pattern("BORDER").split(text)
-    parts = [_open(first.strip(" ,."))]
+    parts = [language("en").without_opener(first.strip(" ,."))]
     for border, part in zip(rest[::2], rest[1::2], strict=True):
         if "and" in border and part[:2] in ("I ", "i ") and _pattern("MY").fullmatch(parts[-1]):
             parts[-1] += f" and {part}"
         elif parts[-1] and not without_times(parts[-1]):  # Last Friday, I went
             parts[-1] = f"{part} {parts[-1][0].lower()}{parts[-1][1:]}"
         else:
-            parts.append(_open(part.strip(" ,.")))
+            parts.append(language("en").without_opener(part.strip(" ,.")))
     return parts
-
-
-def _open(said: str) -> str:
-    while match := _pattern("OPENER").match(said):
-        said = said[match.end() :]
-    return said
 
 
 def _read(clause_text: str, discourse: Discourse) -> list[Statement]:
@@ -108,7 +92,7 @@ def _read(clause_text: str, discourse: Discourse) -> list[Statement]:
     for clause in [*_readings(bare, discourse), whole, *timed]:
         if _pattern("YOU").search(clause.predicate) and clause.predicate[0] != "@":
             continue
-        found = read(clause, _text(text, clause), _en(), discourse.me)
+        found = read(clause, _text(text, clause), language("en"), discourse.me)
         if found and (found[0].memory_type in _PERSONAL or _sure(clause.subject, discourse)):
             return found
     return _general(text, bare, discourse)
@@ -126,7 +110,7 @@ def _readings(text: str, discourse: Discourse) -> Iterator[Clause]:
     """The clause by its subject: the speaker, a pronoun, a name, or somebody in a role of these."""
     for subject, opening in _openings(text, discourse):
         rest = _pattern("ADVERB").sub(r"\1", text[len(opening) :])
-        yield from role_clauses(subject, opening, rest, discourse, _en())
+        yield from role_clauses(subject, opening, rest, discourse, language("en"))
         yield Clause(subject, opening, rest.lstrip(" ,"))
 
 
@@ -140,16 +124,14 @@ def _openings(text: str, discourse: Discourse) -> Iterator[tuple[Subject, str]]:
     elif text.startswith((f"{me} ", f"{me}'s ")):
         yield discourse.me, me
     elif match := _pattern("PRONOUN").match(text):
-        if known := discourse.resolve(match.group().lower()):
-            yield known, match.group()
+        if subject := discourse.resolve(match.group().lower()):
+            yield subject, match.group()
     elif match := _pattern("BARE").match(text):
-        yield _en().in_role(discourse.me, match.group().lower()), match.group()
-    elif (match := _en().names[0].match(text)) and not _no_name(match.group()):
+        yield language("en").in_role(discourse.me, match.group().lower()), match.group()
+    elif (match := language("en").names[0].match(text)) and _words("NOT_NAMES").isdisjoint(
+        match.group().split()
+    ):
         yield named(match.group()), match.group()
-
-
-def _no_name(said: str) -> bool:
-    return not _words("NOT_NAMES").isdisjoint(said.split())
 
 
 def _sure(subject: Subject, discourse: Discourse) -> bool:
@@ -184,8 +166,8 @@ def _general(text: str, bare: str, discourse: Discourse) -> list[Statement]:
 
 def _verb_s(verb: str) -> str:
     """The third person of a verb.  "live" -> "lives", "study" -> "studies", "went" -> "went" """
-    if verb in _FORMS:
-        return _FORMS[verb]
+    if form := language("en").patterns.table("THIRD_PERSON").get(verb):
+        return form
     past = verb.endswith("ed") and verb not in ("need", "feed", "breed", "speed")
     if past or verb in _words("SAME_FORM"):
         return verb
@@ -202,11 +184,12 @@ def third_person(text: str, me: str) -> str:
 
 
 def _spoken(match: re.Match[str], me: str) -> str:
-    joined, rest = match["joined"] or "", match["rest"]
+    joined, rest, tables = match["joined"] or "", match["rest"], language("en").patterns
     if match["me"].lower() == "we":
-        return f"{me} and others{_PLURAL.get(joined, '')}{rest}"
+        plural = tables.table("PLURAL").get(joined)
+        return f"{me} and others {plural}{rest}" if plural else f"{me} and others{rest}"
     if joined:
-        return f"{me} {_FORMS.get(joined, 'is')}{rest}"
+        return f"{me} {tables.table('THIRD_PERSON').get(joined, 'is')}{rest}"
     words = rest.split()
     if match.string[: match.start()].endswith("and "):  # my husband and I live
         return " ".join([me, *words])

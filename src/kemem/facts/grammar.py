@@ -7,15 +7,27 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.resources import files
 from typing import NamedTuple
 
-from kemem.facts.roles import Role, roles
 from kemem.text.lexicon import Lexicon, Line, load
 
 _SHARED = ("吃", "喝", "eat", "drink")  # verbs that go with everything in a list
 _PASSING = ("event", "plan")  # no states: they do not end, they fail to happen
 _LANGUAGES = {"zh": ("{}的{}", ["NAME", "LONG_NAME"]), "en": ("{}'s {}", ["OPENING_NAME"])}
 ME = "\ue000"  # the speaker in names of entities, until the speaker's name is known
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What somebody is to an owner.  mother: 妈妈, mom; X --parent_of--> the owner"""
+
+    kind: str
+    name: str  # in topics: "user/mother"
+    pronoun: str  # he, she, it, they; "" where only the name could tell
+    relation: str  # from the owner to the one in the role; "<" turns it round, "=" is mutual
+    one: bool  # a new one takes the place of the old
+    words: Mapping[str, tuple[str, ...]]  # by language
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +101,46 @@ class Language:
         return self.possessive.format(owner.label, word), self.possessive.format(owner.entity, word)
 
     def trim(self, value: str) -> str:
-        """A value without what is no part of it: articles, measures, particles."""
+        """A value without articles, measures and particles around it."""
         return self.patterns.pattern("TRIM").sub("", value)
+
+    def without_opener(self, clause: str) -> str:
+        """A clause without words that only lead to it.  "其实，我住在北京" -> "我住在北京" """
+        while match := self.patterns.pattern("OPENER").match(clause):
+            clause = clause[match.end() :]
+        return clause
+
+
+@cache
+def _roles() -> tuple[Role, ...]:
+    lines = (files(__package__) / "roles.tsv").read_text("utf-8").splitlines()
+    return tuple(_role(n, line) for n, line in enumerate(lines, 1) if line and line[0] != "#")
+
+
+def _role(number: int, line: str) -> Role:
+    cells = line.split("\t")
+    if len(cells) != 7 or not all(cells) or cells[4] not in ("one", "many"):
+        raise ValueError(f"roles.tsv:{number}: expected seven columns, see its head: {line!r:.80}")
+    kind, name, pronoun, relation, number_of, chinese, english = cells
+    words = {"zh": tuple(chinese.split("|")), "en": tuple(english.split("|"))}
+    return Role(kind, name, pronoun.strip("-"), relation, number_of == "one", words)
 
 
 @cache  # not at import: compiling takes time
 def language(code: str) -> Language:
     """The rules of zh or en, ready."""
-    words = {word: role for role in roles() for word in role.words[code]}
+    words = {word: role for role in _roles() for word in role.words[code]}
     any_role = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     patterns = load(__package__, f"{code}.rules", ROLE=any_role)
     possessive, names = _LANGUAGES[code]
-    found = [patterns.pattern(name) for name in names]
-    rules = {whole: [*_rules(patterns, whole)] for whole in (False, True)}
-    return Language(rules[False], rules[True], words, possessive, found, patterns)
+    return Language(
+        rules=[*_rules(patterns, whole=False)],
+        whole_rules=[*_rules(patterns, whole=True)],
+        roles=words,
+        possessive=possessive,
+        names=[patterns.pattern(name) for name in names],
+        patterns=patterns,
+    )
 
 
 @dataclass(frozen=True, slots=True)

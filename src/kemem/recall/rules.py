@@ -19,6 +19,7 @@ from kemem.recall.state import MAX_RESULTS, RecallState
 from kemem.recall.tools import summary
 from kemem.records import Message
 from kemem.results import Hit, Item
+from kemem.text.marks import asks
 from kemem.text.segment import tokens
 from kemem.text.when import time_phrases
 
@@ -39,7 +40,6 @@ BESIDE = 0.2  # what any other turn next to a hit is worth beside it
 _MAX_QUERY = 2_000  # characters
 _SENTENCE = re.compile(r"(?<=[。！？!?；;])|(?<=\. )")
 _SYNTAX = re.compile(r'["“”「」()（）*]')
-_QUESTION_MARKS = ("?", "？")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +164,8 @@ def _search_context(
     shown = {item.id for item in window}
     hits = []
     if words:
-        found = yield from _search(state, query=" ".join(words))
-        hits = [hit for hit in found if not shown.issuperset(state.hits[hit.key].sources)]
+        all_hits = yield from _search(state, query=" ".join(words))
+        hits = [hit for hit in all_hits if not shown.issuperset(state.hits[hit.key].sources)]
     if not hits and state.has_earlier:
         yield schemas.ExpandContextWindowInput(
             reason=state.text("vague_question"),
@@ -219,7 +219,7 @@ def parts_of(question: str) -> list[str]:
     if "\n" in question.strip():
         return []
     sentences = [part.strip() for part in _SENTENCE.split(question)]
-    parts = [part for part in sentences if part.endswith(_QUESTION_MARKS) and _length(part) >= 3]
+    parts = [part for part in sentences if part.endswith(("?", "？")) and _length(part) >= 3]
     return parts[-PARTS:] if len(parts) > 1 else []
 
 
@@ -229,7 +229,7 @@ def follow_up_queries(answers: Sequence[tuple[str, Sequence[Turn]]]) -> list[str
     return [
         _SYNTAX.sub(" ", f"{text} {hit.text}").lower()
         for text, hit in leads
-        if _length(hit.text) <= SHORT and not _is_question(hit.text)
+        if _length(hit.text) <= SHORT and not asks(hit.text)
     ]
 
 
@@ -256,11 +256,7 @@ def _share(hit: Turn, other: Turn, later: bool) -> float:
     """What a turn beside a hit gets of its score: turns of one speaker are no dialogue."""
     if hit.role == other.role or max(_length(hit.text), _length(other.text)) > LONG:
         return 0.0
-    return REPLY if later and _is_question(hit.text) else BESIDE
-
-
-def _is_question(text: str) -> bool:
-    return any(mark in text[-20:] for mark in _QUESTION_MARKS)
+    return REPLY if later and asks(hit.text) else BESIDE
 
 
 def _length(text: str) -> int:
