@@ -49,6 +49,16 @@ class Record:
     )
 
 
+class JsonRecord(Record):
+    """A record that callers can turn into JSON themselves."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON."""
+        return to_dict(self)
+
+
 @cache
 def adapter(record_type: Any) -> TypeAdapter[Any]:
     """Writes records of a type as JSON; built on first use, so that importing stays fast."""

@@ -12,6 +12,7 @@ from kemem.errors import Unavailable
 from kemem.ports import Deps, Schema
 from kemem.records import Message, Note
 from kemem.text.language import count_tokens
+from kemem.text.marks import asks
 from kemem.text.summary import cut, sentences, sentences_of, speaker, speaks_chinese, summarise
 
 FEWEST = 4  # messages; fewer teach nothing
@@ -53,7 +54,6 @@ _OUTCOME = re.compile(
     r"did(?: not|n't) (?:work|help)|done|finished|passes|passed|resolved|in the end|finally)\b",
     re.IGNORECASE,
 )
-_ASKS = re.compile(r"[?？]\s*$|[吗呢][。.]?$")
 _LATIN_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.+#-]+[A-Za-z0-9_+#]")
 
 log = logging.getLogger("kemem")
@@ -120,7 +120,7 @@ def _by_rules(messages: Sequence[Message], notes: Sequence[Note], chinese: bool)
     goal = next((one for one in spoken if one.by_user and _is_request(one.text)), None)
     if goal is None:
         return None
-    later = [one for one in spoken[spoken.index(goal) + 1 :] if not _ASKS.search(one.text)]
+    later = [one for one in spoken[spoken.index(goal) + 1 :] if not asks(one.text)]
     outcome = next((one for one in reversed(later) if _OUTCOME.search(one.text)), None)
     lessons = [one for one in later if one is not outcome and _LESSON.search(one.text)]
     if outcome is None and not lessons:

@@ -32,18 +32,18 @@ def chinese_statements(sentence: Sentence, discourse: Discourse) -> list[Stateme
     for clause in _clauses(sentence):
         if _pattern("STANDING").fullmatch(clause):
             wish = f"{discourse.me.label}希望{_third(clause, discourse)}"
-            found = [Statement(wish, "user_preference")]
+            new = [Statement(wish, "user_preference")]
         elif _pattern("ORDER").match(clause) or re.search("[你您]", clause):
             continue
         else:
-            found = _read(clause, discourse, statements[-1].about if statements else None)
-        if found:
-            statements += found
+            new = _read(clause, discourse, statements[-1].about if statements else None)
+        if new:
+            statements += new
         elif statements and not any(_openings(clause, discourse)):
             statements[-1] = _with(statements[-1], clause, discourse)
         for match in _pattern("MINE").finditer(clause):
             discourse.mention(language("zh").in_role(discourse.me, match["role"]))
-        discourse.mention(found[-1].about if found else None)
+        discourse.mention(new[-1].about if new else None)
     return statements
 
 
@@ -61,8 +61,8 @@ def _clauses(sentence: Sentence) -> list[str]:
     if _ordered(sentence.text):
         return []
     if sentence.asks:
-        asked = clauses.pop()
-        if not _pattern("ASKS").search(asked) and not re.search("[你您能可]", asked):
+        question = clauses.pop()
+        if not _pattern("ASKS").search(question) and not re.search("[你您能可]", question):
             return []
     asks, filler = _pattern("ASKS"), _pattern("FILLER")
     opened = map(language("zh").without_opener, clauses)
@@ -83,16 +83,16 @@ def _read(text: str, discourse: Discourse, last: Subject | None) -> list[Stateme
         bare, text = (re.sub("^其", "的", each) for each in (bare, text))
     if last and last.kind == "setting" and not _pattern("PART").match(bare):
         last = last.owner
-    unsaid = [Clause(discourse.me, "", f"@{bare}"), Clause(last or discourse.me, "", bare)]
+    implied = [Clause(discourse.me, "", f"@{bare}"), Clause(last or discourse.me, "", bare)]
     timed = _readings(text, discourse) if text != bare else ()
-    for clause in [*_readings(bare, discourse), *unsaid, *timed]:
+    for clause in [*_readings(bare, discourse), *implied, *timed]:
         unclear = not clause.words and "我" in bare and clause.predicate[:1] != "@"
         if unclear or _pattern("MENTAL").match(clause.predicate):
             continue
-        found = read(clause, _text(text, clause, discourse), language("zh"), discourse.me)
+        new = read(clause, _text(text, clause, discourse), language("zh"), discourse.me)
         sure = clause.words or last or clause.predicate[:1] == "@"
-        if found and (sure or found[0].memory_type in _SUBJECTLESS):
-            return found
+        if new and (sure or new[0].memory_type in _SUBJECTLESS):
+            return new
     return _general(text, bare, discourse, last)
 
 
@@ -123,8 +123,8 @@ def _text(text: str, clause: Clause, discourse: Discourse) -> str:
     """The clause in the third person, with its subject in full."""
     if clause.predicate[:1] == "@":
         return _third(text, discourse)
-    before, found, after = text.partition(clause.words) if clause.words else ("", "", text)
-    label = clause.subject.label if found or not clause.words else ""
+    before, words, after = text.partition(clause.words) if clause.words else ("", "", text)
+    label = clause.subject.label if words or not clause.words else ""
     return _third(before, discourse) + label + _third(after, discourse)
 
 
@@ -142,8 +142,8 @@ def _with(statement: Statement, clause: str, discourse: Discourse) -> Statement:
 def _general(text: str, bare: str, discourse: Discourse, last: Subject | None) -> list[Statement]:
     """A statement that no rule knows, if it tells something of somebody."""
     timed = bare != _pattern("LATELY").sub("", text)
-    unsaid = [Clause(last, "", bare)] if last and timed else []
-    for clause in [*_readings(bare, discourse), *unsaid]:
+    implied = [Clause(last, "", bare)] if last and timed else []
+    for clause in [*_readings(bare, discourse), *implied]:
         rest = clause.predicate
         named = clause.subject.entity == clause.subject.topic
         sure = not named or clause.subject.entity in {*discourse.people, discourse.me.entity}

@@ -42,11 +42,11 @@ def english_statements(sentence: Sentence, discourse: Discourse) -> list[Stateme
         return [Statement(f"{discourse.me.label} wants this: {wish}", "user_preference")]
     statements: list[Statement] = []
     for clause in _clauses(sentence, discourse):
-        found = _read(clause, discourse)
-        statements += found
+        new = _read(clause, discourse)
+        statements += new
         for match in _pattern("MINE").finditer(third_person(clause, "User")):
             discourse.mention(language("en").in_role(discourse.me, match["role"]))
-        discourse.mention(found[-1].about if found else None)
+        discourse.mention(new[-1].about if new else None)
     return statements
 
 
@@ -61,8 +61,8 @@ def _clauses(sentence: Sentence, discourse: Discourse) -> Iterator[str]:
         clause = part.removeprefix("who ").removeprefix("which ")
         if clause != part and (latest := discourse.latest()):
             subject = latest.label
-        elif found := _pattern("SUBJECT").match(without_times(part)):
-            subject = found.group()
+        elif match := _pattern("SUBJECT").match(without_times(part)):
+            subject = match.group()
         elif _pattern("QUESTION").match(part) and not (subject and _pattern("DROPPED").match(part)):
             continue
         dropped = subject and _pattern("DROPPED").match(clause)
@@ -92,9 +92,9 @@ def _read(clause_text: str, discourse: Discourse) -> list[Statement]:
     for clause in [*_readings(bare, discourse), whole, *timed]:
         if _pattern("YOU").search(clause.predicate) and clause.predicate[0] != "@":
             continue
-        found = read(clause, _text(text, clause), language("en"), discourse.me)
-        if found and (found[0].memory_type in _PERSONAL or _sure(clause.subject, discourse)):
-            return found
+        new = read(clause, _text(text, clause), language("en"), discourse.me)
+        if new and (new[0].memory_type in _PERSONAL or _sure(clause.subject, discourse)):
+            return new
     return _general(text, bare, discourse)
 
 
@@ -128,10 +128,12 @@ def _openings(text: str, discourse: Discourse) -> Iterator[tuple[Subject, str]]:
             yield subject, match.group()
     elif match := _pattern("BARE").match(text):
         yield language("en").in_role(discourse.me, match.group().lower()), match.group()
-    elif (match := language("en").names[0].match(text)) and _words("NOT_NAMES").isdisjoint(
-        match.group().split()
-    ):
+    elif (match := language("en").names[0].match(text)) and _can_be_name(match.group()):
         yield named(match.group()), match.group()
+
+
+def _can_be_name(text: str) -> bool:
+    return _words("NOT_NAMES").isdisjoint(text.split())
 
 
 def _sure(subject: Subject, discourse: Discourse) -> bool:

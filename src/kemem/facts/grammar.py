@@ -234,7 +234,7 @@ def role_clauses(
     label = owner.label + rest[:end] if rest.startswith(("的", "'s")) else unnamed.label
     after = rest[end:].lstrip(", ")
     gap = rest[end : len(rest) - len(after)]
-    for name in [found.group() for each in language.names if (found := each.match(after))]:
+    for name in [it.group() for each in language.names if (it := each.match(after))]:
         one = replace(_in_role(owner, role, name), label=f"{label}{gap}{name}")
         one = replace(one, relations=_related(owner, role, name))
         yield Clause(one, f"{opening}{rest[:end]}{gap}{name}", after[len(name) :].lstrip(", "))
@@ -270,7 +270,7 @@ def _relation(row: str, subject: Subject, slots: Mapping[str, str]) -> Iterator[
         yield Relation(subject.entity, name, slots[slot], subject.kind, kinds[-1])
 
 
-def _known(reading: Reading, owner: Subject, word: str, name: str) -> Statement:
+def _role_fact(reading: Reading, owner: Subject, word: str, name: str) -> Statement:
     """Somebody is in a role, by name or not."""
     role = reading.language.roles[word]
     return Statement(
@@ -288,8 +288,9 @@ def _naming(reading: Reading) -> Statement | None:
     subject, name = reading.subject, reading.slots["person"]
     if subject.role and subject.owner:
         word = next(word for word, role in reading.language.roles.items() if role is subject.role)
-        known = _known(reading, subject.owner, word, name)
-        return known if subject.role.relation != "-" else replace(known, memory_type="general")
+        statement = _role_fact(reading, subject.owner, word, name)
+        related = subject.role.relation != "-"
+        return statement if related else replace(statement, memory_type="general")
     if subject.entity == subject.label:
         return None
     return replace(_plain(reading), name=name if subject.entity == ME else None)
@@ -299,17 +300,17 @@ def _role_of(reading: Reading) -> Statement:
     """The subject is something to somebody.  李雷是韩梅梅的哥哥"""
     name, word, subject = reading.slots["owner"], reading.slots["role"], reading.subject
     owner = reading.me if name in ("我", "user", reading.me.label) else named(name)
-    statement, relations = _known(reading, owner, word, subject.entity), tuple[Relation, ...]()
+    statement = _role_fact(reading, owner, word, subject.entity)
+    relations = statement.relations
     if reading.language.roles[word].relation[0] == "=":
-        relations = tuple(
-            replace(it, source=it.target, target=it.source) for it in statement.relations
-        )
-    return replace(statement, about=subject, relations=relations or statement.relations)
+        relations = tuple(replace(it, source=it.target, target=it.source) for it in relations)
+    return replace(statement, about=subject, relations=relations)
 
 
 def _has_role(reading: Reading) -> Statement:
     """The subject has somebody.  有一个妹妹，叫小雨; 和张伟是同学"""
-    return _known(reading, reading.subject, reading.slots["role"], reading.slots.get("person", ""))
+    slots = reading.slots
+    return _role_fact(reading, reading.subject, slots["role"], slots.get("person", ""))
 
 
 def _pet(reading: Reading) -> Statement:

@@ -83,34 +83,34 @@ def _pattern(name: str) -> re.Pattern[str]:
 def keywords(text: str, *, context: str = "", limit: int = 5) -> list[Keyword]:
     """What to search for, most telling first.  "上次说的那个方案" -> 方案 (concept), 上次 (time)"""
     around = _pattern("SPEAKER").sub("", context[-_READ:])
-    found = _weighed(_spots(text), frozenset(_once(_spots(around))))
-    telling = [word for word in found if word.kind != "time"]
+    words = _weighed(_spots(text), frozenset(_once(_spots(around))))
+    telling = [word for word in words if word.kind != "time"]
     vague = len(telling) == 1 and telling[0].kind != "entity" and _pattern("POINTING").search(text)
     if vague or not telling:
         lines = [line for line in around.splitlines() if line.strip()][:-4:-1]  # the latest first
-        known = {search_text(word.text) for word in found}
+        seen = {search_text(word.text) for word in words}
         for word in _weighed(_spots("\n".join(lines))):
-            if word.kind != "time" and search_text(word.text) not in known:
-                found.append(replace(word, weight=round(word.weight / 2, 3)))
-    return sorted(found, key=lambda word: -word.weight)[: max(limit, 0)]
+            if word.kind != "time" and search_text(word.text) not in seen:
+                words.append(replace(word, weight=round(word.weight / 2, 3)))
+    return sorted(words, key=lambda word: -word.weight)[: max(limit, 0)]
 
 
-def expanded(text: str, found: Sequence[Keyword]) -> str:
+def expanded(text: str, words: Sequence[Keyword]) -> str:
     """What to search for.  "按照我之前的数据库配置来" -> "数据库 配置", then what it lacks"""
-    words = [spot.word for spot in _once(_spots(text)).values() if spot.kind != "time"]
-    own = f" {search_text(' '.join(words))} "
-    more = [it.text for it in found if it.kind != "time" and f" {search_text(it.text)} " not in own]
-    return " ".join(dict.fromkeys([*words, *more])) or text[:_READ].strip()
+    own_words = [spot.word for spot in _once(_spots(text)).values() if spot.kind != "time"]
+    own = f" {search_text(' '.join(own_words))} "
+    more = [it.text for it in words if it.kind != "time" and f" {search_text(it.text)} " not in own]
+    return " ".join(dict.fromkeys([*own_words, *more])) or text[:_READ].strip()
 
 
 def _weighed(spots: Sequence[_Spot], near: frozenset[str] = frozenset()) -> list[Keyword]:
     counts = Counter(search_text(spot.word) for spot in spots)
-    found = []
+    words = []
     for at, (key, spot) in enumerate(_once(spots).items()):
         worth = _WORTH[spot.kind] + 0.1 * (key in near) + 0.03 * min(counts[key] - 1, 3)
         weight = round(min(worth - 0.002 * min(at, 50), 1.0), 3)
-        found.append(Keyword(spot.word, weight, spot.kind))
-    return found
+        words.append(Keyword(spot.word, weight, spot.kind))
+    return words
 
 
 def _once(spots: Sequence[_Spot]) -> dict[str, _Spot]:
@@ -127,12 +127,12 @@ def _spots(text: str) -> list[_Spot]:
     rest, last = text[:_READ], 0
     spans = [(it.start, it.end) for it in time_phrases(rest, datetime(1970, 1, 1, tzinfo=UTC))]
     spans += [match.span() for match in _pattern("TIME").finditer(rest)]
-    found = list[_Spot]()
+    spots = list[_Spot]()
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= last:
-            found.append(_Spot(start, _pattern("PREPOSITION").sub("", rest[start:end]), "time"))
+            spots.append(_Spot(start, _pattern("PREPOSITION").sub("", rest[start:end]), "time"))
             rest, last = rest[:start] + "\0" * (end - start) + rest[end:], end
-    return sorted([*found, *_timeless(rest)])
+    return sorted([*spots, *_timeless(rest)])
 
 
 def _timeless(text: str) -> Iterator[_Spot]:

@@ -46,9 +46,8 @@ def sentences(text: str) -> Iterator[Sentence]:
 
 def _plain(text: str) -> str:
     talk = _pattern("CODE").sub("\n", text.replace("’", "'"))
-    lines = (
-        _unquoted(line) for line in talk.split("\n") if not _pattern("CODE_LINE").fullmatch(line)
-    )
+    is_code = _pattern("CODE_LINE").fullmatch
+    lines = (_unquoted(line) for line in talk.split("\n") if not is_code(line))
     return _pattern("CONTROL").sub(" ", _pattern("SIGNS").sub("", "\n".join(lines)))
 
 

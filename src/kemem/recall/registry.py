@@ -191,15 +191,15 @@ def succeeded(output: Model) -> bool:
 
 
 def check_arguments(
-    given: Mapping[str, Any], entry: ToolEntry, language: Language
+    arguments: Mapping[str, Any], entry: ToolEntry, language: Language
 ) -> tuple[Model, dict[str, Any]]:
     """The input of a tool; arguments that it does not have, such as a user, are ignored."""
     model = entry["input_model"]
-    known = {name: value for name, value in given.items() if name in model.model_fields}
+    fields = {name: value for name, value in arguments.items() if name in model.model_fields}
     # Lone surrogates can neither be stored nor sent.
-    known = json.loads(json.dumps(known, ensure_ascii=False).encode(errors="replace"))
+    fields = json.loads(json.dumps(fields, ensure_ascii=False).encode(errors="replace"))
     try:
-        return model.model_validate(known), known
+        return model.model_validate(fields), fields
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         field = ".".join(str(part) for part in first["loc"])

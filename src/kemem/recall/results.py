@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from kemem.records import Scope
-from kemem.serialization import Record, Share, Timestamp, to_dict, without_defaults
+from kemem.serialization import JsonRecord, Share, Timestamp, to_dict, without_defaults
 from kemem.text.fence import fenced
 from kemem.times import to_rfc3339
 
@@ -20,7 +20,7 @@ def indented(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Record):
+class Step(JsonRecord):
     """One tool call of a recall."""
 
     number: int  # from 1
@@ -34,13 +34,9 @@ class Step(Record):
     seconds: float
     cached: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """The step as JSON."""
-        return to_dict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Evidence(Record):
+class Evidence(JsonRecord):
     """A memory that answers the question, with the messages that it comes from."""
 
     memory_key: str
@@ -53,13 +49,9 @@ class Evidence(Record):
     event_time: Timestamp
     message_ids: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The evidence as JSON."""
-        return to_dict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Limits(Record):
+class Limits(JsonRecord):
     """What a recall was limited to."""
 
     max_iterations: int
@@ -71,10 +63,6 @@ class Limits(Record):
     time_range_days: int | None  # None: all times were searched
     min_relevance_score: float | None  # None: nothing was searched
 
-    def to_dict(self) -> dict[str, Any]:
-        """The limits as JSON."""
-        return to_dict(self)
-
 
 def _describe_derived(schema: dict[str, Any]) -> None:
     without_defaults(schema)
@@ -85,7 +73,7 @@ def _describe_derived(schema: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled(Record):
+class Recalled(JsonRecord):
     """The result of a recall; in an f-string it is the evidence, delimited as data for a prompt."""
 
     __pydantic_config__ = ConfigDict(

@@ -22,15 +22,15 @@ _ID_FIELDS = {
 _LISTS = ("in", "nin")
 
 
-def split_filters(given: object) -> tuple[dict[str, str], Filter | None]:
+def split_filters(filters: object) -> tuple[dict[str, str], Filter | None]:
     """The ids that a filter demands, and the condition that is left.
 
     {"user_id": "u_1", "tag": "x"} -> {"user_id": "u_1"}, tag == "x"
     """
-    if given is None:
+    if filters is None:
         return {}, None
     ids: dict[str, str] = {}
-    conditions = list(_conditions(given, 0))
+    conditions = list(_conditions(filters, 0))
     if len(list(_flat(conditions))) > MAX_CONDITIONS:
         raise _wrong(f"more than {MAX_CONDITIONS} conditions")
     rest = []
@@ -58,12 +58,12 @@ def _flat(conditions: list[Filter]) -> Iterator[Filter]:
         yield from _flat(list(condition.parts))
 
 
-def _conditions(given: object, depth: int) -> Iterator[Filter]:
-    if not isinstance(given, Mapping):
-        raise _wrong(f"must be an object such as {{'tag': 'work'}}, not {shown(given)}")
+def _conditions(filters: object, depth: int) -> Iterator[Filter]:
+    if not isinstance(filters, Mapping):
+        raise _wrong(f"must be an object such as {{'tag': 'work'}}, not {shown(filters)}")
     if depth > MAX_DEPTH:
         raise _wrong(f"nested deeper than {MAX_DEPTH}")
-    for key, value in given.items():
+    for key, value in filters.items():
         if not isinstance(key, str) or not 1 <= len(key) <= 256:
             raise _wrong(f"a key must be a text of 1-256 characters, not {shown(key)}")
         if key in ("AND", "OR", "NOT"):
@@ -86,8 +86,8 @@ def _group(operator: str, value: object, depth: int) -> Filter:
 
 def _compared(key: str, operator: object, value: object) -> Filter:
     if not isinstance(operator, str) or operator not in COMPARISONS:
-        known = ", ".join(COMPARISONS)
-        raise _wrong(f"{key!r:.80} has the operator {shown(operator)}; there are {known}")
+        operators = ", ".join(COMPARISONS)
+        raise _wrong(f"{key!r:.80} has the operator {shown(operator)}; there are {operators}")
     if operator not in _LISTS:
         return Filter(operator, key, _value(key, value))
     if not isinstance(value, list | tuple) or len(value) > MAX_VALUES:

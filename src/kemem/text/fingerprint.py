@@ -21,12 +21,12 @@ _CHINESE_FILLERS = re.compile(
 def fingerprint(text: str) -> str:
     """Equal for texts that make the same statement.  "很喜欢猫。" ~ "喜欢猫"
 
-    A number, a sign, a date, a negation, any word more or less makes another one: nothing that is
-    told anew is taken for known.
+    A number, a sign, a date, a negation, any word more or less makes another one: a new statement
+    is never taken for a stored one.
     """
     bare = _MARKS.sub(" ", normalise(text).replace("’", "'"))
-    said = _CHINESE_FILLERS.sub("", _FILLERS.sub(" ", bare))
-    statement = " ".join(said.split()) or text
+    words = _CHINESE_FILLERS.sub("", _FILLERS.sub(" ", bare))
+    statement = " ".join(words.split()) or text
     return blake2b(statement.encode(errors="replace"), digest_size=16).hexdigest()
 
 

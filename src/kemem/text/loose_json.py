@@ -87,7 +87,7 @@ class _Reader:
 
     def _object(self, depth: int) -> dict[str, Any]:
         self._at += 1
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         while not self._closed("}"):
             begun, key = self._at, self._key()
             self._skip(_BLANKS)
@@ -95,18 +95,18 @@ class _Reader:
                 self._at += 1
                 value = self.value(depth + 1)
                 if value is not _CUT and isinstance(key, str):
-                    found[key] = value
+                    members[key] = value
             self._at = max(self._at, begun + 1)
-        return found
+        return members
 
     def _array(self, depth: int) -> list[Any]:
         self._at += 1
-        found: list[Any] = []
+        items: list[Any] = []
         while not self._closed("]"):
             value = self.value(depth + 1)
             if value is not _CUT:
-                found.append(value)
-        return found
+                items.append(value)
+        return items
 
     def _closed(self, bracket: str) -> bool:
         """Whether the end is reached: the right bracket, another one left to whom it closes."""
@@ -128,11 +128,11 @@ class _Reader:
             self._at = len(self._text)
             return _CUT
         self._at = end.end()
-        written = self._text[start : end.start()]
+        raw = self._text[start : end.start()]
         try:
-            return _strict(f'"{_INNER_QUOTE.sub(_escaped, written)}"')
+            return _strict(f'"{_INNER_QUOTE.sub(_escaped, raw)}"')
         except ValueError:  # an escape that JSON does not know
-            return written
+            return raw
 
     def _bare(self) -> Any:
         word = self._skip(_BARE_VALUE).strip()

@@ -179,12 +179,12 @@ def _uses_syntax(lexemes: list[str]) -> bool:
 def _units(text: str) -> Iterator[tuple[Phrase, bool]]:
     """What a plain text may be found by, and whether that tells something about a topic."""
     for word in text.split():
-        found = list(tokens(word))
-        if 1 < len(found) <= MAX_PHRASE and not any(is_cjk(token.text) for token in found):
-            yield Phrase(tuple(token.text for token in found)), True  # user@x.com, 2026-01-26
-        for index, token in enumerate(found):
+        parts = list(tokens(word))
+        if 1 < len(parts) <= MAX_PHRASE and not any(is_cjk(token.text) for token in parts):
+            yield Phrase(tuple(token.text for token in parts)), True  # user@x.com, 2026-01-26
+        for index, token in enumerate(parts):
             yield Phrase((token.text,)), not _is_stop(word[token.start : token.end])
-            following = found[index + 1] if index + 1 < len(found) else None
+            following = parts[index + 1] if index + 1 < len(parts) else None
             if following and is_cjk(token.text) and is_cjk(following.text):
                 yield Phrase((token.text, following.text)), True
 
@@ -227,9 +227,9 @@ class _Parser:
         return self.at < len(self.lexemes) and self.lexemes[self.at] in lexemes
 
     def take(self, *lexemes: str) -> bool:
-        found = self.next_is(*lexemes)
-        self.at += found
-        return found
+        taken = self.next_is(*lexemes)
+        self.at += taken
+        return taken
 
     def either(self, depth: int) -> Node:
         parts = [self.both(depth)]
@@ -274,14 +274,14 @@ class _Parser:
 
 def _phrase(lexeme: str) -> Node:
     """A word or quoted phrase as a leaf; one of many tokens becomes overlapping windows."""
-    found = tuple(token.text for token in tokens(lexeme))
-    prefix = lexeme.endswith("*") and len(found) > 0 and not is_cjk(found[-1])
-    if len(found) <= MAX_PHRASE:
-        return Phrase(found, prefix) if found else AnyOf(())
-    starts = [*range(0, len(found) - MAX_PHRASE, MAX_PHRASE // 2), len(found) - MAX_PHRASE]
+    words = tuple(token.text for token in tokens(lexeme))
+    prefix = lexeme.endswith("*") and len(words) > 0 and not is_cjk(words[-1])
+    if len(words) <= MAX_PHRASE:
+        return Phrase(words, prefix) if words else AnyOf(())
+    starts = [*range(0, len(words) - MAX_PHRASE, MAX_PHRASE // 2), len(words) - MAX_PHRASE]
     return AllOf(
         tuple(
-            Phrase(found[start : start + MAX_PHRASE], prefix and start == starts[-1])
+            Phrase(words[start : start + MAX_PHRASE], prefix and start == starts[-1])
             for start in starts
         )
     )

@@ -38,9 +38,9 @@ def matches(content: str, query: Query) -> Matches:
     )
 
 
-def _find(found: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
+def _find(text_tokens: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
     """Spans of the text that hold a unit."""
-    texts = [token.text for token in found]
+    texts = [token.text for token in text_tokens]
     places: dict[str, list[int]] = defaultdict(list)
     for place, text in enumerate(texts):
         places[text].append(place)
@@ -53,7 +53,7 @@ def _find(found: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
             starts = places.get(unit.tokens[0], [])
         size = len(unit.tokens)
         spans += [
-            (found[at].start, found[at + size - 1].end)
+            (text_tokens[at].start, text_tokens[at + size - 1].end)
             for at in starts
             if size == 1 or _holds(texts[at : at + size], unit)
         ]

@@ -17,7 +17,7 @@ from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, search_text
 from kemem.times import to_rfc3339
 
 _LONGEST = 240  # characters of a sentence; a longer one is a paste, and cut
-_SAMPLE = 4_000  # characters by which the language is told
+_SAMPLE = 4_000  # characters by which the language is decided
 _DULL = 0.2  # a sentence that scores less is left out even where there is room
 
 _NAMES = {
@@ -60,7 +60,7 @@ class Sentence(NamedTuple):
 
 
 def speaks_chinese(texts: Iterable[str]) -> bool:
-    """Whether a talk is mostly in Chinese, told by its beginning."""
+    """Whether a talk is mostly in Chinese, by its beginning."""
     sample = ""
     for text in texts:
         sample += text[: _SAMPLE // 4]
@@ -87,13 +87,13 @@ def sentences_of(messages: Iterable[Message], chinese: bool) -> list[Sentence]:
 
 def sentences_of_summary(summary: str) -> list[Sentence]:
     """The sentences of a summary that was written as `summarise` writes."""
-    found, day = [], ""
+    of_summary, day = [], ""
     for line in summary.splitlines():
         match = _LINE.fullmatch(line)
         new_day, name, text = match.groups(default="") if match else ("", "", line)
         day = new_day or day
-        found += [Sentence(day, name, sentence) for sentence in sentences(text)]
-    return found
+        of_summary += [Sentence(day, name, sentence) for sentence in sentences(text)]
+    return of_summary
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -115,24 +115,24 @@ def _rarity(terms: Sequence[Collection[str]]) -> dict[str, float]:
 
 
 def summarise(
-    found: Sequence[Sentence], max_tokens: int, worth: Mapping[str, float] | None = None
+    talk: Sequence[Sentence], max_tokens: int, worth: Mapping[str, float] | None = None
 ) -> str:
     """The most telling sentences within `max_tokens`; `worth` is the rarity in a longer talk."""
-    terms = [frozenset(_terms(one.text)) for one in found]
+    terms = [frozenset(_terms(one.text)) for one in talk]
     values = _rarity(terms) if worth is None else worth
     chosen: list[int] = []
     room = max_tokens
-    for at in _by_worth(found, terms, values):
-        cost = count_tokens(found[at].text) + 2
+    for at in _by_worth(talk, terms, values):
+        cost = count_tokens(talk[at].text) + 2
         if cost <= room:
             chosen.append(at)
             room -= cost
-    while chosen and count_tokens(_written(found, chosen)) > max_tokens:
+    while chosen and count_tokens(_written(talk, chosen)) > max_tokens:
         chosen.pop()
-    if not chosen and found:
-        best = max(range(len(found)), key=lambda at: _score(found[at]) + len(terms[at]) / 100)
-        return cut(_written(found, [best]), max_tokens)
-    return _written(found, chosen)
+    if not chosen and talk:
+        best = max(range(len(talk)), key=lambda at: _score(talk[at]) + len(terms[at]) / 100)
+        return cut(_written(talk, [best]), max_tokens)
+    return _written(talk, chosen)
 
 
 def cut(text: str, max_tokens: int) -> str:
@@ -145,27 +145,27 @@ def cut(text: str, max_tokens: int) -> str:
 
 
 def _by_worth(
-    found: Sequence[Sentence], terms: Sequence[Collection[str]], values: Mapping[str, float]
+    talk: Sequence[Sentence], terms: Sequence[Collection[str]], values: Mapping[str, float]
 ) -> Iterator[int]:
     """Places of sentences, most worth for their length first, given those that came before."""
-    told: set[str] = set()
+    covered: set[str] = set()
 
     def worth(at: int) -> float:
         whole = sum(values.get(term, 1.0) for term in terms[at])
-        news = sum(values.get(term, 1.0) for term in terms[at] if term not in told)
+        news = sum(values.get(term, 1.0) for term in terms[at] if term not in covered)
         score = cues[at] * (news / whole if cues[at] > 0 else 1) + news / (news + 12)
-        return score / math.sqrt(8 + count_tokens(found[at].text)) if score > _DULL else 0.0
+        return score / math.sqrt(8 + count_tokens(talk[at].text)) if score > _DULL else 0.0
 
-    cues = [_score(one) for one in found]
-    heap = [(-worth(at), at) for at in range(len(found)) if terms[at]]
+    cues = [_score(one) for one in talk]
+    heap = [(-worth(at), at) for at in range(len(talk)) if terms[at]]
     heapq.heapify(heap)
     while heap:
         _, at = heapq.heappop(heap)
-        now = -worth(at)  # worth only falls as more is told, so a stale top is put back
+        now = -worth(at)  # worth only falls as more is covered, so a stale top is put back
         if heap and now > heap[0][0]:
             heapq.heappush(heap, (now, at))
         elif now < 0:
-            told.update(terms[at])
+            covered.update(terms[at])
             yield at
 
 
@@ -179,17 +179,17 @@ def _score(one: Sentence) -> float:
 
 def _terms(text: str) -> Iterator[str]:
     """Content words: English stems and pairs of Chinese characters."""
-    found = search_text(text).split()
-    yield from (word for word in found if not is_cjk(word) and word not in STOP_WORDS)
-    for one, two in pairwise(found):
+    words = search_text(text).split()
+    yield from (word for word in words if not is_cjk(word) and word not in STOP_WORDS)
+    for one, two in pairwise(words):
         if is_cjk(one) and is_cjk(two) and not {one, two} <= STOP_CHARACTERS:
             yield one + two
 
 
-def _written(found: Sequence[Sentence], chosen: Iterable[int]) -> str:
+def _written(talk: Sequence[Sentence], chosen: Iterable[int]) -> str:
     """Sentences in order, one line for each turn, the day where it changes."""
     lines, day = [], ""
-    for (on, name), turn in groupby([found[at] for at in sorted(chosen)], lambda one: one[:2]):
+    for (on, name), turn in groupby([talk[at] for at in sorted(chosen)], lambda one: one[:2]):
         texts = [one.text for one in turn]
         text = ("" if is_chinese(texts[0]) else " ").join(texts)
         head = (f"[{on}] " if on and on != day else "") + (f"{name}: " if name else "")

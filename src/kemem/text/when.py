@@ -47,14 +47,14 @@ def time_phrases(text: str, now: datetime) -> list[TimePhrase]:
         raise InvalidArgument(f"now must carry a time zone, not {now!r}", field="now")
     phrases = []
     for match, build in _matches(text.translate(_FOLD)):
-        words = {name: " ".join(said.lower().split()) for name, said in match.groupdict("").items()}
+        groups = {slot: " ".join(it.lower().split()) for slot, it in match.groupdict("").items()}
         try:
-            since, until = ((moment - _EPOCH) // _TICK for moment in build(now, **words))
+            since, until = ((moment - _EPOCH) // _TICK for moment in build(now, **groups))
         except (ValueError, OverflowError):  # no such date
             continue
         if since < until:  # a zone can skip a whole day: Samoa had no 30 December 2011
             start, end = match.span()
-            yearly = build is _dated and not (words.get("year") or words.get("which"))
+            yearly = build is _dated and not (groups.get("year") or groups.get("which"))
             phrases.append(TimePhrase(since, until, text[start:end], start, end, yearly))
     return phrases
 
@@ -66,9 +66,9 @@ def as_of(time: TimePhrase, then: datetime) -> TimePhrase:
 
 def _matches(folded: str) -> Iterator[tuple[re.Match[str], _Build]]:
     """Matches without overlap: the leftmost, of these the longest, of these the first rule's."""
-    found = [(match, build) for pattern, build in _rules() for match in pattern.finditer(folded)]
+    matches = [(match, build) for pattern, build in _rules() for match in pattern.finditer(folded)]
     end = 0
-    for match, build in sorted(found, key=lambda each: (each[0].start(), -each[0].end())):
+    for match, build in sorted(matches, key=lambda each: (each[0].start(), -each[0].end())):
         if match.start() >= end:
             end = match.end()
             yield match, build
