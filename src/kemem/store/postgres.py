@@ -127,6 +127,7 @@ class Postgres:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         with self._engine.connect() as connection:
+            connection.execution_options(isolation_level="REPEATABLE READ")  # one moment
             yield connection
 
     @contextmanager
