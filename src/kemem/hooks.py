@@ -6,18 +6,17 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from reprlib import repr as shown
 from typing import Any, Literal, TypeVar
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.results import Added
+from kemem.threads import Outcome, start
 
 F = TypeVar("F", bound=Callable[..., Any])
 Stage = Literal["before", "after"]
-Told = list[dict[str, Any]]
-Outcome = tuple[Any, BaseException | None]  # what was returned, or raised
+MessageDicts = list[dict[str, Any]]
 
 log = logging.getLogger("kemem")
 
@@ -40,7 +39,7 @@ class Hook:
 class Hooks:
     """Named functions that see messages before they are stored, and what became of them after.
 
-        hooks.add(lambda told: [m for m in told if "password" not in m["content"]], name="secrets")
+        hooks.add(lambda sent: [m for m in sent if "password" not in m["content"]], name="secrets")
 
     A plain function runs in a thread of its own, an `async` one in the event loop, which it must
     not block. One that raises, takes too long or returns rubbish is reported and without effect.
@@ -88,7 +87,7 @@ class Hooks:
             raise NotFound(f"there is no hook {shown(name)}")
         del self._hooks[name]
 
-    async def before(self, messages: Told) -> tuple[Told, list[str]]:
+    async def before(self, messages: MessageDicts) -> tuple[MessageDicts, list[str]]:
         """The messages as the hooks want them stored ([]: not at all), and what went wrong."""
         problems: list[str] = []
         for hook in self._of("before"):
@@ -113,7 +112,7 @@ class Hooks:
         return [hook for hook in self._hooks.values() if hook.stage == stage]
 
 
-def _checked(returned: object) -> Told:
+def _checked(returned: object) -> MessageDicts:
     if not isinstance(returned, list) or not all(isinstance(item, dict) for item in returned):
         raise Failed("it did not return a list of messages")
     return copy.deepcopy(returned)  # whatever the hook still does with its own
@@ -151,27 +150,12 @@ async def _outcome(hook: Hook, argument: object) -> Outcome:
         return None, error
 
 
-def _in_thread(hook: Hook, argument: object) -> "asyncio.Future[Outcome]":
-    """Run a plain function beside the event loop, in a thread that cannot delay shutdown."""
+def _in_thread(hook: Hook, argument: object) -> asyncio.Future[Outcome]:
+    """Run a plain function beside the event loop, unless it is stuck in an earlier call."""
     hook.stuck[:] = [thread for thread in hook.stuck if thread.is_alive()]
     if hook.stuck:
         raise Failed("it still runs from an earlier call")
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Outcome] = loop.create_future()
-
-    def settle(outcome: Outcome) -> None:
-        if not future.done():
-            future.set_result(outcome)
-
-    def work() -> None:
-        try:
-            outcome: Outcome = hook.function(argument), None
-        except BaseException as error:
-            outcome = None, error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
-            loop.call_soon_threadsafe(settle, outcome)
-
-    thread = threading.Thread(target=work, name=f"kemem hook {hook.name}", daemon=True)
+    thread, outcome = start(hook.function, argument, name=f"kemem hook {hook.name}")
+    future = asyncio.wrap_future(outcome)
     future.add_done_callback(lambda done: hook.stuck.append(thread) if done.cancelled() else None)
-    thread.start()
     return future

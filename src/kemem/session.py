@@ -153,9 +153,9 @@ def compose(
     kept = notes[len(notes) - shown_notes :]
     if kept:
         room -= _cost(of_notes, *map(_bullet, kept))
-    talk = _Talk(messages, lines, layers, chinese, room)
-    recent, written = talk.recent()
-    summaries = talk.summaries(len(messages) - len(recent), room - _cost(*written))
+    transcript = _Transcript(messages, lines, layers, chinese, room)
+    recent, written = transcript.recent()
+    summaries = transcript.summaries(len(messages) - len(recent), room - _cost(*written))
     in_time = sorted(zip(recent, written, strict=True), key=lambda one: (one[0].ts, one[0].id))
     sections = [
         (of_notes, [_bullet(note) for note in kept]),
@@ -174,7 +174,7 @@ def compose(
 
 
 @dataclass(frozen=True, slots=True)
-class _Talk:
+class _Transcript:
     """A session's messages with their lines, its layers, and the tokens for both."""
 
     messages: Sequence[Message]
@@ -202,18 +202,18 @@ class _Talk:
         layers = [layer.text for layer in self.layers if layer.first <= older[-1].sequence_no]
         newest: list[str] = []
         if gap:
-            found = sentences_of(gap, self.chinese)
+            sentences = sentences_of(gap, self.chinese)
             third = sum(count_tokens(message.content) for message in gap) // 3
             share = min(room // 2, third) if layers else room - 1
-            newest = _written(summarise(found, share) if share >= _WORTH_WRITING else "")
+            newest = _written(summarise(sentences, share) if share >= _WORTH_WRITING else "")
             room -= _cost(*newest)
         whole = _last_fitting(layers, room if _cost(*layers) <= room else room // 2)
         rest, fitting = layers[: len(layers) - whole], layers[len(layers) - whole :]
         room -= _cost(*fitting)
         shortened: list[str] = []
         if rest and room >= _WORTH_WRITING:
-            found = [one for text in rest for one in sentences_of_summary(text)]
-            shortened = _written(summarise(found, room - 1))
+            sentences = [one for text in rest for one in sentences_of_summary(text)]
+            shortened = _written(summarise(sentences, room - 1))
         return [*shortened, *fitting, *newest]
 
     def _reserved(self) -> int:
@@ -296,7 +296,7 @@ async def _restore(scope: Scope, checkpoint_id: str | None, deps: Deps) -> Check
         named = "" if checkpoint_id is None else f" {shown(checkpoint_id)}"
         raise NotFound(f"session {scope.session_id!r} has no checkpoint{named}")
     now = {note.id: note for note in await short_term(scope, deps.store)}
-    notes = await _still_told(wanted.notes, now, deps)
+    notes = await _with_sources(wanted.notes, now, deps)
     gone = frozenset(now) - {note.id for note in notes}
     back = [note for note in notes if now.get(note.id) != note]
     back.sort(key=lambda note: note.id not in now)  # a new one must not merge into an outdated one
@@ -318,7 +318,7 @@ async def _restore(scope: Scope, checkpoint_id: str | None, deps: Deps) -> Check
     return None if applied.refused else fresh
 
 
-async def _still_told(
+async def _with_sources(
     notes: Sequence[Note], now: Mapping[str, Note], deps: Deps
 ) -> tuple[Note, ...]:
     """Notes with the sources that are left; one that has lost all must not come back with them."""

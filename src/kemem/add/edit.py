@@ -130,12 +130,12 @@ async def _erasure(row: Row, deps: Deps) -> Batch:
 
 
 async def _all_notes(where: Where, deps: Deps) -> list[Note]:
-    found: list[Note] = []
+    notes: list[Note] = []
     after: Position | None = None
     while page := await read_notes(deps.store, where, after=after, limit=_PAGE):
-        found += page
+        notes += page
         after = Position(page[-1].ts, page[-1].id)
-    return found
+    return notes
 
 
 def _quotes(note: Note, message_id: str) -> bool:

@@ -110,7 +110,9 @@ def _question(
     day = max((message.ts for message in messages), default=0)
     blocks = [f"Date of the conversation: {to_rfc3339(day)[:10]}"]
     if earlier:
-        blocks.append(_block("earlier", (_said(it, MAX_SHOWN_OF_EARLIER) for it in earlier)))
+        blocks.append(
+            _block("earlier", (_message_line(it, MAX_SHOWN_OF_EARLIER) for it in earlier))
+        )
     blocks.append(_block("conversation", _within_limit(messages)))
     if known:
         notes = (
@@ -143,12 +145,12 @@ def _within_limit(messages: Sequence[Message]) -> Iterator[str]:
         if left <= 0:
             log.warning("%d messages were too long to extract from", len(messages) - number + 1)
             return
-        line = f"[{number}] {_said(message, min(left, MAX_SHOWN_OF_MESSAGE))}"
+        line = f"[{number}] {_message_line(message, min(left, MAX_SHOWN_OF_MESSAGE))}"
         left -= len(line)
         yield line
 
 
-def _said(message: Message, most: int) -> str:
+def _message_line(message: Message, most: int) -> str:
     """A message as a model reads it:  "2026-01-01 user 李明: 我不吃辣" """
     speaker = _clean(message.metadata.get("speaker"))[:MAX_LABEL_CHARACTERS]
     who = _BLOCK.sub("< ", f"{message.role} {speaker}".strip())
@@ -208,24 +210,24 @@ class _Reader:
             relations=self._relations(item.get("relations")),
         )
 
-    def _sources(self, given: object) -> tuple[str, ...]:
+    def _sources(self, value: object) -> tuple[str, ...]:
         ids = [message.message_id for message in self.messages]
-        named = [ids[number - 1] for number in _numbers(given) if 1 <= number <= len(ids)]
+        named = [ids[number - 1] for number in _numbers(value) if 1 <= number <= len(ids)]
         users = [message.message_id for message in self.messages if message.role == "user"]
         return tuple(named or users or ids)
 
-    def _replaces(self, given: object) -> tuple[str, ...]:
-        numbers = _numbers(given)
+    def _replaces(self, value: object) -> tuple[str, ...]:
+        numbers = _numbers(value)
         invented = [number for number in numbers if not 1 <= number <= len(self.known)]
         if invented:
             log.warning("the model replaces memories that it was not shown: %s", invented[:10])
         return tuple(self.known[it - 1].note_id for it in numbers if it not in invented)
 
-    def _relations(self, given: object) -> tuple[Triple, ...]:
+    def _relations(self, value: object) -> tuple[Triple, ...]:
         """Relations between entities that are listed, by their listed names."""
         names = {normalise(name): name for name in self.entities}
         found: dict[Triple, None] = {}
-        for item in _items(given):
+        for item in _items(value):
             source = names.get(normalise(_name(item.get("source"))))
             destination = names.get(normalise(_name(item.get("destination"))))
             relationship = _snake(item.get("relationship"))
@@ -234,53 +236,53 @@ class _Reader:
         return tuple(found)
 
 
-def _items(given: object) -> Iterator[Mapping[str, Any]]:
+def _items(value: object) -> Iterator[Mapping[str, Any]]:
     """The objects in what should be a list of objects."""
-    listed = given if isinstance(given, list) else []
+    listed = value if isinstance(value, list) else []
     return (item for item in listed if isinstance(item, Mapping))
 
 
-def _clean(given: object) -> str:
+def _clean(value: object) -> str:
     """A text that every store can keep, on one line; empty where there is no text."""
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         return ""
-    kept = given[: 4 * MAX_FACT_CHARACTERS].encode("utf-8", "ignore").decode()
+    kept = value[: 4 * MAX_FACT_CHARACTERS].encode("utf-8", "ignore").decode()
     return " ".join(kept.replace("\0", " ").split())
 
 
-def _name(given: object) -> str:
-    name = _clean(given)
+def _name(value: object) -> str:
+    name = _clean(value)
     return name if len(name) <= MAX_NAME_CHARACTERS else ""
 
 
-def _snake(given: object) -> str:
+def _snake(value: object) -> str:
     """A label for programs.  "Studies at" -> "studies_at"; "导师" stays."""
-    spaced = _CAMEL.sub("_", _clean(given)[:MAX_NAME_CHARACTERS])
+    spaced = _CAMEL.sub("_", _clean(value)[:MAX_NAME_CHARACTERS])
     return re.sub(r"\W+", "_", spaced.casefold()).strip("_")[:MAX_LABEL_CHARACTERS]
 
 
-def _label(given: object, otherwise: str) -> str:
-    label = _snake(given)
+def _label(value: object, otherwise: str) -> str:
+    label = _snake(value)
     return label if _LABEL.fullmatch(label) else otherwise
 
 
-def _keywords(given: object) -> tuple[str, ...]:
-    words = [_clean(word) for word in given] if isinstance(given, list) else []
+def _keywords(value: object) -> tuple[str, ...]:
+    words = [_clean(word) for word in value] if isinstance(value, list) else []
     kept = [word for word in words if 0 < len(word) <= MAX_KEYWORD_CHARACTERS]
     return tuple(dict.fromkeys(kept))[:MAX_KEYWORDS]
 
 
-def _importance(given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
+def _importance(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.5
-    return float(min(max(given, 0), 1))
+    return float(min(max(value, 0), 1))
 
 
-def _when(given: object) -> Micros | None:
+def _when(value: object) -> Micros | None:
     """A date or a time as the model wrote it; without a zone it is UTC."""
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         return None
-    for written in (given, f"{given}Z", f"{given}T00:00:00Z"):
+    for written in (value, f"{value}Z", f"{value}T00:00:00Z"):
         try:
             return to_micros(written, "date")
         except InvalidArgument:
@@ -288,14 +290,14 @@ def _when(given: object) -> Micros | None:
     return None
 
 
-def _numbers(given: object) -> list[int]:
+def _numbers(value: object) -> list[int]:
     """The numbers in what should be a list of numbers, each once.  [1, "M2", None] -> [1, 2]"""
-    listed = given if isinstance(given, list) else [given]
+    listed = value if isinstance(value, list) else [value]
     return list(dict.fromkeys(number for number in map(_number, listed) if number is not None))
 
 
-def _number(given: object) -> int | None:
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
-    match = _NUMBER.fullmatch(given) if isinstance(given, str) else None
+def _number(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     return int(match[1]) if match else None

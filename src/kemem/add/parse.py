@@ -37,42 +37,42 @@ class Parsed(NamedTuple):
 
 
 def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
-    """What callers mean, in the order given; the first wrong message refuses them all."""
-    given = listed(messages)
+    """What callers mean, in their order; the first wrong message refuses them all."""
+    items = to_list(messages)
     parsed = [
         _message(item, f"messages[{index}]", owner, now, max_content_bytes)
-        for index, item in enumerate(given)
+        for index, item in enumerate(items)
     ]
     cut = tuple(message.message_id for message, truncated in parsed if truncated)
-    has_ids = any(isinstance(it, Mapping) and it.get("message_id") is not None for it in given)
+    has_ids = any(isinstance(it, Mapping) and it.get("message_id") is not None for it in items)
     return Parsed([message for message, _ in parsed], cut, has_ids)
 
 
-def listed(messages: object) -> list[object]:
-    """The messages of a call, one or many, as they were given."""
+def to_list(messages: object) -> list[object]:
+    """The messages of a call, one or many, as a list."""
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
-    given = [messages] if isinstance(messages, Mapping) else messages
-    if not isinstance(given, list | tuple) or not given:
+    items = [messages] if isinstance(messages, Mapping) else messages
+    if not isinstance(items, list | tuple) or not items:
         raise InvalidArgument(
             f"messages must be a text, a message or a list of messages, not {shown(messages)}",
             field="messages",
         )
-    if len(given) > MAX_MESSAGES:
+    if len(items) > MAX_MESSAGES:
         raise Exhausted(
-            f"at most {MAX_MESSAGES} messages in one call, not {len(given)}", field="messages"
+            f"at most {MAX_MESSAGES} messages in one call, not {len(items)}", field="messages"
         )
-    return list(given)
+    return list(items)
 
 
 def with_defaults(messages: Messages, metadata: Mapping[str, Any], ts: object) -> list[Any]:
     """Messages of a call with what the call says of all of them; their own words win."""
-    given = listed(messages)
+    items = to_list(messages)
     if ts is not None:
-        given = [{"ts": ts, **it} if isinstance(it, Mapping) else it for it in given]
+        items = [{"ts": ts, **it} if isinstance(it, Mapping) else it for it in items]
     if metadata:
-        given = [_with_metadata(it, metadata, at) for at, it in enumerate(given)]
-    return given
+        items = [_with_metadata(it, metadata, at) for at, it in enumerate(items)]
+    return items
 
 
 def _with_metadata(message: object, metadata: Mapping[str, Any], at: int) -> object:
@@ -83,18 +83,18 @@ def _with_metadata(message: object, metadata: Mapping[str, Any], at: int) -> obj
 
 
 def _message(
-    given: object, field: str, owner: Owner, now: Micros, max_content_bytes: int
+    item: object, field: str, owner: Owner, now: Micros, max_content_bytes: int
 ) -> tuple[Message, bool]:
-    if not isinstance(given, Mapping):
+    if not isinstance(item, Mapping):
         raise InvalidArgument(f"{field} must be a message with role and content", field=field)
-    unknown = sorted(str(key) for key in given.keys() - _FIELDS)
+    unknown = sorted(str(key) for key in item.keys() - _FIELDS)
     if unknown:
         raise InvalidArgument(f"{field} has unknown fields {unknown!r:.200}", field=field)
-    content, truncated = _content(given.get("content"), f"{field}.content", max_content_bytes)
-    metadata = check_metadata(given.get("metadata"), f"{field}.metadata")
+    content, truncated = _content(item.get("content"), f"{field}.content", max_content_bytes)
+    metadata = check_metadata(item.get("metadata"), f"{field}.metadata")
 
     def own_id(name: str) -> str | None:
-        value = given.get(name)
+        value = item.get(name)
         if value is not None and name in owner.fixed and value != getattr(owner, name):
             raise PermissionDenied(f"{field}.{name} is not the one that this handle is bound to")
         return None if value is None else check_id(value, f"{field}.{name}")
@@ -104,11 +104,11 @@ def _message(
         agent_id=own_id("agent_id") or owner.agent_id,
         user_id=owner.user_id,
         session_id=own_id("session_id") or owner.session_id,
-        role=_role(given.get("role", "user"), f"{field}.role"),
+        role=_role(item.get("role", "user"), f"{field}.role"),
         content=content,
-        ts=_time(given.get("ts"), f"{field}.ts", now),
+        ts=_time(item.get("ts"), f"{field}.ts", now),
         ingest_time=now,
-        content_type=_content_type(given.get("content_type"), f"{field}.content_type"),
+        content_type=_content_type(item.get("content_type"), f"{field}.content_type"),
         parent_message_id=own_id("parent_message_id"),
         metadata={**metadata, "truncated": True} if truncated else metadata,
     )

@@ -103,9 +103,9 @@ async def _remember(
             return _with(Added(truncated=parsed.truncated), done), done.inserted
     now = deps.clock()
     due = now + _GRACE if wait else now
-    applied, jobs, pending = await store_messages(
-        messages, tuple(work.to_job(now, due) for work in works), deps
-    )
+    jobs = tuple(work.to_job(now, due) for work in works)
+    tasks = {job.job_id: work.task for job, work in zip(jobs, works, strict=True)}
+    applied, jobs, pending = await store_messages(messages, jobs, deps)
     added = Added(
         message_ids=tuple(message.message_id for message in applied.inserted),
         ignored=applied.ignored,
@@ -114,7 +114,7 @@ async def _remember(
     )
     for job in jobs if wait else ():
         own = tuple(message for message in applied.inserted if message.message_id in job.ids)
-        added = await _try(added, Work(job.scope, Task(**job.details), own, job), deps)
+        added = await _try(added, Work(job.scope, tasks[job.job_id], own, job), deps)
     return added, applied.inserted
 
 

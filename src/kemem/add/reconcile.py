@@ -79,18 +79,18 @@ def _ended(notes: Sequence[Note], at: Micros, now: Micros) -> list[Note]:
     ]
 
 
-def _cite(note: Note, told: Note) -> Note:
-    """A known note that is told once more: its sources grow, and it lasts as long as either."""
-    more = tuple(name for name in told.sources if name not in note.sources)
-    lasting = None in (note.expires, told.expires)
-    again = replace(
+def _cite(note: Note, repeated: Note) -> Note:
+    """A known note that is repeated: its sources grow, and it lasts as long as either."""
+    more = tuple(name for name in repeated.sources if name not in note.sources)
+    lasting = None in (note.expires, repeated.expires)
+    changed = replace(
         note,
         sources=note.sources + more,
-        importance=max(note.importance, told.importance),
-        sensitive=note.sensitive or told.sensitive,
-        expires=None if lasting else max(note.expires or 0, told.expires or 0),
+        importance=max(note.importance, repeated.importance),
+        sensitive=note.sensitive or repeated.sensitive,
+        expires=None if lasting else max(note.expires or 0, repeated.expires or 0),
     )
-    return note if again == note else replace(again, updated=told.updated)
+    return note if changed == note else replace(changed, updated=repeated.updated)
 
 
 def verbatim_fact(message: Message) -> Fact:

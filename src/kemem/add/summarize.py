@@ -73,13 +73,13 @@ async def newest_checkpoint(scope: Scope, store: Store) -> Checkpoint | None:
 
 async def short_term(scope: Scope, store: Store) -> tuple[Note, ...]:
     """All short-term notes of a session, oldest first."""
-    found: list[Note] = []
+    notes: list[Note] = []
     after: Position | None = None
     where = Where(scope, kinds=SHORT_TERM)
     while page := await read_notes(store, where, after=after, limit=_PAGE, newest_first=False):
-        found += page
+        notes += page
         after = Position(page[-1].ts, page[-1].id)
-    return tuple(found)
+    return tuple(notes)
 
 
 async def session_messages(where: Where, store: Store) -> list[Message]:
@@ -168,15 +168,15 @@ class _Summariser:
             f"[{to_rfc3339(one.ts)[:10]}] {speaker(one, chinese)}: {cut(one.content, self.budget)}"
             for one in chunk
         )
-        if told := await self._ask(talk, chinese, most):
-            return told
+        if summary := await self._ask(talk, chinese, most):
+            return summary
         return await asyncio.to_thread(lambda: summarise(sentences_of(chunk, chinese), most, worth))
 
     async def of_layers(self, layers: Sequence[Layer]) -> Layer:
         texts = [layer.text for layer in layers]
         most = max(self.budget // 4, 30)
-        told = await self._ask("\n".join(texts), speaks_chinese(texts), most)
-        text = told or summarise(
+        summary = await self._ask("\n".join(texts), speaks_chinese(texts), most)
+        text = summary or summarise(
             [one for text in texts for one in sentences_of_summary(text)], most
         )
         tokens = sum(layer.tokens for layer in layers)

@@ -7,10 +7,10 @@ from inspect import Parameter, signature
 from typing import Any, cast
 
 from kemem.backends.openai import OpenAILLM, part, reply_of
-from kemem.backends.threads import call
 from kemem.backends.written_calls import WrittenCalls
 from kemem.errors import InvalidArgument
 from kemem.ports import LLM, Prompt, Reply, Schema
+from kemem.threads import call
 
 
 def as_llm(given: Any, model: str, timeout: float) -> LLM:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from kemem.backends.threads import call
 from kemem.backends.written_calls import new_call, read_calls, written
 from kemem.errors import Unavailable
 from kemem.ports import LLM_TIMEOUT, Prompt, Reply, Schema, Tool, ToolCall
+from kemem.threads import call
 
 _FORMATS = ("json_schema", "json_object", "text")  # what to ask for, best first
 _REFUSALS = (400, 404, 422)  # how servers say that they do not know a format, or tools
