@@ -64,11 +64,11 @@ def _kinds() -> Mapping[str, Kind | None]:
 def _lexicon() -> Lexicon:
     """The patterns; a Chinese word that the lists lack (`run`) stands whole between known ones."""
     chinese = language("zh").patterns
-    known = sorted((word for word in _kinds() if word[1:]), key=len, reverse=True)
+    words = sorted((word for word in _kinds() if word[1:]), key=len, reverse=True)
     return load(
         __package__,
         "keywords.rules",
-        KNOWN="|".join(known),
+        KNOWN="|".join(words),
         STOP=f"[{''.join(STOP_CHARACTERS)}]",
         PLAIN_WORD="|".join(_plain() | _words("DOING")),
         PLACE=chinese.text("PLACE"),

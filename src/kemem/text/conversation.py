@@ -84,7 +84,7 @@ class Conversation:
         if len(pairs) == 1:
             ((part, start),) = pairs
             return replace(part, rows=part.rows + start) if start else part
-        known = np.cumsum([0, *(part.sessions[-1] + 1 for part, _ in pairs)])
+        offsets = np.cumsum([0, *(part.sessions[-1] + 1 for part, _ in pairs)])
 
         def joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
             return np.concatenate([*arrays, np.zeros(0, np.intp)])
@@ -93,7 +93,7 @@ class Conversation:
             rows=joined([part.rows + start for part, start in pairs]),
             times=joined([part.times for part, _ in pairs]),
             asks=joined([part.asks for part, _ in pairs]).astype(np.bool_),
-            sessions=joined([it.sessions + n for (it, _), n in zip(pairs, known, strict=False)]),
+            sessions=joined([it.sessions + n for (it, _), n in zip(pairs, offsets, strict=False)]),
             before=joined([part.before for part, _ in pairs]),
             after=joined([part.after for part, _ in pairs]),
         )
