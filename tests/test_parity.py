@@ -261,7 +261,9 @@ def test_what_was_stored_is_there_when_opened_again(tmp_path: Path, text: str) -
 
 
 class Slow(HashingEmbedder):
-    """An embedder that has begun, and takes its time."""
+    """A hosted embedder that has begun, and takes its time."""
+
+    in_process = False
 
     def __init__(self) -> None:
         super().__init__()
