@@ -173,3 +173,16 @@ async def test_ids_of_the_caller_make_an_add_idempotent(store: RecordedStore) ->
         assert first.message_ids == ("m",) and first.results
         assert again.message_ids == () and again.ignored == ("m",) and not again.results
         assert await memory.jobs() == []
+
+
+async def test_of_facts_told_at_the_same_time_the_last_is_true(store: RecordedStore) -> None:
+    """A store moves messages of one time apart; what is decided before must not reverse them."""
+    async with AsyncMemory(store=store, embedder=HashingEmbedder()) as memory:
+        day = "2026-01-01T00:00:00Z"
+        await memory.add("Hello there.", user_id="u", timestamp=day)
+        for number, city in enumerate(("Rome", "Oslo", "Lima", "Bern")):
+            message = {"role": "user", "content": f"I live in {city}."}
+            named = {**message, "message_id": f"m{number}"} if number % 2 == 0 else message
+            await memory.add(named, user_id="u", timestamp=day)
+        notes = await memory.get_all(user_id="u", kinds=["user_info"])
+        assert [item.memory for item in notes] == ["User lives in Bern"]

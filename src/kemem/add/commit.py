@@ -31,6 +31,13 @@ class Committed:
     inserted: tuple[Message, ...] = ()  # messages that were stored with the notes
 
 
+class OrderUnknown(Exception):
+    """Messages are not later than notes they compete with: only a store can say which is newer.
+
+    It moves messages of the same time apart.
+    """
+
+
 async def apply_facts(extraction: Extraction, work: Work, deps: Deps) -> Committed:
     """Make facts into notes, one owner at a time, so that equal facts meet each other.
 
@@ -45,6 +52,8 @@ async def apply_facts(extraction: Extraction, work: Work, deps: Deps) -> Committ
             now, expects = deps.clock(), await _rivals(facts, work, deps)
             known = [note for each in expects for note in each.notes]
             times = {message.message_id: message.ts for message in work.messages}
+            if work.new_messages and any(it.valid_from >= min(times.values()) for it in known):
+                raise OrderUnknown
             decisions = reconcile(facts, known, times, work.task, work.scope, now)
             if not work.task.infer:
                 decisions = verbatim(work.messages, work.task, now)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 
-from kemem.add.commit import Committed, apply_facts
+from kemem.add.commit import Committed, OrderUnknown, apply_facts
 from kemem.add.embed import embed_rows, reschedule, run_embed
 from kemem.add.experience import extract_experience
 from kemem.add.facts import Extraction, Task, Work
@@ -97,6 +97,8 @@ async def _remember(
     if wait and is_local and is_small and not parsed.has_ids:
         try:
             done = await _extract(replace(works[0], messages=_spread(messages)), deps)
+        except OrderUnknown:
+            log.debug("messages as old as what is known are stored first")
         except Exception as error:  # whatever is wrong with notes, messages must not be lost
             log.warning("%s; the messages are stored first", type(error).__name__)
         else:
