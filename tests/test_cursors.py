@@ -18,11 +18,11 @@ IDS = st.sampled_from(["m_1", "消息", "𠮷" * 64, "e\u0301", '"],[', "\\"]) |
     st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=64
 )
 TIMES = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
-POSITIONS = st.builds(Position, TIMES, IDS)
+POSITIONS = st.builds(Position, TIMES, st.integers(0, 2**62))
 RANKS = st.builds(
     Rank, st.floats(0, 1), TIMES, IDS, st.sampled_from(["", "1:5", "1:5,22:7000"]) | IDS
 )
-CURSOR = seal_position(Position(1_767_225_600_000_000, "消息_1"), QUERY, SECRET)
+CURSOR = seal_position(Position(1_767_225_600_000_000, 1 << 32), QUERY, SECRET)
 
 
 def refused(cursor: Any, query: object = QUERY, secret: bytes = SECRET) -> bool:
@@ -83,7 +83,7 @@ def test_a_cursor_with_any_part_missing_doubled_or_moved_is_refused() -> None:
 @pytest.mark.parametrize("size", range(1, 9))
 def test_base64_has_one_spelling_only(size: int) -> None:
     """Bits that padding leaves over may not be used to write a cursor in another way."""
-    cursor = seal_position(Position(0, "x" * size), QUERY, SECRET)
+    cursor = seal_position(Position(0, 10**size), QUERY, SECRET)
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     body = cursor.rstrip("=")
     for other in set(alphabet) - {body[-1]}:
@@ -133,12 +133,12 @@ def test_a_cursor_continues_only_its_own_query(query: object) -> None:
 @pytest.mark.parametrize("secret", [b"", b"another key", SECRET[:-1], SECRET + b"x"])
 def test_a_cursor_of_another_store_is_refused(secret: bytes) -> None:
     assert refused(CURSOR, secret=secret)
-    assert refused(seal_position(Position(0, "m_1"), QUERY, secret))
+    assert refused(seal_position(Position(0, 1), QUERY, secret))
 
 
 @pytest.mark.parametrize("text", ["火锅", "hotpot", "\ud800", "\0", "'\""])
 def test_any_query_text_can_be_continued(text: str) -> None:
     """Even one that no database could hold."""
     query = ("words", WHERE, text)
-    place = Position(0, "m_1")
+    place = Position(0, 1)
     assert open_position(seal_position(place, query, SECRET), query, SECRET) == place

@@ -159,9 +159,9 @@ def test_neighbours_are_in_the_order_they_were_said(plain: Memory) -> None:
     def around(anchor: str, before: int, after: int) -> list[str]:
         return [item.message_id for item in plain.neighbors(anchor, "u", before, after)]
 
-    assert around("b", 20, 20) == ["before", "a", "b", "c", "after"]
-    assert around("b", 1, 1) == ["a", "b", "c"]
-    assert around("c", 2, 0) == ["a", "b", "c"]
+    assert around("a", 20, 20) == ["before", "c", "a", "b", "after"]
+    assert around("a", 1, 1) == ["c", "a", "b"]
+    assert around("b", 2, 0) == ["c", "a", "b"]
     assert around("before", 9, 0) == ["before"]
     assert around("b", 0, 0) == ["b"]
     with pytest.raises(NotFound):

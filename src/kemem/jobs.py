@@ -105,7 +105,7 @@ async def _reembed(job: Job, deps: Deps) -> None:
     """A page of a scope gets new vectors; the job goes on with the next."""
     page = await _rows(job.scope, None, job.after, deps)
     if await run_embed(page, job, deps) and len(page) == PAGE:
-        last = Position(page[-1].ts, page[-1].id)
+        last = page[-1].position
         rest = replace(job, after=last, due=deps.clock(), attempts=0, error=None)
         await deps.store.apply(Batch(jobs=(rest,)))
 

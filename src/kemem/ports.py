@@ -108,7 +108,10 @@ class Store(Protocol):
         limit: int = 100,
         newest_first: bool = True,
     ) -> list[Row]:
-        """Visible messages and notes in time order, strictly beyond `after`; equal times by id."""
+        """Visible messages and notes in time order, strictly beyond `after`.
+
+        Rows with equal times are in the order of their arrival.
+        """
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         """Candidates by words, vectors and graph, and the selected rows, as of one moment."""

@@ -57,16 +57,21 @@ class Message(Record):
     role: str
     content: str
     ts: Timestamp  # when it was said
-    ingest_time: Annotated[Micros, Hidden]  # when it was stored
+    ingest_time: Annotated[Micros, Hidden]  # when it was stored; equal to ts if no time was given
     content_type: str = "text"
     parent_message_id: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sequence_no: Annotated[int, Hidden] = 0  # place in its session, given by the store
     sensitive: Annotated[bool, Hidden] = False
+    arrival: Annotated[int, Hidden] = field(default=0, compare=False)  # assigned by the store
 
     @property
     def id(self) -> str:
         return self.message_id
+
+    @property
+    def position(self) -> "Position":
+        return Position(self.ts, self.arrival)
 
     @property
     def kind(self) -> str:
@@ -115,10 +120,15 @@ class Note(Record):
     sensitive: Annotated[bool, Hidden] = False
     uses: Annotated[int, Hidden] = 0
     used: Annotated[Micros | None, Hidden] = None
+    arrival: Annotated[int, Hidden] = field(default=0, compare=False)  # assigned by the store
 
     @property
     def id(self) -> str:
         return self.note_id
+
+    @property
+    def position(self) -> "Position":
+        return Position(self.ts, self.arrival)
 
     @property
     def words(self) -> str:
@@ -216,12 +226,16 @@ class Where:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the order of time: rows are ordered by time, then by id."""
+    """A place in the order of time; rows with equal times are in the order of their arrival."""
 
     ts: Micros
-    id: str
+    arrival: int
+
+    def is_beyond(self, after: "Position | None", newest_first: bool) -> bool:
+        """Whether a page that continues after a place contains this one."""
+        return after is None or (self < after if newest_first else self > after)
 
 
 @dataclass(frozen=True, slots=True)

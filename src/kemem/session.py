@@ -156,7 +156,7 @@ def compose(
     transcript = _Transcript(messages, lines, layers, chinese, room)
     recent, written = transcript.recent()
     summaries = transcript.summaries(len(messages) - len(recent), room - _cost(*written))
-    in_time = sorted(zip(recent, written, strict=True), key=lambda one: (one[0].ts, one[0].id))
+    in_time = sorted(zip(recent, written, strict=True), key=lambda one: one[0].position)
     sections = [
         (of_notes, [_bullet(note) for note in kept]),
         (of_summaries, summaries),

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kemem import AsyncMemory, Memory, NotFound
+from kemem import AsyncMemory, InvalidArgument, Memory, NotFound
 from kemem.records import Line
 from kemem.settings import load
 from kemem.store.sqlite import FILE
@@ -16,8 +16,18 @@ from kemem.testing import FakeClock, HashingEmbedder
 
 LATER = 1_900_000_000_000_000
 
-# Version 4 had a list of message ids in each note; a downgrade of a store on PostgreSQL to it.
-FOURTH = """
+# Version 5 ordered equal times by id; a downgrade of a store on PostgreSQL to it.
+FIFTH = """
+DROP INDEX uk_agent_user_session_time, idx_message_user_create_time, idx_note_time;
+CREATE UNIQUE INDEX uk_agent_user_session_time ON message (space_no, session_id, create_time);
+CREATE INDEX idx_message_user_create_time ON message (space_no, create_time, message_id);
+CREATE INDEX idx_note_time ON note (space_no, event_time, note_id);
+ALTER TABLE note DROP COLUMN arrival;
+UPDATE meta SET value = '5' WHERE key = 'schema_version';
+"""
+# Version 4 had a list of message ids in each note.
+FOURTH = f"""
+{FIFTH}
 ALTER TABLE note ADD COLUMN sources JSONB;
 UPDATE note SET sources = (
     SELECT jsonb_agg(message_id ORDER BY position) || '["gone"]' FROM note_source
@@ -77,12 +87,19 @@ def fourth(tmp_path: Path) -> Iterator[Memory]:
         yield memory
 
 
+@pytest.fixture
+def fifth(tmp_path: Path) -> Iterator[Memory]:
+    """A memory over a store of version 5."""
+    with opened(tmp_path, 5) as memory:
+        yield memory
+
+
 @pytest.mark.parametrize("asked, found", [("不吃辣", "zh"), ("hotpots", "en")])
 def test_messages_are_there_and_found(memory: Memory, asked: str, found: str) -> None:
     assert [item.message_id for item in memory.messages("小明").items] == ["late", "en", "zh"]
     assert [hit.id for hit in memory.lexical_search(asked, "小明").items] == [found]
     assert memory.semantic_search(asked, "小明", top_k=2)
-    assert memory.health().schema_version == 5
+    assert memory.health().schema_version == 6
     assert len(memory.for_user("小明").messages().items) == 3
 
 
@@ -108,7 +125,7 @@ def test_what_sensitive_notes_were_drawn_from_becomes_sensitive(
     second: Memory, word: str, message: str
 ) -> None:
     """And what else was drawn from that, as an experience is; to the application all is there."""
-    assert second.health().schema_version == 5
+    assert second.health().schema_version == 6
     assert second.get(message, user_id="小明").row.sensitive
     found = second.search(word, user_id="小明", kinds=["message", "user_info", "experience"])
     assert any(word in hit.memory for hit in found)
@@ -145,7 +162,7 @@ def test_a_server_of_version_2_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(SECOND)
     with Memory(settings=settings) as memory:
-        assert memory.health().schema_version == 5
+        assert memory.health().schema_version == 6
         assert len(memory.messages("小明").items) == 2
         assert [it.content for it in memory.for_user("小明").messages().items] == ["火锅 hotpot"]
         assert len(memory.for_user("小明").search(text, kinds=["message", "user_info"])) == 0
@@ -158,7 +175,7 @@ def test_a_server_of_version_2_is_brought_forward(
 def test_a_store_of_version_3_loses_nothing(third: Memory, asked: str, found: str) -> None:
     """Messages, notes, graph, states and the work that waits are as they were."""
     health = third.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (5, 7, 5, 11)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (6, 7, 5, 11)
     assert [hit.id for hit in third.lexical_search(asked, "小明").items] == [found]
     (note,) = third.search(asked, user_id="小明", kinds=["user_info"], limit=1)
     assert [message.message_id for message in third.sources(note.id)] == [found]
@@ -174,7 +191,7 @@ def test_a_store_of_version_3_loses_nothing(third: Memory, asked: str, found: st
 LINES = [Line("trace", "行 line", LATER, {"question": "火锅 hotpot"}, "小明")]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 async def test_a_journal_can_be_kept_from_then_on(tmp_path: Path, version: int) -> None:
     opened(tmp_path, version).close()
     async with AsyncMemory(data_dir=tmp_path, embedder=HashingEmbedder(width=8)) as memory:
@@ -195,7 +212,7 @@ async def test_a_server_of_version_3_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(THIRD)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 5
+        assert (await memory.health()).schema_version == 6
         assert [hit.memory for hit in await memory.search(text, "小明", limit=1)] == [text]
         await memory.journal.note(LINES)
         assert await memory.journal.lines("trace") == LINES
@@ -214,7 +231,7 @@ def cited(memory: Memory) -> dict[str, list[str]]:
 def test_notes_of_version_4_cite_the_messages_that_are_there(fourth: Memory) -> None:
     """In their order; a note whose message was deleted stays, and cites nothing."""
     health = fourth.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (5, 4, 6, 10)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (6, 4, 6, 10)
     assert cited(fourth) == {**SOURCES, ORPHAN: []}
     (note,) = fourth.search("学习", user_id="Ann", kinds=["user_info"], limit=1)
     assert [message.content for message in fourth.sources(note.id)] == ["我在清华大学学习"]
@@ -243,7 +260,78 @@ async def test_a_server_of_version_4_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(FOURTH)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 5
+        assert (await memory.health()).schema_version == 6
         for text in ("火锅", "hotpot"):
             (note,) = await memory.search(text, "小明", kinds=["user_info"], limit=1)
             assert [message.content for message in await memory.sources(note.id)] == [text]
+
+
+AT = "2026-01-26T10:42:00Z"  # of the messages of version 5
+CURSOR = "c__wGF8jc0MUKmZ5uOww8m6FsxNzY5NDI0MTIwMDAwMDAxLCJiIl0="
+BY_ARRIVAL = ["a", "b", "c", "y", "z"]  # newest first; z, y and c have the same time
+INDEXES = {
+    "uk_agent_user_session_time": "space_no, session_id, create_time, sequence_no",
+    "idx_message_user_create_time": "space_no, create_time, id",
+    "idx_note_time": "space_no, event_time, arrival",
+}
+
+
+def test_rows_of_version_5_with_equal_times_are_ordered_by_arrival(
+    fifth: Memory, tmp_path: Path
+) -> None:
+    """Nothing is lost; from then on messages of a session may share a time."""
+    health = fifth.health()
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (6, 5, 5, 10)
+    assert paged(fifth) == BY_ARRIVAL
+    notes = fifth.get_all(user_id="小明", kinds=["user_info"]).items
+    assert [item.sources[0] for item in notes] == BY_ARRIVAL
+    fifth.ingest([{"message_id": name, "content": name, "ts": AT} for name in "xk"], "小明")
+    assert paged(fifth) == ["a", "b", "k", "x", "c", "y", "z"]
+    with closing(sqlite3.connect(tmp_path / FILE)) as other:
+        found = dict(other.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index'"))
+    assert all(f"({columns})" in found[name] for name, columns in INDEXES.items())
+
+
+def paged(memory: Memory) -> list[str]:
+    """The ids of a transcript, read in pages of two."""
+    page = memory.messages("小明", page_size=2)
+    found = list(page.items)
+    while page.next_cursor is not None:
+        page = memory.messages("小明", page_size=2, cursor=page.next_cursor)
+        found += page.items
+    return [item.message_id for item in found]
+
+
+def test_a_job_of_version_5_starts_again(fifth: Memory) -> None:
+    """Its place among the rows was an id."""
+    (job,) = fifth.jobs()
+    assert job.kind == "reembed"
+    assert job.after is None
+    assert fifth.run_jobs() == 1
+    assert fifth.health().vectors == 10
+
+
+def test_a_cursor_of_version_5_is_refused(fifth: Memory) -> None:
+    """As any other that is not ours; it was returned for this query by the program of that time."""
+    with pytest.raises(InvalidArgument, match="start again without a cursor"):
+        fifth.messages("小明", page_size=2, cursor=CURSOR)
+
+
+async def test_a_server_of_version_5_is_brought_forward(
+    fresh_database: Callable[[], str],
+) -> None:
+    url = fresh_database()
+    settings = load(database_url=url, embedder="none", llm="none")
+    async with AsyncMemory(settings=settings) as memory:
+        await memory.ingest([{"message_id": "z", "content": "火锅", "ts": AT}], "小明")
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(FIFTH)
+    async with AsyncMemory(settings=settings) as memory:
+        assert (await memory.health()).schema_version == 6
+        more = [{"message_id": name, "content": "hotpot", "ts": AT} for name in "ba"]
+        await memory.ingest(more, "小明")
+        assert [it.message_id for it in (await memory.messages("小明")).items] == ["a", "b", "z"]
+    with psycopg.connect(url) as other:
+        rows = other.execute("SELECT indexname, indexdef FROM pg_indexes").fetchall()
+    found = {str(name): str(sql) for name, sql in rows}
+    assert all(f"({columns})" in found[name] for name, columns in INDEXES.items())

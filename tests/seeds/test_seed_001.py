@@ -134,12 +134,37 @@ def test_a_range_read_takes_all_its_parameters(client: httpx.Client, language: s
 
 
 @pytest.mark.parametrize("words", ["同时", "at once"])
-def test_a_range_read_goes_by_time_down_and_then_by_id(client: httpx.Client, words: str) -> None:
-    """Messages of one time stand in the order of their ids."""
+def test_a_range_read_goes_by_time_down_and_then_by_arrival(
+    client: httpx.Client, words: str
+) -> None:
+    """Times are kept as given. The seed breaks ties by message_id, we by arrival: it is as stable
+    and unique, and tells which of two messages of one time came first. Every page size gives the
+    same order, also when the message under a cursor is deleted before the next page.
+    """
     user = f"ties_{len(words)}"
-    tied = [said(words, name, at(1), session_id=name) for name in ("c", "a", "b")]
+    tied = [said(words, name, at(1)) for name in ("c", "a", "d")]
     post(client, user, said(words, "z", at(0)), *tied, said(words, "y", at(2)))
-    assert ids(read(client, user)) == ["y", "a", "b", "c", "z"]
+    post(client, user, said(words, "b", at(1)), said(words, "e", at(1), session_id="another"))
+    whole = ["y", "e", "b", "d", "a", "c", "z"]
+    items = read(client, user)["items"]
+    assert [item["message_id"] for item in items] == whole
+    assert {item["ts"] for item in items[1:-1]} == {"2026-01-26T10:01:00.000000Z"}
+    for size in range(1, len(whole) + 1):
+        assert paged(client, user, page_size=size) == whole
+    first = read(client, user, page_size=4)
+    assert client.delete("/v1/memories/d", params={"user_id": user}).status_code == 200
+    rest = read(client, user, cursor=first["next_cursor"])
+    assert ids(first) + ids(rest) == whole
+
+
+def paged(client: httpx.Client, user: str, **asked: Any) -> list[str]:
+    """The ids of all pages of a range read."""
+    page = read(client, user, **asked)
+    found = ids(page)
+    while "next_cursor" in page:
+        page = read(client, user, **asked, cursor=page["next_cursor"])
+        found += ids(page)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -309,12 +334,17 @@ def test_neighbors_are_20_before_and_none_after_unless_told(
 
 
 @pytest.mark.parametrize("words", ["同时", "at once"])
-def test_neighbors_of_one_time_go_by_id(client: httpx.Client, words: str) -> None:
-    """ts asc, then message_id, around an anchor in the middle of its equals."""
+def test_neighbors_of_one_time_go_by_arrival(client: httpx.Client, words: str) -> None:
+    """ts asc, then arrival, around every anchor among its equals: a range read turned around."""
     user = f"near_ties_{len(words)}"
-    post(client, user, *[said(words, name, at(1), session_id=name) for name in "badce"])
-    path = f"/v1/users/{user}/messages/c/neighbors"
-    assert ids(client.get(path, params={"before": 1, "after": 1}).json()) == ["b", "c", "d"]
+    post(client, user, *[said(words, name, at(1)) for name in "bad"])
+    post(client, user, *[said(words, name, at(1), session_id=name) for name in "ce"])
+    whole = ids(read(client, user))[::-1]
+    assert whole == list("badce")
+    for place, name in enumerate(whole):
+        path = f"/v1/users/{user}/messages/{name}/neighbors"
+        found = ids(client.get(path, params={"before": 1, "after": 2}).json())
+        assert found == whole[max(0, place - 1) : place + 3]
 
 
 @BOTH

@@ -95,9 +95,13 @@ def test_keys_name_one_row(tables: Inspector) -> None:
 
 
 def test_a_message_is_named_by_agent_user_session_and_time(tables: Inspector) -> None:
-    """The space stands for agent and user: a unique pair."""
+    """The space stands for agent and user: a unique pair.
+
+    The seed's index would refuse two messages that tell of the same time: their order of arrival
+    is its last column.
+    """
     unique = [set(columns) for columns in unique_indexes(tables)]
-    assert {"space_no", "session_id", "create_time"} in unique
+    assert {"space_no", "session_id", "create_time", "sequence_no"} in unique
     pairs = [set(each["column_names"]) for each in tables.get_unique_constraints("space")]
     assert {"agent_id", "user_id"} in pairs
 
@@ -112,7 +116,7 @@ def test_a_message_is_named_by_agent_user_session_and_time(tables: Inspector) ->
         ("session", ["user_id"]),
         ("session", ["status", "create_time"]),
         ("session", ["create_time"]),
-        ("message", ["space_no", "create_time", "message_id"]),
+        ("message", ["space_no", "create_time", "id"]),
         ("message", ["create_time"]),
     ],
 )
@@ -125,7 +129,7 @@ def test_what_is_looked_up_is_indexed(tables: Inspector, table: str, columns: li
 def test_sessions_are_indexed_by_time_and_by_number(tables: Inspector) -> None:
     """Both orders of a session are unique, which is an index too."""
     unique = unique_indexes(tables)
-    assert ["space_no", "session_id", "create_time"] in unique
+    assert ["space_no", "session_id", "create_time", "sequence_no"] in unique
     assert ["space_no", "session_id", "sequence_no"] in unique
 
 

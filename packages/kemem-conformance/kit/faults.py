@@ -90,23 +90,25 @@ class CursorRepeatsTies(RamStore):
     def _messages(
         self, where: Where, *, after: Position | None = None, **options: Any
     ) -> list[Message]:
-        start = None if after is None else replace(after, id="")
+        is_newest_first = options.get("newest_first", True)
+        start = after and replace(after, arrival=2**62 if is_newest_first else 0)
         return super()._messages(where, after=start, **options)
 
 
 class TiesBackwards(RamStore):
-    def _messages(
+    async def read(
         self,
         where: Where,
         *,
         after: Position | None = None,
         limit: int = 100,
         newest_first: bool = True,
-    ) -> list[Message]:
-        seen = super()._messages(where, limit=10**9, newest_first=not newest_first)
-        seen.reverse()
-        places = [(one.ts, one.message_id) for one in seen]
-        start = places.index((after.ts, after.id)) + 1 if after else 0
+    ) -> list[Row]:
+        seen = await super().read(where, limit=10**9, newest_first=newest_first)
+        sign = -1 if newest_first else 1
+        seen.sort(key=lambda one: (sign * one.ts, -sign * one.arrival))
+        places = [one.position for one in seen]
+        start = places.index(after) + 1 if after in places else 0
         return seen[start : start + limit]
 
 
@@ -186,6 +188,21 @@ class Changed(RamStore):
 
     def _changed(self, draft: Tables, stored: Message, told: Message) -> Message:
         raise NotImplementedError
+
+
+class TiesById(RamStore):
+    async def read(self, where: Where, **options: Any) -> list[Row]:
+        seen = await super().read(where, **options)
+        sign = -1 if options.get("newest_first", True) else 1
+        return sorted(seen, key=lambda one: (sign * one.ts, one.id))
+
+
+class GivenTimesAreMoved(RamStore):
+    def _insert(self, draft: Tables, message: Message) -> Message:
+        stored = super()._insert(draft, replace(message, ingest_time=message.ts))
+        changed = replace(stored, ingest_time=message.ingest_time)
+        draft.rows[key(stored)] = replace(draft.rows[key(stored)], row=changed)
+        return changed
 
 
 class EqualTimesStayEqual(Changed):

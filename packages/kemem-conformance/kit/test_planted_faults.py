@@ -40,6 +40,8 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
         faults.SensitiveSeen,
         faults.SensitiveScanned,
         faults.TiesBackwards,
+        faults.TiesById,
+        faults.GivenTimesAreMoved,
         faults.EqualTimesStayEqual,
     ],
     "test_pages_of_a_scan_lose_and_repeat_nothing": [

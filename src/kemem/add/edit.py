@@ -134,7 +134,7 @@ async def _all_notes(where: Where, deps: Deps) -> list[Note]:
     after: Position | None = None
     while page := await read_notes(deps.store, where, after=after, limit=_PAGE):
         notes += page
-        after = Position(page[-1].ts, page[-1].id)
+        after = page[-1].position
     return notes
 
 

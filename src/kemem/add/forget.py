@@ -101,7 +101,7 @@ async def _forget(scope: Scope, policy: Policy, deps: Deps) -> tuple[dict[str, s
             if notes:
                 await _drop(notes, reason, now, deps)
                 forgotten |= {note.id: reason for note in notes}
-        after = Position(page[-1].ts, page[-1].id)
+        after = page[-1].position
     return forgotten, min(expires, default=None)
 
 

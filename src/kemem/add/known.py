@@ -10,7 +10,7 @@ from kemem.add.extract import USER_NAMES, extract
 from kemem.add.facts import Extraction, Work
 from kemem.add.reconcile import verbatim_fact
 from kemem.ports import Deps, read_messages, read_notes
-from kemem.records import NOTES, Message, Note, Position, Where
+from kemem.records import NOTES, Message, Note, Where
 from kemem.search.recipe import nearest_notes
 from kemem.text.fingerprint import as_printed
 
@@ -104,7 +104,7 @@ async def _earlier(messages: Sequence[Message], work: Work, deps: Deps) -> list[
     """
     if work.scope.session_id is None or (work.job and work.job.attempts):
         return []
-    first = Position(messages[0].ts, messages[0].message_id)
+    first = messages[0].position
     where = Where(work.scope, sensitive=work.task.sensitive)
     return (await read_messages(deps.store, where, after=first, limit=EARLIER))[::-1]
 

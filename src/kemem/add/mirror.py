@@ -55,7 +55,7 @@ async def _index(job: Job, vectors: VectorIndex, model: Model, deps: Deps) -> No
             matrix = await deps.embed([row.content for row in rows], purpose="passage")
             await vectors.put(Embedded(owner, model, tuple(row.id for row in rows), matrix))
         present |= {row.id for row in page}
-        after = Position(page[-1].ts, page[-1].id)
+        after = page[-1].position
     gone = sorted((ids or frozenset()) - present)
     if gone:
         await vectors.remove(job.scope, gone)
@@ -79,7 +79,7 @@ async def _carry(job: Job, graph: GraphMirror, deps: Deps) -> None:
         deps.store, Where(job.scope, kinds=NOTES), after=after, limit=_PAGE
     ):
         await _put(page, graph, deps)
-        after = Position(page[-1].ts, page[-1].note_id)
+        after = page[-1].position
 
 
 async def _put(notes: Sequence[Note], graph: GraphMirror, deps: Deps) -> None:

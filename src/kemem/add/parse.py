@@ -99,6 +99,9 @@ def _message(
             raise PermissionDenied(f"{field}.{name} is not the one that this handle is bound to")
         return None if value is None else check_id(value, f"{field}.{name}")
 
+    ts = _time(item.get("ts"), f"{field}.ts", now)
+    # The store moves a message whose two times are equal, but never one that came with a time.
+    is_moment_given = item.get("ts") is not None and ts == now
     message = Message(
         message_id=own_id("message_id") or new_id("m", now),
         agent_id=own_id("agent_id") or owner.agent_id,
@@ -106,8 +109,8 @@ def _message(
         session_id=own_id("session_id") or owner.session_id,
         role=_role(item.get("role", "user"), f"{field}.role"),
         content=content,
-        ts=_time(item.get("ts"), f"{field}.ts", now),
-        ingest_time=now,
+        ts=ts,
+        ingest_time=now + is_moment_given,
         content_type=_content_type(item.get("content_type"), f"{field}.content_type"),
         parent_message_id=own_id("parent_message_id"),
         metadata={**metadata, "truncated": True} if truncated else metadata,

@@ -254,7 +254,7 @@ async def reextract(where: Where, task: Task, deps: Deps) -> Added:
         await deps.store.apply(Batch(jobs=tuple(work.job for work in works if work.job)))
         for work in works:
             added = await _try(added, work, deps)
-        after = Position(page[-1].ts, page[-1].id)
+        after = page[-1].position
     return added
 
 

@@ -78,7 +78,7 @@ async def short_term(scope: Scope, store: Store) -> tuple[Note, ...]:
     where = Where(scope, kinds=SHORT_TERM)
     while page := await read_notes(store, where, after=after, limit=_PAGE, newest_first=False):
         notes += page
-        after = Position(page[-1].ts, page[-1].id)
+        after = page[-1].position
     return tuple(notes)
 
 
@@ -90,7 +90,7 @@ async def session_messages(where: Where, store: Store) -> list[Message]:
         messages += page
         if len(page) < _PAGE:
             break
-        after = Position(page[-1].ts, page[-1].id)
+        after = page[-1].position
     return sorted(messages, key=lambda message: message.sequence_no)
 
 

@@ -14,7 +14,6 @@ from kemem.records import (
     Micros,
     Note,
     Page,
-    Position,
     Row,
     Scope,
     Where,
@@ -87,7 +86,7 @@ async def listing(
         where = replace(where, valid_at=valid_at)
     rows = await deps.store.read(where, after=after, limit=limit + 1)
     page = rows[:limit]
-    last = Position(page[-1].ts, page[-1].id) if len(rows) > limit else None
+    last = page[-1].position if len(rows) > limit else None
     return Memories(
         items=tuple(Item(row) for row in page),
         next_cursor=None if last is None else seal_position(last, bound, secret),

@@ -35,13 +35,13 @@ def least_score(score: float | None, field: str) -> float:
 
 def seal_position(position: Position, query: object, secret: bytes) -> str:
     """A cursor that goes on after a place in the order of time."""
-    return _seal([position.ts, position.id], query, secret)
+    return _seal([position.ts, position.arrival], query, secret)
 
 
 def open_position(cursor: str, query: object, secret: bytes) -> Position:
     """The place a cursor names; anything but a cursor of this very query is refused."""
-    ts, name = _open(cursor, query, secret)
-    return Position(ts, name)
+    ts, arrival = _open(cursor, query, secret)
+    return Position(ts, arrival)
 
 
 def seal_rank(rank: Rank, query: object, secret: bytes) -> str:

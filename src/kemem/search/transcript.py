@@ -8,11 +8,10 @@ import numpy as np
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Deps, read_messages
-from kemem.records import Match, Message, Page, Position, Rank, Vector, Where
+from kemem.records import Match, Message, Page, Rank, Vector, Where
 from kemem.request import Candidates, SearchRequest, SearchResponse, key_of
 from kemem.results import Hit
 from kemem.search.page import (
-    MAX_PAGE,
     least_score,
     open_position,
     open_rank,
@@ -36,7 +35,7 @@ async def read(where: Where, page_size: int, cursor: str | None, deps: Deps) -> 
     items = tuple(rows[:size])
     if len(rows) <= size:
         return Page(items)
-    last = Position(items[-1].ts, items[-1].message_id)
+    last = items[-1].position
     return Page(items, seal_position(last, bound, secret))
 
 
@@ -129,14 +128,10 @@ async def neighbors(
     if not anchors:
         raise NotFound(f"no message {message_id!r:.80}", message_id=message_id)
     anchor = anchors[0]
-    place = Position(anchor.ts, anchor.message_id)
+    place = anchor.position
+    earlier = await read_messages(deps.store, where, after=place, limit=before)
     later = await read_messages(deps.store, where, after=place, limit=after, newest_first=False)
-    # Equal times go by id in either direction of a scan: those of the anchor are read apart.
-    same_time = replace(where, since=anchor.ts, until=anchor.ts + 1)
-    level = await read_messages(deps.store, same_time, limit=MAX_PAGE, newest_first=False)
-    older = await read_messages(deps.store, replace(where, until=anchor.ts), limit=before)
-    earlier = [*reversed(older), *(m for m in level if m.message_id < anchor.message_id)]
-    return [*(earlier[-before:] if before else ()), anchor, *later]
+    return [*reversed(earlier), anchor, *later]
 
 
 def _given_vector(numbers: Sequence[float], width: int) -> Vector:

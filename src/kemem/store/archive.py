@@ -99,6 +99,8 @@ def _insert(connection: Connection, database: Database, rows: Rows) -> None:
             raise InvalidArgument("the backup has rows of a table that KeMem does not know")
         batch: list[dict[str, Any]] = []
         for _, row in group:
+            if table is note:
+                row = {"arrival": row.get("id"), **row}  # backups until version 5 have none
             if table is note and "sources" in row:
                 row, sources = _without_sources(row)
                 cited.append((row["space_no"], row["id"], sources))

@@ -43,6 +43,7 @@ from kemem.text.segment import TEXT_VERSION
 
 Step = Callable[[Connection, Database], None]
 
+_ORDERED_BY_TIME = ("uk_agent_user_session_time", "idx_message_user_create_time", "idx_note_time")
 _cited = Table(  # notes until version 4
     "note",
     MetaData(),
@@ -165,11 +166,29 @@ def _add_journal(connection: Connection, database: Database) -> None:
     journal.create(connection, checkfirst=True)
 
 
+def _order_by_arrival(connection: Connection, database: Database) -> None:
+    """Until version 5 rows with equal times were ordered by id, and no two messages of a session
+    had the same time. The new secret refuses cursors that hold an id.
+    """
+    columns = [each["name"] for each in inspect(connection).get_columns("note")]
+    if "arrival" not in columns:  # it did not come from version 1
+        added = "ALTER TABLE note ADD COLUMN arrival BIGINT DEFAULT 0 NOT NULL"
+        connection.execute(text(added))
+        connection.execute(update(note).values(arrival=note.c.id))
+    for index in (*message.indexes, *note.indexes):
+        if index.name in _ORDERED_BY_TIME:
+            index.drop(connection, checkfirst=True)
+            index.create(connection)
+    write_meta(connection, "secret", secrets.token_hex(32))
+    database.seed_statistics(connection)
+
+
 STEPS: tuple[Step, ...] = (  # step n leads from version n + 1 to n + 2
     _add_notes,
     _mark_messages,
     _add_journal,
     _cite_messages,
+    _order_by_arrival,
 )
 
 _set = update(meta).where(meta.c.key == bindparam("wanted")).values(value=bindparam("new_value"))

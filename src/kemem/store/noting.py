@@ -19,7 +19,7 @@ from kemem.store.spaces import ensure_sessions, invalidate_cache, reserve, visib
 from kemem.store.transaction import Refused, Transaction
 from kemem.text.marks import index_text, length
 
-_KEYS = ("space_no", "id", "note_id", "agent_id", "user_id")
+_KEYS = ("space_no", "id", "note_id", "agent_id", "user_id", "arrival")
 _CHANGEABLE = [column.name for column in note.c if column.name not in _KEYS]
 
 _insert = insert(note)
@@ -94,10 +94,10 @@ def _put_space(transaction: Transaction, space: Space, notes: list[Note], placed
     for name, item in final.items():
         before = stored.get(name)
         if before is None:
-            fresh.append(item)
+            fresh.append(replace(item, arrival=0))
         elif before.row.words != item.words:
             replaced.append(before)
-            fresh.append(item)
+            fresh.append(replace(item, arrival=before.row.arrival))
         elif before.row != item:
             _change(connection, before, item)
     if replaced:
@@ -209,6 +209,7 @@ def _insert_rows(transaction: Transaction, space: Space, notes: Sequence[Note]) 
                 "note_id": item.note_id,
                 "agent_id": item.agent_id,
                 "user_id": item.user_id,
+                "arrival": item.arrival or text.id,
                 **_values(item, length(text.text)),
             }
             for item, text in zip(notes, texts, strict=True)

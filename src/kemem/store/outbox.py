@@ -64,7 +64,7 @@ def list_jobs(
 
 
 def _row(each: Job) -> dict[str, Any]:
-    after = [each.after.ts, each.after.id] if each.after else None
+    after = [each.after.ts, each.after.arrival] if each.after else None
     return {
         "job_id": each.job_id,
         "kind": each.kind,
@@ -80,19 +80,23 @@ def _row(each: Job) -> dict[str, Any]:
 
 
 def _job(row: Row[*tuple[Any, ...]], attempts: int) -> Job:
-    after = row.payload["after"]
     return Job(
         job_id=row.job_id,
         kind=row.kind,
         scope=Scope(row.agent_id, row.user_id, row.session_id),
         due=row.due_time,
         ids=tuple(row.payload["ids"]),
-        after=Position(*after) if after else None,
+        after=_position(row.payload["after"]),
         attempts=attempts,
         state=row.state,
         error=row.error,
         details=row.payload["details"],
     )
+
+
+def _position(place: list[Any] | None) -> Position | None:
+    """Where a job continues; a place from version 5 or before holds an id and means the start."""
+    return Position(*place) if place and isinstance(place[1], int) else None
 
 
 def forget_messages(

@@ -66,6 +66,11 @@ class RowTable(Generic[R]):
         )
         return (own.space_no, own.id, *columns)
 
+    @property
+    def arrival(self) -> Column[int]:
+        """What rows with equal times are ordered by."""
+        return self.table.c[self.renamed.get("arrival", "arrival")]
+
     def load(self, rows: Iterable[Sequence[Any]]) -> list[Stored[R]]:
         """Records from the columns above."""
         names = _field_names(self.record)
@@ -95,7 +100,7 @@ messages = RowTable(
     Message,
     message.c.message_id,
     message.c.create_time,
-    renamed={"ts": "create_time"},
+    renamed={"ts": "create_time", "arrival": "id"},
     converted={"metadata": _to_dict},
 )
 _SEPARATOR = "\x1f"  # no id contains it
@@ -146,8 +151,8 @@ def read(
     found: list[Stored[Any]] = []
     for table in (messages, notes):
         found += read_rows(connection, table, where, spaces, after, limit, newest_first)
-    sign = -1 if newest_first else 1
-    return sorted((it.row for it in found), key=lambda row: (sign * row.ts, row.id))[:limit]
+    rows = [it.row for it in found]
+    return sorted(rows, key=lambda row: row.position, reverse=newest_first)[:limit]
 
 
 def read_rows(
@@ -173,7 +178,7 @@ def read_rows(
         statement = _in_time_order(table, shape, after is not None, newest_first)
         if condition is not None:
             statement = statement.where(condition.sql)
-        place = {} if after is None else {"after_ts": after.ts, "after_id": after.id}
+        place = {} if after is None else {"after_ts": after.ts, "after_arrival": after.arrival}
         return table.load(connection.execute(statement, {**values, **place, "most": limit}))
 
     if condition is None or condition.exact:
@@ -194,7 +199,7 @@ def _passing(
         kept += [stored for stored in rows if where.matches(stored.row)]
         if len(rows) < CHUNK:
             break
-        after = Position(rows[-1].row.ts, rows[-1].row.id)
+        after = rows[-1].row.position
     return kept[:limit]
 
 
@@ -202,16 +207,12 @@ def _visible_in_order(
     found: Iterable[Stored[R]], where: Where, after: Position | None, newest_first: bool
 ) -> list[Stored[R]]:
     """Those that a Where admits, in time order, beyond `after`."""
-    sign = -1 if newest_first else 1
-
-    def place(stored: Stored[R]) -> tuple[int, str]:
-        return sign * stored.row.ts, stored.row.id
-
-    visible = [stored for stored in found if where.matches(stored.row)]
-    if after is not None:
-        border = (sign * after.ts, after.id)
-        visible = [stored for stored in visible if place(stored) > border]
-    return sorted(visible, key=place)
+    visible = [
+        stored
+        for stored in found
+        if where.matches(stored.row) and stored.row.position.is_beyond(after, newest_first)
+    ]
+    return sorted(visible, key=lambda stored: stored.row.position, reverse=newest_first)
 
 
 @cache
@@ -219,18 +220,20 @@ def _in_time_order(
     table: RowTable[Any], shape: "Shape", beyond: bool, newest_first: bool
 ) -> Statement:
     """The statement for one combination of conditions, built once."""
-    time, conditions = table.time, list(conditions_of(table, shape))
+    time, arrival = table.time, table.arrival
+    conditions = list(conditions_of(table, shape))
     if beyond:
         at: BindParameter[int] = bindparam("after_ts")
+        row: BindParameter[int] = bindparam("after_arrival")
         further = time < at if newest_first else time > at
-        conditions.append(or_(further, and_(time == at, table.name > bindparam("after_id"))))
+        level = arrival < row if newest_first else arrival > row
+        conditions.append(or_(further, and_(time == at, level)))
         # Implied by the line above, but it is what lets an index seek.
         conditions.append(time <= at if newest_first else time >= at)
     # By itself, the index of the time is read to its end where only the last messages are wanted.
-    order = time + 0 if shape.beyond and table is messages else time
-    order = order.desc() if newest_first else order.asc()
-    statement = select(*table.columns).where(*conditions).order_by(order, table.name)
-    return statement.limit(bindparam("most"))
+    first = time + 0 if shape.beyond and table is messages else time
+    order = [it.desc() if newest_first else it.asc() for it in (first, arrival)]
+    return select(*table.columns).where(*conditions).order_by(*order).limit(bindparam("most"))
 
 
 class Shape(NamedTuple):

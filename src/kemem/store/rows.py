@@ -86,8 +86,9 @@ def _insert(transaction: Transaction, found: Space, messages: Sequence[Message])
     now = messages[0].ingest_time
     sessions = dict.fromkeys((item.session_id for item in messages), (now, now))
     ensure_sessions(connection, database, found, sessions)
-    placed = separate(connection, found.space_no, messages)
-    first = reserve(connection, found, len(placed))
+    separated = separate(connection, found.space_no, messages)
+    first = reserve(connection, found, len(separated))
+    placed = [replace(item, arrival=first + at) for at, item in enumerate(separated)]
     texts = [index_text(item) for item in placed]
     connection.execute(
         insert(message),

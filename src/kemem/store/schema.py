@@ -201,10 +201,14 @@ message = _table(
     Column("length", Integer, nullable=False),  # in search tokens
     Column("sensitive", Boolean, nullable=False, server_default=false()),
     Index("uk_message_id", "space_no", "message_id", unique=True),
-    Index("uk_agent_user_session_time", "space_no", "session_id", "create_time", unique=True),
+    Index(  # two messages may tell of the same time
+        "uk_agent_user_session_time",
+        *("space_no", "session_id", "create_time", "sequence_no"),
+        unique=True,
+    ),
     Index("uk_session_sequence", "space_no", "session_id", "sequence_no", unique=True),
     ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
-    Index("idx_message_user_create_time", "space_no", "create_time", "message_id"),
+    Index("idx_message_user_create_time", "space_no", "create_time", "id"),
     Index("idx_message_create_time", "create_time"),
 )
 sensitive_messages = _sensitive_rows(message)
@@ -269,9 +273,10 @@ note = _table(
     Column("use_count", BigInteger, nullable=False),
     Column("use_time", BigInteger),
     Column("length", Integer, nullable=False),  # in search tokens
+    Column("arrival", BigInteger, nullable=False),  # its first id: other words get it a new one
     Index("uk_note_id", "space_no", "note_id", unique=True),
     Index("idx_note_id", "note_id"),
-    Index("idx_note_time", "space_no", "event_time", "note_id"),
+    Index("idx_note_time", "space_no", "event_time", "arrival"),
     Index("idx_note_digest", "space_no", "digest"),
     Index("idx_note_topic", "space_no", "topic"),
     Index("idx_note_valid_until", "space_no", "valid_until"),

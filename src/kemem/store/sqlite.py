@@ -67,7 +67,7 @@ _EXPECTED = [
     for table_name, index, stat in (
         ("message", "message", "1000000 10000 1"),
         ("message", "uk_message_id", "1000000 10000 1"),
-        ("message", "uk_agent_user_session_time", "1000000 10000 100 1"),
+        ("message", "uk_agent_user_session_time", "1000000 10000 100 2 1"),
         ("message", "uk_session_sequence", "1000000 10000 100 1"),
         ("message", "idx_message_user_create_time", "1000000 10000 2 1"),
         ("message", "idx_message_create_time", "1000000 2"),

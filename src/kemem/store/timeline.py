@@ -1,4 +1,4 @@
-"""Places in a session: no two messages share a time, and every one has its number."""
+"""Places in a session: every message has its number, and a time of its own unless one was given."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,8 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from kemem.records import Message, Micros
 from kemem.store.schema import message
+
+Wish = tuple[Micros, bool]  # a time, and whether it was given: then it is kept
 
 _RUN = 1000  # taken times read at once where messages crowd
 
@@ -28,7 +30,10 @@ _run_from = (
 
 
 def separate(connection: Connection, space_no: int, messages: Sequence[Message]) -> list[Message]:
-    """Messages with times of their own and consecutive numbers; the order given is kept."""
+    """Messages with consecutive numbers; the order given is kept, and so is a time that was given.
+
+    A message whose time is that of its storing gets the next microsecond that is free.
+    """
     by_session: dict[str, list[int]] = defaultdict(list)
     for index, item in enumerate(messages):
         by_session[item.session_id].append(index)
@@ -36,7 +41,10 @@ def separate(connection: Connection, space_no: int, messages: Sequence[Message])
     for session_id, indexes in by_session.items():
         values = {"space_no": space_no, "session_id": session_id}
         number = connection.execute(_last_number, values).scalar() or 0
-        times = _free_times(connection, values, [messages[index].ts for index in indexes])
+        wanted = [
+            (item.ts, item.ts != item.ingest_time) for item in map(messages.__getitem__, indexes)
+        ]
+        times = _free_times(connection, values, wanted)
         for index, time in zip(indexes, times, strict=True):
             number += 1
             placed[index] = replace(messages[index], ts=time, sequence_no=number)
@@ -44,17 +52,18 @@ def separate(connection: Connection, space_no: int, messages: Sequence[Message])
 
 
 def _free_times(
-    connection: Connection, values: dict[str, object], wanted: Sequence[Micros]
+    connection: Connection, values: dict[str, object], wanted: Sequence[Wish]
 ) -> list[Micros]:
-    """The wanted times, moved on to the next free microsecond where they are taken."""
+    """The wanted times; those not given are moved to the next free microsecond."""
     taken: set[Micros] = set()
     while True:
         times = next_free(wanted, taken)
+        free = [time for time, (_, is_given) in zip(times, wanted, strict=True) if not is_given]
         clashes = {
             time
-            for start in range(0, len(times), _RUN)
+            for start in range(0, len(free), _RUN)
             for time in connection.execute(
-                _taken, {**values, "times": times[start : start + _RUN]}
+                _taken, {**values, "times": free[start : start + _RUN]}
             ).scalars()
         }
         if not clashes:
@@ -64,8 +73,11 @@ def _free_times(
         taken |= set(connection.execute(_run_from, {**values, "time": min(clashes)}).scalars())
 
 
-def next_free(wanted: Sequence[Micros], taken: Iterable[Micros]) -> list[Micros]:
-    """Distinct times, each the first free one from its wish on.  ([5, 5, 5], {6}) -> [5, 7, 8]"""
+def next_free(wanted: Sequence[Wish], taken: Iterable[Micros]) -> list[Micros]:
+    """Times that were given, and for all others the first free one from their wish on.
+
+    With 6 taken, 5, 5 and 5 become 5, 7 and 8; a 6 that was given stays one.
+    """
     following = {time: time + 1 for time in taken}
 
     def claim(time: Micros) -> Micros:
@@ -78,4 +90,9 @@ def next_free(wanted: Sequence[Micros], taken: Iterable[Micros]) -> list[Micros]
         following[time] = time + 1
         return time
 
-    return [claim(time) for time in wanted]
+    times = []
+    for time, is_given in wanted:
+        if is_given:
+            following.setdefault(time, time + 1)
+        times.append(time if is_given else claim(time))
+    return times

@@ -3,7 +3,7 @@
 Left open: the order of one id in two users' hands, numbers after drops, the last digits of a score.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from kemem.batch import Applied, Batch
 from kemem.errors import Conflict, InvalidArgument
 from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
-from kemem.records import Entry, Match, Message, Model, Note, Scope, Where
+from kemem.records import Entry, Match, Message, Model, Note, Row, Scope, Where
 from kemem.text.query import Query
 from kemem_conformance.note_world import ALL_KINDS, NOTE_USERS
 from kemem_conformance.suite import EVERYTHING, around, nearest, ranking
@@ -32,16 +32,30 @@ def unnumbered(messages: Iterable[Message]) -> list[Message]:
     return sorted((replace(one, sequence_no=0) for one in messages), key=names)
 
 
+def same_order(seen: Sequence[Row], wanted: Sequence[Row]) -> None:
+    """Check that two lists have the same rows in the same order.
+
+    Equal times go by arrival. A store may order those of several owners as it likes, as long as
+    the order is one: by the arrivals that it assigned.
+    """
+    assert [one.ts for one in seen] == [one.ts for one in wanted]
+    of_owner = [sorted(rows, key=lambda one: names(one)[:2]) for rows in (seen, wanted)]
+    assert [(one.ts, *names(one)) for one in of_owner[0]] == [
+        (one.ts, *names(one)) for one in of_owner[1]
+    ]
+    places = [one.position for one in seen]
+    assert places in (sorted(set(places)), sorted(set(places), reverse=True))
+
+
 def same_notes(seen: list[Note], wanted: list[Note]) -> None:
     """Check that two lists have the same notes in the same order."""
-    assert [(one.ts, one.id) for one in seen] == [(one.ts, one.id) for one in wanted]
+    same_order(seen, wanted)
     assert sorted(seen, key=names) == sorted(wanted, key=names)
 
 
 def same_messages(seen: list[Message], wanted: list[Message]) -> None:
     """Check that two lists have the same messages in the same order."""
-    places = [(one.ts, one.message_id) for one in wanted]
-    assert [(one.ts, one.message_id) for one in seen] == places
+    same_order(seen, wanted)
     assert unnumbered(seen) == unnumbered(wanted)
 
 

@@ -151,7 +151,9 @@ class FilteringRules(Suite):
     @rule
     async def test_filters_know_the_fields_of_rows(self, store: Store) -> None:
         """Those of a message and those of a note."""
-        await put(store, said("a", "火锅", role="tool"), said("b", "tea", ingest_time=NOW + 5))
+        await put(
+            store, said("a", "火锅", role="tool"), said("b", "tea", ts=NOW + 1, ingest_time=NOW + 5)
+        )
         full = {"memory_type": "饮食", "topic": "taste", "sensitive": True, "importance": 0.75}
         await remember(
             store,

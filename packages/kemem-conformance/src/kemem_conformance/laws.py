@@ -35,9 +35,10 @@ few_ids = st.frozensets(st.sampled_from(world.MESSAGE_IDS), max_size=3)
 vectors = st.tuples(st.sampled_from(world.MODELS), st.sampled_from(world.DIRECTIONS))
 
 
-def place(message: Message | Position, newest_first: bool) -> tuple[int, str]:
+def place(message: Message | Position, newest_first: bool) -> tuple[int, int]:
     """Where a message stands in a scan."""
-    return (-message.ts if newest_first else message.ts, message.id)
+    sign = -1 if newest_first else 1
+    return sign * message.ts, sign * message.arrival
 
 
 def fresh(messages: Transcript, number: int) -> Transcript:
@@ -70,6 +71,7 @@ class Laws(Suite):
             visible.sort(key=lambda one: place(one, newest_first))
             seen = await read_messages(store, where, limit=EVERYTHING, newest_first=newest_first)
             same_messages(seen, visible)
+            assert [one.position for one in seen] == [one.position for one in visible]
 
     @law(
         told=own_messages,
@@ -99,7 +101,7 @@ class Laws(Suite):
         ):
             same_messages(page, left[:size])
             pages += page
-            after = Position(page[-1].ts, page[-1].message_id)
+            after = page[-1].position
             await store.apply(changing(next(coming, NO_CHANGE), len(pages)))
             now = await read_messages(store, where, limit=EVERYTHING, newest_first=newest_first)
             border = place(after, newest_first)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kemem.batch import Batch
 from kemem.ports import Store, read_messages, read_notes
-from kemem.records import NOTES, Change, Embedded, Message, Note, Position, Row, Scope, Where
+from kemem.records import NOTES, Change, Embedded, Message, Note, Row, Scope, Where
 from kemem.text.query import Query, parse
 from kemem_conformance import note_world, world
 from kemem_conformance.comparing import (
@@ -102,10 +102,10 @@ class NoteLaws(Suite):
         for where in wheres:
             seen = await read_messages(store, where, limit=EVERYTHING, newest_first=newest_first)
             wanted = [one for one in messages if where.matches(one)]
-            wanted.sort(key=lambda one: (-one.ts if newest_first else one.ts, one.id))
+            wanted.sort(key=lambda one: one.position, reverse=newest_first)
             same_messages(seen, wanted)
             visible = [note for note in notes if where.matches(note)]
-            visible.sort(key=lambda note: (-note.ts if newest_first else note.ts, note.id))
+            visible.sort(key=lambda note: note.position, reverse=newest_first)
             found = await read_notes(store, where, limit=EVERYTHING, newest_first=newest_first)
             same_notes(found, visible)
 
@@ -135,7 +135,7 @@ class NoteLaws(Suite):
             store, where, after=after, limit=size, newest_first=newest_first
         ):
             pages += page
-            after = Position(page[-1].ts, page[-1].id)
+            after = page[-1].position
             assert len(pages) <= len(whole)
         assert pages == whole
 

@@ -8,7 +8,7 @@ import pytest
 from kemem.batch import Applied, Batch, Expected, Job, Use
 from kemem.errors import InvalidArgument
 from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
-from kemem.records import NOTE_KINDS, Change, Checkpoint, Link, Note, Position, Scope, Where
+from kemem.records import NOTE_KINDS, Change, Checkpoint, Link, Note, Scope, Where
 from kemem_conformance.nearest import ASKED, ONE, embed, scores
 from kemem_conformance.searching import beyond, find, ranks
 from kemem_conformance.suite import (
@@ -83,15 +83,29 @@ class NotingRules(Suite):
 
     @rule
     async def test_notes_are_listed_like_messages(self, store: Store) -> None:
-        """By time, then by id, in both directions, strictly beyond a cursor."""
-        names = ("b", "B", "笔", "A")
+        """By time, then by arrival, in both directions, strictly beyond a cursor."""
+        names = ["b", "B", "笔", "A"]
         await remember(store, *(noted(name, name, digest=name) for name in names))
         await remember(store, noted("new", "新", ts=NOW + 1), noted("旧", "old", ts=NOW - 1))
-        assert await note_ids(store) == ["旧", "A", "B", "b", "笔", "new"]
-        assert await note_ids(store, newest_first=True) == ["new", "A", "B", "b", "笔", "旧"]
-        here = Position(NOW, "B")
-        assert await note_ids(store, after=here, limit=2) == ["b", "笔"]
-        assert await note_ids(store, after=here, newest_first=True) == ["b", "笔", "旧"]
+        assert await note_ids(store) == ["旧", *names, "new"]
+        assert await note_ids(store, newest_first=True) == ["new", *names[::-1], "旧"]
+        (here,) = await read_notes(store, replace(MY_NOTES, ids=frozenset("B")))
+        for _ in range(2):
+            assert await note_ids(store, after=here.position, limit=2) == ["笔", "A"]
+            seen = await note_ids(store, after=here.position, newest_first=True)
+            assert seen == ["b", "旧"]
+            await store.apply(Batch(drop=(replace(MY_NOTES, ids=frozenset("B")),)))
+
+    @rule
+    async def test_a_note_keeps_its_place_when_its_words_change(self, store: Store) -> None:
+        """So that a page after it loses and repeats nothing."""
+        names = ["b", "B", "笔", "A"]
+        await remember(store, *(noted(name, name, digest=name) for name in names))
+        before = await read_notes(store, MY_NOTES)
+        await remember(store, noted("B", "改了 changed", digest="改"))
+        assert await note_ids(store) == names
+        seen = await read_notes(store, MY_NOTES)
+        assert [note.position for note in seen] == [note.position for note in before]
 
     @rule
     async def test_a_known_note_is_replaced_wholly(self, store: Store) -> None:

@@ -50,7 +50,6 @@ from kemem_conformance.ram_ranking import (
     beyond,
     directions,
     matches,
-    names,
     place,
     similarity,
 )
@@ -76,7 +75,7 @@ class RamStore(RamWriter):
         limit: int = 100,
         newest_first: bool = True,
     ) -> list[Row]:
-        """Visible messages and notes in time order, strictly beyond `after`; equal times by id."""
+        """Visible messages and notes in time order, then by arrival, strictly beyond `after`."""
         options = ReadOptions(after=after, limit=limit, newest_first=newest_first)
         rows: list[Row] = [*self._messages(where, **options), *self._notes(where, **options)]
         return _in_order(rows, newest_first)[:limit]
@@ -358,15 +357,10 @@ class RamStore(RamWriter):
 
 
 def _in_order(rows: list[Q], newest_first: bool) -> list[Q]:
-    direction = -1 if newest_first else 1
-    return sorted(rows, key=lambda row: (direction * row.ts, *names(row)))
+    return sorted(rows, key=lambda row: row.position, reverse=newest_first)
 
 
 def _page(rows: list[R], after: Position | None, newest_first: bool) -> list[R]:
     """Rows in time order, strictly beyond a place."""
-    direction = -1 if newest_first else 1
-    rows = _in_order(rows, newest_first)
-    if after is None:
-        return rows
-    border = (direction * after.ts, after.id)
-    return [row for row in rows if (direction * row.ts, row.id) > border]
+    beyond = [row for row in rows if row.position.is_beyond(after, newest_first)]
+    return _in_order(beyond, newest_first)

@@ -111,7 +111,7 @@ class RamWriter:
         """Whether a read of notes answers as it did."""
         rows = [stored.row for stored in draft.rows.values() if isinstance(stored.row, Note)]
         seen = [note for note in rows if self._sees(expected.where, note)]
-        seen.sort(key=lambda note: (-note.ts, note.id))
+        seen.sort(key=lambda note: note.position, reverse=True)
         return expected.holds(seen[: expected.limit])
 
     def _drop(self, draft: Tables, where: Where, batch: Batch) -> int:
@@ -211,21 +211,22 @@ class RamWriter:
         place = (*pair(message), message.session_id)
         messages = [one.row for one in draft.rows.values() if isinstance(one.row, Message)]
         others = [one for one in messages if (*pair(one), one.session_id) == place]
-        taken = {other.ts for other in others}
+        taken = {other.ts for other in others} if message.ts == message.ingest_time else set()
         stored = replace(
             message,
             ts=next(ts for ts in count(message.ts) if ts not in taken),
             sequence_no=max((other.sequence_no for other in others), default=0) + 1,
         )
-        self._arrive(draft, stored)
         at = stored.ingest_time
         draft.directory.saw(pair(stored), stored.session_id, at, at)
-        return stored
+        self._arrive(draft, stored)
+        return replace(stored, arrival=draft.arrivals)
 
     def _arrive(self, draft: Tables, row: Row) -> None:
         draft.arrivals += 1
         draft.changes[pair(row)] += 1
-        draft.rows[key(row)] = Stored(row, index_text(row), draft.arrivals)
+        arrived = replace(row, arrival=draft.arrivals)
+        draft.rows[key(row)] = Stored(arrived, index_text(row), draft.arrivals)
 
     def _cite_messages(self, draft: Tables, notes: Sequence[Note]) -> bool:
         """Whether the new notes cite only messages of their owner that are there."""
@@ -283,11 +284,13 @@ class RamWriter:
         """Another version of a known note; with other words it is as good as new."""
         known = draft.rows[key(note)]
         if isinstance(known.row, Note) and known.row.words == note.words:
-            draft.rows[key(note)] = replace(known, row=note)
+            draft.rows[key(note)] = replace(known, row=replace(note, arrival=known.row.arrival))
             return
         draft.vectors.pop(key(note), None)
         draft.graph.unlink(pair(note), note.note_id)
         self._arrive(draft, note)
+        kept = replace(note, arrival=known.row.arrival)
+        draft.rows[key(note)] = replace(draft.rows[key(note)], row=kept)
 
     def _link(self, draft: Tables, batch: Batch, merged: Mapping[Key, str]) -> None:
         told = {note.note_id: note for note in batch.notes}

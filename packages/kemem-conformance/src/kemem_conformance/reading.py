@@ -1,7 +1,7 @@
 """What `scan` promises: exactly what `Where.matches` sees, in one order, page after page."""
 
 from kemem.batch import Batch
-from kemem.ports import Store
+from kemem.ports import Store, read_messages
 from kemem.records import ROLES, Position, Scope, Where
 from kemem_conformance.suite import ME, Suite, ids, put, rule, said
 from kemem_conformance.world import AGENTS, NOW, SESSIONS, USERS
@@ -57,32 +57,44 @@ class ReadingRules(Suite):
         assert await ids(store, Where(ME, ids=wanted)) == ["消息"]
 
     @rule
-    async def test_equal_times_go_by_id_in_both_directions(self, store: Store) -> None:
-        """Ids are ordered by code point, ascending whether the newest or the oldest come first."""
-        names = ("b", "B", "a", "é", "火", "A")
-        await put(store, *(said(name, ts=NOW, session_id=name) for name in names))
+    async def test_equal_times_go_by_arrival(self, store: Store) -> None:
+        """Of one batch and of several, of one session and of several; the newest came last."""
+        tied = ["b", "B", "a", "é", "火", "A"]
+        for names in (tied[:4], tied[4:]):
+            await put(store, *(said(name, ingest_time=NOW + 9) for name in names))
         await put(store, said("new", ts=NOW + 1), said("旧", ts=NOW - 1))
-        tied = ["A", "B", "a", "b", "é", "火"]
-        assert await ids(store, Where(ME), newest_first=True) == ["new", *tied, "旧"]
+        await put(store, said("别处", ingest_time=NOW + 9, session_id="t"))
+        tied.append("别处")
         assert await ids(store, Where(ME), newest_first=False) == ["旧", *tied, "new"]
+        assert await ids(store, Where(ME), newest_first=True) == ["new", *tied[::-1], "旧"]
+
+    @rule
+    async def test_a_time_that_is_given_is_kept(self, store: Store) -> None:
+        """To the microsecond, however many have it; one that is not given gets a free one."""
+        given = [said(name, ts=NOW + at, ingest_time=NOW) for at, name in ((5, "a"), (5, "b"))]
+        stored = await put(store, *given, *(said(name) for name in "cde"), given[0])
+        assert [one.ts - NOW for one in stored] == [5, 5, 0, 1, 2]
+        later = [said("f", ts=NOW + 4, ingest_time=NOW + 4), said("g", ts=NOW, ingest_time=NOW + 4)]
+        later += [said("h", ts=NOW + 4, ingest_time=NOW + 4)]
+        assert [one.ts - NOW for one in await put(store, *later)] == [4, 0, 6]
+        assert await ids(store, Where(ME)) == ["c", "g", "d", "e", "f", "a", "b", "h"]
 
     @rule
     async def test_a_page_begins_strictly_beyond_its_cursor(self, store: Store) -> None:
         """Also among equal times, and when the message at the cursor is gone."""
-        tied = ("a", "b", "火")
-        await put(store, *(said(name, ts=NOW, session_id=name) for name in tied))
-        await put(store, said("new", ts=NOW + 1), said("旧", ts=NOW - 1))
-        here = Position(NOW, "b")
+        tied = ("火", "b", "a")
+        stored = await put(store, *(said(name, ingest_time=NOW + 9) for name in tied))
+        _, end = await put(store, said("new", ts=NOW + 1), said("旧", ts=NOW - 1))
+        here = stored[1].position
         await self._see_beyond(store, here)
         await store.apply(Batch(drop=(Where(ME, ids=frozenset({"b"})),)))
         await self._see_beyond(store, here)
-        end = Position(NOW - 1, "旧")
-        assert await ids(store, Where(ME), after=end, newest_first=True) == []
+        assert await ids(store, Where(ME), after=end.position, newest_first=True) == []
 
     async def _see_beyond(self, store: Store, here: Position) -> None:
         where = Where(ME)
         assert await ids(store, where, after=here, newest_first=True) == ["火", "旧"]
-        assert await ids(store, where, after=here, newest_first=False) == ["火", "new"]
+        assert await ids(store, where, after=here, newest_first=False) == ["a", "new"]
         assert await ids(store, where, after=here, newest_first=True, limit=1) == ["火"]
 
     @rule
@@ -97,4 +109,5 @@ class ReadingRules(Suite):
         where = Where(ME, role="user")
         assert await ids(store, where, limit=2, newest_first=True) == ["我6", "我3"]
         assert await ids(store, where, limit=2, newest_first=False) == ["我0", "我3"]
-        assert await ids(store, where, limit=2, after=Position(0, "我0")) == ["我3", "我6"]
+        (first,) = await read_messages(store, where, limit=1, newest_first=False)
+        assert await ids(store, where, limit=2, after=first.position) == ["我3", "我6"]

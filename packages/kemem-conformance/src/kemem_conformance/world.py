@@ -3,6 +3,7 @@
 The constants are as useful as the strategies: tests of your own may draw from both.
 """
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -97,8 +98,8 @@ def times() -> SearchStrategy[int]:
 
 
 def messages(users: tuple[str, ...] = USERS) -> SearchStrategy[Message]:
-    """Messages whose ids often collide."""
-    return st.builds(
+    """Messages whose ids often collide; every other one came without a time."""
+    timed = st.builds(
         Message,
         message_id=st.sampled_from(MESSAGE_IDS),
         agent_id=st.sampled_from(AGENTS),
@@ -113,6 +114,7 @@ def messages(users: tuple[str, ...] = USERS) -> SearchStrategy[Message]:
         metadata=st.sampled_from(METADATA),
         sensitive=st.sampled_from((False, False, True)),
     )
+    return timed | timed.map(lambda one: replace(one, ingest_time=one.ts))
 
 
 def transcripts(
