@@ -25,11 +25,11 @@ from typing import Any
 from bench.retrieval import interval, users
 from bench.retrievers import BATCH, given
 from kemem import AsyncMemory
+from kemem.records.times import to_micros, to_rfc3339
 from kemem.runtime import system_clock
 from kemem.settings import load
 from kemem.testing import FakeClock
 from kemem.text.language import is_chinese
-from kemem.times import to_micros, to_rfc3339
 
 KS = (5, 10)
 

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.retrievers import RETRIEVERS, Found, Retriever
+from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.text.language import is_chinese
-from kemem.times import to_rfc3339
 
 KS = (1, 5, 10, 20)
 MANY = 200  # hits that sessions are ranked by

@@ -15,11 +15,11 @@ from typing import Any
 
 from bench.environment import BENCH, peers_environment, peers_python
 from kemem import AsyncMemory
+from kemem.records.times import to_micros
 from kemem.runtime import system_clock
 from kemem.settings import load
 from kemem.text.query import plain
 from kemem.text.segment import search_text
-from kemem.times import to_micros
 
 Message = Mapping[str, Any]
 Query = Mapping[str, Any]  # a question, with its times

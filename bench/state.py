@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from bench.corpus import SEED, Words
 from bench.phrases import CHINESE, ENGLISH
 from kemem.add.summarize import summarize_session
-from kemem.batch import Batch
 from kemem.ports import Deps
 from kemem.records import Message, Scope
+from kemem.records.batch import Batch
 from kemem.session import context
 from kemem.testing import FakeClock
 from kemem_conformance.ram import RamStore

@@ -1,8 +1,8 @@
 """What only operations leave in a store, with names and texts that try to be markup."""
 
 from kemem import AsyncMemory
-from kemem.batch import Batch, Job
 from kemem.records import Change, Link, Scope
+from kemem.records.batch import Batch, Job
 from kemem.serve.telemetry.quality import Run, keep_runs
 from kemem.settings import Settings
 from tests.talk import note

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kemem.batch import Batch
 from kemem.ports import LLM, Deps
 from kemem.records import Message, Note, Scope
+from kemem.records.batch import Batch
 from kemem.testing import FakeClock
 from kemem.text.fingerprint import fingerprint
 from kemem_conformance.ram import RamStore

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from sqlalchemy.engine import make_url
 
 from kemem import AsyncMemory, Conflict, InvalidArgument, KeMemError, Memory, PermissionDenied
-from kemem.batch import Batch
 from kemem.ports import Deps, Store, read_messages
 from kemem.records import MESSAGES, NOTES, Message, Scope, Where
+from kemem.records.batch import Batch
 from kemem.settings import load
 from kemem.snapshot import Backup, Places, backup, restore
 from kemem.store.postgres import Postgres

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from kemem import AsyncMemory
-from kemem.batch import Applied, Batch
 from kemem.chat import (
     ChatService,
     DoneEvent,
@@ -31,8 +30,9 @@ from kemem.chat import (
 from kemem.chat.turn import STEPS
 from kemem.errors import Unavailable
 from kemem.ports import ToolCall
+from kemem.ports.request import SearchResponse
 from kemem.records import Message
-from kemem.request import SearchResponse
+from kemem.records.batch import Applied, Batch
 from kemem.settings import load
 from kemem.testing import ScriptedLLM, calling
 from kemem.testing.openai_server import (
@@ -529,7 +529,7 @@ KILLED = """
 import asyncio, os, signal, sys
 from openai import AsyncOpenAI
 from kemem import AsyncMemory
-from kemem.batch import Applied, Batch
+from kemem.records.batch import Applied, Batch
 from kemem.chat import ChatService
 from kemem.settings import load
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kemem.batch import Batch, Job, JobKind
 from kemem.records import Scope
+from kemem.records.batch import Batch, Job, JobKind
 from kemem.runtime import open_store
 from kemem.settings import Settings, load
 from tests.command import kemem

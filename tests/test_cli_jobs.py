@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kemem import Memory
-from kemem.batch import Batch, Job
 from kemem.records import Scope
+from kemem.records.batch import Batch, Job
 from kemem.runtime import open_store
 from kemem.settings import load
 from kemem.testing.openai_server import Answer, running_openai_server, status

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kemem.batch import Job
 from kemem.records import Scope
+from kemem.records.batch import Job
 from kemem.serve.cli.main import app
 from tests.command import own_logs
 from tests.test_cli_jobs import LATER, change

@@ -8,7 +8,7 @@ import pytest
 
 from kemem import Memory
 from kemem.recall import Recalled
-from kemem.serialization import adapter
+from kemem.records.serialization import adapter
 from kemem.settings import load
 from tests.command import kemem, kemem_cold
 

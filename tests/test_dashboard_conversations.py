@@ -11,7 +11,7 @@ import jwt
 import pytest
 
 from kemem import AsyncMemory
-from kemem.batch import Batch
+from kemem.records.batch import Batch
 from kemem.serve.dashboard.conversations import PAGE, SESSIONS, notes_of
 from kemem.settings import load
 from kemem_conformance.suite import noted

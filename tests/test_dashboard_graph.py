@@ -13,11 +13,11 @@ import jwt
 import pytest
 
 from kemem import AsyncMemory
-from kemem.batch import Batch
 from kemem.records import Link, Note
+from kemem.records.batch import Batch
+from kemem.records.times import to_micros
 from kemem.serve.dashboard.graph import LINKS, NODES, READ
 from kemem.settings import load
-from kemem.times import to_micros
 from tests.server import LocalServer, local_server
 from tests.talk import note
 

@@ -10,9 +10,9 @@ import jwt
 import pytest
 from fastapi import FastAPI
 
-from kemem.batch import Batch, Job
 from kemem.memory import AsyncMemory
 from kemem.records import Scope
+from kemem.records.batch import Batch, Job
 from kemem.serve.dashboard import overview, system
 from kemem.serve.telemetry.metrics import MINUTE, Point
 from tests.pages import EVIL, browsing, send, text_of

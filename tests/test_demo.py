@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from kemem import AsyncMemory, Conflict, Memory
 from kemem.records import Message, Note
+from kemem.records.times import to_micros
 from kemem.runtime import system_clock
 from kemem.serve.cli.demo import TO_TRY, is_empty
 from kemem.serve.cli.main import app
@@ -23,7 +24,6 @@ from kemem.serve.telemetry.traces import TRACE
 from kemem.settings import Settings, load
 from kemem.text.language import is_chinese
 from kemem.text.when import time_phrases
-from kemem.times import to_micros
 from tests.command import own_logs
 
 NOW = datetime(2026, 3, 2, 15, 30, tzinfo=UTC)

@@ -16,11 +16,11 @@ from kemem.backends.openai import OpenAILLM
 from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.records import Message, Note
+from kemem.records.times import to_micros
 from kemem.testing import FakeClock
 from kemem.testing.llm import ScriptedLLM
 from kemem.testing.openai_server import huge, running_openai_server
 from kemem.text.language import count_tokens
-from kemem.times import to_micros
 from kemem_conformance.ram import RamStore
 
 NOON = to_micros("2026-01-26T12:00:00Z")

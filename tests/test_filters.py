@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
-from kemem.filters import COMPARISONS, Filter
 from kemem.records import Message, Note, Scope, Where
+from kemem.records.filters import COMPARISONS, Filter
 from kemem.text.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, split_filters
 from kemem_conformance.note_world import filter_pool
 

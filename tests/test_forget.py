@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from kemem import AsyncMemory
 from kemem.add.forget import Policy, forget, strength
-from kemem.batch import Batch, Job, Use
 from kemem.errors import InvalidArgument
 from kemem.jobs import ask_to_forget, run_due
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import NOTES, Scope, Where
+from kemem.records.batch import Batch, Job, Use
+from kemem.records.times import to_rfc3339
 from kemem.session import save_checkpoint
 from kemem.settings import load
 from kemem.testing import FakeClock
-from kemem.times import to_rfc3339
 from tests.talk import CHINESE, DAY, NOW, SCOPE, note, parts_with, told
 
 USER = Scope("a", "u")

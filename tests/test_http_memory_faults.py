@@ -7,10 +7,10 @@ import httpx
 import pytest
 import structlog
 
-from kemem.batch import Job
 from kemem.records import Link, Message, Note, Scope
+from kemem.records.batch import Job
+from kemem.records.serialization import adapter, to_dict
 from kemem.results import Added, Context, Hit, Item, Memories, Outcome
-from kemem.serialization import adapter, to_dict
 from tests.server import (
     INVALID,
     LocalServer,

@@ -9,11 +9,11 @@ from kemem.add.edit import erase, erase_all, rewrite
 from kemem.add.facts import Decision, Fact, Task, Triple, Work
 from kemem.add.forget import Policy
 from kemem.add.mirror import run_mirror
-from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.jobs import run_due
 from kemem.ports import Deps, read_messages
 from kemem.records import NOTES, Link, Note, Relation, Scope, Where
+from kemem.records.batch import Batch, Job
 from kemem.testing import FakeClock
 from kemem_conformance.ram import RamStore
 from kemem_conformance.suite import ME, MY_NOTES, around, noted, said

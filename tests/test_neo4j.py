@@ -19,12 +19,12 @@ from neo4j.exceptions import AuthError, ServiceUnavailable
 from kemem.add.mirror import run_mirror
 from kemem.backends import neo4j
 from kemem.backends.neo4j import Neo4jGraph, Place
-from kemem.batch import Applied, Batch, Job
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.filters import Filter
 from kemem.ports import Deps, GraphMirror, Store, read_notes
+from kemem.ports.request import SearchRequest, SearchResponse
 from kemem.records import NOTES, Note, Relation, Scope, Where
-from kemem.request import SearchRequest, SearchResponse
+from kemem.records.batch import Applied, Batch, Job
+from kemem.records.filters import Filter
 from kemem.testing import FakeClock
 from kemem_conformance import note_world
 from kemem_conformance.graphing import GraphingRules, said_by

@@ -23,9 +23,9 @@ from kemem import (
     Unavailable,
 )
 from kemem.records import Matrix
+from kemem.records.times import to_rfc3339
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
-from kemem.times import to_rfc3339
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kemem.add.parse import MAX_MESSAGES, MAX_METADATA_BYTES, parse_messages
 from kemem.errors import Exhausted, InvalidArgument, KeMemError
 from kemem.records import ROLES, Message
+from kemem.records.times import LATEST, to_rfc3339
 from kemem.scope import Owner
-from kemem.times import LATEST, to_rfc3339
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 LIMIT = 102_400

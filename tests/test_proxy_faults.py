@@ -17,13 +17,13 @@ from openai import (
     RateLimitError,
 )
 
-from kemem.batch import Applied, Batch
 from kemem.chat.proxy import Proxy
 from kemem.errors import Unavailable
 from kemem.memory import AsyncMemory
 from kemem.ports import Deps
+from kemem.ports.request import SearchResponse
 from kemem.records import Message
-from kemem.request import SearchResponse
+from kemem.records.batch import Applied, Batch
 from kemem.serve.http.app import create_app
 from kemem.settings import load
 from kemem.testing import FakeClock, Streamed, calling

@@ -17,8 +17,8 @@ from kemem import AsyncMemory, Memory
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.recall import Cache, Caches, GetMemoryDetailOutput, RecallAgent, Recalled
 from kemem.records import Matrix
+from kemem.records.times import to_rfc3339
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
-from kemem.times import to_rfc3339
 from tests.recalls import (
     NOW,
     ONE,

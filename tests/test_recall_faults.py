@@ -13,9 +13,9 @@ import pytest
 
 from kemem import Memory, Unavailable
 from kemem.ports import LLM, Deps, Prompt, Reply
+from kemem.ports.request import SearchRequest, SearchResponse
 from kemem.recall import Budget, RecallAgent, Recalled
 from kemem.records import Row
-from kemem.request import SearchRequest, SearchResponse
 from kemem.settings import load
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling, running_openai_server
 from kemem.testing.openai_server import GARBAGE, RESET, status

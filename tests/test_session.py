@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.add.summarize import short_term, summarize_session
-from kemem.batch import Applied, Batch
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages
 from kemem.records import CHECKPOINTS_KEPT, Layer, Message, Note, Scope, Where
+from kemem.records.batch import Applied, Batch
 from kemem.results import Context
 from kemem.session import compose, context, restore_checkpoint, save_checkpoint
 from kemem.testing import FakeClock, HashingEmbedder

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.add.summarize import KEPT, summarize_session
-from kemem.batch import Batch
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.records import Checkpoint, Where
+from kemem.records.batch import Batch
 from kemem.testing import FakeClock
 from kemem.testing.llm import ScriptedLLM
 from kemem.text.language import count_tokens

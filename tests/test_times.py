@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
-from kemem.times import to_micros, to_rfc3339
+from kemem.records.times import to_micros, to_rfc3339
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)

@@ -12,10 +12,10 @@ from kemem.recall import Budget, Caches
 from kemem.recall.registry import run_tool
 from kemem.recall.state import RecallState
 from kemem.recall.texts import Language
+from kemem.records.times import to_rfc3339
 from kemem.runtime import Backends, Runtime
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
-from kemem.times import to_rfc3339
 from kemem_conformance.ram import RamStore
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z

@@ -1,7 +1,6 @@
 """KeMem: the memory of LLM agents and chat products."""
 
 from kemem.add.forget import Policy
-from kemem.batch import Job
 from kemem.errors import (
     Conflict,
     Exhausted,
@@ -26,6 +25,7 @@ from kemem.records import (
     Page,
     Relation,
 )
+from kemem.records.batch import Job
 from kemem.results import Added, Context, Hit, Ingested, Item, Memories, Outcome
 from kemem.settings import Settings
 from kemem.snapshot import Backup

@@ -9,10 +9,10 @@ from kemem.add.forget import Policy, run_forget
 from kemem.add.mirror import mirror_jobs, run_mirror
 from kemem.add.recipe import run_end, run_extract
 from kemem.add.summarize import summarize_session
-from kemem.batch import Batch, Job
 from kemem.errors import NotFound, Unavailable
 from kemem.ports import Deps, read_owners
 from kemem.records import MESSAGES, NOTES, Micros, Position, Row, Scope, Where
+from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
 LEASE: Micros = 300_000_000

@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from kemem.batch import Batch, Trim
 from kemem.ports import Deps
 from kemem.records import Line, Micros
+from kemem.records.batch import Batch, Trim
 
 
 class AsyncJournal:

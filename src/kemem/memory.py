@@ -15,7 +15,6 @@ from kemem.add.forget import Policy, forget
 from kemem.add.parse import check_prompt
 from kemem.add.recipe import Limits, add, end_session, ingest, reextract
 from kemem.add.summarize import summarize_session
-from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.hooks import Hooks, Stage
 from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
@@ -30,6 +29,7 @@ from kemem.ports import (
     VectorIndex,
     read_owners,
 )
+from kemem.ports.request import Neighborhood
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import (
     CHECKPOINTS_KEPT,
@@ -49,7 +49,7 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.request import Neighborhood
+from kemem.records.batch import Batch, Job
 from kemem.results import Added, Context, Hit, Ingested, Item, Memories
 from kemem.runtime import Backends, Runtime
 from kemem.scope import CallScope, Id, Time, check_role, kinds_of, to_time, with_shared

@@ -10,9 +10,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from kemem.records import Link, Message, Note, Row
-from kemem.serialization import Hidden, IfAny, OptionalText, Record, adapter, to_dict
+from kemem.records.serialization import Hidden, IfAny, OptionalText, Record, adapter, to_dict
+from kemem.records.times import to_rfc3339
 from kemem.text.language import is_chinese
-from kemem.times import to_rfc3339
 
 It = TypeVar("It", bound="Item", covariant=True)
 

@@ -13,7 +13,6 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kemem.add.embed import prepare
-from kemem.batch import Batch, Use
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.fork import ProcessBound
 from kemem.ports import (
@@ -28,6 +27,7 @@ from kemem.ports import (
     VectorIndex,
 )
 from kemem.records import Micros, Note
+from kemem.records.batch import Batch, Use
 from kemem.results import Hit
 from kemem.settings import Settings
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from reprlib import repr as shown
 
 from kemem.errors import InvalidArgument, NotFound
-from kemem.filters import Filter
 from kemem.records import MESSAGES, NOTES, ROLES, Checkpoint, Micros, Scope, Where
+from kemem.records.filters import Filter
+from kemem.records.times import to_micros
 from kemem.text.filters import split_filters
 from kemem.text.ids import check_id
-from kemem.times import to_micros
 
 Id = str | None  # an id that may be left out
 Time = str | datetime  # RFC 3339, or a datetime with a time zone

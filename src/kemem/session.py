@@ -17,7 +17,6 @@ from kemem.add.summarize import (
     summarize_session,
     to_line,
 )
-from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages
 from kemem.records import (
@@ -31,6 +30,7 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.records.batch import Batch, Job
 from kemem.results import Context
 from kemem.text.ids import new_id
 from kemem.text.language import count_tokens

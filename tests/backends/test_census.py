@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from kemem.batch import Batch
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
 from kemem.ports import Counted
 from kemem.records import NOTES, Census, Holding, Link, Scope, Where
+from kemem.records.batch import Batch
 from kemem.settings import Settings
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite

@@ -12,9 +12,9 @@ from kemem import AsyncMemory
 from kemem.add.edit import erase
 from kemem.add.forget import Policy, forget
 from kemem.add.summarize import summarize_session
-from kemem.batch import Applied, Batch
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import NOTES, SHORT_TERM, Matrix, Scope, Where
+from kemem.records.batch import Applied, Batch
 from kemem.session import restore_checkpoint, save_checkpoint
 from kemem.settings import load
 from kemem.store.postgres import Postgres

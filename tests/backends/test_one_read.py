@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 
-from kemem.batch import Batch
 from kemem.memory import AsyncMemory
 from kemem.ports import Deps
 from kemem.records import MESSAGES, NOTES, Embedded, Link, Matrix, Row, Scope, Where
+from kemem.records.batch import Batch
 from kemem.search.recipe import search
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite

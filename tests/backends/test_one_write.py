@@ -10,9 +10,9 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 
 from kemem.add import recipe
-from kemem.batch import Applied, Batch
 from kemem.memory import AsyncMemory
 from kemem.records import Matrix
+from kemem.records.batch import Applied, Batch
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore

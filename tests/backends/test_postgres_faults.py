@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from kemem import AsyncMemory, Memory, Unavailable
-from kemem.batch import Batch, Job
 from kemem.records import Message, Scope, Where
+from kemem.records.batch import Batch, Job
 from kemem.settings import load
 from kemem.store.postgres import Postgres
 from kemem.store.store import SqlStore

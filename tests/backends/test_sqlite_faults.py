@@ -24,8 +24,8 @@ from sqlalchemy import Connection, event
 from sqlalchemy.dialects import sqlite
 
 from kemem import Memory, Unavailable
-from kemem.batch import Batch, Job
 from kemem.records import Embedded, Message, Model, Scope, Where
+from kemem.records.batch import Batch, Job
 from kemem.settings import load
 from kemem.store import migrate
 from kemem.store.apply import apply

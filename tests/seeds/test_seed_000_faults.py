@@ -10,10 +10,10 @@ import pytest
 
 from kemem import AsyncMemory, InvalidArgument
 from kemem.errors import PermissionDenied, Unauthenticated, Unavailable
+from kemem.ports.request import SearchResponse
 from kemem.recall import Budget, Caches, RecallAgent
 from kemem.recall.texts import Language
 from kemem.records import Row
-from kemem.request import SearchResponse
 from kemem.settings import load
 from kemem.testing import ScriptedLLM, calling
 from kemem_conformance.ram import RamStore

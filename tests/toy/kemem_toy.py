@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
-from kemem.batch import Applied, Batch, Job, JobKind
+from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo
 from kemem.records import Change, Checkpoint, Entry, Level, Line, Micros, Row, Scope, Where
-from kemem.request import SearchRequest, SearchResponse, StoreInfo
+from kemem.records.batch import Applied, Batch, Job, JobKind
 from kemem.settings import Settings
 from kemem_conformance import RamStore
 

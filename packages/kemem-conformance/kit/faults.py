@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kemem.batch import Applied, Batch
 from kemem.errors import KeMemError
 from kemem.records import Message, Model, Position, Row, Scope, Where
+from kemem.records.batch import Applied, Batch
 from kemem_conformance.ram import RamStore
 from kemem_conformance.ram_tables import Tables, key
 

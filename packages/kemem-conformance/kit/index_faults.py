@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from kemem.batch import Applied, Batch, Job
 from kemem.errors import KeMemError
+from kemem.ports.request import Ranking
 from kemem.records import (
     Embedded,
     Match,
@@ -16,7 +16,7 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.request import Ranking
+from kemem.records.batch import Applied, Batch, Job
 from kemem.text.marks import ASKING, spoken_by
 from kemem.text.query import Query
 from kemem_conformance.ram import RamStore

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kemem.batch import Batch
 from kemem.records import Line, Scope, Where
+from kemem.records.batch import Batch
 from kemem_conformance.ram import RamStore
 from kemem_conformance.ram_tables import Tables, newest_first
 

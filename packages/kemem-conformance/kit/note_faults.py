@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kemem.batch import Applied, Batch, Expected
+from kemem.ports.request import Ranking
 from kemem.records import (
     MESSAGES,
     NOTES,
@@ -21,7 +21,7 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.request import Ranking
+from kemem.records.batch import Applied, Batch, Expected
 from kemem.text.query import Query
 from kemem_conformance.ram import RamStore
 from kemem_conformance.ram_ranking import Stored

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kemem.batch import Applied, Batch, Use
 from kemem.records import (
     Change,
     Checkpoint,
@@ -19,6 +18,7 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.records.batch import Applied, Batch, Use
 from kemem_conformance.ram import RamStore
 from kemem_conformance.ram_tables import Key, Tables, key, pair
 

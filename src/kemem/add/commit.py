@@ -10,10 +10,10 @@ from kemem.add.facts import Decision, Extraction, Fact, Work
 from kemem.add.forget import expiry_jobs
 from kemem.add.mirror import mirror_jobs
 from kemem.add.reconcile import marks, reconcile, verbatim
-from kemem.batch import Batch, Expected, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope, Where
+from kemem.records.batch import Batch, Expected, Job
 from kemem.results import Outcome
 
 _TRIES = 20  # of a decision whose premises change while it is written

@@ -8,7 +8,6 @@ from typing import Any
 from kemem.add.embed import embed_rows
 from kemem.add.mirror import mirror_jobs
 from kemem.add.parse import check_metadata, check_summary, check_tags, check_text
-from kemem.batch import Batch, Expected
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_notes
 from kemem.records import (
@@ -21,6 +20,7 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.records.batch import Batch, Expected
 from kemem.text.fingerprint import fingerprint
 from kemem.text.ids import new_id
 

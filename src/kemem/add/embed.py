@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kemem.add.mirror import vector_jobs
-from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps, read_owners
 from kemem.records import Embedded, Micros, Row, Scope
+from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
 _ALL = 1_000_000

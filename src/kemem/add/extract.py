@@ -15,9 +15,9 @@ from kemem.add.rules import extract_by_rules
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps, Prompt
 from kemem.records import Message, Micros, Note
+from kemem.records.times import to_micros, to_rfc3339
 from kemem.text.language import is_chinese
 from kemem.text.segment import normalise
-from kemem.times import to_micros, to_rfc3339
 
 MAX_FACTS = 50
 MAX_FACT_CHARACTERS = 1_000

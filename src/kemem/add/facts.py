@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kemem.add.parse import check_metadata, check_prompt
-from kemem.batch import Ending, Job
 from kemem.errors import InvalidArgument
 from kemem.records import Message, Micros, Note, Scope
+from kemem.records.batch import Ending, Job
+from kemem.records.times import to_rfc3339
 from kemem.scope import Owner
 from kemem.text.fingerprint import dated
 from kemem.text.ids import new_id
-from kemem.times import to_rfc3339
 
 
 @dataclass(frozen=True, slots=True)

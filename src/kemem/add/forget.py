@@ -9,7 +9,6 @@ from hashlib import blake2b
 from reprlib import repr as shown
 
 from kemem.add.mirror import mirror_jobs
-from kemem.batch import Batch, Job
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps, Store, read_notes
 from kemem.records import (
@@ -22,6 +21,7 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
 FADING = frozenset({"user_info", "experience"})  # knowledge goes only when it expires

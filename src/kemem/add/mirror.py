@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from kemem.batch import Batch, Job
 from kemem.errors import Unavailable
 from kemem.ports import Deps, GraphMirror, VectorIndex, read_notes, read_relations
+from kemem.ports.request import Neighborhood
 from kemem.records import MESSAGES, NOTES, Embedded, Micros, Model, Note, Position, Scope, Where
-from kemem.request import Neighborhood
+from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
 _PAGE = 100

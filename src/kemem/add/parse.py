@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from kemem.errors import Exhausted, InvalidArgument, PermissionDenied
 from kemem.records import ROLES, Message, Messages, Micros
+from kemem.records.times import LATEST, to_micros
 from kemem.scope import Owner
 from kemem.text.ids import check_id, new_id
-from kemem.times import LATEST, to_micros
 
 MAX_MESSAGES = 5_000
 MAX_METADATA_BYTES = 65_536

@@ -13,11 +13,11 @@ from kemem.add.known import extract_facts
 from kemem.add.mirror import vector_jobs
 from kemem.add.parse import Parsed, parse_messages, with_defaults
 from kemem.add.summarize import summarize_session
-from kemem.batch import Applied, Batch, Ending, Job
 from kemem.errors import KeMemError, Unavailable
 from kemem.hooks import Hooks
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Position, Scope, Where
+from kemem.records.batch import Applied, Batch, Ending, Job
 from kemem.results import Added, Ingested
 from kemem.scope import Owner, Time
 from kemem.text.ids import new_id

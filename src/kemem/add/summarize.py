@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from itertools import groupby
 
-from kemem.batch import Batch
 from kemem.errors import Unavailable
 from kemem.ports import Deps, Schema, Store, read_messages, read_notes
 from kemem.records import SHORT_TERM, Checkpoint, Layer, Message, Note, Position, Scope, Where
+from kemem.records.batch import Batch
+from kemem.records.times import to_rfc3339
 from kemem.text.ids import new_id
 from kemem.text.language import count_tokens
 from kemem.text.summary import (
@@ -22,7 +23,6 @@ from kemem.text.summary import (
     speaks_chinese,
     summarise,
 )
-from kemem.times import to_rfc3339
 
 STATE_TOKENS = 2_000  # of the newest messages, which no summary tells yet
 KEPT = 4  # newest messages that are never summarised

@@ -14,8 +14,8 @@ from kemem.ports import Tool
 from kemem.recall import Budget, Evidence, RecallAgent, RecallReport
 from kemem.recall.agent import MAX_QUESTION
 from kemem.records import Scope
+from kemem.records.times import to_rfc3339
 from kemem.text.fence import neutralise
-from kemem.times import to_rfc3339
 
 RECALL = "recall_memory"
 OTHERS = "get_other_members_messages"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.records import MESSAGES, Message, Micros
+from kemem.records.times import to_rfc3339
 from kemem.text.ids import new_id
-from kemem.times import to_rfc3339
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from kemem.records import Micros
+from kemem.records.times import to_datetime
 from kemem.text.lexicon import load
 from kemem.text.when import TimePhrase, time_phrases
-from kemem.times import to_datetime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)

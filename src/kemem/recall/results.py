@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from kemem.records import Scope
-from kemem.serialization import JsonRecord, Share, Timestamp, to_dict, without_defaults
+from kemem.records.serialization import JsonRecord, Share, Timestamp, to_dict, without_defaults
+from kemem.records.times import to_rfc3339
 from kemem.text.fence import fenced
-from kemem.times import to_rfc3339
 
 Driver = Literal["llm", "rules"]
 

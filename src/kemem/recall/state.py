@@ -13,9 +13,9 @@ from kemem.recall.results import Driver, Evidence, Limits, Recalled, Step
 from kemem.recall.schemas import HandoffInput, SearchMemoriesInput
 from kemem.recall.texts import Language, message
 from kemem.records import MESSAGES, NOTES, Message, Note
+from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item, Memories
 from kemem.scope import CallScope, Time
-from kemem.times import to_rfc3339
 
 MAX_SEARCHES_IN_A_ROW = 3
 MAX_RESULTS = 10

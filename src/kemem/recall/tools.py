@@ -11,9 +11,9 @@ from kemem.recall.results import Evidence
 from kemem.recall.state import MAX_RESULTS, MAX_SEARCHES_IN_A_ROW, RecallState, will_end
 from kemem.recall.texts import prompt
 from kemem.records import Message, Note
+from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item
 from kemem.text.fence import neutralise
-from kemem.times import to_rfc3339
 
 CONTENT_BYTES = 102_400
 _PREVIEW = 200  # characters

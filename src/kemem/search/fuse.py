@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from kemem.ports.request import Key, key_of
 from kemem.records import Match
-from kemem.request import Key, key_of
+from kemem.records.times import to_datetime
 from kemem.search.signals import ParsedQuery, Ranked, SignalHits, Signals
 from kemem.text.when import as_of
-from kemem.times import to_datetime
 
 # Measured on eight sets: equal weights lose 4 points of recall on LoCoMo, where the vectors are
 # weak; words alone lose as many on MADial, where they are strong.

@@ -7,8 +7,8 @@ from itertools import zip_longest
 
 from kemem.errors import Unavailable
 from kemem.ports import Deps
+from kemem.ports.request import Candidates, Neighborhood, SearchRequest, key_of
 from kemem.records import NOTES, Match, Matrix, Relation, Where
-from kemem.request import Candidates, Neighborhood, SearchRequest, key_of
 from kemem.search.signals import ParsedQuery, SignalHits, Signals
 
 _HOPS = 2

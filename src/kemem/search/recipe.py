@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps
+from kemem.ports.request import Candidates, Key, SearchRequest, key_of
 from kemem.records import NOTES, Match, Note, Row, Where
-from kemem.request import Candidates, Key, SearchRequest, key_of
 from kemem.results import Hit, Memories
 from kemem.search.fuse import fuse
 from kemem.search.gather import prepare, to_signals

@@ -8,8 +8,8 @@ import numpy as np
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Deps, read_messages
+from kemem.ports.request import Candidates, SearchRequest, SearchResponse, key_of
 from kemem.records import Match, Message, Page, Rank, Vector, Where
-from kemem.request import Candidates, SearchRequest, SearchResponse, key_of
 from kemem.results import Hit
 from kemem.search.page import (
     least_score,

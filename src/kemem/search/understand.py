@@ -9,6 +9,7 @@ from typing import get_args
 
 from kemem.errors import InvalidArgument
 from kemem.records import Micros
+from kemem.records.times import to_datetime
 from kemem.search.signals import Mode, ParsedQuery, Part
 from kemem.text.marks import asks, spoken_by
 from kemem.text.query import (
@@ -25,7 +26,6 @@ from kemem.text.query import (
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
 from kemem.text.summary import sentences
 from kemem.text.when import time_phrases
-from kemem.times import to_datetime
 
 MAX_NAMES = 300
 MAX_KEYWORDS = 20

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from kemem.errors import InvalidArgument
 from kemem.records import Micros
-from kemem.times import to_micros, to_rfc3339
+from kemem.records.times import to_micros, to_rfc3339
 from kemem.workspace.folders import check_path, folder_name
 
 VERSION = 1

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from kemem.batch import Applied, Batch
 from kemem.errors import InvalidArgument
 from kemem.records import Checkpoint, Link, Message, Note, Row, Scope, Where
+from kemem.records.batch import Applied, Batch
 from kemem.store import graph, journal, outbox, records, vectors
 from kemem.store.database import Database, Space
 from kemem.store.noting import Placed, count_uses, drop_notes, put_notes

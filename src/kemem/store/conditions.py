@@ -20,8 +20,8 @@ from sqlalchemy import (
     true,
 )
 
-from kemem.filters import COMPARISONS, Filter
 from kemem.records import Note
+from kemem.records.filters import COMPARISONS, Filter
 from kemem.store.database import json_holds
 from kemem.store.schema import note, note_source
 

@@ -18,8 +18,8 @@ from sqlalchemy import (
 )
 
 from kemem.errors import InvalidArgument
+from kemem.ports.request import Key, Neighborhood
 from kemem.records import Link, Micros, Relation, Where
-from kemem.request import Key, Neighborhood
 from kemem.store.database import Database, Space, Statement, in_list, insert_new
 from kemem.store.read import Shape, chunks, conditions_of, notes, one_of, shape_of, values_of
 from kemem.store.schema import entity, note, relation, relation_source

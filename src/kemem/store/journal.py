@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, delete, select
 
-from kemem.batch import Trim
 from kemem.records import Line, Micros, Scope
+from kemem.records.batch import Trim
 from kemem.store.database import Database, upsert
 from kemem.store.schema import dump_json, journal, space
 

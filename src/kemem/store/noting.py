@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, update
 
-from kemem.batch import Use
 from kemem.records import Micros, Note, Where
+from kemem.records.batch import Use
 from kemem.store.database import IndexedText, Space
 from kemem.store.graph import unlink
 from kemem.store.read import CHUNK, Stored, indexed_texts, named, open_notes, read_rows

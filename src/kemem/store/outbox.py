@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
-from kemem.batch import Job, JobKind
 from kemem.records import Message, Micros, Position, Scope
+from kemem.records.batch import Job, JobKind
 from kemem.store.database import Database, upsert
 from kemem.store.schema import job
 

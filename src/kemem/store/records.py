@@ -20,9 +20,9 @@ from sqlalchemy import (
     update,
 )
 
-from kemem.batch import Ending
 from kemem.errors import InvalidArgument
 from kemem.records import CHECKPOINTS_KEPT, Change, Checkpoint, Entry, Layer, Level, Note, Scope
+from kemem.records.batch import Ending
 from kemem.store.schema import (
     agent,
     app_user,

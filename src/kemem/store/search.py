@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, bindparam, select, union_all
 
 from kemem.errors import InvalidArgument
+from kemem.ports.request import Candidates, Key, Ranking, SearchRequest, SearchResponse, key_of
 from kemem.records import NOTES, ROLES, Match, Rank, Relation, Row, Where
-from kemem.request import Candidates, Key, Ranking, SearchRequest, SearchResponse, key_of
 from kemem.store.database import Database, Space, in_list
 from kemem.store.graph import around
 from kemem.store.index import SpaceCache, SpaceSnapshot, load_names

@@ -9,8 +9,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from kemem.batch import Applied, Batch, Job, JobKind
 from kemem.errors import Unavailable
+from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo
 from kemem.records import (
     Census,
     Change,
@@ -24,7 +24,7 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.request import SearchRequest, SearchResponse, StoreInfo
+from kemem.records.batch import Applied, Batch, Job, JobKind
 from kemem.store import archive, counts, journal, outbox, read, records, search, spaces
 from kemem.store.apply import apply
 from kemem.store.database import Database

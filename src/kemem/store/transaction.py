@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from kemem.batch import Batch, Refusal
 from kemem.records import Micros, Scope
+from kemem.records.batch import Batch, Refusal
 from kemem.store.database import Database, Space, insert_new
 from kemem.store.schema import agent, app_user, meta, space, space_state
 from kemem.store.spaces import FIRST_EPOCH, find_spaces

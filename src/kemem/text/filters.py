@@ -6,9 +6,9 @@ from reprlib import repr as shown
 from typing import Any
 
 from kemem.errors import InvalidArgument
-from kemem.filters import COMPARISONS, Filter
 from kemem.records import TIME_FIELDS
-from kemem.times import to_micros
+from kemem.records.filters import COMPARISONS, Filter
+from kemem.records.times import to_micros
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 200

@@ -11,10 +11,10 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from kemem.records import Message
+from kemem.records.times import to_rfc3339
 from kemem.text.language import count_tokens, is_chinese
 from kemem.text.lexicon import load
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, search_text
-from kemem.times import to_rfc3339
 
 _LONGEST = 240  # characters of a sentence; a longer one is a paste, and cut
 _SAMPLE = 4_000  # characters by which the language is decided

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from kemem.batch import Applied, Batch
 from kemem.errors import Conflict, InvalidArgument
 from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
 from kemem.records import Entry, Match, Message, Model, Note, Row, Scope, Where
+from kemem.records.batch import Applied, Batch
 from kemem.text.query import Query
 from kemem_conformance.note_world import ALL_KINDS, NOTE_USERS
 from kemem_conformance.suite import EVERYTHING, around, nearest, ranking

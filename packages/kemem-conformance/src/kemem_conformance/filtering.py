@@ -5,10 +5,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from kemem.batch import Batch
-from kemem.filters import COMPARISONS, Filter
 from kemem.ports import Store
 from kemem.records import MESSAGES, Message, Note, Scope, Where
+from kemem.records.batch import Batch
+from kemem.records.filters import COMPARISONS, Filter
 from kemem_conformance.nearest import ASKED, ONE, embed
 from kemem_conformance.searching import find, ranks
 from kemem_conformance.suite import (

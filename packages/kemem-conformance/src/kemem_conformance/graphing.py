@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kemem.batch import Batch
 from kemem.errors import InvalidArgument
-from kemem.filters import Filter
 from kemem.ports import Store
 from kemem.records import NOTES, Link, Note, Relation, Scope, Where
+from kemem.records.batch import Batch
+from kemem.records.filters import Filter
 from kemem_conformance.suite import ME, MY_NOTES, Suite, around, noted, remember, rule
 from kemem_conformance.world import NOW
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kemem.batch import Batch, Trim
 from kemem.ports import Store, read_health, read_owners
 from kemem.records import Line, Scope, Where
+from kemem.records.batch import Batch, Trim
 from kemem_conformance.note_world import ALL_KINDS
 from kemem_conformance.ram import RamStore
 from kemem_conformance.suite import (

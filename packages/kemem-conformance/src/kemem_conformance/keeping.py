@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kemem.batch import Batch, Job, Use
 from kemem.errors import Unavailable
 from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
 from kemem.records import MESSAGES, NOTES, Embedded, Link, Position, Scope, Where
+from kemem.records.batch import Batch, Job, Use
 from kemem.text.query import parse
 from kemem_conformance.suite import (
     ALL_MINE,

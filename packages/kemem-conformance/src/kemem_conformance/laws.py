@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from kemem.batch import Batch
 from kemem.ports import Store, read_messages
 from kemem.records import Embedded, Message, Model, Position, Scope, Where
+from kemem.records.batch import Batch
 from kemem.text.query import Query, plain
 from kemem_conformance import world
 from kemem_conformance.comparing import (

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kemem.batch import Batch
 from kemem.errors import InvalidArgument
 from kemem.ports import Store, read_health
 from kemem.records import Embedded, Match, Model, Scope, Where
+from kemem.records.batch import Batch
 from kemem_conformance.comparing import HALF_PRECISION
 from kemem_conformance.suite import ME, Suite, nearest, put, rule, said
 from kemem_conformance.world import MODELS, NOW, vector

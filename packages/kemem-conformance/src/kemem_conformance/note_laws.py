@@ -5,9 +5,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kemem.batch import Batch
 from kemem.ports import Store, read_messages, read_notes
 from kemem.records import NOTES, Change, Embedded, Message, Note, Row, Scope, Where
+from kemem.records.batch import Batch
 from kemem.text.query import Query, parse
 from kemem_conformance import note_world, world
 from kemem_conformance.comparing import (

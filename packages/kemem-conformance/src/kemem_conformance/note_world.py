@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from kemem.batch import Batch, Ending, Use
-from kemem.filters import COMPARISONS, Filter
 from kemem.records import (
     MESSAGES,
     NOTES,
@@ -29,6 +27,8 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.records.batch import Batch, Ending, Use
+from kemem.records.filters import COMPARISONS, Filter
 from kemem.text.fingerprint import fingerprint
 from kemem_conformance.world import (
     AGENTS,

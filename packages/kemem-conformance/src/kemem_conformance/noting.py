@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kemem.batch import Applied, Batch, Expected, Job, Use
 from kemem.errors import InvalidArgument
 from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
 from kemem.records import NOTE_KINDS, Change, Checkpoint, Link, Note, Scope, Where
+from kemem.records.batch import Applied, Batch, Expected, Job, Use
 from kemem_conformance.nearest import ASKED, ONE, embed, scores
 from kemem_conformance.searching import beyond, find, ranks
 from kemem_conformance.suite import (

@@ -6,9 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kemem.batch import Job, JobKind
 from kemem.errors import InvalidArgument
 from kemem.ports import ReadOptions
+from kemem.ports.request import (
+    Candidates,
+    Neighborhood,
+    Ranking,
+    SearchRequest,
+    SearchResponse,
+    StoreInfo,
+    key_of,
+)
 from kemem.records import (
     MESSAGES,
     NOTES,
@@ -33,15 +41,7 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.request import (
-    Candidates,
-    Neighborhood,
-    Ranking,
-    SearchRequest,
-    SearchResponse,
-    StoreInfo,
-    key_of,
-)
+from kemem.records.batch import Job, JobKind
 from kemem.text.conversation import context_scope
 from kemem.text.query import Query
 from kemem_conformance.ram_ranking import (

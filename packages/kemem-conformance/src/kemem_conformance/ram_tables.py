@@ -6,7 +6,6 @@ from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
-from kemem.batch import Job
 from kemem.records import (
     Change,
     Checkpoint,
@@ -21,6 +20,7 @@ from kemem.records import (
     Row,
     Scope,
 )
+from kemem.records.batch import Job
 from kemem.text.segment import normalise
 from kemem_conformance.ram_ranking import Direction, Stored
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from kemem.batch import Applied, Batch, Expected, Use
 from kemem.errors import Conflict, InvalidArgument, Unavailable
 from kemem.records import (
     CHECKPOINTS_KEPT,
@@ -22,6 +21,7 @@ from kemem.records import (
     Scope,
     Where,
 )
+from kemem.records.batch import Applied, Batch, Expected, Use
 from kemem.text.marks import index_text
 from kemem_conformance.ram_ranking import Stored, directions
 from kemem_conformance.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair

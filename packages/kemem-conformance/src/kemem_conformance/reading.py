@@ -1,8 +1,8 @@
 """What `scan` promises: exactly what `Where.matches` sees, in one order, page after page."""
 
-from kemem.batch import Batch
 from kemem.ports import Store, read_messages
 from kemem.records import ROLES, Position, Scope, Where
+from kemem.records.batch import Batch
 from kemem_conformance.suite import ME, Suite, ids, put, rule, said
 from kemem_conformance.world import AGENTS, NOW, SESSIONS, USERS
 

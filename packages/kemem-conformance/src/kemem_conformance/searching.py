@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from kemem.batch import Batch
 from kemem.ports import Store
+from kemem.ports.request import Ranking
 from kemem.records import Match, Rank, Scope, Where
-from kemem.request import Ranking
+from kemem.records.batch import Batch
 from kemem.text.query import MAX_PHRASE, parse
 from kemem_conformance.suite import EVERYTHING, ME, MINE, Suite, put, ranking, rule, said
 from kemem_conformance.world import HOSTILE, NOW

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from kemem.batch import Applied, Batch, Ending, Job
 from kemem.ports import Store, read_messages, read_notes
 from kemem.records import CHECKPOINTS_KEPT, Checkpoint, Entry, Layer, Scope, Where
+from kemem.records.batch import Applied, Batch, Ending, Job
 from kemem_conformance.noting import FULL, STUDIES, added
 from kemem_conformance.suite import (
     ALL_MINE,

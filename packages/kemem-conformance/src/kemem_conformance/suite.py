@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
-from kemem.batch import Batch
 from kemem.ports import Store, read_messages, read_notes, read_relations
+from kemem.ports.request import Neighborhood, Ranking, SearchRequest
 from kemem.records import (
     NOTES,
     Match,
@@ -24,7 +24,7 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.request import Neighborhood, Ranking, SearchRequest
+from kemem.records.batch import Batch
 from kemem.text.fingerprint import fingerprint
 from kemem.text.query import Query
 from kemem_conformance.note_world import ALL_KINDS

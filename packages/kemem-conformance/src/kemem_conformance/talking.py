@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from kemem.batch import Batch
 from kemem.ports import Store
 from kemem.records import Message, Where
+from kemem.records.batch import Batch
 from kemem.text.marks import spoken_by
 from kemem.text.query import ConversationQuery, Phrase, Query, plain
 from kemem_conformance import world

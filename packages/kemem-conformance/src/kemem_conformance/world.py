@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from kemem.batch import Batch, Job, JobKind
 from kemem.records import ROLES, Embedded, Message, Model, Scope, Vector, Where
+from kemem.records.batch import Batch, Job, JobKind
 from kemem.text.query import Query, parse
 
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from kemem.batch import Applied, Batch, Job
 from kemem.errors import Conflict, InvalidArgument, KeMemError
 from kemem.ports import Store, read_health, read_messages, read_notes, read_owners
 from kemem.records import ROLES, Embedded, Scope, Where
+from kemem.records.batch import Applied, Batch, Job
 from kemem.text.query import parse
 from kemem_conformance.note_world import ALL_KINDS
 from kemem_conformance.suite import (

@@ -18,8 +18,9 @@ from rich.text import Text
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.recall import Evidence, Step
+from kemem.records.serialization import to_dict
+from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Ingested
-from kemem.serialization import to_dict
 from kemem.serve.cli.terminal import Common, Yes, beginning, errors, plain, progress
 from kemem.serve.telemetry.quality import Run, keep_runs, parse_runs
 from kemem.settings import Settings
@@ -27,7 +28,6 @@ from kemem.snapshot import Backup
 from kemem.sync import Memory
 from kemem.text.ids import check_id
 from kemem.text.snippets import CLOSE, OPEN
-from kemem.times import to_rfc3339
 
 _ITEM = re.compile(r"messages\[(\d+)\]\.?")  # how errors name one of several messages
 _MARK = re.compile(f"{OPEN}(.*?){CLOSE}")

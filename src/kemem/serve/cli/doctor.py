@@ -14,9 +14,9 @@ from rich.text import Text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kemem.batch import JobKind
 from kemem.errors import KeMemError
 from kemem.records import Health
+from kemem.records.batch import JobKind
 from kemem.runtime import open_embedder, open_llm
 from kemem.settings import CONFIG_FILE, Settings
 from kemem.sync import Memory

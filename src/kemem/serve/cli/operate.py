@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from kemem.errors import Unavailable
-from kemem.serialization import to_dict
+from kemem.records.serialization import to_dict
 from kemem.serve.cli.doctor import examine, show_settings
 from kemem.serve.cli.terminal import Common, plain, progress
 from kemem.sync import Memory

@@ -12,12 +12,12 @@ from fastapi.responses import JSONResponse
 
 from kemem.memory import AsyncMemory
 from kemem.records import Micros, Note, Relation
+from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.memories import link_to
 from kemem.serve.dashboard.page import DashboardRoute, is_fragment, page
 from kemem.serve.http.routing import Memory
-from kemem.times import to_rfc3339
 
 HOME = "/dashboard/graph"
 USERS = 50  # of a page

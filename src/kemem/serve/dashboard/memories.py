@@ -12,11 +12,11 @@ from fastapi.responses import RedirectResponse
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, NOTES, Change, Message, Note, Relation
+from kemem.records.times import to_rfc3339
 from kemem.results import Item
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.page import DashboardRoute, page
 from kemem.serve.http.routing import Memory
-from kemem.times import to_rfc3339
 
 HOME = "/dashboard/memories"
 KINDS = ("notes", *NOTE_KINDS, "message")

@@ -22,12 +22,12 @@ from starlette.exceptions import HTTPException
 
 from kemem.errors import InvalidArgument, KeMemError, PermissionDenied
 from kemem.records import Micros
+from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.serve.dashboard.static_files import has_all, static_url
 from kemem.serve.http.auth import SESSION_COOKIE, Authenticator
 from kemem.serve.http.errors import public_error
 from kemem.serve.http.responses import invalid_request
-from kemem.times import to_rfc3339
 
 PATH = "/dashboard"
 FORM_COOKIE = "kemem_form"

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
+from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.serve.telemetry.metrics import Metrics
 from kemem.serve.telemetry.quality import Run, keep_runs
 from kemem.serve.telemetry.traces import Traces
 from kemem.settings import Settings
 from kemem.text.language import is_chinese
-from kemem.times import to_rfc3339
 
 _MINUTE: Micros = 60_000_000
 _DAY: Micros = 86_400_000_000

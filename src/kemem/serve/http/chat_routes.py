@@ -11,7 +11,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from kemem.chat import ChatService, ErrorEvent, Event, GroupChatService, Member
 from kemem.chat.events import gather
 from kemem.chat.group import MAX_MEMBERS
-from kemem.serialization import Share
+from kemem.records.serialization import Share
 from kemem.serve.http.errors import Reason
 from kemem.serve.http.requests import ID_LIMITS, Granted, Id, NotBlank, StrictModel, Time
 from kemem.serve.http.responses import json_response

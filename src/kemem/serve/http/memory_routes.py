@@ -10,8 +10,8 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from kemem.errors import InvalidArgument
 from kemem.recall import Recalled
 from kemem.records import MESSAGES, NOTE_KINDS, ROLES, Change
+from kemem.records.serialization import Share
 from kemem.results import Added, Hit, Item, Memories
-from kemem.serialization import Share
 from kemem.serve.http.requests import (
     ID_LIMITS,
     Granted,

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.records import Message, Page
+from kemem.records.serialization import Share, to_dict
 from kemem.results import Hit, Ingested
-from kemem.serialization import Share, to_dict
 from kemem.serve.http.requests import (
     ID_LIMITS,
     Id,

@@ -12,9 +12,9 @@ from jinja2 import Environment
 from prometheus_client import CONTENT_TYPE_LATEST
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.batch import Job
 from kemem.errors import Unavailable
 from kemem.records import Entry, Page
+from kemem.records.batch import Job
 from kemem.serve.http.requests import ID_LIMITS, Id, Items, PageQuery, QueryString, Size
 from kemem.serve.http.routing import GuardedRoute, Memory, OperatorRoute
 from kemem.serve.telemetry.prometheus import report

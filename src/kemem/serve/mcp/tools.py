@@ -25,8 +25,8 @@ from kemem.recall.schemas import Model
 from kemem.recall.state import RecallState
 from kemem.recall.texts import Language, tool_texts
 from kemem.recall.tools import get_memory_detail_tool, memory_type, search_memories_tool, summary
+from kemem.records.times import to_rfc3339
 from kemem.text.language import is_chinese
-from kemem.times import to_rfc3339
 
 _PREVIEW = 500  # characters
 _EVIDENCE = 1_500

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.records import Line, Micros
-from kemem.times import to_micros
+from kemem.records.times import to_micros
 
 RUN, RUNS_KEPT = "run", 10_000  # the kind of line, and how many are kept
 VOTE, VOTES_KEPT = "vote", 20_000

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from kemem.errors import InvalidArgument
-from kemem.filters import Filter
-from kemem.serialization import (
+from kemem.records.filters import Filter
+from kemem.records.serialization import (
     Hidden,
     OptionalText,
     OwnerId,
@@ -19,7 +19,7 @@ from kemem.serialization import (
     as_memory,
     to_dict,
 )
-from kemem.times import Micros as Micros
+from kemem.records.times import Micros as Micros
 
 Vector = NDArray[np.float32]
 Matrix = NDArray[np.float32]

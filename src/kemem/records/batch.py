@@ -29,7 +29,7 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.serialization import Hidden, Record, Timestamp, to_dict, without_defaults
+from kemem.records.serialization import Hidden, Record, Timestamp, to_dict, without_defaults
 
 Refusal = Literal["job", "row", "source", "changed"]
 JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from kemem.times import Micros, to_rfc3339
+from kemem.records.times import Micros, to_rfc3339
 
 Timestamp = Annotated[
     Micros,

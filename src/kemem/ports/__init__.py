@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from kemem.batch import Applied, Batch, Job, JobKind
 from kemem.errors import InvalidArgument, Unavailable
+from kemem.ports.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
 from kemem.records import (
     MESSAGES,
     NOTES,
@@ -35,7 +35,7 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
+from kemem.records.batch import Applied, Batch, Job, JobKind
 from kemem.text.loose_json import parse_json
 
 MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
