@@ -93,14 +93,23 @@ _EXPECTED = [
         ("relation_source", "idx_relation_source_note", "1000000 10000 2"),
     )
 ]
-_lookups = func.json_each(bindparam("lookups", type_=Text)).table_valued("key", "value")
-_first_id = func.json_extract(_lookups.c.value, "$[1]")
+_json = func.json_each(bindparam("lookups", type_=Text)).table_valued("key", "value")
+# Materialized: SQLite would else parse the JSON again for every row that a phrase finds.
+_lookups = (
+    select(
+        _json.c.key.label("key"),
+        func.json_extract(_json.c.value, "$[0]").label("phrase"),
+        func.json_extract(_json.c.value, "$[1]").label("first_id"),
+    )
+    .cte("lookups")
+    .prefix_with("MATERIALIZED")
+)
 _holding = (
     select(func.aggregate_strings(_words.c.rowid.op("&")(_SEQ), ","))
     .where(
-        _words.c.row_words.op("MATCH")(func.json_extract(_lookups.c.value, "$[0]")),
-        _words.c.rowid > _first_id + bindparam("after", type_=BigInteger),
-        _words.c.rowid <= _first_id + _SEQ,
+        _words.c.row_words.op("MATCH")(_lookups.c.phrase),
+        _words.c.rowid > _lookups.c.first_id + bindparam("after", type_=BigInteger),
+        _words.c.rowid <= _lookups.c.first_id + _SEQ,
     )
     .correlate(_lookups)
 )
