@@ -3,7 +3,7 @@
 from kemem import AsyncMemory
 from kemem.records import Change, Link, Scope
 from kemem.records.batch import Batch, Job
-from kemem.serve.telemetry.quality import Run, keep_runs
+from kemem.serve.telemetry.journal import Run, save_runs
 from kemem.settings import Settings
 from tests.talk import note
 
@@ -44,4 +44,4 @@ async def fill_up(settings: Settings) -> None:
         await memory.add([message], EVIL, EVIL, EVIL, infer=False)
         await memory.learn(EVIL, summary=EVIL, tags=[EVIL], agent_id=EVIL)
         await (await memory.runtime.deps()).store.apply(left_behind())
-        await keep_runs(memory, measured())
+        await save_runs(memory, measured())

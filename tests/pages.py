@@ -18,7 +18,7 @@ from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.overview import survey
 from kemem.serve.dashboard.static_files import STATIC_PATH
 from kemem.serve.http.app import create_app
-from kemem.serve.telemetry.stale import StaleWhileRevalidate
+from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 from kemem.settings import Settings
 from tests.routes import is_page
 

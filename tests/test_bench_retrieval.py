@@ -8,7 +8,7 @@ import pytest
 
 from bench import retrieval
 from bench.retrieval import Answer, compared, reliability, runs, score, session_score
-from kemem.serve.telemetry.quality import parse_runs
+from kemem.serve.telemetry.journal import parse_runs
 
 MESSAGES = {
     "zh": ["你妹妹养了什么宠物？", "一只金毛，叫豆豆", "周末去爬山吧", "好，山上见"],

@@ -12,7 +12,7 @@ import pytest
 from kemem.serve.dashboard.page import FORM_COOKIE, number, own_address, seconds, short, size, when
 from kemem.serve.dashboard.static_files import VENDOR_FILES
 from kemem.serve.http.auth import SESSION_COOKIE
-from kemem.serve.telemetry.stale import StaleWhileRevalidate
+from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 from tests.pages import EVIL, browsing, faults_of, page_routes, send, text_of, token_of
 from tests.routes import KEY, SECRET, token
 from tests.server import running_server

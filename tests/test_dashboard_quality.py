@@ -12,17 +12,17 @@ import pytest
 from bench.recall import Found, runs
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
-from kemem.serve.telemetry.quality import (
+from kemem.serve.telemetry.journal import (
     VOTE,
     Vote,
-    keep_runs,
-    keep_vote,
-    kept_runs,
-    kept_votes,
     latest,
     metrics_of,
     opinions,
     parse_runs,
+    read_runs,
+    read_votes,
+    save_runs,
+    save_vote,
 )
 from kemem.settings import load
 from tests.command import kemem
@@ -71,8 +71,8 @@ async def test_a_run_is_compared_with_the_one_before(
     of = {"set": name, "language": language}
     told = [run(0.5, 1, **of), run(0.75, 2, **of), run(0.25, 3, **of, category="时间 temporal")]
     for _ in range(2):
-        await keep_runs(memory, parse_runs(json.dumps(told)))
-    kept = await kept_runs(memory)
+        await save_runs(memory, parse_runs(json.dumps(told)))
+    kept = await read_runs(memory)
     assert [it.metrics["recall@10"] for it in kept] == [0.25, 0.75, 0.5]
     assert metrics_of(kept) == ["recall@10", "recall@5"]
     whole, temporal = latest(kept, "recall@10")
@@ -121,8 +121,8 @@ async def test_votes_add_up_by_rank_settings_and_question(memory: AsyncMemory, q
         (NOON - DAY, vote("茶 tea", "up")),
     ]
     for at, each in cast:
-        await keep_vote(memory, each, at)
-    votes = await kept_votes(memory)
+        await save_vote(memory, each, at)
+    votes = await read_votes(memory)
 
     def counted(subject: Callable[[int, Vote], Any]) -> dict[Any, tuple[int, int]]:
         return {it.subject: (it.up, it.down) for it in opinions(votes, subject)}
@@ -138,8 +138,8 @@ async def test_votes_add_up_by_rank_settings_and_question(memory: AsyncMemory, q
 @QUESTIONS
 async def test_votes_go_with_their_user(memory: AsyncMemory, query: str) -> None:
     await memory.add("我喜欢茶 tea", user_id="u", infer=False)
-    await keep_vote(memory, vote(query, "up"), NOON)
-    await keep_vote(memory, vote(query, "up", user_id="v"), NOON)
+    await save_vote(memory, vote(query, "up"), NOON)
+    await save_vote(memory, vote(query, "up", user_id="v"), NOON)
     await memory.delete_all(user_id="u")
     assert [line.user_id for line in await memory.journal.lines(VOTE)] == ["v"]
 

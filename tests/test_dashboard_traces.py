@@ -15,7 +15,7 @@ from kemem.journal import AsyncJournal
 from kemem.memory import AsyncMemory
 from kemem.recall import Account
 from kemem.records import Line, Scope
-from kemem.serve.telemetry.traces import KEPT, TRACE, Traces, to_line
+from kemem.serve.telemetry.journal import MAX_TRACES, TRACE, Traces, to_line
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, ScriptedLLM, calling
 from tests.chats import BOTH, staged
@@ -152,12 +152,12 @@ async def test_a_journal_that_is_away_fails_no_recall(
 
 
 async def test_old_traces_go_and_so_do_too_many(memory: AsyncMemory) -> None:
-    times = [*range(NOON - 31 * DAY, NOON - 31 * DAY + 3), *range(NOON - KEPT - 5, NOON)]
+    times = [*range(NOON - 31 * DAY, NOON - 31 * DAY + 3), *range(NOON - MAX_TRACES - 5, NOON)]
     lines = [Line(TRACE, str(ts), ts, {}, ("用户", "user")[ts % 2]) for ts in times]
     await memory.journal.note(lines)
     await Traces(memory, clock=FakeClock(NOON)).flush()
-    kept = await memory.journal.lines(TRACE, limit=KEPT + 10)
-    assert [line.ts for line in kept] == [*range(NOON - 1, NOON - KEPT - 1, -1)]
+    kept = await memory.journal.lines(TRACE, limit=MAX_TRACES + 10)
+    assert [line.ts for line in kept] == [*range(NOON - 1, NOON - MAX_TRACES - 1, -1)]
 
 
 @NOTED

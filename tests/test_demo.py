@@ -18,9 +18,8 @@ from kemem.runtime import system_clock
 from kemem.serve.cli.demo import TO_TRY, is_empty
 from kemem.serve.cli.main import app
 from kemem.serve.demo.world import Conversation, World, fill, read_questions, read_world
+from kemem.serve.telemetry.journal import TRACE, read_runs
 from kemem.serve.telemetry.metrics import DAY, Metrics
-from kemem.serve.telemetry.quality import kept_runs
-from kemem.serve.telemetry.traces import TRACE
 from kemem.settings import Settings, load
 from kemem.text.language import is_chinese
 from kemem.text.when import time_phrases
@@ -226,7 +225,7 @@ async def test_what_was_asked_can_be_looked_at(filled: Result, home: Path) -> No
     async with AsyncMemory(settings=settings_for(home)) as memory:
         traces = await memory.journal.lines(TRACE)
         assert {line.body["question"] for line in traces} == {it.question for it in questions}
-        runs = await kept_runs(memory)
+        runs = await read_runs(memory)
         now = system_clock()
         days = await Metrics(memory).series(now - 180 * DAY, now, DAY)
     assert {run.language for run in runs} == {"zh", "en"}

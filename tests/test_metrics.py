@@ -20,7 +20,6 @@ from kemem.records import Health
 from kemem.runtime import system_clock
 from kemem.serve.http.app import create_app
 from kemem.serve.http.worker import background_worker
-from kemem.serve.telemetry import stale
 from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Timing
 from kemem.serve.telemetry.prometheus import report
 from kemem.settings import load
@@ -209,7 +208,7 @@ async def test_a_slow_count_of_all_rows_is_made_seldom(
     memory: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scrape says at once whether the store answers, and meanwhile shows the last count."""
-    monkeypatch.setattr(stale, "CHEAP", 0.1)
+    monkeypatch.setattr("kemem.serve.telemetry.metrics.CHEAP", 0.1)
     memory.slow = 0.2
     metrics = Metrics(memory)
     for _ in range(5):

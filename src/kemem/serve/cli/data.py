@@ -22,7 +22,7 @@ from kemem.records.serialization import to_dict
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Ingested
 from kemem.serve.cli.terminal import Common, Yes, beginning, errors, plain, progress
-from kemem.serve.telemetry.quality import Run, keep_runs, parse_runs
+from kemem.serve.telemetry.journal import Run, parse_runs, save_runs
 from kemem.settings import Settings
 from kemem.snapshot import Backup
 from kemem.sync import Memory
@@ -314,4 +314,4 @@ def quality(
 
 async def _keep(settings: Settings, runs: list[Run]) -> None:
     async with AsyncMemory(settings=settings) as memory:
-        await keep_runs(memory, runs)
+        await save_runs(memory, runs)

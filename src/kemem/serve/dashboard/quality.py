@@ -15,17 +15,17 @@ from kemem.runtime import system_clock
 from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.page import DashboardRoute, is_fragment, page
 from kemem.serve.http.routing import Memory
-from kemem.serve.telemetry.quality import (
-    MAX_QUERY,
+from kemem.serve.telemetry.journal import (
+    MAX_TEXT,
     Opinion,
     Run,
     Vote,
-    keep_vote,
-    kept_runs,
-    kept_votes,
     latest,
     metrics_of,
     opinions,
+    read_runs,
+    read_votes,
+    save_vote,
 )
 from kemem.text.ids import check_id
 
@@ -40,11 +40,11 @@ router = APIRouter(route_class=DashboardRoute)
 @router.get(HOME)
 async def show_quality(request: Request, memory: Memory) -> Response:
     """Runs of benchmarks by one metric, and the report of all votes."""
-    runs = await kept_runs(memory)
+    runs = await read_runs(memory)
     metrics = metrics_of(runs)
     usual = "recall@10" if "recall@10" in metrics else next(iter(metrics), "")
     metric = Fields(request.query_params).one_of("metric", tuple(metrics), usual) if runs else ""
-    votes = await kept_votes(memory)
+    votes = await read_votes(memory)
     queries = opinions(votes, lambda _, it: (it.query, it.user_id, it.mode))
     worst = sorted((it for it in queries if it.down), key=lambda it: (-it.down, it.up))
     return page(
@@ -66,7 +66,7 @@ async def show_quality(request: Request, memory: Memory) -> Response:
 async def vote(request: Request, memory: Memory) -> Response:
     """Keep what somebody thinks of a hit; again, and it replaces what they thought before."""
     cast = _cast(Fields(await request.form()))
-    await keep_vote(memory, cast, system_clock())
+    await save_vote(memory, cast, system_clock())
     if is_fragment(request):
         return page(request, "quality_vote.html", cast=cast.vote)
     return RedirectResponse(_playground(cast.query, cast.user_id, cast.mode), 303)
@@ -75,7 +75,7 @@ async def vote(request: Request, memory: Memory) -> Response:
 def _cast(fields: Fields) -> Vote:
     """The vote of a form."""
     names = ("query", "memory_id", "user_id", "vote", "rank", "score")
-    given = {name: text[:MAX_QUERY] for name in names if (text := fields.text(name)) is not None}
+    given = {name: text[:MAX_TEXT] for name in names if (text := fields.text(name)) is not None}
     if "user_id" in given:
         check_id(given["user_id"], "user_id")
     try:

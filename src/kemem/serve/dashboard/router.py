@@ -21,7 +21,7 @@ from kemem.serve.dashboard.page import PATH, DashboardRoute, own_address, page, 
 from kemem.serve.dashboard.static_files import STATIC, STATIC_PATH, VENDOR, CachedFiles
 from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
 from kemem.serve.http.errors import NOT_FOUND
-from kemem.serve.telemetry.stale import StaleWhileRevalidate
+from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
 VIEWS = (overview, memories, playground, conversations, graph, traces, quality, system)
 

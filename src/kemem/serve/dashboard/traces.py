@@ -16,7 +16,7 @@ from kemem.serve.dashboard.memories import link_to, suggested_users
 from kemem.serve.dashboard.page import DashboardRoute, page
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.http.routing import Memory
-from kemem.serve.telemetry.traces import TRACE
+from kemem.serve.telemetry.journal import TRACE
 from kemem.text.ids import check_id
 
 HOME = "/dashboard/traces"

@@ -14,9 +14,8 @@ from kemem.memory import AsyncMemory
 from kemem.records import Micros
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
+from kemem.serve.telemetry.journal import Run, Traces, save_runs
 from kemem.serve.telemetry.metrics import Metrics
-from kemem.serve.telemetry.quality import Run, keep_runs
-from kemem.serve.telemetry.traces import Traces
 from kemem.settings import Settings
 from kemem.text.language import is_chinese
 
@@ -199,4 +198,4 @@ async def evaluate(
         )
         for (name, language, category), answered in outcomes.items()
     ]
-    await keep_runs(memory, runs)
+    await save_runs(memory, runs)

@@ -30,8 +30,8 @@ from kemem.serve.http.middleware import RequestMiddleware
 from kemem.serve.http.worker import background_worker
 from kemem.serve.mcp.http import offer_mcp
 from kemem.serve.rpc import routes as rpc_routes
+from kemem.serve.telemetry.journal import Traces
 from kemem.serve.telemetry.metrics import Metrics
-from kemem.serve.telemetry.traces import Traces
 from kemem.settings import Settings
 
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said

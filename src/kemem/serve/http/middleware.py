@@ -15,8 +15,8 @@ from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
 from kemem.serve.http.auth import Authenticator, is_page_view
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.http.responses import error_response, json_response
+from kemem.serve.telemetry.journal import request_in_progress
 from kemem.serve.telemetry.metrics import Metrics
-from kemem.serve.telemetry.traces import request_in_progress
 
 log = structlog.get_logger("kemem")
 

@@ -8,7 +8,7 @@ from kemem.memory import AsyncMemory
 from kemem.serve.http.worker import background_worker
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.mcp.tools import McpContext
-from kemem.serve.telemetry.traces import Traces
+from kemem.serve.telemetry.journal import Traces
 from kemem.settings import Settings
 
 

@@ -2,12 +2,16 @@
 
 import asyncio
 import secrets
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import sqrt
-from typing import NamedTuple
+from typing import Generic, TypeVar
+
+import structlog
 
 from kemem.chat.counts import LeakCounts
 from kemem.errors import InvalidArgument
@@ -15,26 +19,32 @@ from kemem.memory import AsyncMemory
 from kemem.ports import Reply
 from kemem.records import Line, Micros
 from kemem.runtime import system_clock
-from kemem.serve.telemetry.stale import StaleWhileRevalidate
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
+CHEAP = 1.0  # seconds: a value that takes no longer is computed each time
 
-_BY_MINUTE, _BY_HOUR, _BY_DAY = "metric", "metric.hour", "metric.day"  # kinds of lines
-_MINUTES_KEPT = 48 * HOUR
-_HOURS_KEPT = 90 * DAY
+_KINDS = {"metric": MINUTE, "metric.hour": HOUR, "metric.day": DAY}  # of lines: what each covers
 _DAYS_KEPT = 1_830  # lines: five years
 _BACKLOG = 120  # minutes that wait for a store that is away; older ones are dropped
 _ALL_LINES = 1_000_000  # more than are ever kept
 _MAX_POINTS = 5_000
 _SCRAPE_SECONDS = 5.0  # that a scrape waits for a count of all rows
+_REST = 20  # times its own duration an expensive value is kept: it costs 5 % of the time at most
 
 _METHODS = frozenset(["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE"])
 # Each bound is about a fifth above the last, so that a percentile is off by a tenth at most; those
 # that /metrics exposes are among them, so that its buckets are exact sums of these.
 _STEPS = (1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 3.55, 4.2, 5.0, 6.0, 7.1, 8.4, 10.0)
 _BOUNDS = (1e-4, *(float(f"{step}e{power}") for power in range(-4, 3) for step in _STEPS))
+
+# Operation, route, method and status, the last three empty for what is no request. They come from
+# the routes, never from what callers send.
+Labels = tuple[str, str, str, int]
+T = TypeVar("T")
+
+log = structlog.get_logger("kemem")
 
 
 @dataclass(slots=True)
@@ -63,13 +73,10 @@ class Timing:
 
     def add(self, seconds: float, failed: bool) -> None:
         """Count one more."""
-        self.n += 1
-        self.errors += failed
-        self.seconds += seconds
-        self.buckets[bisect_left(_BOUNDS, seconds)] += 1
+        self.merge(Timing(1, failed, seconds, Counter([bisect_left(_BOUNDS, seconds)])))
 
     def merge(self, other: "Timing") -> None:
-        """Add what another has counted."""
+        """Add the counts of another."""
         self.n += other.n
         self.errors += other.errors
         self.seconds += other.seconds
@@ -82,7 +89,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Point:
-    """What was done from one time on, for a minute or as long as a step is."""
+    """The counts from one time on, for a minute or as long as a step is."""
 
     ts: Micros
     operations: defaultdict[str, Timing] = field(default_factory=lambda: defaultdict(Timing))
@@ -90,14 +97,14 @@ class Point:
     gauges: dict[str, int] = field(default_factory=dict)  # messages, notes, jobs.failed; the last
 
     def merge(self, later: "Point") -> None:
-        """Add what came later."""
+        """Add a later point."""
         for name, timing in later.operations.items():
             self.operations[name].merge(timing)
         self.counts.update(later.counts)
         self.gauges.update(later.gauges)
 
     def to_line(self, kind: str, id_: str) -> Line:
-        """The point as the journal keeps it."""
+        """The point as a line of the journal."""
         operations = {
             name: [it.n, it.errors, round(it.seconds, 6), [*it.buckets.items()]]
             for name, it in self.operations.items()
@@ -106,20 +113,55 @@ class Point:
         return Line(kind, id_, self.ts, body)
 
 
-def _to_point(line: Line) -> Point:
-    point = Point(line.ts, counts=Counter(line.body["counts"]), gauges=dict(line.body["gauges"]))
-    for name, (n, errors, seconds, buckets) in line.body["operations"].items():
-        point.operations[name] = Timing(n, errors, seconds, Counter(dict(buckets)))
-    return point
+def _merge_lines(lines: Iterable[Line], step: Micros) -> dict[Micros, Point]:
+    """The lines of each step as one point, oldest first."""
+    points: dict[Micros, Point] = {}
+    for line in sorted(lines, key=lambda line: line.ts):
+        point = Point(line.ts, counts=line.body["counts"], gauges=line.body["gauges"])
+        for name, (n, errors, seconds, buckets) in line.body["operations"].items():
+            point.operations[name] = Timing(n, errors, seconds, Counter(dict(buckets)))
+        at = line.ts // step * step
+        points.setdefault(at, Point(at)).merge(point)
+    return points
 
 
-class Labels(NamedTuple):
-    """What is counted; labels come from the routes, never from what callers send."""
+class StaleWhileRevalidate(Generic[T]):
+    """A value that is served stale while a new one is computed in the background.
 
-    operation: str
-    route: str = ""  # empty: not a request
-    method: str = ""
-    status: int = 0
+    An expensive value is computed only as often as 5 % of the time allows.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[], Awaitable[T]],
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = 0.4,
+    ) -> None:
+        self._compute = compute
+        self._clock = clock
+        self._patience = patience  # seconds that a reader waits for a new value
+        self._next = float("-inf")  # when a new value may be computed
+        self._running: asyncio.Task[None] | None = None
+        self.last: T | None = None
+
+    async def get(self) -> T | None:
+        """The newest value; None while the first is being computed, or where that failed."""
+        if self._running is None and self._clock() >= self._next:
+            self._running = asyncio.create_task(self._revalidate())
+        if self._running is not None:
+            await asyncio.wait([self._running], timeout=self._patience)
+        return self.last
+
+    async def _revalidate(self) -> None:
+        start = self._clock()
+        try:
+            self.last = await self._compute()
+        except Exception as error:  # the store may be away for a while: the last value is shown
+            log.warning("figures could not be computed", kind=type(error).__name__)
+        finally:
+            seconds = self._clock() - start
+            self._next = self._clock() + (_REST * seconds if seconds > CHEAP else 0)
+            self._running = None
 
 
 class Metrics:
@@ -133,6 +175,7 @@ class Metrics:
     ) -> None:
         self.memory = memory
         self.leaks = leaks
+        self.health = StaleWhileRevalidate(memory.health, patience=_SCRAPE_SECONDS)
         self._clock = clock
         self._recent: defaultdict[Labels, Timing] = defaultdict(Timing)  # in no minute yet
         self._total: defaultdict[Labels, Timing] = defaultdict(Timing)  # since the start
@@ -143,18 +186,17 @@ class Metrics:
         self._folded: int | None = None  # the hour in which old lines were last folded
         self._process = secrets.token_hex(4)
         self._lock = asyncio.Lock()
-        self.health = StaleWhileRevalidate(memory.health, patience=_SCRAPE_SECONDS)
 
     def count_request(
         self, route: str, operation: str, method: str, status: int, seconds: float
     ) -> None:
         """Count one answered request."""
-        labels = Labels(operation, route, method if method in _METHODS else "other", status)
+        labels = (operation, route, method if method in _METHODS else "other", status)
         self._recent[labels].add(seconds, failed=status >= 500)
 
     def count(self, operation: str, seconds: float, failed: bool = False) -> None:
         """Count one operation that was not a request."""
-        self._recent[Labels(operation)].add(seconds, failed)
+        self._recent[operation, "", "", 0].add(seconds, failed)
 
     def count_reply(self, seconds: float, is_of_use: bool, reply: Reply | None) -> None:
         """Count a reply of the LLM as the operation "llm", with its tokens."""
@@ -164,12 +206,12 @@ class Metrics:
             self._tokens["llm.completion_tokens"] += reply.completion_tokens
 
     def total(self) -> Mapping[Labels, Timing]:
-        """All that was counted since the start."""
+        """All counts since the start."""
         self._advance()
         return self._total
 
     async def flush(self) -> None:
-        """Write what was counted; what a store that is away does not take waits for next time."""
+        """Write the counts; while the store is away they wait for the next time."""
         async with self._lock:
             point = self._advance()
             if not point.gauges and (health := await self.health.get()):
@@ -181,7 +223,7 @@ class Metrics:
                     "jobs.failed": health.failed_jobs,
                 }
             lines = [
-                it.to_line(_BY_MINUTE, f"m/{at // MINUTE}/{self._process}")
+                it.to_line("metric", f"m/{at // MINUTE}/{self._process}")
                 for at, it in self._minutes.items()
                 if it.operations or it.counts or it.gauges
             ]
@@ -191,7 +233,7 @@ class Metrics:
             for at in [at for at in self._minutes if at < point.ts]:
                 del self._minutes[at]
             if self._folded != point.ts // HOUR:
-                await _fold(self.memory, point.ts)
+                await self._fold(point.ts)
                 self._folded = point.ts // HOUR
 
     async def series(self, since: Micros, until: Micros, step: Micros = MINUTE) -> list[Point]:
@@ -208,8 +250,14 @@ class Metrics:
             )
         await self.flush()
         first = since // step * step
-        lines = await _read(self.memory, first, until)
-        points = _merged(lines, step)
+        lines: list[Line] = []
+        # The finest are read first: what is folded meanwhile is seen twice rather than not at all.
+        read = partial(self.memory.journal.lines, since=first, until=until, limit=_ALL_LINES)
+        for kind, size in _KINDS.items():
+            coarser = await read(kind)
+            covered = {line.ts for line in coarser}
+            lines = [line for line in lines if line.ts // size * size not in covered] + coarser
+        points = _merge_lines(lines, step)
         return [points.get(at, Point(at)) for at in range(first, until, step)]
 
     def _advance(self) -> Point:
@@ -218,7 +266,7 @@ class Metrics:
         point = self._minutes.setdefault(minute, Point(minute))
         for labels, timing in self._recent.items():
             self._total[labels].merge(timing)
-            point.operations[labels.operation].merge(timing)
+            point.operations[labels[0]].merge(timing)
         self._recent.clear()
         counted = self._tokens + Counter({"leaks": self.leaks.total if self.leaks else 0})
         for cache in self.memory.caches:
@@ -230,43 +278,20 @@ class Metrics:
             del self._minutes[old]
         return point
 
+    async def _fold(self, now: Micros) -> None:
+        """Replace minutes that are two days old by hours, and old hours by days.
 
-async def _fold(memory: AsyncMemory, now: Micros) -> None:
-    """Put hours in the place of minutes that are two days old, and days in that of old hours.
-
-    Idempotent: before the border there are all the lines of an hour or none, so that every
-    process writes the same, and a fold that was interrupted is done again.
-    """
-    journal = memory.journal
-    for fine, coarse, letter, step, kept in (
-        (_BY_MINUTE, _BY_HOUR, "h", HOUR, _MINUTES_KEPT),
-        (_BY_HOUR, _BY_DAY, "d", DAY, _HOURS_KEPT),
-    ):
-        border = (now - kept) // step * step
-        old = await journal.lines(fine, until=border, limit=_ALL_LINES)
-        points = _merged(old, step).values()
-        await journal.note([it.to_line(coarse, f"{letter}/{it.ts // step}") for it in points])
-        await journal.trim(fine, before=border)
-    await journal.trim(_BY_DAY, keep=_DAYS_KEPT)
-
-
-def _merged(lines: Iterable[Line], step: Micros) -> dict[Micros, Point]:
-    """The lines of each step as one point, oldest first."""
-    points: dict[Micros, Point] = {}
-    for line in sorted(lines, key=lambda line: line.ts):
-        at = line.ts // step * step
-        points.setdefault(at, Point(at)).merge(_to_point(line))
-    return points
-
-
-async def _read(memory: AsyncMemory, since: Micros, until: Micros) -> list[Line]:
-    """The lines of a time, each moment once.
-
-    The finest are read first: what is folded meanwhile is seen twice rather than not at all.
-    """
-    lines: list[Line] = []
-    for kind, step in ((_BY_MINUTE, MINUTE), (_BY_HOUR, HOUR), (_BY_DAY, DAY)):
-        coarser = await memory.journal.lines(kind, since=since, until=until, limit=_ALL_LINES)
-        covered = {line.ts for line in coarser}
-        lines = [line for line in lines if line.ts // step * step not in covered] + coarser
-    return lines
+        Idempotent: before the border there are all the lines of an hour or none, so that every
+        process writes the same, and a fold that was interrupted is done again.
+        """
+        journal = self.memory.journal
+        for fine, coarse, letter, step, kept in (
+            ("metric", "metric.hour", "h", HOUR, 2 * DAY),
+            ("metric.hour", "metric.day", "d", DAY, 90 * DAY),
+        ):
+            border = (now - kept) // step * step
+            lines = await journal.lines(fine, until=border, limit=_ALL_LINES)
+            points = _merge_lines(lines, step).values()
+            await journal.note([it.to_line(coarse, f"{letter}/{it.ts // step}") for it in points])
+            await journal.trim(fine, before=border)
+        await journal.trim("metric.day", keep=_DAYS_KEPT)
