@@ -3,24 +3,22 @@
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.serve.telemetry.journal import Run, Traces, save_runs
-from kemem.serve.telemetry.metrics import Metrics
+from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics
 from kemem.settings import Settings
 from kemem.text.language import is_chinese
 
-_MINUTE: Micros = 60_000_000
-_DAY: Micros = 86_400_000_000
 _PAUSE: Micros = 40_000_000  # between two messages of a conversation
 _STATE_TOKENS = 600  # little, so that the State of a long session has layers of two levels
 _LIMIT = 10  # hits among which an answer is looked for
@@ -42,55 +40,33 @@ class Conversation:
     ends: bool = False
 
     async def store(self, memory: AsyncMemory) -> None:
+        """Add the messages for each listener, in whose log the other members are named."""
         for agent_id in self.members or ("default",):
-            await memory.add(
-                [self._message(at, agent_id) for at in range(len(self.lines))],
-                self.user_id,
-                agent_id,
-                self.session_id,
-                memory_type="short" if self.short else None,
-                sensitive=self.sensitive,
-            )
+            others = {name: id_ for id_, name in self.members.items() if id_ != agent_id}
+            messages = []
+            ts = self.ts - _PAUSE * (len(self.lines) - 1)
+            for at, (speaker, content) in enumerate(self.lines):
+                role = _ROLES.get(speaker, "assistant")
+                message = {"role": role, "content": content, "ts": to_rfc3339(ts + _PAUSE * at)}
+                named = {"speaker": speaker, "member_id": others.get(speaker)}
+                messages.append(message | ({"metadata": named} if speaker in others else {}))
+            kind = "short" if self.short else None
+            ids = (self.user_id, agent_id, self.session_id)
+            await memory.add(messages, *ids, memory_type=kind, sensitive=self.sensitive)
         if self.short:
             await memory.checkpoint(self.session_id, self.user_id, "default")
         if self.ends:
             await memory.end_session(self.session_id, self.user_id, "default")
 
-    def _message(self, at: int, listener: str) -> dict[str, Any]:
-        """A message in the log of a listener, where the other members of a group are named."""
-        speaker, content = self.lines[at]
-        ts = to_rfc3339(self.ts - _PAUSE * (len(self.lines) - 1 - at))
-        message = {"role": _ROLES.get(speaker, "assistant"), "content": content, "ts": ts}
-        others = {name: id_ for id_, name in self.members.items() if id_ != listener}
-        if speaker not in others:
-            return message
-        return {**message, "metadata": {"speaker": speaker, "member_id": others[speaker]}}
 
+class World(NamedTuple):
+    """Conversations and entries of knowledge by their times, and files by task and path."""
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of an agent's knowledge base."""
-
-    ts: Micros
-    content: str
-    summary: str
-    tags: Sequence[str]
-    agent: str = "default"
-
-    async def store(self, memory: AsyncMemory) -> None:
-        await memory.learn(self.content, summary=self.summary, tags=self.tags, agent_id=self.agent)
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """All events, oldest first, and the files of workspaces by task and path."""
-
-    events: tuple[Conversation | Entry, ...]
+    events: Sequence[tuple[Micros, Conversation | dict[str, Any]]]
     files: Mapping[tuple[str, str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """A question, and a text that occurs in what answers it."""
 
     user: str
@@ -98,34 +74,27 @@ class Question:
     question: str
     answer: str
 
-    @property
-    def language(self) -> Literal["zh", "en"]:
-        return "zh" if is_chinese(self.question) else "en"
-
 
 def read_world(now: Micros) -> World:
     """The world that ships with the package; its last day is the one before `now`."""
-    events: list[Conversation | Entry] = []
+    today = now - now % DAY
+    events: list[tuple[Micros, Conversation | dict[str, Any]]] = []
     contents: dict[tuple[str, str], str] = {}
     for resource in files(__package__).iterdir():
-        if resource.name.endswith(".toml") and resource.name != _QUESTIONS:
-            tables = tomllib.loads(resource.read_text("utf-8"))
-            events += _events(tables, now - now % _DAY)
-            contents |= {(it["task"], it["path"]): it["text"] for it in tables.get("file", ())}
-    return World(tuple(sorted(events, key=lambda event: event.ts)), dict(sorted(contents.items())))
-
-
-def _events(tables: Mapping[str, Any], today: Micros) -> Iterator[Conversation | Entry]:
-    for table in (*tables.get("talk", ()), *tables.get("group", ())):
-        day, at, session, said = (table.pop(name) for name in ("day", "at", "session", "said"))
-        hours, minutes = map(int, at.split(":"))
-        parts = (line.partition(" ") for line in said.strip().splitlines())
-        lines = tuple((speaker.rstrip(":"), content) for speaker, _, content in parts)
-        start = today - day * _DAY + (hours * 60 + minutes) * _MINUTE
-        end = start + _PAUSE * (len(lines) - 1)
-        yield Conversation(tables["user"], session, end, lines, **table)
-    for table in tables.get("knowledge", ()):
-        yield Entry(today - table.pop("day") * _DAY + 8 * 60 * _MINUTE, **table)
+        if not resource.name.endswith(".toml") or resource.name == _QUESTIONS:
+            continue
+        tables = tomllib.loads(resource.read_text("utf-8"))
+        for table in (*tables.get("talk", ()), *tables.get("group", ())):
+            day, at, session, said = (table.pop(name) for name in ("day", "at", "session", "said"))
+            hours, minutes = map(int, at.split(":"))
+            parts = (line.partition(" ") for line in said.strip().splitlines())
+            lines = tuple((speaker.rstrip(":"), content) for speaker, _, content in parts)
+            ts = today - day * DAY + hours * HOUR + minutes * MINUTE + _PAUSE * (len(lines) - 1)
+            events.append((ts, Conversation(tables["user"], session, ts, lines, **table)))
+        for table in tables.get("knowledge", ()):
+            events.append((today - table.pop("day") * DAY + 8 * HOUR, table))
+        contents |= {(it["task"], it["path"]): it["text"] for it in tables.get("file", ())}
+    return World(sorted(events, key=lambda event: event[0]), dict(sorted(contents.items())))
 
 
 def read_questions() -> list[Question]:
@@ -143,15 +112,16 @@ async def fill(
     are counted at the time of the events, so that the growth of half a year can be seen.
     """
     changed = {"llm": "none", "embedder": "none", "state_tokens": _STATE_TOKENS}
-    clock = SimpleNamespace(now=now)
-    async with AsyncMemory(
-        settings=settings.model_copy(update=changed), clock=lambda: clock.now
-    ) as memory:
+    settings, clock = settings.model_copy(update=changed), SimpleNamespace(now=now)
+    async with AsyncMemory(settings=settings, clock=lambda: clock.now) as memory:
         metrics = Metrics(memory, clock=lambda: clock.now)
-        for event in world.events:
-            clock.now = event.ts
+        for ts, event in world.events:
+            clock.now = ts
             started = time.perf_counter()
-            await event.store(memory)
+            if isinstance(event, Conversation):
+                await event.store(memory)
+            else:
+                await memory.learn(**event)
             metrics.count("add_memories", time.perf_counter() - started)
             await metrics.flush()
             advance(1)
@@ -166,7 +136,7 @@ async def evaluate(
 ) -> None:
     """Search and recall for each question; leaves traces, metrics and a run of a benchmark."""
     metrics, traces = Metrics(memory), Traces(memory, route="kemem demo")
-    outcomes: defaultdict[tuple[str, Literal["zh", "en"], str], list[bool]] = defaultdict(list)
+    outcomes: defaultdict[tuple[str, str, str], list[bool]] = defaultdict(list)
     for each in questions:
         started = time.perf_counter()
         hits = await memory.search(each.question, each.user, limit=_LIMIT)
@@ -178,24 +148,18 @@ async def evaluate(
             "search": [hit.row.content for hit in hits],
             "recall": [evidence.content for evidence in recalled.evidence[:_LIMIT]],
         }
+        language = "zh" if is_chinese(each.question) else "en"
         for name, contents in texts.items():
-            answered = any(each.answer in content for content in contents)
             for category in ("all", each.category):
-                outcomes[name, each.language, category].append(answered)
+                has_answer = any(each.answer in content for content in contents)
+                outcomes[name, language, category].append(has_answer)
         advance(1)
     await traces.flush()
     await metrics.flush()
-    common: dict[str, Any] = {"at": to_rfc3339(system_clock()), "set": "demo"}
-    common["version"] = version("kemem-memory")
-    runs = [
-        Run(
-            name=name,
-            language=language,
-            category=category,
-            n=len(answered),
-            **common,
-            metrics={f"recall@{_LIMIT}": sum(answered) / len(answered)},
-        )
-        for (name, language, category), answered in outcomes.items()
-    ]
+    common = {"at": to_rfc3339(system_clock()), "set": "demo", "version": version("kemem-memory")}
+    runs = []
+    for (name, language, category), results in outcomes.items():
+        ids = {"name": name, "language": language, "category": category, **common}
+        metric = {f"recall@{_LIMIT}": sum(results) / len(results)}
+        runs.append(Run.model_validate({**ids, "n": len(results), "metrics": metric}))
     await save_runs(memory, runs)
