@@ -19,7 +19,7 @@ from kemem.ports import Reply
 from kemem.records import Health
 from kemem.runtime import system_clock
 from kemem.serve.http.app import create_app
-from kemem.serve.http.worker import background_worker
+from kemem.serve.http.process import background_worker
 from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Timing
 from kemem.serve.telemetry.prometheus import report
 from kemem.settings import load

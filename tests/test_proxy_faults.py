@@ -141,7 +141,7 @@ def test_an_operator_has_to_name_one_user(site: Site, tongue: Tongue) -> None:
     with site.application(None) as client:
         with pytest.raises(BadRequestError, match=r"X-KeMem-User.*field user.*token"):
             ask(client, False, tongue.asked)
-        with pytest.raises(BadRequestError, match="is 'a' and the field user 'b'"):
+        with pytest.raises(BadRequestError, match="is 'a' and the field user is 'b'"):
             ask(client, True, tongue.asked, user="b", extra_headers={"X-KeMem-User": "a"})
         for name in ("User", "Session", "Agent"):
             for value in ("", "%ff", "a%00b", "x" * 65):

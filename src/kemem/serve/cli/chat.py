@@ -25,7 +25,7 @@ from kemem.chat.base import NO_MODEL
 from kemem.errors import Conflict, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.serve.cli.terminal import Common, errors, output, plain
-from kemem.serve.http.logs import configure_logs
+from kemem.serve.http.process import configure_logs
 from kemem.settings import Settings
 from kemem.sync import Portal
 

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kemem.serve.http.logs import configure_logs
+from kemem.serve.http.process import configure_logs
 from kemem.settings import Settings, load
 from kemem.sync import Memory
 

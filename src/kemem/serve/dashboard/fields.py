@@ -8,7 +8,7 @@ from typing import Any
 from starlette.datastructures import ImmutableMultiDict
 
 from kemem.errors import InvalidArgument
-from kemem.serve.http.strict import parse_object
+from kemem.serve.http.errors import parse_object
 
 
 @dataclass(frozen=True, slots=True)

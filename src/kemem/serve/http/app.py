@@ -1,45 +1,45 @@
-"""The HTTP server: an app around a memory, and the process that runs it."""
+"""The HTTP server: an app around a memory, its middleware, and the process that runs it."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from time import perf_counter
+from urllib.parse import quote, unquote_to_bytes
 
+import structlog
 import uvicorn
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
+from fastapi.responses import RedirectResponse
 from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kemem.chat import ChatService, GroupChatService, LeakCounts
 from kemem.chat.proxy import Proxy
+from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
 from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.router import offer_dashboard
-from kemem.serve.http import (
-    chat_routes,
-    memory_routes,
-    message_routes,
-    operator_routes,
-    proxy_routes,
-    session_routes,
-)
-from kemem.serve.http.auth import Authenticator
-from kemem.serve.http.errors import RESPONSES
-from kemem.serve.http.logs import configure_logs
-from kemem.serve.http.middleware import RequestMiddleware
-from kemem.serve.http.worker import background_worker
+from kemem.serve.http import chat_routes, memory_routes, message_routes, operator_routes
+from kemem.serve.http.auth import Authenticator, is_page_view
+from kemem.serve.http.errors import NOT_FOUND, RESPONSES
+from kemem.serve.http.process import background_worker, configure_logs
+from kemem.serve.http.responses import error_response, json_response
 from kemem.serve.mcp.http import offer_mcp
-from kemem.serve.rpc import routes as rpc_routes
-from kemem.serve.telemetry.journal import Traces
+from kemem.serve.telemetry.journal import Traces, request_in_progress
 from kemem.serve.telemetry.metrics import Metrics
 from kemem.settings import Settings
 
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
+_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_DRAINED = 16 << 20  # bytes read on and dropped: a client that still sends reads no answer
+
+log = structlog.get_logger("kemem")
 
 
 def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> FastAPI:
     """The HTTP API over a memory, which it closes when it stops; some settings came by flags."""
-    authenticator = Authenticator(memory.settings)
     app = FastAPI(
         title="KeMem",
         version="1",
@@ -47,42 +47,33 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
         redirect_slashes=False,
         lifespan=_lifespan,
         responses=RESPONSES,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
         exception_handlers={HTTPException: _pass_on, RequestValidationError: _pass_on},
     )
-    app.state.memory = memory
-    app.state.authenticator = authenticator
-    app.state.flags = flags
-    app.state.leaks = LeakCounts()
-    app.state.chat = ChatService(memory, counts=app.state.leaks, run_jobs=False)
-    app.state.group = GroupChatService(memory, counts=app.state.leaks, run_jobs=False)
-    app.state.proxy = Proxy(memory, counts=app.state.leaks, run_jobs=False)
-    app.state.metrics = Metrics(memory, app.state.leaks)
-    app.state.traces = Traces(memory)
-    memory.runtime.on_reply.append(app.state.metrics.count_reply)
+    state = app.state
+    state.memory = memory
+    state.authenticator = Authenticator(memory.settings)
+    state.flags = flags
+    state.requests = set()  # tasks in progress: at the end uvicorn cancels them without waiting
+    state.leaks = LeakCounts()
+    state.chat = ChatService(memory, counts=state.leaks, run_jobs=False)
+    state.group = GroupChatService(memory, counts=state.leaks, run_jobs=False)
+    state.proxy = Proxy(memory, counts=state.leaks, run_jobs=False)
+    state.metrics = Metrics(memory, state.leaks)
+    state.traces = Traces(memory)
+    memory.runtime.on_reply.append(state.metrics.count_reply)
     # Only described here: the middleware asks for the credential, whatever the route.
-    security = [Depends(HTTPBearer(auto_error=False))] if authenticator.requires_credentials else []
-    for routes in (
-        message_routes,
-        memory_routes,
-        chat_routes,
-        proxy_routes,
-        session_routes,
-        rpc_routes,
-        operator_routes,
+    guarded = state.authenticator.requires_credentials
+    security = [Depends(HTTPBearer(auto_error=False))] if guarded else []
+    for router in (
+        *(message_routes.router, memory_routes.router, chat_routes.router, chat_routes.proxy),
+        *(message_routes.sessions, operator_routes.router),
     ):
-        app.include_router(routes.router, dependencies=security)
+        app.include_router(router, dependencies=security)
     app.include_router(operator_routes.probes)
-    app.state.mcp = offer_mcp(app, memory)
+    state.mcp = offer_mcp(app, memory)
     offer_dashboard(app)
-    app.state.requests = set()  # tasks
-    app.add_middleware(
-        RequestMiddleware,
-        authenticator=authenticator,
-        metrics=app.state.metrics,
-        requests=app.state.requests,
-        max_body_bytes=memory.settings.max_body_bytes,
-    )
+    app.add_middleware(RequestMiddleware)
     return app
 
 
@@ -109,18 +100,107 @@ async def _pass_on(request: Request, error: Exception) -> Response:
     raise error
 
 
-def _operation_id(route: APIRoute) -> str:
-    return route.name
-
-
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    flushes = app.state.metrics.flush, app.state.traces.flush
-    async with background_worker(app.state.memory, *flushes), app.state.mcp.run():
+    state = app.state
+    flushes = state.metrics.flush, state.traces.flush
+    async with background_worker(state.memory, *flushes), state.mcp.run():
         yield
-        if requests := app.state.requests:  # a turn that was cancelled stores what was said
-            await asyncio.wait(requests, timeout=_GRACE)
+        if state.requests:  # a turn that was cancelled stores what was said
+            await asyncio.wait(state.requests, timeout=_GRACE)
         with suppress(TimeoutError):  # what is not remembered by then is a job of the next start
             async with asyncio.timeout(_GRACE):
-                chats = (app.state.chat, app.state.group, app.state.proxy)
+                chats = (state.chat, state.group, state.proxy)
                 await asyncio.gather(*(chat.close() for chat in chats))
+
+
+class RequestMiddleware:
+    """Authenticates a request before anything else sees it; answers errors, counts, times, logs."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        if scope["type"] != "http" or task is None:
+            await self._app(scope, receive, send)
+            return
+        state = scope["app"].state
+        request_in_progress.set(scope)
+        started = perf_counter()
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                present = {name for name, _ in message["headers"]}
+                more = (header for header in _HEADERS if header[0] not in present)
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        state.requests.add(task)
+        try:
+            _check_path(scope["raw_path"])
+            headers = Headers(scope=scope)
+            caller = state.authenticator.authenticate(scope["path"], scope["scheme"], headers)
+            scope.setdefault("state", {})["caller"] = caller
+            limited = _limited(receive, state.memory.settings.max_body_bytes)
+            await self._app(scope, limited, send_with_headers)
+        except Exception as error:
+            if status:
+                raise
+            await _refusal(error, scope)(scope, receive, send_with_headers)
+        finally:
+            state.requests.discard(task)
+            seconds, method, route = perf_counter() - started, scope["method"], scope.get("route")
+            path, name = (route.path, route.name) if route else ("none", "none")
+            state.metrics.count_request(path, name, method, status, seconds)
+            ms = round(seconds * 1000, 1)
+            log.info("request", method=method, route=path, status=status, ms=ms)
+
+
+def _check_path(raw_path: bytes) -> None:
+    """Refuse a path that proxies and file systems read in another way than we do."""
+    path = unquote_to_bytes(raw_path)
+    if not {b".", b".."}.isdisjoint(path.split(b"/")):
+        raise NotFound(NOT_FOUND)
+    try:
+        path.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument("the path must be percent-encoded UTF-8") from None
+
+
+def _limited(receive: Receive, max_body_bytes: int) -> Receive:
+    """Refuses a body as soon as it is too large, whatever its headers say."""
+    received = 0
+
+    async def receive_limited() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > max_body_bytes:
+            dropped = 0
+            while message.get("more_body") and dropped < _DRAINED:
+                message = await receive()
+                dropped += len(message.get("body", b""))
+            raise Exhausted(f"a request body must be at most {max_body_bytes} bytes")
+        return message
+
+    return receive_limited
+
+
+def _refusal(error: Exception, scope: Scope) -> Response:
+    """The response to an error: a browser is sent to sign in, others get the reason as JSON."""
+    if isinstance(error, Unauthenticated) and is_page_view(scope):
+        query = scope["query_string"].decode("latin-1")
+        target = scope["path"] + (f"?{query}" if query else "")
+        return RedirectResponse(f"/dashboard/login?to={quote(target)}", 303)
+    if not isinstance(error, HTTPException) or error.status_code != 405:
+        return error_response(error)
+    described = scope["app"].openapi()["paths"].get(scope["route"].path, {})
+    methods = sorted(map(str.upper, described))  # none for the dashboard, which is not described
+    allowed = ", ".join(methods) or (error.headers or {}).get("Allow", "GET")
+    message = f"{scope['method']} is not allowed here, only {allowed}"
+    body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": message}}
+    return json_response(body, 405, {"Allow": allowed})

@@ -61,19 +61,12 @@ class Authenticator:
         key, secret = settings.api_key, settings.jwt_secret
         self._key = key.get_secret_value().encode() if key else None
         self._secret = secret.get_secret_value() if secret else None
+        self.has_key = self._key is not None  # its bearer is an operator
+        self.issues_tokens = self._secret is not None  # each bound to a user
+        self.requires_credentials = self.has_key or self.issues_tokens  # or only this machine asks
         root = self._key or secrets.token_bytes(32)
         self._session_key = hmac.digest(root, b"kemem dashboard session", "sha256")
         self._form_key = hmac.digest(root, b"kemem dashboard form", "sha256")
-
-    @property
-    def has_key(self) -> bool:
-        """Whether there is a key that makes its bearer an operator."""
-        return self._key is not None
-
-    @property
-    def requires_credentials(self) -> bool:
-        """Whether a credential is required; if not, only this machine may ask."""
-        return self._key is not None or self._secret is not None
 
     def check_host(self, host: str) -> None:
         """Refuse an address that other machines can reach while no credential is required."""
@@ -101,14 +94,12 @@ class Authenticator:
         sent = token.strip().encode("latin-1")  # the bytes of the header as they came
         if self._key is not None and hmac.compare_digest(sent, self._key):
             return Caller()
-        if self._secret is not None:
-            return _bound_caller(sent, self._secret)
-        raise Unauthenticated("invalid API key")
-
-    @property
-    def issues_tokens(self) -> bool:
-        """Whether tokens can be issued that are bound to a user."""
-        return self._secret is not None
+        if self._secret is None:
+            raise Unauthenticated("invalid API key")
+        claims = _claims(sent, self._secret, "sub")
+        if claims is None:
+            raise Unauthenticated("the token is invalid or has expired")
+        return Caller(claims["sub"], sensitive=claims.get("sensitive") is True)
 
     def issue_token(self, user_id: str, seconds: int, *, sensitive: bool = False) -> str:
         """A token that is bound to a user, for a while."""
@@ -132,12 +123,7 @@ class Authenticator:
     def is_signed_in(self, headers: Headers) -> bool:
         """Whether a browser holds a session that has not ended."""
         session = cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE, "").encode()
-        required: Any = {"require": ["exp"]}
-        try:
-            jwt.decode(session, self._session_key, algorithms=[_ALGORITHM], options=required)
-        except (jwt.InvalidTokenError, ValueError, RecursionError):
-            return False
-        return True
+        return _claims(session, self._session_key, "exp") is not None
 
 
 def is_loopback(host: str) -> bool:
@@ -172,9 +158,9 @@ def _check_local(scheme: str, headers: Headers) -> None:
         raise PermissionDenied(f"requests from the site {origin!r:.80} are not allowed")
 
 
-def _bound_caller(token: bytes, secret: str) -> Caller:
+def _claims(token: bytes, key: str | bytes, required: str) -> dict[str, Any] | None:
+    """The claims of a token; None if it is invalid or has expired."""
     try:
-        claims = jwt.decode(token, secret, algorithms=[_ALGORITHM], options={"require": ["sub"]})
+        return jwt.decode(token, key, algorithms=[_ALGORITHM], options={"require": [required]})
     except (jwt.InvalidTokenError, ValueError, RecursionError):
-        raise Unauthenticated("the token is invalid or has expired") from None
-    return Caller(claims["sub"], sensitive=claims.get("sensitive") is True)
+        return None

@@ -1,22 +1,36 @@
-"""Chats over HTTP: whole replies, or events while they come."""
+"""Chats over HTTP, and OpenAI's chat API for applications that get a memory by a base URL.
 
+Replies come whole, or as events while the model writes them.
+"""
+
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
-from fastapi import APIRouter, Path, Request, Response
-from pydantic import Field
+from fastapi import APIRouter, Request, Response
+from fastapi.sse import format_sse_event
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.chat import ChatService, ErrorEvent, Event, GroupChatService, Member
 from kemem.chat.events import gather
 from kemem.chat.group import MAX_MEMBERS
+from kemem.chat.proxy import Proxy
+from kemem.errors import InvalidArgument
 from kemem.records.serialization import Share
+from kemem.serve.http.auth import Caller
 from kemem.serve.http.errors import Reason
-from kemem.serve.http.requests import ID_LIMITS, Granted, Id, NotBlank, StrictModel, Time
-from kemem.serve.http.responses import json_response
-from kemem.serve.http.routing import GuardedRoute
-from kemem.serve.http.sse import Emit, EventStream, event_responses, wants_events
+from kemem.serve.http.responses import (
+    Emit,
+    EventStream,
+    event_responses,
+    json_response,
+    wants_events,
+)
+from kemem.serve.http.routing import GuardedRoute, handle_by_headers, id_in_header
+from kemem.serve.http.schemas import Granted, Id, NotBlank, PathId, StrictModel, Time, many
+from kemem.text.ids import check_id
 
 _EVENTS = event_responses(
     "`recall` with what was recalled, `text` with a `delta` of the reply, `tool_call` and "
@@ -27,12 +41,30 @@ _GROUP_EVENTS = event_responses(
     "those of a chat with the `member_id` that they concern; each member ends with `done` or "
     "`error`, and the last event is a `done` without a member."
 )
+_CHUNKS = event_responses(
+    "with `stream`, chunks as OpenAI has them (events without a name), then `[DONE]`; or a Failure "
+    "where the answer breaks off."
+)
+_DONE = "[DONE]"
 
-GroupId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
-
+MessageId = Annotated[
+    Id, Field(description="Of the user's message, so that a turn can be repeated.")
+]
 Instructions = Annotated[str, Field(description="What the model is told beside its rules.")]
 
+
+class ProxyRoute(GuardedRoute):
+    """A route that finds the user of a request itself: clients of OpenAI send no user_id."""
+
+    def authorize(self, caller: Caller, *user_ids: object) -> None:
+        """Let everybody through to `handle_by_headers`."""
+
+
 router = APIRouter(route_class=GuardedRoute, tags=["chat"])
+proxy = APIRouter(route_class=ProxyRoute, tags=["chat"])
+
+
+# Chats and groups
 
 
 class TurnRequest(StrictModel):
@@ -40,10 +72,7 @@ class TurnRequest(StrictModel):
 
     user_id: Id
     message: NotBlank
-    message_id: (
-        Annotated[Id, Field(description="Of the user's message, so that a turn can be repeated.")]
-        | None
-    ) = None
+    message_id: MessageId | None = None
     sensitive: Granted = False
 
 
@@ -66,10 +95,7 @@ class GroupMember(StrictModel):
 class GroupRequest(TurnRequest):
     """What a user says to a group, and who is in it, in the order of their turns to speak."""
 
-    members: Annotated[
-        list[GroupMember],
-        Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": MAX_MEMBERS}),
-    ]
+    members: Annotated[list[GroupMember], many(minItems=1, maxItems=MAX_MEMBERS)]
     mentions: (
         Annotated[list[Id], Field(fail_fast=True, description="Who is asked to speak.")] | None
     ) = None
@@ -77,7 +103,7 @@ class GroupRequest(TurnRequest):
     def arguments(self) -> dict[str, Any]:
         """The fields by their names, members as a chat takes them."""
         members = [Member(it.id, it.name or "", it.instructions) for it in self.members]
-        return {**super().arguments(), "members": members, "mentions": self.mentions or ()}
+        return {**dict(self), "members": members, "mentions": self.mentions or ()}
 
 
 class RecalledMemory(TypedDict):
@@ -132,12 +158,12 @@ async def chat(body: ChatRequest, request: Request) -> Response:
         return _stream(events)
     (reply,) = await gather(events)
     if reply.error:
-        return json_response(failed_turn(reply.error), 503)
+        return json_response(_failed_turn(reply.error), 503)
     return json_response(reply.to_dict())
 
 
 @router.post("/v1/groups/{group_id}/turns", response_model=GroupReplies, responses=_GROUP_EVENTS)
-async def group_turn(group_id: GroupId, body: GroupRequest, request: Request) -> Response:
+async def group_turn(group_id: PathId, body: GroupRequest, request: Request) -> Response:
     """What each member of a group replies, one after the other; as events for who accepts them."""
     service: GroupChatService = request.app.state.group
     events = service.turn(group_id=group_id, **_granted(body, request))
@@ -160,15 +186,114 @@ def _stream(events: AsyncGenerator[Event, None]) -> EventStream:
     return EventStream(work)
 
 
-def failed_turn(error: ErrorEvent) -> dict[str, Any]:
+def event_item(event: Event) -> dict[str, Any]:
+    """An event as HTTP shows it: an error in the form of every failure, the others as they are."""
+    if not isinstance(event, ErrorEvent):
+        return event.to_dict()
+    member = {"member_id": event.member_id} if event.member_id else {}
+    return {"type": event.type, **member, **_failed_turn(event)}
+
+
+def _failed_turn(error: ErrorEvent) -> dict[str, Any]:
     """A turn that failed, in the form of every failure; the part of the reply is in its details."""
     part = {"text": error.text, "message_id": error.message_id}
     return {"error": {"code": error.code, "message": error.message, "details": part}}
 
 
-def event_item(event: Event) -> dict[str, Any]:
-    """An event as HTTP shows it: an error in the form of every failure, the others as they are."""
-    if not isinstance(event, ErrorEvent):
-        return event.to_dict()
-    named = {"member_id": event.member_id} if event.member_id else {}
-    return {"type": event.type, **named, **failed_turn(event)}
+# OpenAI's chat API
+
+
+class OpenAIModel(BaseModel):
+    """What OpenAI's API takes: the fields that matter here are checked, others are passed on."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+class NamedFunction(OpenAIModel):
+    """A function of a tool, or the call of one."""
+
+    name: str
+    parameters: dict[str, Any] | None = None
+
+    @field_validator("parameters")
+    @classmethod
+    def _check_references(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        pending: list[Any] = [schema]
+        while pending:
+            part = pending.pop()
+            if isinstance(part, dict):
+                for reference in (part.get("$ref"), part.get("$dynamicRef")):
+                    if isinstance(reference, str) and not reference.startswith("#"):
+                        raise ValueError("a $ref must begin with #: no schema is fetched")
+            if isinstance(part, dict | list):
+                pending += part.values() if isinstance(part, dict) else part
+        return schema
+
+
+class ToolOrCall(OpenAIModel):
+    """A tool that the model may call, or its call."""
+
+    type: str = "function"
+    function: NamedFunction | None = None
+
+    @model_validator(mode="after")
+    def _check_function(self) -> "ToolOrCall":
+        if self.type == "function" and self.function is None:
+            raise ValueError("a tool of the type function needs one")
+        return self
+
+
+class ChatMessage(OpenAIModel):
+    """A message of the conversation."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[ToolOrCall] | None = None
+
+
+class CompletionRequest(OpenAIModel):
+    """A request of OpenAI's chat API."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    model: str | None = Field(None, description="Left out, or kemem: the model of this server.")
+    user: str | None = Field(None, description="Whose memory, if X-KeMem-User does not say it.")
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    tools: list[ToolOrCall] | None = None
+    n: Literal[1] | None = Field(None, description="A conversation goes on with one reply.")
+
+
+class Chunks(EventStream):
+    """Events as OpenAI sends them: without names; the last one is `[DONE]` instead of JSON."""
+
+    def event(self, name: str, data: bytes) -> bytes:
+        """An event as it is sent."""
+        return format_sse_event(data_str=_DONE if name == _DONE else data.decode())
+
+
+@proxy.post("/v1/chat/completions", response_model=dict[str, Any], responses=_CHUNKS)
+async def chat_completions(body: CompletionRequest, request: Request) -> Response:
+    """OpenAI's chat API by the model of this server, which remembers the user.
+
+    The user is that of the token; an operator names one in the header X-KeMem-User or the field
+    `user`. The headers X-KeMem-Session and X-KeMem-Agent say where the conversation is stored.
+    """
+    service: Proxy = request.app.state.proxy
+    handle = handle_by_headers(request, user=body.user)
+    session = id_in_header(request, "X-KeMem-Session")
+    session_id = "default" if session is None else check_id(session, "X-KeMem-Session")
+    fields = await request.json()  # as it came: unknown fields are passed on
+    try:
+        json.dumps(fields, allow_nan=False)
+    except ValueError:  # of 1e999
+        raise InvalidArgument("the body holds a number that is too large") from None
+    if not body.stream:
+        return json_response(await service.complete(fields, handle, session_id))
+
+    async def work(emit: Emit) -> None:
+        async with aclosing(service.chunks(fields, handle, session_id)) as chunks:
+            async for chunk in chunks:
+                emit("chunk", chunk)
+        emit(_DONE, {})
+
+    return Chunks(work)

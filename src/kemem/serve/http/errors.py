@@ -1,12 +1,15 @@
-"""Errors as callers see them, whatever the protocol; needs no package of the server."""
+"""Errors and strict JSON, whatever the protocol; needs no package of the server."""
 
+import json
 import traceback
-from typing import Any
+from collections.abc import Sequence
+from reprlib import repr as shortened
+from typing import Any, NoReturn
 
 import structlog
 from pydantic import BaseModel
 
-from kemem.errors import Internal, KeMemError, Unavailable
+from kemem.errors import Internal, InvalidArgument, KeMemError, Unavailable
 
 NOT_FOUND = "not found"  # the same for what does not exist and for what belongs to another user
 
@@ -46,3 +49,49 @@ def public_error(error: Exception) -> KeMemError:
     places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     log.error("request failed", kind=type(error).__name__, at=places)
     return Internal("internal error")
+
+
+def parse_json(raw: bytes) -> Any:
+    """The value of a JSON text in UTF-8, with finite numbers and no lone surrogates.
+
+    Anything else is a ValueError, or, where it is nested too deeply, a RecursionError.
+    """
+    value = json.loads(raw.decode(), parse_constant=_refuse_constant)
+    if b"\\u" in raw:  # an escape can smuggle in half a character, which is not text
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def parse_object(raw: bytes, name: str = "the body", **details: object) -> dict[str, Any]:
+    """The JSON object in a body, or in what has another name."""
+    try:
+        value = parse_json(raw)
+    except RecursionError:
+        raise InvalidArgument(f"{name} is nested too deeply", **details) from None
+    except ValueError as error:
+        reason = str(error)
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"byte {error.start} is not UTF-8"
+        elif isinstance(error, UnicodeEncodeError):
+            reason = "an escape stands for half a character"
+        raise InvalidArgument(f"{name} must be JSON in UTF-8: {reason}", **details) from None
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{name} must be a JSON object, not {shortened(value)}", **details)
+    return value
+
+
+def invalid_value(problem: Any, place: Sequence[int | str]) -> InvalidArgument:
+    """What pydantic finds wrong with a value, by its field."""
+    field = ".".join(str(part) for part in place)[:80]
+    match problem["type"]:
+        case "missing":
+            reason = f"{field} is required"
+        case "extra_forbidden":
+            reason = f"{field} is not a field of this request"
+        case _:
+            reason = f"{field}: {problem['msg']}, not {shortened(problem['input'])}"
+    return InvalidArgument(reason, field=field)

@@ -1,9 +1,8 @@
-"""Memories over HTTP: added, searched, listed, changed and erased."""
+"""Memories over HTTP: added, searched, recalled, listed, changed and erased."""
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
@@ -12,27 +11,17 @@ from kemem.recall import Recalled
 from kemem.records import MESSAGES, NOTE_KINDS, ROLES, Change
 from kemem.records.serialization import Share
 from kemem.results import Added, Hit, Item, Memories
-from kemem.serve.http.requests import (
-    ID_LIMITS,
-    Granted,
-    Id,
-    Ids,
-    Items,
-    NotBlank,
-    OwnerIds,
-    QueryString,
-    Size,
-    StrictModel,
-    Time,
-    also_named,
-    limited,
+from kemem.serve.http import schemas
+from kemem.serve.http.errors import parse_object
+from kemem.serve.http.responses import (
+    Emit,
+    EventStream,
+    event_responses,
+    json_response,
+    wants_events,
 )
-from kemem.serve.http.responses import json_response
 from kemem.serve.http.routing import GuardedRoute, Memory
-from kemem.serve.http.sse import Emit, EventStream, event_responses, wants_events
-from kemem.serve.http.strict import parse_object
-
-MemoryId = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
+from kemem.serve.http.schemas import Ids, Items, OwnerIds, PathId, QueryString, StrictModel, limited
 
 _MESSAGE = {
     "type": "object",
@@ -42,10 +31,16 @@ _MESSAGE = {
     "properties": {"content": {"type": "string"}, "role": {"enum": list(ROLES)}},
 }
 _MESSAGES = [{"type": "string"}, _MESSAGE, {"type": "array", "minItems": 1, "items": _MESSAGE}]
-
+_EVENTS = event_responses(
+    "a `step` (Step) for each tool call as it happens, then the `result` (Recalled) or an "
+    "`error` (Failure)."
+)
 
 Kind = Annotated[str, limited(enum=[*MESSAGES, *NOTE_KINDS])]
-Kinds = Annotated[list[Kind], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
+Kinds = Annotated[list[Kind], schemas.many(minItems=1)]
+Keyword = Annotated[str, limited(pattern=r"\S", maxLength=256)]
+Keywords = Annotated[list[Keyword], schemas.many(minItems=1, maxItems=20)]
+TopK = Annotated[schemas.Size | None, Field(description="Another name of limit.")]
 FiltersInUrl = Annotated[
     str,
     Field(
@@ -53,12 +48,6 @@ FiltersInUrl = Annotated[
         json_schema_extra={"contentMediaType": "application/json"},
     ),
 ]
-TopK = Annotated[Size | None, Field(description="Another name of limit.")]
-
-_EVENTS = event_responses(
-    "a `step` (Step) for each tool call as it happens, then the `result` (Recalled) or an "
-    "`error` (Failure)."
-)
 
 router = APIRouter(route_class=GuardedRoute, tags=["memories"])
 
@@ -70,46 +59,33 @@ class AddRequest(StrictModel, Ids):
     metadata: dict[str, Any] | None = None
     infer: bool = True
     memory_type: Literal["short", "long"] | None = None
-    prompt: NotBlank | None = None
-    timestamp: Time | None = None
-    expires_at: Time | None = None
+    prompt: schemas.NotBlank | None = None
+    timestamp: schemas.Time | None = None
+    expires_at: schemas.Time | None = None
     sensitive: bool = False
 
 
 class SearchRequest(StrictModel, Ids):
     """A question to the memory."""
 
-    query: NotBlank
-    limit: Size = 100
+    query: schemas.NotBlank
+    limit: schemas.Size = 100
     top_k: TopK = None
     filters: dict[str, Any] | None = None
     threshold: Share | None = None
     rerank: bool = True
     kinds: Kinds | None = None
-    as_of: Time | None = None
-    since: Time | None = None
-    until: Time | None = None
-    keywords: (
-        Annotated[
-            list[Annotated[str, limited(pattern=r"\S", maxLength=256)]],
-            Field(fail_fast=True, json_schema_extra={"minItems": 1, "maxItems": 20}),
-        ]
-        | None
-    ) = None
+    as_of: schemas.Time | None = None
+    since: schemas.Time | None = None
+    until: schemas.Time | None = None
+    keywords: Keywords | None = None
     mode: Literal["hybrid", "lexical", "semantic"] = "hybrid"
     explain: bool = False
     count: bool = False
 
 
-class ListQuery(QueryString, Ids):
-    """The query string of a list of memories."""
-
-    kinds: Kinds | None = None
-    limit: Size = 100
-    top_k: TopK = None
-    cursor: str | None = None
-    as_of: Time | None = None
-    filters: FiltersInUrl | None = None
+class MemoryQuery(QueryString, Ids):
+    """Whose memory an id means."""
 
 
 class DeleteQuery(QueryString, Ids):
@@ -119,20 +95,27 @@ class DeleteQuery(QueryString, Ids):
     filters: FiltersInUrl | None = None
 
 
-class MemoryQuery(QueryString, Ids):
-    """Whose memory an id means."""
+class ListQuery(QueryString, Ids):
+    """The query string of a list of memories."""
+
+    kinds: Kinds | None = None
+    limit: schemas.Size = 100
+    top_k: TopK = None
+    cursor: str | None = None
+    as_of: schemas.Time | None = None
+    filters: FiltersInUrl | None = None
 
 
 class ChangesQuery(QueryString, OwnerIds):
     """Whose notes are meant, and how many of their changes are wanted."""
 
-    limit: Size = 100
+    limit: schemas.Size = 100
 
 
 class UpdateRequest(StrictModel):
     """What a note is to say, or to carry, from now on."""
 
-    content: NotBlank | None = None
+    content: schemas.NotBlank | None = None
     metadata: dict[str, Any] | None = None
 
     def arguments(self) -> dict[str, Any]:
@@ -145,7 +128,7 @@ class UpdateRequest(StrictModel):
 class ExtractRequest(StrictModel, Ids):
     """Whose messages to draw facts from anew."""
 
-    prompt: NotBlank | None = None
+    prompt: schemas.NotBlank | None = None
 
 
 class ForgetRequest(StrictModel, OwnerIds):
@@ -155,10 +138,10 @@ class ForgetRequest(StrictModel, OwnerIds):
 class RecallRequest(StrictModel, Ids):
     """A question to one user's memories; a session is the conversation that it comes from."""
 
-    question: Annotated[NotBlank, also_named("question", "query")]
-    user_id: Id
+    question: Annotated[schemas.NotBlank, schemas.also_named("question", "query")]
+    user_id: schemas.Id
     max_iterations: Annotated[int, limited(minimum=1, maximum=10)] | None = None
-    sensitive: Granted = False
+    sensitive: schemas.Granted = False
 
 
 class Deleted(TypedDict):
@@ -171,6 +154,10 @@ class Forgotten(TypedDict):
     """The ids of notes that went, each with the reason."""
 
     forgotten: dict[str, str]
+
+
+Owner = Annotated[MemoryQuery, Query()]
+Changes = Annotated[ChangesQuery, Query()]
 
 
 @router.post("/v1/memories")
@@ -210,40 +197,34 @@ async def forget_memories(body: ForgetRequest, memory: Memory) -> Forgotten:
 
 
 @router.get("/v1/memories/forgotten")
-async def read_forgotten(query: Annotated[ChangesQuery, Query()], memory: Memory) -> Items[Change]:
+async def read_forgotten(query: Changes, memory: Memory) -> Items[Change]:
     """Notes that were deleted or forgotten, newest first, without their text."""
     return Items(items=await memory.forgotten(**query.arguments()))
 
 
 @router.get("/v1/memories/{memory_id}")
-async def read_memory(
-    memory_id: MemoryId, query: Annotated[MemoryQuery, Query()], memory: Memory
-) -> Item:
+async def read_memory(memory_id: PathId, query: Owner, memory: Memory) -> Item:
     """One note or message."""
     return await memory.get(memory_id, **_with_owner(query))
 
 
 @router.patch("/v1/memories/{memory_id}")
 async def change_memory(
-    memory_id: MemoryId, query: Annotated[MemoryQuery, Query()], body: UpdateRequest, memory: Memory
+    memory_id: PathId, query: Owner, body: UpdateRequest, memory: Memory
 ) -> Item:
     """A note with other words or metadata; messages never change."""
     return await memory.update(memory_id, **body.arguments(), **_with_owner(query))
 
 
 @router.delete("/v1/memories/{memory_id}")
-async def erase_memory(
-    memory_id: MemoryId, query: Annotated[MemoryQuery, Query()], memory: Memory
-) -> Deleted:
+async def erase_memory(memory_id: PathId, query: Owner, memory: Memory) -> Deleted:
     """Erase one memory; of a message also the notes that were drawn from it alone."""
     await memory.delete(memory_id, **_with_owner(query))
     return Deleted(deleted=1)
 
 
 @router.get("/v1/memories/{memory_id}/history")
-async def read_history(
-    memory_id: MemoryId, query: Annotated[ChangesQuery, Query()], memory: Memory
-) -> Items[Change]:
+async def read_history(memory_id: PathId, query: Changes, memory: Memory) -> Items[Change]:
     """What became of a note, newest first."""
     return Items(items=await memory.history(memory_id, **_with_owner(query)))
 
@@ -255,13 +236,13 @@ async def recall(body: RecallRequest, request: Request, memory: Memory) -> Respo
     granted = request.state.caller.grant(arguments.pop("sensitive"))
     user_id, agent_id = arguments.pop("user_id"), arguments.pop("agent_id")
     handle = memory.for_user(user_id, agent_id=agent_id, sensitive=granted)
-    recalling = partial(handle.recall, **arguments)
     if not wants_events(request):
-        recalled = await recalling()
-        return json_response(recalled.to_dict())
+        return json_response((await handle.recall(**arguments)).to_dict())
 
     async def work(emit: Emit) -> None:
-        recalled = await recalling(on_step=lambda step: emit("step", step.to_dict()))
+        recalled = await handle.recall(
+            **arguments, on_step=lambda step: emit("step", step.to_dict())
+        )
         emit("result", recalled.to_dict())
 
     return EventStream(work)
@@ -280,7 +261,6 @@ def _with_owner(query: MemoryQuery | ChangesQuery) -> dict[str, Any]:
     arguments = query.arguments()
     *names, last = (it for it in ("user_id", "agent_id", "session_id") if it in arguments)
     if all(arguments[name] is None for name in (*names, last)):
-        raise InvalidArgument(
-            f"{', '.join(names)} or {last} is required beside the id", field="user_id"
-        )
+        reason = f"{', '.join(names)} or {last} is required beside the id"
+        raise InvalidArgument(reason, field="user_id")
     return arguments

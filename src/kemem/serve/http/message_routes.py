@@ -1,33 +1,35 @@
-"""The message log over HTTP: the Query API, version 1."""
+"""The message log over HTTP (the Query API, version 1), its sessions and its graph."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, NotRequired, cast
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from pydantic import AfterValidator, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.records import Message, Page
+from kemem.records import Checkpoint, Entry, Message, Page, Relation
 from kemem.records.serialization import Share, to_dict
-from kemem.results import Hit, Ingested
-from kemem.serve.http.requests import (
-    ID_LIMITS,
+from kemem.results import Added, Context, Hit, Ingested
+from kemem.serve.http import schemas
+from kemem.serve.http.routing import GuardedRoute, Memory
+from kemem.serve.http.schemas import (
     Id,
     Items,
-    NotBlank,
+    OwnerIds,
+    PathId,
     QueryString,
-    Role,
     Size,
     StrictModel,
     Time,
     also_named,
     limited,
 )
-from kemem.serve.http.routing import GuardedRoute, Memory
-
-IdInPath = Annotated[str, Path(json_schema_extra=ID_LIMITS)]
 
 router = APIRouter(route_class=GuardedRoute, tags=["messages"])
+sessions = APIRouter(route_class=GuardedRoute, tags=["sessions"])
+
+
+# Messages
 
 
 class SelectedMessage(TypedDict, total=False):
@@ -68,7 +70,7 @@ class Filter(StrictModel):
     """Which messages a search may see."""
 
     time_range: TimeRange | None = None
-    role: Role | None = None
+    role: schemas.Role | None = None
 
 
 class MessageSearch(StrictModel):
@@ -76,14 +78,13 @@ class MessageSearch(StrictModel):
 
     user_id: Id
     filter: Filter | None = None
-    return_fields: Annotated[list[FieldName], Field(fail_fast=True)] | None = None
+    return_fields: Annotated[list[FieldName], schemas.many()] | None = None
 
     def arguments(self) -> dict[str, Any]:
         """The fields by their names, those of the filter among them."""
-        arguments = super().arguments()
-        del arguments["return_fields"]
-        chosen = arguments.pop("filter") or Filter()
-        return {**arguments, **(chosen.time_range or TimeRange()).arguments(), "role": chosen.role}
+        fields = {name: it for name, it in self if name not in ("filter", "return_fields")}
+        chosen = self.filter or Filter()
+        return {**fields, **dict(chosen.time_range or TimeRange()), "role": chosen.role}
 
 
 class LexicalSearch(MessageSearch):
@@ -97,8 +98,8 @@ class LexicalSearch(MessageSearch):
 class SemanticSearch(MessageSearch):
     """A search by meaning, for a text or for a vector: one of the two."""
 
-    query_text: Annotated[NotBlank | None, also_named("query_text", "query")] = None
-    query_embedding: Annotated[list[float], Field(fail_fast=True)] | None = None
+    query_text: Annotated[schemas.NotBlank | None, also_named("query_text", "query")] = None
+    query_embedding: Annotated[list[float], schemas.many()] | None = None
     top_k: Annotated[Size, also_named("top_k", "limit")] = 20
     min_score: Annotated[Share | None, also_named("min_score", "threshold")] = None
 
@@ -106,15 +107,15 @@ class SemanticSearch(MessageSearch):
 class HybridSearch(MessageSearch):
     """A search by words and meaning together."""
 
-    query_text: Annotated[NotBlank, also_named("query_text", "query")]
+    query_text: Annotated[schemas.NotBlank, also_named("query_text", "query")]
     limit: Annotated[Size, also_named("limit", "top_k")] = 10
 
 
 class NewMessage(StrictModel):
     """A message to store."""
 
-    role: Role
-    content: NotBlank
+    role: schemas.Role
+    content: schemas.NotBlank
     message_id: Id | None = None
     ts: Time | None = None
     session_id: Id | None = None
@@ -127,7 +128,7 @@ class NewMessage(StrictModel):
 class NewMessages(StrictModel):
     """Messages that are stored all or none."""
 
-    messages: Annotated[list[NewMessage], Field(fail_fast=True, json_schema_extra={"minItems": 1})]
+    messages: Annotated[list[NewMessage], schemas.many(minItems=1)]
 
 
 class RangeQuery(QueryString):
@@ -135,7 +136,7 @@ class RangeQuery(QueryString):
 
     since: Time | None = None
     until: Time | None = None
-    role: Role | None = None
+    role: schemas.Role | None = None
     page_size: Size = 50
     cursor: str | None = None
 
@@ -184,16 +185,18 @@ class HybridHit(SelectedMessage):
     highlights: list[str]
 
 
+Range = Annotated[RangeQuery, Query()]
+Neighbors = Annotated[NeighborsQuery, Query()]
+
+
 @router.get("/v1/users/{user_id}/messages")
-async def read_messages(
-    user_id: IdInPath, query: Annotated[RangeQuery, Query()], memory: Memory
-) -> Page[Message]:
+async def read_messages(user_id: PathId, query: Range, memory: Memory) -> Page[Message]:
     """A user's messages of a time range, newest first."""
     return await memory.messages(user_id, **query.arguments())
 
 
 @router.post("/v1/users/{user_id}/messages")
-async def store_messages(user_id: IdInPath, body: NewMessages, memory: Memory) -> Ingested:
+async def store_messages(user_id: PathId, body: NewMessages, memory: Memory) -> Ingested:
     """Store messages: all or none, and each message_id once."""
     messages = [message.model_dump(exclude_none=True) for message in body.messages]
     return await memory.ingest(messages, user_id)
@@ -201,10 +204,7 @@ async def store_messages(user_id: IdInPath, body: NewMessages, memory: Memory) -
 
 @router.get("/v1/users/{user_id}/messages/{message_id}/neighbors")
 async def read_neighbors(
-    user_id: IdInPath,
-    message_id: IdInPath,
-    query: Annotated[NeighborsQuery, Query()],
-    memory: Memory,
+    user_id: PathId, message_id: PathId, query: Neighbors, memory: Memory
 ) -> Items[Message]:
     """A message and what was said around it, oldest first."""
     return Items(items=await memory.neighbors(message_id, user_id, **query.arguments()))
@@ -216,9 +216,7 @@ async def lexical_search(body: LexicalSearch, memory: Memory) -> LexicalHits:
     page = await memory.lexical_search(**body.arguments())
     answer = LexicalHits(
         items=[_selected(hit, body.return_fields) for hit in page.items],
-        highlights=[
-            Highlight(message_id=hit.id, snippets=list(hit.snippets)) for hit in page.items
-        ],
+        highlights=[Highlight(message_id=hit.id, snippets=[*hit.snippets]) for hit in page.items],
         scores=[Score(message_id=hit.id, score=hit.score) for hit in page.items],
     )
     if page.next_cursor:
@@ -230,33 +228,117 @@ async def lexical_search(body: LexicalSearch, memory: Memory) -> LexicalHits:
 async def semantic_search(body: SemanticSearch, memory: Memory) -> Items[SemanticHit]:
     """Messages by their meaning, nearest first."""
     hits = await memory.semantic_search(**body.arguments())
-    return Items(
-        items=[
-            SemanticHit(**_selected(hit, body.return_fields), semantic_score=hit.score)
-            for hit in hits
-        ]
-    )
+    fields = body.return_fields
+    items = [SemanticHit(**_selected(hit, fields), semantic_score=hit.score) for hit in hits]
+    return Items(items=items)
 
 
 @router.post("/v1/messages/hybrid_search")
 async def hybrid_search(body: HybridSearch, memory: Memory) -> Items[HybridHit]:
     """Messages by words and meaning together, with the reasons for each."""
-    hits = await memory.hybrid_search(**body.arguments())
-    return Items(
-        items=[
-            HybridHit(
-                **_selected(hit, body.return_fields),
-                score=hit.score,
-                why=list(hit.why),
-                highlights=list(hit.snippets),
-            )
-            for hit in hits
-        ]
-    )
+    items: list[HybridHit] = []
+    for hit in await memory.hybrid_search(**body.arguments()):
+        message, why, snippets = _selected(hit, body.return_fields), [*hit.why], [*hit.snippets]
+        items.append(HybridHit(**message, score=hit.score, why=why, highlights=snippets))
+    return Items(items=items)
 
 
 def _selected(hit: Hit, names: Sequence[str] | None) -> SelectedMessage:
     """The fields of a message that the request names; without names, all of them."""
     message = to_dict(hit.message)
-    wanted = FIELD_NAMES if names is None else names
-    return cast(SelectedMessage, {name: message[name] for name in wanted})
+    selected = {name: message[name] for name in (FIELD_NAMES if names is None else names)}
+    return cast(SelectedMessage, selected)
+
+
+# Sessions and the graph
+
+
+class SessionsQuery(OwnerIds, schemas.PageQuery):
+    """The query string of a list of sessions."""
+
+
+class ContextQuery(QueryString, OwnerIds):
+    """The query string of a session's context."""
+
+    max_tokens: Annotated[int, limited(minimum=50)] = 2000
+
+
+class SessionRequest(StrictModel, OwnerIds):
+    """Whose session an id means; required where several users or agents have one of that id."""
+
+
+class RestoreRequest(SessionRequest):
+    """Which checkpoint to go back to; the newest if none is named."""
+
+    checkpoint_id: Id | None = None
+
+
+class GraphQuery(QueryString, schemas.Ids):
+    """The query string of a look at the graph."""
+
+    around: (
+        Annotated[list[str], Field(description="Entities, each with a parameter of its own.")]
+        | None
+    ) = None
+    hops: Size = 1
+    limit: Size = 100
+    as_of: Time | None = None
+
+
+class Summary(TypedDict):
+    """The State of a session; null while all of it still fits verbatim."""
+
+    checkpoint: Checkpoint | None
+
+
+class Relations(TypedDict):
+    """Some relations of the graph."""
+
+    relations: list[Relation]
+
+
+ContextSize = Annotated[ContextQuery, Query()]
+
+
+@sessions.get("/v1/sessions")
+async def list_sessions(query: Annotated[SessionsQuery, Query()], memory: Memory) -> Page[Entry]:
+    """The sessions of a user or agent, in the order of their ids."""
+    return await memory.sessions(**query.arguments())
+
+
+@sessions.get("/v1/sessions/{session_id}/context")
+async def read_context(session_id: PathId, query: ContextSize, memory: Memory) -> Context:
+    """What to put into a prompt: summaries of what is older, then the newest messages."""
+    return await memory.context(session_id, **query.arguments())
+
+
+@sessions.post("/v1/sessions/{session_id}/summarize")
+async def summarize_session(session_id: PathId, body: SessionRequest, memory: Memory) -> Summary:
+    """Bring the State of a session up to date."""
+    return Summary(checkpoint=await memory.summarize(session_id, **body.arguments()))
+
+
+@sessions.post("/v1/sessions/{session_id}/checkpoint")
+async def save_checkpoint(session_id: PathId, body: SessionRequest, memory: Memory) -> Checkpoint:
+    """Keep a session's short-term memory as it is now."""
+    return await memory.checkpoint(session_id, **body.arguments())
+
+
+@sessions.post("/v1/sessions/{session_id}/checkpoint/restore")
+async def restore_checkpoint(
+    session_id: PathId, body: RestoreRequest, memory: Memory
+) -> Checkpoint:
+    """Bring short-term memory back as it was at a checkpoint; messages stay."""
+    return await memory.restore_checkpoint(session_id, **body.arguments())
+
+
+@sessions.post("/v1/sessions/{session_id}/end")
+async def end_session(session_id: PathId, body: SessionRequest, memory: Memory) -> Added:
+    """End a session: its experience becomes a note, its short-term memory goes."""
+    return await memory.end_session(session_id, **body.arguments())
+
+
+@sessions.get("/v1/graph")
+async def read_graph(query: Annotated[GraphQuery, Query()], memory: Memory) -> Relations:
+    """Relations near some entities, or the newest ones."""
+    return Relations(relations=await memory.graph(**query.arguments()))

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
-from kemem.serve.http.strict import parse_object
+from kemem.serve.http.errors import parse_object
 
 
 class StrictRequest(Request):
@@ -42,7 +42,10 @@ class GuardedRoute(APIRoute):
             in_path = strict.path_params.get("user_id")
             self.authorize(strict.state.caller, in_path, *in_query, body.get("user_id"))
             if takes_body and not takes_query:
-                _refuse_parameters(strict)
+                # What belongs into the body is not silently ignored because it is in the URL.
+                for name in strict.query_params:
+                    reason = f"{name[:80]} is not a parameter of this request"
+                    raise InvalidArgument(reason, field=name[:80])
             return await handle(strict)
 
         return guarded
@@ -80,9 +83,27 @@ def id_in_header(request: Request, header: str) -> str | None:
     try:
         return unquote_to_bytes(value.encode("latin-1")).decode()
     except UnicodeDecodeError:
-        raise InvalidArgument(
-            f"{header} must be UTF-8, percent-encoded: {value!r:.80}", field=header
-        ) from None
+        reason = f"{header} must be UTF-8, percent-encoded: {value!r:.80}"
+        raise InvalidArgument(reason, field=header) from None
+
+
+def handle_by_headers(request: Request, **fields: str | None) -> AsyncMemory:
+    """A handle for the user that X-KeMem-User, a field or the token names, in X-KeMem-Agent."""
+    caller: Caller = request.state.caller
+    field = next(iter(fields), "X-KeMem-User")  # that an error is about
+    places = {"the header X-KeMem-User": id_in_header(request, "X-KeMem-User")}
+    places |= {f"the field {name}": value for name, value in fields.items()}
+    named = [(place, user) for place, user in places.items() if user]
+    user_ids = [user for _, user in named] or [caller.user_id or ""]
+    if not user_ids[0]:
+        reason = f"user_id is required: send {', '.join(places)}, or a token bound to a user"
+        raise InvalidArgument(reason, field=field)
+    caller.check_users(*user_ids)
+    if len(set(user_ids)) > 1:
+        reason = " and ".join(f"{place} is {user!r:.80}" for place, user in named)
+        raise InvalidArgument(reason, field=field)
+    agent_id = id_in_header(request, "X-KeMem-Agent")
+    return memory_of(request).for_user(user_ids[0], agent_id=agent_id, sensitive=caller.sensitive)
 
 
 def check_content_type(header: str) -> None:
@@ -90,14 +111,5 @@ def check_content_type(header: str) -> None:
     mime = MimeHeader()
     mime["content-type"] = header
     if mime.get_content_type() != "application/json":
-        raise InvalidArgument(
-            f"content-type must be application/json, not {header!r:.80}", field="content-type"
-        )
-
-
-def _refuse_parameters(request: Request) -> None:
-    """What belongs into the body is not silently ignored because it stands in the URL."""
-    unknown = next(iter(request.query_params), None)
-    if unknown is not None:
-        field = unknown[:80]
-        raise InvalidArgument(f"{field} is not a parameter of this request", field=field)
+        reason = f"content-type must be application/json, not {header!r:.80}"
+        raise InvalidArgument(reason, field="content-type")

@@ -11,10 +11,8 @@ from starlette.requests import Request
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
-from kemem.serve.http.auth import Caller
-from kemem.serve.http.routing import id_in_header
+from kemem.serve.http.routing import handle_by_headers, id_in_header
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.mcp.tools import McpContext
 
@@ -30,7 +28,9 @@ def offer_mcp(app: FastAPI, memory: AsyncMemory) -> StreamableHTTPSessionManager
 
     def context_for(request: Request | None) -> McpContext:
         assert request is not None, "over HTTP there is one"
-        return _context(request, memory)
+        shared = memory if request.state.caller.user_id is None else None
+        session_id = id_in_header(request, "X-KeMem-Session")
+        return McpContext(handle_by_headers(request), session_id, shared)
 
     chinese = memory.settings.recall_language == "zh"
     server = create_mcp(context_for, "zh" if chinese else "en")
@@ -49,20 +49,3 @@ class _McpRoute(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child = super().matches(scope)
         return match, {**child, "route": self}
-
-
-def _context(request: Request, memory: AsyncMemory) -> McpContext:
-    """The memories of the token's user; an operator names the user in a header."""
-    caller: Caller = request.state.caller
-    user_id = id_in_header(request, "X-KeMem-User") or caller.user_id
-    if user_id is None:
-        raise InvalidArgument(
-            "user_id is required: send the header X-KeMem-User, or a token that is bound to a user",
-            field="X-KeMem-User",
-        )
-    caller.check_users(user_id)
-    handle = memory.for_user(
-        user_id, agent_id=id_in_header(request, "X-KeMem-Agent"), sensitive=caller.sensitive
-    )
-    shared = memory if caller.user_id is None else None
-    return McpContext(handle, id_in_header(request, "X-KeMem-Session"), shared)

@@ -5,7 +5,7 @@ import asyncio
 from mcp.server.stdio import stdio_server
 
 from kemem.memory import AsyncMemory
-from kemem.serve.http.worker import background_worker
+from kemem.serve.http.process import background_worker
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.mcp.tools import McpContext
 from kemem.serve.telemetry.journal import Traces

@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from kemem.errors import InvalidArgument
-from kemem.serve.http.errors import public_error
-from kemem.serve.http.strict import invalid_value, parse_json
+from kemem.serve.http.errors import invalid_value, parse_json, public_error
 
 MAX_BATCH = 100
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601

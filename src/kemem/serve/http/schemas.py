@@ -1,10 +1,11 @@
-"""What requests over HTTP share: types of fields, ids and how a model becomes arguments.
+"""What requests and responses over HTTP share: types of fields, ids, pages and lists.
 
 Limits are only described here: kemem itself checks them, for every caller alike.
 """
 
 from typing import Annotated, Any, Generic, TypeVar
 
+from fastapi import Path
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
@@ -14,7 +15,7 @@ from kemem.text.ids import MAX_ID
 
 T = TypeVar("T")
 
-ID_LIMITS: dict[str, Any] = {
+_ID_LIMITS: dict[str, Any] = {
     "minLength": 1,
     "maxLength": MAX_ID,
     "pattern": r"^(?!\s)[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+(?<!\s)$",
@@ -22,7 +23,13 @@ ID_LIMITS: dict[str, Any] = {
 
 
 def limited(**limits: Any) -> Any:
+    """A field with limits in its JSON schema."""
     return Field(json_schema_extra=limits)
+
+
+def many(**limits: Any) -> Any:
+    """A list, read up to its first wrong item."""
+    return Field(fail_fast=True, json_schema_extra=limits or None)
 
 
 def also_named(name: str, other: str) -> Any:
@@ -30,7 +37,8 @@ def also_named(name: str, other: str) -> Any:
     return Field(validation_alias=AliasChoices(name, other))
 
 
-Id = Annotated[str, limited(**ID_LIMITS)]
+Id = Annotated[str, limited(**_ID_LIMITS)]
+PathId = Annotated[str, Path(json_schema_extra=_ID_LIMITS)]
 NotBlank = Annotated[str, limited(pattern=r"\S")]
 Time = Annotated[str, limited(format="date-time")]
 Role = Annotated[str, limited(enum=list(ROLES))]
@@ -43,7 +51,7 @@ class Arguments(BaseModel):
 
     def arguments(self) -> dict[str, Any]:
         """The fields by their names."""
-        return {name: getattr(self, name) for name in type(self).model_fields}
+        return dict(self)
 
 
 class StrictModel(Arguments):
@@ -58,27 +66,24 @@ class QueryString(Arguments):
     model_config = ConfigDict(extra="forbid")
 
 
-class Ids(Arguments):
-    """Whose memories are meant: those that carry all the ids that are given."""
-
-    user_id: Id | None = None
-    agent_id: Id | None = None
-    session_id: Id | None = None
-    run_id: Annotated[Id | None, Field(description="Another name of session_id.")] = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The fields by their names, the session under its one name."""
-        arguments = super().arguments()
-        session_id, run_id = arguments.pop("session_id"), arguments.pop("run_id")
-        session = CallScope().restrict(session_id=session_id, run_id=run_id)
-        return {**arguments, "session_id": session.session_id}
-
-
 class OwnerIds(Arguments):
     """The user and agent that are meant."""
 
     user_id: Id | None = None
     agent_id: Id | None = None
+
+
+class Ids(OwnerIds):
+    """Whose memories are meant: those that carry all the ids that are given."""
+
+    session_id: Id | None = None
+    run_id: Annotated[Id | None, Field(description="Another name of session_id.")] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by their names, the session under its one name."""
+        session = CallScope().restrict(session_id=self.session_id, run_id=self.run_id)
+        fields = {name: value for name, value in self if name != "run_id"}
+        return {**fields, "session_id": session.session_id}
 
 
 class PageQuery(QueryString):

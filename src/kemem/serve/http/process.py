@@ -1,0 +1,81 @@
+"""The process that serves a memory, whatever the protocol: its log and its background worker."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from kemem.memory import AsyncMemory
+
+_JOBS_SECONDS = 5.0  # seconds between two runs of the outbox
+_FLUSH_SECONDS = 10.0  # seconds between two flushes
+_GRACE = 1.0  # seconds that work in progress gets at the end
+
+log = structlog.get_logger("kemem")
+
+
+def configure_logs(level: str) -> None:
+    """Log from `level` on, libraries included, one JSON object a line on the error stream.
+
+    Standard output stays free for answers.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    details = (structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso"))
+    as_json = structlog.processors.JSONRenderer(ensure_ascii=False)
+    structlog.configure(
+        processors=[*details, as_json],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    others = logging.StreamHandler(sys.stderr)
+    others.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, as_json],
+            foreign_pre_chain=details,
+        )
+    )
+    logging.basicConfig(level=number, handlers=[others], force=True)
+    logging.getLogger("mcp").setLevel(logging.WARNING)  # below, it shows what is sent
+
+
+@asynccontextmanager
+async def background_worker(
+    memory: AsyncMemory, *flushes: Callable[[], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Run jobs of the outbox and the flushes at intervals; close the memory at the end."""
+    stopping = asyncio.Event()
+
+    async def write() -> None:
+        for flush in flushes:
+            await flush()
+
+    async def repeat(work: Callable[[], Awaitable[object]], name: str, pause: float) -> None:
+        while not stopping.is_set():
+            await _attempt(work, name)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), pause)
+
+    workers = [
+        asyncio.create_task(repeat(memory.run_jobs, "jobs", _JOBS_SECONDS)),
+        asyncio.create_task(repeat(write, "writing the journal", _FLUSH_SECONDS)),
+    ]
+    try:
+        yield
+    finally:
+        stopping.set()
+        await asyncio.wait(workers, timeout=_GRACE)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        await _attempt(write, "writing the journal")
+        await memory.close()
+
+
+async def _attempt(work: Callable[[], Awaitable[object]], name: str) -> None:
+    try:
+        await work()
+    except Exception as error:  # the store may be away for a while; the next time it may answer
+        log.warning(f"{name} failed", kind=type(error).__name__)
