@@ -9,18 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kemem.chat.leaks.buffer import ANGLE, BARS, SPACE, MarkerSet, Steps, StreamBuffer
-from kemem.chat.leaks.values import (
-    Block,
-    LeakedCall,
-    Opener,
-    UntypedText,
-    balanced,
-    parse_object,
-    parse_value,
-    tool_name,
-    unwrap,
-)
+from kemem.chat.leaks import parsing
+from kemem.chat.leaks.parsing import ANGLE, BARS, Block, LeakedCall, MarkerSet, Steps, StreamBuffer
 
 NAMESPACES = ("", *(f"{name}:" for name in ("antml", "minimax")))
 _TAG_LENGTH = 300
@@ -45,7 +35,7 @@ _TAG = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_PARSERS: dict[str, Callable[[str], Any]] = {"true": str, "false": parse_value}
+_PARSERS: dict[str, Callable[[str], Any]] = {"true": str, "false": parsing.parse_value}
 _CLOSERS = MarkerSet("</parameter>", "</DSML parameter>", "<DSML")
 
 
@@ -63,13 +53,7 @@ class Tag:
 
     @property
     def closes_value(self) -> bool:
-        """Whether it is the closing tag of a value."""
         return self.closes and self.kind == "parameter"
-
-    @property
-    def ends_value(self) -> bool:
-        """Whether a value cannot continue after it."""
-        return self.kind != "" and (self.closes or "name" in self.attributes)
 
 
 def tag_at(buffer: StreamBuffer, at: int) -> Steps[Tag | None]:
@@ -83,26 +67,17 @@ def tag_at(buffer: StreamBuffer, at: int) -> Steps[Tag | None]:
         return None
     word = (match["word"] or match["other"] or match["plain"] or "").lower()
     attributes = {name.lower(): it.strip(_QUOTES) for name, it in ATTRIBUTE.findall(match[0])}
-    if word.startswith(("param", "arg")):
-        kind = "parameter"
-    else:
-        kind = "invoke" if word == "invoke" or "name" in attributes else ""
-    return Tag(
-        at,
-        match.end(),
-        kind,
-        marked=bool(match["marked"]),
-        closes=bool(match["closes"] or match["late"]),
-        empty=bool(match["empty"]),
-        attributes=attributes,
-    )
+    kind = "invoke" if word == "invoke" or "name" in attributes else ""
+    kind = "parameter" if word.startswith(("param", "arg")) else kind
+    marked, closes = bool(match["marked"]), bool(match["closes"] or match["late"])
+    return Tag(at, match.end(), kind, marked, closes, bool(match["empty"]), attributes)
 
 
-def read_invokes(buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
+def read_invokes(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
     """The calls from a wrapper, an invoke or any marked tag on, as long as there are tags."""
-    parser, end, tags = _InvokeParser(buffer), opener.start, 0
+    parser, end, tags = _InvokeParser(buffer), start, 0
     while not parser.closed:
-        here = yield from buffer.skip(SPACE, end)
+        here = yield from buffer.skip(parsing.SPACE, end)
         if tag := (yield from tag_at(buffer, here)):
             end, tags = (yield from parser.read_tag(tag)), tags + 1
         elif (past := (yield from parser.read_body(here))) > here:
@@ -110,8 +85,8 @@ def read_invokes(buffer: StreamBuffer, opener: Opener) -> Steps[Block | None]:
         else:
             end = buffer.end if parser.marked and buffer.ends_in_marker(here, _CLOSERS) else end
             break
-        if tags == _MAX_WRAPPERS and parser.idle:
-            return None
+        if tags == _MAX_WRAPPERS and not (parser.marked or parser.name or parser.calls):
+            return None  # nothing yet but plain wrappers
     parser.leave(cut=max(here, end) >= buffer.end)
     calls = tuple(parser.calls)
     if parser.marked:
@@ -125,17 +100,12 @@ class _InvokeParser:
     def __init__(self, buffer: StreamBuffer) -> None:
         self._buffer = buffer
         self._in_invoke = False
-        self._name = ""  # of the open invoke; a malformed one has none
+        self.name = ""  # of the open invoke; a malformed one has none
         self._arguments: dict[str, Any] | None = None  # of it, once the first has come
         self._wrapped = False
         self.marked = False
         self.closed = False  # the wrapper is
         self.calls: list[LeakedCall] = []
-
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing yet but plain wrappers."""
-        return not (self.marked or self._name or self.calls)
 
     def read_tag(self, tag: Tag) -> Steps[int]:
         """Process a tag and the value behind it; returns where to continue."""
@@ -143,14 +113,21 @@ class _InvokeParser:
         if tag.kind == "parameter":
             if tag.closes or tag.empty:
                 return tag.end
-            return (yield from (self._parameter(tag) if self._in_invoke else self._junk(tag.end)))
+            if not self._in_invoke:
+                return (yield from self._junk(tag.end))
+            text, end = yield from self._value(tag)
+            self._arguments = self._arguments or {}
+            if name := tag.attributes.get("name", ""):
+                typed = tag.attributes.get("string", "").lower()
+                self._arguments[name] = _PARSERS.get(typed, parsing.UntypedText)(text)
+            return end
         if tag.kind == "" and tag.closes and self.marked and not tag.marked:
             self._arguments = self._arguments or ({} if self._in_invoke else None)
             return tag.end  # a wrong closer, of which there may be more
         self._finish()
         if tag.kind == "invoke" and not tag.closes:
             self._in_invoke = True
-            self._name = tool_name(tag.attributes.get("name", ""))
+            self.name = parsing.tool_name(tag.attributes.get("name", ""))
             if tag.empty:
                 self._finish()
         elif tag.kind == "":
@@ -162,26 +139,26 @@ class _InvokeParser:
         if not self._in_invoke:
             return at
         if self._arguments is None and self._buffer.text[at : at + 1] == "{":
-            end, _ = yield from balanced(self._buffer, at)
+            end, _ = yield from parsing.balanced(self._buffer, at)
             if tag := _MARKED.search(self._buffer.text, at, end):  # no string spans a tag
                 end = tag.start()
-            self._arguments = parse_object(self._buffer.text[at:end]) or {}
+            self._arguments = parsing.parse_object(self._buffer.text[at:end]) or {}
             return end
         end = (yield from self._junk(at)) if self._wrapped and self.marked else at
         if end > at and self._arguments is None:
-            self._name = ""
+            self.name = ""
         return end
 
     def leave(self, cut: bool) -> None:
         """End after the last tag; an invoke followed by other text is not a call."""
         if self._arguments is None and not (self.marked and (cut or self._wrapped)):
-            self._name = ""
+            self.name = ""
         self._finish()
 
     def _finish(self) -> None:
-        if self._name:
-            self.calls.append(LeakedCall(self._name, unwrap(self._arguments or {})))
-        self._name, self._arguments, self._in_invoke = "", None, False
+        if self.name:
+            self.calls.append(LeakedCall(self.name, parsing.unwrap(self._arguments or {})))
+        self.name, self._arguments, self._in_invoke = "", None, False
 
     def _junk(self, at: int) -> Steps[int]:
         """Where the marked tag is that closes text which is not an argument; else `at`."""
@@ -196,34 +173,28 @@ class _InvokeParser:
             here += 1
         return at
 
-    def _parameter(self, tag: Tag) -> Steps[int]:
-        text, past = yield from self._value(tag)
-        self._arguments = self._arguments or {}
-        if name := tag.attributes.get("name", ""):
-            parse = _PARSERS.get(tag.attributes.get("string", "").lower(), UntypedText)
-            self._arguments[name] = parse(text)
-        return past
-
     def _value(self, opened: Tag) -> Steps[tuple[str, int]]:
         """The value behind a tag, and where to continue.
 
         A marked tag ends a marked value. Plain tags may be part of the value, so the first plain
         closing tag counts only where the value has no closing tag of its own.
         """
-        buffer, at, plain = self._buffer, opened.end, None
+        buffer, at = self._buffer, opened.end
+        closer: Tag | None = None
         while (at := (yield from buffer.find(ANGLE, at))) < buffer.end:
             tag = yield from tag_at(buffer, at)
-            if tag and (tag.marked or (tag.ends_value and not opened.marked)):
-                return self._between(opened, tag if tag.closes_value else plain or tag)
+            is_plain_end = tag and tag.kind and (tag.closes or "name" in tag.attributes)
+            if tag and (tag.marked or (is_plain_end and not opened.marked)):
+                closer = tag if tag.closes_value else closer or tag
+                break
             if tag and tag.closes:
-                plain = plain or tag
+                closer = closer or tag
             if not tag and buffer.ends_in_marker(at, _CLOSERS):
                 break
             at = tag.end if tag else at + 1
-        if plain:
-            return self._between(opened, plain)
-        return buffer.text[opened.end : at].rstrip(), buffer.end
-
-    def _between(self, opened: Tag, tag: Tag) -> tuple[str, int]:
-        text = self._buffer.text[opened.end : tag.start]
-        return (text, tag.end) if tag.closes_value else (text.rstrip(), tag.start)  # layout
+        if closer is None:
+            return buffer.text[opened.end : at].rstrip(), buffer.end
+        text = buffer.text[opened.end : closer.start]
+        if closer.closes_value:
+            return text, closer.end
+        return text.rstrip(), closer.start  # without the layout between two tags

@@ -4,9 +4,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from kemem.chat.leaks.buffer import BARS, MarkerSet, Steps, StreamBuffer
 from kemem.chat.leaks.forms import DSML, FORMS, OPENERS, skip_closers
-from kemem.chat.leaks.values import Block, LeakedCall, Opener
+from kemem.chat.leaks.parsing import BARS, Block, LeakedCall, MarkerSet, Steps, StreamBuffer
 from kemem.text.loose_json import MAX_CHARACTERS
 
 MAX_BLOCK = MAX_CHARACTERS  # of a block: longer JSON would be read in part
@@ -52,7 +51,7 @@ class StreamGuard:
     def _begin(self) -> None:
         self._buffer = StreamBuffer()
         self._output = _Output()
-        self._code = _CodeSpans()
+        self._fence = self._span = 0  # backticks of the Markdown code that is open
         self._example_end = 0  # up to there calls are an example in code
         self._steps = self._scan()
 
@@ -100,7 +99,12 @@ class StreamGuard:
             end = yield from skip_closers(buffer, block.end)
             self._output.hide(Leak(block.form, block.calls, buffer.text[start:end]))
             return end
-        self._code.ticks(ticks)
+        if self._fence:
+            self._fence = 0 if ticks >= self._fence else self._fence
+        elif ticks >= 3:
+            self._fence, self._span = ticks, 0
+        elif ticks:
+            self._span = 0 if ticks == self._span else self._span or ticks
         end = start + (ticks or 1)
         self._show(buffer.text[start:end])
         return end
@@ -116,7 +120,7 @@ class StreamGuard:
         form, reader = FORMS[marker]
         buffer.starved = False
         buffer.set_limit(start + MAX_BLOCK)
-        block = yield from reader(buffer, Opener(form, start, at))
+        block = yield from reader(buffer, form, start, at)
         is_full = buffer.starved and buffer.end == buffer.limit
         buffer.set_limit(None)
         if block and is_full:
@@ -128,45 +132,20 @@ class StreamGuard:
     def _is_cut_call(self, at: int) -> bool:
         """Whether the text ends in the beginning of a call, which may name a known tool."""
         rest = self._buffer.text[at:]
-        if self._code.inside:
+        if self._fence or self._span:
             return False
         return bool(_CALL_PREFIX.match(rest)) or not self._tools.isdisjoint(_WORD.findall(rest))
 
     def _is_example(self, block: Block) -> bool:
         """Whether the text only quotes a call, as an example."""
-        if block.form == "dsml" or (block.certain and not self._code.inside):
+        if block.form == "dsml" or (block.certain and not (self._fence or self._span)):
             return False
         return not any(call.name in self._tools for call in block.calls)
 
     def _show(self, text: str) -> None:
-        self._code.text(text)
+        if "\n" in text:
+            self._span = 0  # code within a line ends with it
         self._output.show(text)
-
-
-class _CodeSpans:
-    """Whether Markdown code is open: a fence, or a span up to the end of its line."""
-
-    def __init__(self) -> None:
-        self._fence = 0
-        self._span = 0
-
-    @property
-    def inside(self) -> bool:
-        return bool(self._fence or self._span)
-
-    def ticks(self, count: int) -> None:
-        """Process a run of backticks."""
-        if self._fence:
-            self._fence = 0 if count >= self._fence else self._fence
-        elif count >= 3:
-            self._fence, self._span = count, 0
-        elif count:
-            self._span = 0 if count == self._span else self._span or count
-
-    def text(self, text: str) -> None:
-        """Process any other text."""
-        if self._span and "\n" in text:
-            self._span = 0
 
 
 class _Output:
@@ -192,20 +171,19 @@ class _Output:
         if not self._pending:
             self._before, self._after, self._pending = self._after, "", [leak]
             return
-        last, text = self._pending[-1], self._pending[-1].text + self._after
-        self._after = ""
+        last = self._pending.pop()
+        text, self._after = last.text + self._after, ""
         if last.form == leak.form:
-            self._pending[-1] = Leak(leak.form, last.calls + leak.calls, text + leak.text)
+            leak = Leak(leak.form, last.calls + leak.calls, text + leak.text)
         else:
-            self._pending[-1:] = [replace(last, text=text), leak]
+            self._pending.append(replace(last, text=text))
+        self._pending.append(leak)
 
     def end(self) -> None:
         """The text is over: blanks around pending leaks are hidden with them."""
-        if self._pending:
-            self._pending[0] = replace(self._pending[0], text=self._before + self._pending[0].text)
-            self._pending[-1] = replace(
-                self._pending[-1], text=self._pending[-1].text + self._after
-            )
+        if pending := self._pending:
+            pending[0] = replace(pending[0], text=self._before + pending[0].text)
+            pending[-1] = replace(pending[-1], text=pending[-1].text + self._after)
             self._before = self._after = ""
         self._release()
 
