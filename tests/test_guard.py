@@ -15,7 +15,7 @@ from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set
 from openai import APIError
 from pydantic import BaseModel
 
-from kemem.chat.counts import LeakCounts
+from kemem.chat import LeakCounts
 from kemem.chat.filters import ToolPolicy
 from kemem.chat.guard import guard
 from kemem.chat.leaks import Leak, LeakedCall, UntypedText
@@ -615,7 +615,7 @@ def test_the_schema_settles_the_type_of_a_written_value(schema: Any, value: Any,
         "properties": {"it": schema},
         "$defs": {"limit": {"type": "integer", "maximum": 9}},
     }
-    policy = ToolPolicy.of([_tool(parameters)], None, wanted=True)
+    policy = ToolPolicy([_tool(parameters)])
     call = policy.allow(LeakedCall("t", {"it": value}))
     expected = ToolCall("", "t", json.dumps({"it": read}, ensure_ascii=False))
     assert call == (None if read is None else expected)
@@ -626,7 +626,7 @@ def test_a_schema_makes_nobody_fetch_anything() -> None:
     with socket.create_server(("127.0.0.1", 0)) as inner:
         inner.setblocking(False)
         schema = {"$ref": f"http://127.0.0.1:{inner.getsockname()[1]}/schema"}
-        policy = ToolPolicy.of([_tool(schema)], None, wanted=True)
+        policy = ToolPolicy([_tool(schema)])
         for value in ("火锅", "hotpot"):
             call = LeakedCall("t", {"it": value})
             checking = Thread(target=policy.allow, args=(call,), daemon=True)

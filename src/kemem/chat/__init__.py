@@ -1,6 +1,5 @@
 """Chats with memory: recall before every reply, the same tools for real, and no call that leaks."""
 
-from kemem.chat.counts import LeakCounts
 from kemem.chat.events import (
     DoneEvent,
     ErrorEvent,
@@ -11,6 +10,7 @@ from kemem.chat.events import (
     ToolCallEvent,
     ToolResultEvent,
 )
+from kemem.chat.filters import LeakCounts
 from kemem.chat.group import GroupChatService, Member
 from kemem.chat.guard import guard
 from kemem.chat.service import ChatService

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kemem.chat.completions import Json
-from kemem.chat.counts import LeakCounts
+from kemem.chat.filters import LeakCounts
 from kemem.chat.guard import guard_and_meter
 from kemem.chat.prompts import language_of
 from kemem.chat.turn import ChatModel

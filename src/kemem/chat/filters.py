@@ -1,52 +1,94 @@
 """Filters for the choices of a model's answer: calls that leaked into their texts are removed."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from threading import Lock
+from typing import Any, Literal
 
-from kemem.chat.counts import LeakCounts, Outcome
-from kemem.chat.leaks import FilteredText, Leak, LeakedCall, StreamGuard
+from kemem.chat.leaks import Leak, LeakedCall, StreamGuard
 from kemem.chat.requests import new_call_id
 from kemem.ports import ToolCall
 
+Outcome = Literal["run", "hidden", "doubled", "unreadable"]
+
 _TEXTS = ("reasoning_content", "reasoning", "content")
 _CUT = (None, "length", "content_filter")  # finish reasons that are not the model's own
+_LONGEST_NAME = 64  # of a tool in the log: the model writes names, too
+
+log = logging.getLogger("kemem")
 
 
-@dataclass(frozen=True, slots=True)
+class LeakCounts:
+    """Leaks by form and outcome; each is an error in the log, without what it said.
+
+    What is counted here is also counted `into` another, as the leaks of one reply among all.
+
+    counts = LeakCounts()
+    client = guard(AsyncOpenAI(), counts=counts)
+    dict(counts)  # {("dsml", "run"): 3, ("hermes", "unreadable"): 1}
+    """
+
+    def __init__(self, into: "LeakCounts | None" = None) -> None:
+        self._into = into
+        self._counts: Counter[tuple[str, Outcome]] = Counter()
+        self._lock = Lock()
+
+    def note(self, leak: Leak, outcome: Outcome) -> None:
+        """Count a leak, and log it."""
+        self._add(leak.form, outcome)
+        names = [call.name[:_LONGEST_NAME] for call in leak.calls]
+        log.error("a tool call leaked into text: form %s, tools %r, %s", leak.form, names, outcome)
+
+    @property
+    def total(self) -> int:
+        """All leaks so far."""
+        with self._lock:
+            return self._counts.total()
+
+    def __iter__(self) -> Iterator[tuple[tuple[str, Outcome], int]]:
+        with self._lock:
+            return iter(sorted(self._counts.items()))
+
+    def _add(self, form: str, outcome: Outcome) -> None:
+        with self._lock:
+            self._counts[form, outcome] += 1
+        if self._into is not None:
+            self._into._add(form, outcome)
+
+
 class ToolPolicy:
-    """The tools that a request offers, and the schemas of those that a leaked call may run."""
+    """The tools that a request offers, and the schemas of those that a leaked call may run.
 
-    known: frozenset[str]
-    schemas: Mapping[str, Any]  # validators of jsonschema
-    wanted: bool  # False: the application takes no calls at all
+    With `only`, no other tool may be run; unless calls are `wanted`, none at all.
+    """
 
-    @classmethod
-    def of(
-        cls, tools: Iterable[Any], only: Collection[str] | None, *, wanted: bool
-    ) -> "ToolPolicy":
-        """The policy for a request's tools; with `only`, no other tool may be run."""
+    def __init__(
+        self, tools: Iterable[Any], only: Collection[str] | None = None, *, wanted: bool = True
+    ) -> None:
         from jsonschema import Draft202012Validator
         from referencing import Registry
 
         functions = [tool["function"] for tool in tools if tool.get("type") == "function"]
         offline = Registry()  # the library would fetch whatever URL a schema refers to
-        validators = {
+        self.names = frozenset(it["name"] for it in functions)
+        self.wanted = wanted
+        self._schemas = {
             it["name"]: Draft202012Validator(
                 it.get("parameters") or {"type": "object"}, registry=offline
             )
             for it in functions
             if wanted and (only is None or it["name"] in only)
         }
-        return cls(frozenset(it["name"] for it in functions), validators, wanted)
 
     def allow(self, leaked: LeakedCall) -> ToolCall | None:
         """The call, its arguments typed by its tool's schema; None where it may not run."""
         from jsonschema import SchemaError
         from referencing.exceptions import Unresolvable
 
-        if (schema := self.schemas.get(leaked.name)) is None:
+        if (schema := self._schemas.get(leaked.name)) is None:
             return None
         try:
             schema.check_schema(schema.schema)
@@ -87,7 +129,6 @@ class ChoiceFilter:
         self._used_ids = used_ids  # of earlier calls: some servers count from 0 in each answer
         self._guards: dict[str, StreamGuard] = {}
         self._leaks: list[Leak] = []
-        self._open_leaks: list[Leak] = []  # ended by nothing but the end of the text
         self._call_deltas: list[list[Any]] = []  # as they came together
         self._has_role = False
         self._last: Any = None
@@ -99,15 +140,16 @@ class ChoiceFilter:
 
         texts, calls = _texts(choice.message), list(choice.message.tool_calls or ())
         shown = {name: self._feed_text(name, text) for name, text in texts.items()}
-        shown |= {name: shown[name] + rest for name, rest in self._end_texts().items()}
+        ends = self._end_texts(_TEXTS, is_cut=choice.finish_reason in _CUT)
+        shown |= {name: shown[name] + rest for name, rest in ends.items()}
         changes: dict[str, Any] = {k: v or None for k, v in shown.items() if v != texts[k]}
         by_index = {n: _tool_call(it) for n, it in enumerate(calls)}
         filled, new, reason = self._settle(by_index, choice.finish_reason)
         wanted = self._policy.wanted
         if filled or new or (calls and not wanted) or any(it.id in self._used_ids for it in calls):
-            kept = [self._fix(it, filled.get(n)) for n, it in enumerate(calls) if wanted]
-            made = [ChatCompletionMessageFunctionToolCall(**_as_function(it)) for it in new]
-            changes["tool_calls"] = [*kept, *made] or None
+            own = [self._fix(it, filled.get(n)) for n, it in enumerate(calls) if wanted]
+            made = [ChatCompletionMessageFunctionToolCall(**it) for it in new]
+            changes["tool_calls"] = [*own, *made] or None
         return _changed(choice, "message", changes, finish_reason=reason) if changes else choice
 
     def feed(self, choice: Any) -> list[Any]:
@@ -119,8 +161,7 @@ class ChoiceFilter:
         shown = {name: self._feed_text(name, text) for name, text in texts.items()}
         changes: dict[str, Any] = {k: v or None for k, v in shown.items() if v != texts[k]}
         if texts.keys() == {"content"}:  # the reasoning is over, and not cut
-            changes |= self._end_texts(*_TEXTS[:-1])
-            self._leaks, self._open_leaks = self._leaks + self._open_leaks, []
+            changes |= self._end_texts(_TEXTS[:-1], is_cut=False)
         if delta.tool_calls:
             self._call_deltas.append(delta.tool_calls)
             changes["tool_calls"] = None
@@ -138,15 +179,26 @@ class ChoiceFilter:
 
     def give_up(self) -> None:
         """Run nothing of what is still open: the answer broke off."""
-        self._end_texts()
-        for leak in self._leaks + self._open_leaks:
-            self._count(leak, "hidden")
-        self._leaks, self._open_leaks = [], []
+        self._end_texts(_TEXTS, is_cut=True)
+        self._count("hidden", *self._leaks)
+        self._leaks = []
 
     def _end(self, choice: Any, changes: dict[str, Any]) -> list[Any]:
-        for name, rest in self._end_texts().items():
+        from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
+
+        for name, rest in self._end_texts(_TEXTS, is_cut=choice.finish_reason in _CUT).items():
             changes[name] = (changes.get(name, getattr(choice.delta, name, None)) or "") + rest
-        calls, reason = self._settle_deltas(choice.finish_reason)
+        together, self._call_deltas = self._call_deltas, []
+        filled, new, reason = self._settle(_joined(together), choice.finish_reason)
+        rest_of = dict(filled)  # the first delta of a call gets all of its arguments
+
+        def fixed(delta: Any) -> Any:
+            is_filled = delta.index in filled
+            return self._fix(delta, rest_of.pop(delta.index, "") if is_filled else None)
+
+        calls = [[fixed(it) for it in deltas] for deltas in together if self._policy.wanted]
+        if new:
+            calls.append([ChoiceDeltaToolCall(index=n, **it) for n, it in enumerate(new)])
         is_unanswered = self.has_hidden and not self.has_output
         if reason == choice.finish_reason and not (changes or calls or is_unanswered):
             return self._unless_empty(choice)
@@ -158,67 +210,57 @@ class ChoiceFilter:
             sent.append(_empty(choice, reason))
         return sent
 
-    def _settle_deltas(self, reason: str | None) -> tuple[list[list[Any]], str | None]:
-        """The deltas of calls to send, as they came together, and the finish reason."""
-        from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
-
-        together, self._call_deltas = self._call_deltas, []
-        filled, new, reason = self._settle(_joined(together), reason)
-        rest = dict(filled)  # the first delta of a call gets all of its arguments
-
-        def fixed(delta: Any) -> Any:
-            is_filled = delta.index in filled
-            return self._fix(delta, rest.pop(delta.index, "") if is_filled else None)
-
-        kept = [[fixed(it) for it in deltas] for deltas in together if self._policy.wanted]
-        made = [ChoiceDeltaToolCall(index=n, **_as_function(it)) for n, it in enumerate(new)]
-        return [*kept, *([made] if made else [])], reason
-
     def _settle(
         self, calls: Mapping[int, ToolCall], reason: str | None
-    ) -> tuple[dict[int, str], list[ToolCall], str | None]:
+    ) -> tuple[dict[int, str], list[dict[str, Any]], str | None]:
         """Arguments for structured calls that have none, leaked calls to run, the finish reason.
 
         Beside calls that the model made properly no leaked call is run: those are what it meant.
         """
-        late, self._open_leaks = self._open_leaks, []
-        leaks, self._leaks = self._leaks, []
-        if reason in _CUT:
-            for leak in late:
-                self._count(leak, "hidden")
-        else:
-            leaks += late
         filled: dict[int, str] = {}
         new: list[ToolCall] = []
+        leaks, self._leaks = self._leaks, []
         for leak in leaks:
             allowed = [call for it in leak.calls if (call := self._policy.allow(it))]
-            self._count(leak, _fill(leak, allowed, calls, filled) if calls else _run(allowed, new))
+            if calls:
+                self._count(_fill(leak, allowed, calls, filled), leak)
+                continue
+            before = len(new)
+            new += [call for call in dict.fromkeys(allowed) if call not in new]
+            self._count("run" if len(new) > before else "doubled" if allowed else "hidden", leak)
         is_dropped = bool(calls) and not self._policy.wanted
         self.has_output |= bool(new) or (bool(calls) and not is_dropped)
         self.has_hidden |= is_dropped
-        if new:
-            return filled, new, "tool_calls"
-        return filled, new, "stop" if is_dropped and reason == "tool_calls" else reason
+        if is_dropped and reason == "tool_calls":
+            reason = "stop"
+        return filled, [_as_function(it) for it in new], "tool_calls" if new else reason
 
     def _feed_text(self, name: str, text: str) -> str:
         """The part of a text that can be shown once this piece has come."""
-        guard = self._guards.setdefault(name, StreamGuard(self._policy.known))
-        return self._take(name, guard.feed(text), self._leaks)
-
-    def _end_texts(self, *names: str) -> dict[str, str]:
-        """What can be shown at the end of texts, of all without names, where there is any."""
-        ended = [(name, self._guards.pop(name)) for name in names or _TEXTS if name in self._guards]
-        rests = {name: self._take(name, it.close(), self._open_leaks) for name, it in ended}
-        return {name: rest for name, rest in rests.items() if rest}
-
-    def _take(self, name: str, shown: FilteredText, leaks: list[Leak]) -> str:
-        leaks += shown.leaks
+        guard = self._guards.setdefault(name, StreamGuard(self._policy.names))
+        shown = guard.feed(text)
+        self._leaks += shown.leaks
         self.has_output |= name == "content" and bool(shown.text.strip())
         return shown.text
 
-    def _count(self, leak: Leak, outcome: Outcome) -> None:
-        self.has_hidden |= outcome != "run"
-        self._counts.note(leak, outcome if leak.calls else "unreadable")
+    def _end_texts(self, names: Sequence[str], *, is_cut: bool) -> dict[str, str]:
+        """What can be shown at the end of texts, where there is any.
+
+        A leak that only the end of its text ends is no call where the text was cut.
+        """
+        ended = [(name, self._guards.pop(name).close()) for name in names if name in self._guards]
+        open_leaks = [leak for _, shown in ended for leak in shown.leaks]
+        if is_cut:
+            self._count("hidden", *open_leaks)
+        else:
+            self._leaks += open_leaks
+        self.has_output |= any(name == "content" and shown.text.strip() for name, shown in ended)
+        return {name: shown.text for name, shown in ended if shown.text}
+
+    def _count(self, outcome: Outcome, *leaks: Leak) -> None:
+        self.has_hidden |= outcome != "run" and bool(leaks)
+        for leak in leaks:
+            self._counts.note(leak, outcome if leak.calls else "unreadable")
 
     def _passed(self, choice: Any) -> list[Any]:
         self._has_role |= bool(choice.delta.role)
@@ -242,23 +284,12 @@ class ChoiceFilter:
         return call.model_copy(update={"function": function})
 
 
-def _run(allowed: Iterable[ToolCall], new: list[ToolCall]) -> Outcome:
-    fresh = [call for call in dict.fromkeys(allowed) if call not in new]
-    new += fresh
-    return "run" if fresh else "doubled" if allowed else "hidden"
-
-
 def _fill(
     leak: Leak, allowed: Iterable[ToolCall], calls: Mapping[int, ToolCall], filled: dict[int, str]
 ) -> Outcome:
-    for call in allowed:
-        bare = (
-            n
-            for n, it in calls.items()
-            if it.name == call.name and it.arguments.strip() in ("", "{}") and n not in filled
-        )
-        n = next(bare, None)
-        if n is not None and call.arguments not in filled.values():
+    for call, (n, it) in product(allowed, calls.items()):
+        is_bare = it.name == call.name and it.arguments.strip() in ("", "{}") and n not in filled
+        if is_bare and call.arguments not in filled.values():
             filled[n] = call.arguments
     names = {call.name for call in calls.values()}
     return "doubled" if any(call.name in names for call in leak.calls) else "hidden"

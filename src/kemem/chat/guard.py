@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from functools import partial
 from inspect import isawaitable
 from typing import Any, TypeVar, cast
 
-from kemem.chat.counts import LeakCounts
-from kemem.chat.filters import ChoiceFilter, ToolPolicy
+from kemem.chat.filters import ChoiceFilter, LeakCounts, ToolPolicy
 from kemem.chat.requests import call_ids, retry_with_note, sanitize_request
 from kemem.errors import Unavailable
 from kemem.ports import OnReply, Reply
@@ -26,77 +25,74 @@ def guard(client: C, *, only: Collection[str] | None = None, counts: LeakCounts 
 
         client = guard(AsyncOpenAI(base_url="https://api.deepseek.com"), only={"recall_memory"})
     """
-    return cast(C, _wrap(client, _Options(only, counts or LeakCounts())))
+    return cast(C, _wrap(client, partial(_Exchange, only=only, counts=counts or LeakCounts())))
 
 
 def guard_and_meter(client: C, counts: LeakCounts, on_reply: OnReply) -> C:
     """A guarded asynchronous client that reports each call of the model to `on_reply`."""
-    return cast(C, _wrap(client, _Options(None, counts, on_reply)))
+    return cast(C, _wrap(client, partial(_Exchange, counts=counts, on_reply=on_reply)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    only: Collection[str] | None
-    counts: LeakCounts
-    on_reply: OnReply | None = None
-    base_url: str = ""
+class _Exchange:
+    """A request and its answer, or its two answers where the first was nothing but a leak.
 
+    Each call of the model is reported once: how long it took, whether it answered, its tokens.
+    """
 
-class _Meter:
-    """Reports a call of the model once: how long it took, whether it answered, its tokens."""
-
-    def __init__(self, on_reply: OnReply | None) -> None:
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        *,
+        counts: LeakCounts,
+        only: Collection[str] | None = None,
+        on_reply: OnReply | None = None,
+        base_url: str = "",
+    ) -> None:
+        self.request = sanitize_request(request, base_url=base_url)
+        tools = self.request.get("tools") or ()
+        wanted = not tools or (bool(request.get("tools")) and request.get("tool_choice") != "none")
+        used_ids = call_ids(self.request.get("messages") or ())
+        self._new_filter = partial(
+            ChoiceFilter, ToolPolicy(tools, only, wanted=wanted), counts, used_ids
+        )
+        self._filters: dict[int, ChoiceFilter] = {}
         self._on_reply = on_reply
         self._started: float | None = None
         self._tokens = (0, 0)
+        self._last: Any = None
+        self._has_ended = False
+        self._is_repeated = False
 
-    async def ask(self, answer: Awaitable[Any]) -> Any:
+    async def call(self, answer: Awaitable[Any]) -> Any:
+        """Await an answer of the model, and begin to measure it."""
         self._started, self._tokens = time.perf_counter(), (0, 0)
         try:
             return await answer
         except BaseException:
-            self.end(False)
+            self._report(False)
             raise
 
-    def take(self, answer: Any) -> None:
-        """Note the tokens of an answer or a chunk; not every server sends them."""
-        if usage := getattr(answer, "usage", None):
+    def _count_tokens(self, answer: Any) -> None:
+        if usage := getattr(answer, "usage", None):  # not every server sends it
             self._tokens = (usage.prompt_tokens or 0, usage.completion_tokens or 0)
 
-    def end(self, has_answered: bool) -> None:
+    def _report(self, has_answered: bool) -> None:
         started, self._started = self._started, None
         if self._on_reply and started is not None:
             seconds = time.perf_counter() - started
             self._on_reply(seconds, has_answered, Reply("", *self._tokens))
 
-
-class _Exchange:
-    """A request and its answer, or its two answers where the first was nothing but a leak."""
-
-    def __init__(self, request: Mapping[str, Any], options: _Options) -> None:
-        self.request = sanitize_request(request, base_url=options.base_url)
-        self.meter = _Meter(options.on_reply)
-        tools = self.request.get("tools") or ()
-        wanted = not tools or (bool(request.get("tools")) and request.get("tool_choice") != "none")
-        self._policy = ToolPolicy.of(tools, options.only, wanted=wanted)
-        self._used_ids = call_ids(self.request.get("messages") or ())
-        self._counts = options.counts
-        self._filters: dict[int, ChoiceFilter] = {}
-        self._last: Any = None
-        self._has_ended = False
-        self._is_repeated = False
-
     def whole(self, completion: Any) -> Any:
         """A completion that came at once, filtered."""
-        self.meter.take(completion)
-        self.meter.end(True)
+        self._count_tokens(completion)
+        self._report(True)
         choices = getattr(completion, "choices", None) or []
         shown = [self._filter(n).whole(choice) for n, choice in enumerate(choices)]
         return completion.model_copy(update={"choices": shown}) if shown else completion
 
     def feed(self, chunk: Any) -> list[Any]:
         """The chunks to pass on for one that came."""
-        self.meter.take(chunk)
+        self._count_tokens(chunk)
         self._last = chunk
         choices = getattr(chunk, "choices", None) or []
         self._has_ended |= any(choice.finish_reason for choice in choices)
@@ -111,7 +107,7 @@ class _Exchange:
 
     def end(self) -> tuple[list[Any], dict[str, Any] | None]:
         """The chunks that are left when the stream ends; or the request to send once more."""
-        self.meter.end(True)
+        self._report(True)
         choices = [it for choice_filter in self._filters.values() for it in choice_filter.close()]
         if again := self.again():
             return [], again
@@ -134,14 +130,12 @@ class _Exchange:
 
     def abandon(self, *, has_answered: bool) -> None:
         """Count what was hidden so far: nobody reads on."""
-        self.meter.end(has_answered)
+        self._report(has_answered)
         for it in self._filters.values():
             it.give_up()
 
     def _filter(self, index: int) -> ChoiceFilter:
-        if index not in self._filters:
-            self._filters[index] = ChoiceFilter(self._policy, self._counts, self._used_ids)
-        return self._filters[index]
+        return self._filters.get(index) or self._filters.setdefault(index, self._new_filter())
 
 
 class _Wrapper:
@@ -155,29 +149,30 @@ class _Wrapper:
         return getattr(self._inner, name)
 
 
-def _wrap(client: Any, options: _Options) -> "_Client":
+def _wrap(client: Any, exchange: Callable[..., _Exchange]) -> "_Client":
     base_url = str(getattr(client, "base_url", ""))
-    return _Client(client, _options=replace(options, base_url=base_url))
+    return _Client(client, _exchange=partial(exchange, base_url=base_url))
 
 
 class _Client(_Wrapper):
-    _options: _Options
+    _exchange: Callable[..., _Exchange]
 
     @property
     def chat(self) -> _Wrapper:
         inner = self._inner.chat
-        completions = _Completions(inner.completions, _options=self._options)
-        return _Wrapper(inner, completions=completions)
+        return _Wrapper(
+            inner, completions=_Completions(inner.completions, _exchange=self._exchange)
+        )
 
     @property
     def beta(self) -> "_Client":
-        return _Client(self._inner.beta, _options=self._options)  # has a `chat` as well
+        return _Client(self._inner.beta, _exchange=self._exchange)  # has a `chat` as well
 
     def __getattr__(self, name: str) -> Any:
         attribute = super().__getattr__(name)
         if name not in ("with_options", "copy"):
             return attribute
-        return lambda **options: _wrap(attribute(**options), self._options)
+        return lambda **options: _wrap(attribute(**options), self._exchange)
 
     def __enter__(self) -> "_Client":
         self._inner.__enter__()
@@ -195,12 +190,27 @@ class _Client(_Wrapper):
 
 
 class _Completions(_Wrapper):
-    _options: _Options
+    _exchange: Callable[..., _Exchange]
 
     def create(self, **request: Any) -> Any:
-        exchange = _Exchange(request, self._options)
+        exchange = self._exchange(request)
         answer = self._inner.create(**exchange.request)
-        return (self._receive_async if isawaitable(answer) else self._receive)(answer, exchange)
+        if isawaitable(answer):
+            return self._receive(answer, exchange)
+        if hasattr(answer, "__next__"):
+            return _Stream(answer, exchange, self._inner.create)
+        filtered = exchange.whole(answer)
+        again = exchange.again()
+        return exchange.whole(self._inner.create(**again)) if again else filtered
+
+    async def _receive(self, coming: Awaitable[Any], exchange: _Exchange) -> Any:
+        answer = await exchange.call(coming)
+        if hasattr(answer, "__anext__"):
+            return _AsyncStream(answer, exchange, self._inner.create)
+        filtered = exchange.whole(answer)
+        if again := exchange.again():
+            return exchange.whole(await exchange.call(self._inner.create(**again)))
+        return filtered
 
     def stream(self, **request: Any) -> Any:
         return type(self._inner).stream(self, **request)  # calls this object's `create`
@@ -211,25 +221,9 @@ class _Completions(_Wrapper):
         return type(self._inner).parse(self, **request)
 
     def _post(self, path: str, *, body: Any, options: Any, **more: Any) -> Any:
-        exchange, parse = _Exchange(body, self._options), options["post_parser"]
+        exchange, parse = self._exchange(body), options["post_parser"]
         options = {**options, "post_parser": lambda completion: parse(exchange.whole(completion))}
         return self._inner._post(path, body=exchange.request, options=options, **more)
-
-    def _receive(self, answer: Any, exchange: _Exchange) -> Any:
-        if hasattr(answer, "__next__"):
-            return _Stream(answer, exchange, self._inner.create)
-        filtered = exchange.whole(answer)
-        again = exchange.again()
-        return exchange.whole(self._inner.create(**again)) if again else filtered
-
-    async def _receive_async(self, coming: Any, exchange: _Exchange) -> Any:
-        answer = await exchange.meter.ask(coming)
-        if hasattr(answer, "__anext__"):
-            return _AsyncStream(answer, exchange, self._inner.create)
-        filtered = exchange.whole(answer)
-        if again := exchange.again():
-            return exchange.whole(await exchange.meter.ask(self._inner.create(**again)))
-        return filtered
 
 
 class _StreamBase(_Wrapper):
@@ -239,10 +233,12 @@ class _StreamBase(_Wrapper):
     """
 
     def __init__(self, inner: Any, exchange: _Exchange, create: Callable[..., Any]) -> None:
-        super().__init__(inner)
-        self._exchange = exchange
-        self._create = create
+        super().__init__(inner, _exchange=exchange, _create=create)
         self._chunks = self._filtered()
+
+    def close(self) -> Any:  # an awaitable where the stream is async
+        self._exchange.abandon(has_answered=True)
+        return self._inner.close()
 
 
 class _Stream(_StreamBase):
@@ -272,10 +268,6 @@ class _Stream(_StreamBase):
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def close(self) -> None:
-        self._exchange.abandon(has_answered=True)
-        self._inner.close()
-
 
 class _AsyncStream(_StreamBase):
     async def _filtered(self) -> AsyncIterator[Any]:
@@ -283,7 +275,7 @@ class _AsyncStream(_StreamBase):
         try:
             while again is not None:
                 if again:
-                    self._inner = await self._exchange.meter.ask(self._create(**again))
+                    self._inner = await self._exchange.call(self._create(**again))
                 async for chunk in self._inner:
                     for shown in self._exchange.feed(chunk):
                         yield shown
@@ -307,8 +299,4 @@ class _AsyncStream(_StreamBase):
     async def __aexit__(self, *error: Any) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        self._exchange.abandon(has_answered=True)
-        await self._inner.close()
-
-    aclose = close
+    aclose = _StreamBase.close

@@ -15,7 +15,6 @@ from kemem.chat.completions import (
     function_of,
     parse_completion,
 )
-from kemem.chat.counts import LeakCounts
 from kemem.chat.events import (
     DoneEvent,
     ErrorEvent,
@@ -25,6 +24,7 @@ from kemem.chat.events import (
     ToolCallEvent,
     ToolResultEvent,
 )
+from kemem.chat.filters import LeakCounts
 from kemem.chat.recall import RECALL, ChatTool, refused, to_json
 from kemem.chat.requests import is_openai, new_call_id
 from kemem.errors import KeMemError, Unavailable

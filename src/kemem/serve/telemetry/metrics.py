@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from kemem.chat.counts import LeakCounts
+from kemem.chat import LeakCounts
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.ports import Reply
