@@ -11,9 +11,7 @@ from typing import Any
 import httpx2 as httpx  # what the openai package is built on
 from openai import AsyncOpenAI, OpenAI
 
-from kemem.testing.openai_server import Fault, Script, status
-from kemem.testing.openai_server.script import ScriptPlayer
-from kemem.testing.openai_server.wire import MODELS, parts, streamed
+from kemem.testing.openai_server import MODELS, Fault, Script, ScriptPlayer, parts, status, streamed
 
 
 @dataclass(slots=True)

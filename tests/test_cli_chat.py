@@ -15,7 +15,7 @@ from kemem import Memory
 from kemem.records import Message
 from kemem.serve.cli.chat import Conversation
 from kemem.settings import load
-from kemem.testing.llm import calling
+from kemem.testing import calling
 from kemem.testing.openai_server import Streamed, running_openai_server
 from tests.chats import BOTH, ONE, SAID, Model, leaked
 from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold

@@ -17,8 +17,7 @@ from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.records import Message, Note
 from kemem.records.times import to_micros
-from kemem.testing import FakeClock
-from kemem.testing.llm import ScriptedLLM
+from kemem.testing import FakeClock, ScriptedLLM
 from kemem.testing.openai_server import huge, running_openai_server
 from kemem.text.language import count_tokens
 from kemem_conformance.ram import RamStore

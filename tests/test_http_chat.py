@@ -30,7 +30,7 @@ from kemem.serve.http.chat_routes import (
     event_item,
 )
 from kemem.settings import Settings, load
-from kemem.testing.llm import calling
+from kemem.testing import calling
 from kemem.testing.openai_server import OpenAIServer, Streamed, running_openai_server
 from tests.chats import BOTH, ONE, Model, leaked
 from tests.routes import KEY, SECRET, keyed, token

@@ -22,7 +22,7 @@ from kemem.ports import ToolCall
 from kemem.recall import Evidence, Limits, Recalled, Step
 from kemem.serve.http.app import create_app
 from kemem.serve.http.responses import Emit, EventStream, wants_events
-from kemem.testing.llm import calling
+from kemem.testing import calling
 from kemem.testing.openai_server import Answer, running_openai_server
 from tests.routes import KEY, SECRET, keyed, token
 from tests.server import (

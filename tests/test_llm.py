@@ -20,8 +20,7 @@ from kemem.backends.clients import as_llm
 from kemem.backends.openai import OpenAILLM
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import LLM, Deps
-from kemem.testing import FakeClock
-from kemem.testing.llm import ScriptedLLM
+from kemem.testing import FakeClock, ScriptedLLM
 from kemem.testing.openai_server import (
     EMPTY,
     GARBAGE,

@@ -14,8 +14,7 @@ from kemem.add.summarize import KEPT, summarize_session
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.records import Checkpoint, Where
 from kemem.records.batch import Batch
-from kemem.testing import FakeClock
-from kemem.testing.llm import ScriptedLLM
+from kemem.testing import FakeClock, ScriptedLLM
 from kemem.text.language import count_tokens
 from kemem.text.summary import cut, sentences, sentences_of, sentences_of_summary, summarise
 from kemem_conformance.ram import RamStore

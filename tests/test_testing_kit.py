@@ -39,7 +39,7 @@ from kemem.testing.openai_server import (
     OpenAIServerProcess,
     status,
 )
-from kemem.testing.openai_server.script import parse_script
+from kemem.testing.openai_server.__main__ import parse_script
 
 PATIENCE = 20.0
 KNOWN = [{"type": "function", "function": {"name": "recall_memory", "parameters": {}}}]

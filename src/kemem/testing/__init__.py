@@ -3,9 +3,7 @@
 The suite that every store must pass is a package of its own, `kemem-conformance`.
 """
 
-from kemem.testing.clock import FakeClock
-from kemem.testing.embedders import HashingEmbedder
-from kemem.testing.llm import ScriptedLLM, calling
+from kemem.testing.doubles import FakeClock, HashingEmbedder, ScriptedLLM, calling
 from kemem.testing.openai_server import Streamed, openai_server_process, running_openai_server
 
 __all__ = [

@@ -13,8 +13,6 @@ from typing import Any
 
 import pg0
 
-_NAME = "kemem"
-
 
 @contextmanager
 def running_postgres() -> Iterator[str]:
@@ -27,33 +25,23 @@ def running_postgres() -> Iterator[str]:
     user: dict[str, Any] = {"user": "nobody"} if os.geteuid() == 0 else {}
     if user:
         shutil.chown(home, **user)
-    environment = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    variables = {"HOME": str(home), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    process = {**user, "env": variables, "cwd": home, "check": False}
 
     def command(*words: str) -> str:
         done: subprocess.CompletedProcess[str] = subprocess.run(
-            [binary, *words, "--name", _NAME],
-            env=environment,
-            cwd=home,
-            capture_output=True,
-            text=True,
-            check=False,
-            **user,
+            [binary, *words, "--name", "kemem"], capture_output=True, text=True, **process
         )
         if done.returncode:
             raise RuntimeError(f"pg0 {words[0]} failed: {done.stderr.strip()}")
         return done.stdout
 
-    data = ("--data-dir", str(home / "data"), "--port", str(_free_port()))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    data = ("--data-dir", str(home / "data"), "--port", str(port))
     try:
         command("start", *data, "-c", "fsync=on", "-c", "max_connections=200")
         yield str(json.loads(command("info", "-o", "json"))["uri"])
     finally:
         command("stop")
         shutil.rmtree(home, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

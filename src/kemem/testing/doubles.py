@@ -1,15 +1,61 @@
-"""A chat model for tests that replies from a script."""
+"""Test doubles without a network: a chat model, an embedder and a clock."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import pairwise
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from kemem.ports import Prompt, Reply, Schema, Tool, ToolCall
+from kemem.records import Matrix, Micros
+from kemem.text.segment import is_cjk, search_text
 
 ScriptedAnswer = str | Mapping[str, Any] | Sequence[Any] | ToolCall | Reply
 Scripted = ScriptedAnswer | Exception | Callable[[Prompt], Any]
+
+
+class FakeClock:
+    """Time that stands still until it is advanced, so that equal times are common.
+
+    clock = FakeClock(0); clock.advance(seconds=1.5); clock() -> 1_500_000
+    """
+
+    def __init__(self, start: Micros) -> None:
+        self.now = start
+
+    def __call__(self) -> Micros:
+        return self.now
+
+    def advance(self, *, seconds: float) -> None:
+        """Move on by some seconds."""
+        self.now += round(seconds * 1_000_000)
+
+
+class HashingEmbedder:
+    """A bag of hashed search tokens and CJK pairs: alike means sharing words. For tests only."""
+
+    in_process = True
+
+    def __init__(self, width: int = 64, name: str = "hashing") -> None:
+        self.width = width
+        self.name = name
+
+    async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
+        """One row of length 1 for each text, whatever its purpose."""
+        matrix = np.zeros((len(texts), self.width), np.float32)
+        for row, text in zip(matrix, texts, strict=True):
+            tokens = search_text(text).split()
+            pairs = [one + two for one, two in pairwise(tokens) if is_cjk(one) and is_cjk(two)]
+            for feature in [*(tokens or [text]), *pairs]:
+                code = blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+                # Never subtracted: a row cannot cancel to zero.
+                row[int.from_bytes(code) % self.width] += 1
+            row /= np.linalg.norm(row)
+        return matrix
 
 
 def calling(name: str, /, **arguments: Any) -> ToolCall:
