@@ -12,7 +12,7 @@ from kemem.add import extract as stage
 from kemem.add.extract import extract, instructions
 from kemem.add.facts import Extraction, Fact, Triple
 from kemem.add.rules import extract_by_rules
-from kemem.backends.openai import OpenAILLM
+from kemem.backends.llm import OpenAILLM
 from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.records import Message, Note

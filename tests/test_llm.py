@@ -16,8 +16,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from kemem.backends.clients import as_llm
-from kemem.backends.openai import OpenAILLM
+from kemem.backends.llm import OpenAILLM, as_llm
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import LLM, Deps
 from kemem.testing import FakeClock, ScriptedLLM
@@ -343,17 +342,17 @@ async def test_no_key_of_the_environment_goes_to_another_server(
     """OPENAI_API_KEY is for OpenAI."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     llm = OpenAILLM.connect("m", base_url="http://127.0.0.1:1/v1")
-    assert llm._client.client.api_key == "none"
+    assert llm._connect and llm._connect().api_key == "none"
     await llm.close()
     openai = OpenAILLM.connect("m")
-    assert openai._client.client.api_key == KEY
+    assert openai._connect and openai._connect().api_key == KEY
     await openai.close()
 
 
 def test_the_library_is_not_loaded_before_it_is_needed() -> None:
     """It takes most of a second."""
     code = (
-        "import sys, kemem.backends.clients; from kemem.backends.openai import OpenAILLM;"
+        "import sys; from kemem.backends.llm import OpenAILLM;"
         "OpenAILLM.connect('m', base_url='http://x/v1'); print('openai' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -14,9 +14,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from kemem import AsyncMemory
-from kemem.backends.clients import as_llm
-from kemem.backends.openai import OpenAILLM
-from kemem.backends.written_calls import read_calls, written
+from kemem.backends.llm import OpenAILLM, as_llm, read_calls, written
 from kemem.errors import Unavailable
 from kemem.ports import LLM, Deps, Prompt, Reply, Schema, Tool, ToolCall
 from kemem.settings import load
@@ -572,8 +570,8 @@ async def test_a_memory_closes_the_model_that_it_opened(tmp_path: Path, said: st
         async with AsyncMemory(settings=settings) as memory:
             await memory.add(said, "u")
             llm: Any = (await memory._runtime.deps()).llm
-            assert not llm._client.client.is_closed()
-        assert llm._client.client.is_closed()
+            assert not llm._client.is_closed()
+        assert llm._client.is_closed()
 
 
 class Closing(Open):

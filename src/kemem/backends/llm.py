@@ -1,0 +1,315 @@
+"""Whatever callers have that can chat, as an LLM: OpenAI's API, AutoGen's clients, functions.
+
+Models that know no tools are told of them in the prompt, and call them by JSON that they write.
+"""
+
+import json
+import logging
+import sys
+import tomllib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from inspect import Parameter, signature
+from secrets import token_hex
+from typing import Any, cast
+
+from kemem.errors import InvalidArgument, Unavailable
+from kemem.ports import LLM, LLM_TIMEOUT, Prompt, Reply, Schema, Tool, ToolCall
+from kemem.text.language import is_chinese
+from kemem.text.loose_json import parse_json
+from kemem.threads import call
+
+_FORMATS = ("json_schema", "json_object", "text")  # what to ask for, best first
+_REFUSALS = (400, 404, 422)  # how servers say that they do not know a format, or tools
+
+log = logging.getLogger("kemem")
+
+
+def as_llm(client: Any, model: str, timeout: float) -> LLM:
+    """An LLM from an object with `reply`, an OpenAI or AutoGen client, or a function.
+
+    as_llm(AsyncOpenAI(), "gpt-5-mini", 60)
+    as_llm(lambda messages: my_model(messages), "", 60)
+    """
+    if not isinstance(client, type):  # a class has the methods as well, but cannot be asked
+        if callable(getattr(client, "reply", None)) and isinstance(_part(client, "name"), str):
+            parameters = signature(client.reply).parameters.values()
+            if any(it.name == "tools" or it.kind is Parameter.VAR_KEYWORD for it in parameters):
+                return cast(LLM, client)
+            return WrittenCalls(client.name, client.reply)
+        completions = getattr(getattr(client, "chat", None), "completions", None)
+        if callable(getattr(completions, "create", None)):
+            if not model:
+                raise InvalidArgument("an OpenAI client needs the name of a model", field="model")
+            return OpenAILLM(client, model, timeout)
+        if callable(getattr(client, "create", None)):
+            return WrittenCalls(model or type(client).__name__, _ask_autogen(client))
+        if callable(client):
+            name = getattr(client, "__name__", type(client).__name__)
+            return WrittenCalls(model or name, _ask_function(client))
+    raise InvalidArgument(
+        "llm must be an OpenAI client, an AutoGen client with create(messages=...), "
+        "a function of the list of messages, or an object with `name` and "
+        f"`async reply(messages, schema=...)`, not {type(client).__name__}",
+        field="llm",
+    )
+
+
+class OpenAILLM:
+    """A model of a client from the package `openai`, sync or async, or of one that is built alike.
+
+    What the server refuses, a format or tools, is not asked for again; calls are then written. A
+    failed call is not repeated here: the job that asked comes back.
+    """
+
+    def __init__(self, client: Any, model: str, timeout: float = LLM_TIMEOUT) -> None:
+        bounded = hasattr(client, "with_options")
+        self._client = client.with_options(timeout=timeout, max_retries=0) if bounded else client
+        self._connect: Callable[[], Any] | None = None  # makes the client when it is first used
+        self._formats: tuple[str, ...] = _FORMATS
+        self._has_tools = True
+        self.name = model
+
+    @classmethod
+    def connect(
+        cls,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float = LLM_TIMEOUT,
+    ) -> "OpenAILLM":
+        """A model by its address; nothing is imported or opened before the first question.
+
+        OpenAILLM.connect("qwen3", base_url="http://127.0.0.1:8000/v1")
+        """
+        # Without a key the library would take one from the environment: not for another's server.
+        key = api_key or ("none" if base_url else None)
+
+        def open_client() -> Any:
+            from openai import AsyncOpenAI  # the import alone takes most of a second
+
+            return AsyncOpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=0)
+
+        llm = cls(None, model, timeout)
+        llm._connect = open_client
+        return llm
+
+    async def reply(
+        self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
+    ) -> Reply:
+        """The model's answer; with a schema, JSON in the strictest format that the server knows."""
+        if not tools:
+            plain = messages if self._has_tools else written(messages, ())
+            return await self._answer(plain, schema)
+        if self._has_tools:
+            try:
+                native = {"tools": [tool.to_dict() for tool in tools]}
+                return _read(await call(self._create, messages, native))
+            except Exception as error:  # of the client's library, which may not be OpenAI's
+                if not self._refused(error, "tools"):
+                    raise
+        reply = read_calls(await self._answer(written(messages, tools), None))
+        # What was refused may be a broken call of the conversation: that proves nothing.
+        self._has_tools = self._has_tools and any(it["role"] == "tool" for it in messages)
+        return reply
+
+    async def close(self) -> None:
+        """Let go of the connections; a client that was handed in is left to its owner."""
+        if self._connect and self._client is not None:
+            await self._client.close()
+
+    async def _answer(self, messages: Prompt, schema: Schema | None) -> Reply:
+        formats = self._formats if schema is not None else ("text",)
+        strict = {"json_schema": {"name": "reply", "strict": True, "schema": schema}}
+        for position, name in enumerate(formats):
+            form = {"type": name, **(strict if name == "json_schema" else {})}
+            options = {} if name == "text" else {"response_format": form}
+            try:
+                completion = await call(self._create, messages, options)
+            except Exception as error:  # of the client's library, which may not be OpenAI's
+                if name == "text" or not self._refused(error, name):
+                    raise
+                continue
+            if schema is not None:
+                self._formats = formats[position:]
+            return _read(completion)
+        raise AssertionError("the last format returns or raises")
+
+    def _create(self, messages: Prompt, options: Mapping[str, Any]) -> Any:
+        if self._client is None and self._connect:
+            self._client = self._connect()
+        plain = [dict(message) for message in messages]
+        return self._client.chat.completions.create(model=self.name, messages=plain, **options)
+
+    def _refused(self, error: Exception, what: str) -> bool:
+        status = getattr(error, "status_code", None)
+        if status in _REFUSALS:
+            log.info("%s answered %s to a question with %s", self.name, status, what)
+        return status in _REFUSALS
+
+
+def _read(completion: object) -> Reply:
+    choices = _part(completion, "choices")
+    if not isinstance(choices, list) or not choices:
+        raise Unavailable("the model answered without choices")
+    if _part(choices[0], "finish_reason") == "length":
+        log.warning("the model's answer was cut: it reached its limit of tokens")
+    message = _part(choices[0], "message")
+    calls = tuple(_calls(_part(message, "tool_calls")))
+    return _reply(_part(message, "content"), _part(completion, "usage"), calls)
+
+
+def _calls(entries: object) -> Iterator[ToolCall]:
+    for entry in entries if isinstance(entries, list) else ():
+        function = _part(entry, "function")
+        name = _part(function, "name")
+        if isinstance(name, str) and name:
+            yield _new_call(_part(entry, "id"), name, _part(function, "arguments"))
+
+
+def _reply(text: object, usage: object, calls: tuple[ToolCall, ...] = ()) -> Reply:
+    """A reply from what a client reports; with neither a text nor calls it is Unavailable."""
+    answer = text if isinstance(text, str) and text.strip() else ""
+    if not answer and not calls:
+        raise Unavailable("the model answered without a text")
+    counts = [_part(usage, name) for name in ("prompt_tokens", "completion_tokens")]
+    prompt, completion = (it if isinstance(it, int) and it > 0 else 0 for it in counts)
+    return Reply(answer, prompt, completion, calls)
+
+
+def _part(value: object, name: str) -> Any:
+    """A field of an object or a mapping, None where there is none."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _ask_autogen(client: Any) -> Callable[..., Awaitable[Reply]]:
+    """A client with `create(messages=..., json_output=True)`, as AutoGen's have it."""
+    # A client that says that its model has no JSON mode refuses to be asked for it.
+    has_json = _part(_part(client, "model_info"), "json_output") is not False
+
+    async def reply(messages: Prompt, *, schema: Schema | None = None) -> Reply:
+        options = {"json_output": True} if schema is not None and has_json else {}
+        prompt = _for_autogen(messages, type(client))
+        result = await call(client.create, messages=prompt, **options)
+        return _reply(_part(result, "content"), _part(result, "usage"))
+
+    return reply
+
+
+def _for_autogen(messages: Prompt, client: type) -> list[Any]:
+    """AutoGen's own message objects for its own clients; plain messages for those built alike."""
+    models = sys.modules.get("autogen_core.models")
+    family = {base.__module__.split(".")[0] for base in client.__mro__}
+    if models is None or "autogen_core" not in family:
+        return [dict(message) for message in messages]
+    kinds = {
+        "system": models.SystemMessage,
+        "user": lambda content: models.UserMessage(content=content, source="user"),
+        "assistant": lambda content: models.AssistantMessage(content=content, source="assistant"),
+    }
+    return [kinds[message["role"]](content=message["content"]) for message in messages]
+
+
+def _ask_function(function: Callable[..., Any]) -> Callable[..., Awaitable[Reply]]:
+    """A function of the list of messages, sync or async, that returns a text or the JSON itself."""
+
+    async def reply(messages: Prompt, *, schema: Schema | None = None) -> Reply:
+        result = await call(function, [dict(message) for message in messages])
+        if isinstance(result, Reply):
+            return result
+        text = _json(result) if isinstance(result, Mapping | list) else result
+        return _reply(text, None)
+
+    return reply
+
+
+class WrittenCalls:
+    """A chat model that takes no tools, as one that does."""
+
+    def __init__(self, name: str, reply: Callable[..., Awaitable[Reply]]) -> None:
+        self.name = name
+        self._reply = reply
+
+    async def reply(
+        self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
+    ) -> Reply:
+        """The model's answer, with the calls that it wrote."""
+        plain = written(messages, tools)
+        if tools:
+            return read_calls(await self._reply(plain))
+        return await self._reply(plain, schema=schema)
+
+
+@cache
+def _texts() -> dict[str, dict[str, str]]:
+    return tomllib.loads((files(__package__) / "written_calls.toml").read_text("utf-8"))
+
+
+def written(messages: Prompt, tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """The same conversation in plain messages, with the tools in its system prompt."""
+    begun = bool(messages) and messages[0]["role"] == "system"
+    system = messages[0]["content"] if begun else ""
+    texts = _texts()["zh" if is_chinese(system) else "en"]
+    calls = [each for it in messages for each in it.get("tool_calls") or ()]
+    names = {it["id"]: it["function"]["name"] for it in calls}
+    plain = [_plain(message, names, texts["result"]) for message in messages]
+    if not tools:
+        return plain
+    tool = texts["tool"].format
+    lines = [tool(it.name, it.description, _json(dict(it.parameters))) for it in tools]
+    manual = "\n".join([system, "", texts["manual"], *lines]).strip()
+    return [{"role": "system", "content": manual}, *plain[begun:]]
+
+
+def _plain(message: Mapping[str, Any], names: Mapping[str, str], result: str) -> dict[str, Any]:
+    if message["role"] == "tool":
+        call_id = message["tool_call_id"]
+        text = result.format(call_id, names.get(call_id, "?"), message["content"])
+        return {"role": "user", "content": text}
+    if not message.get("tool_calls"):
+        return dict(message)
+    calls = []
+    for it in message["tool_calls"]:
+        name, arguments = it["function"]["name"], it["function"]["arguments"]
+        with suppress(ValueError, RecursionError):  # broken ones are shown as they were written
+            arguments = json.loads(arguments)
+        calls.append({"id": it["id"], "name": name, "arguments": arguments})
+    text = f"{message.get('content') or ''}\n{_json({'calls': calls})}"
+    return {"role": "assistant", "content": text.strip()}
+
+
+def read_calls(reply: Reply) -> Reply:
+    """A reply with the calls that stand written in its text; other texts stay as they are.
+
+    A name without arguments is a call only in a list of calls.
+    """
+    try:
+        value = parse_json(reply.text)
+    except ValueError:
+        return reply
+    listed = isinstance(value, Mapping) and "calls" in value
+    entries = value["calls"] if listed else value
+    calls = []
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(entry, Mapping):
+            continue
+        name = entry.get("name") or entry.get("tool")
+        arguments = [entry[key] for key in ("arguments", "parameters", "args") if key in entry]
+        if isinstance(name, str) and name and (arguments or listed):
+            calls.append(_new_call(None, name, arguments[0] if arguments else {}))
+    return replace(reply, text="", calls=tuple(calls)) if calls else reply
+
+
+def _new_call(call_id: object, name: str, arguments: object) -> ToolCall:
+    """A call from what a model gave: one without an id gets one, arguments become JSON text."""
+    text = arguments if isinstance(arguments, str) else _json(arguments or {})
+    known = call_id if isinstance(call_id, str) and call_id else f"call_{token_hex(6)}"
+    return ToolCall(known, name, text if text.strip() else "{}")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
