@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
 from kemem.records import Position, Rank, Scope, Where
-from kemem.search.page import open_position, open_rank, seal_position, seal_rank
+from kemem.search.pages import seal, unseal
 
 SECRET = b"a key of 32 bytes kept by a store"
 WHERE = Where(Scope(user_id="小明"), since=0)
@@ -22,13 +22,13 @@ POSITIONS = st.builds(Position, TIMES, st.integers(0, 2**62))
 RANKS = st.builds(
     Rank, st.floats(0, 1), TIMES, IDS, st.sampled_from(["", "1:5", "1:5,22:7000"]) | IDS
 )
-CURSOR = seal_position(Position(1_767_225_600_000_000, 1 << 32), QUERY, SECRET)
+CURSOR = seal(Position(1_767_225_600_000_000, 1 << 32), QUERY, SECRET)
 
 
 def refused(cursor: Any, query: object = QUERY, secret: bytes = SECRET) -> bool:
     """Whether a cursor is turned down, politely and without a hint."""
     with pytest.raises(InvalidArgument) as caught:
-        open_position(cursor, query, secret)
+        unseal(cursor, query, secret, Position)
     assert caught.value.details == {"field": "cursor"}
     assert caught.value.message.startswith("cursor is not one that this query returned")
     return True
@@ -38,14 +38,14 @@ def refused(cursor: Any, query: object = QUERY, secret: bytes = SECRET) -> bool:
 @given(position=POSITIONS, rank=RANKS)
 def test_a_cursor_leads_back_to_its_place(position: Position, rank: Rank) -> None:
     """Exactly, to the last digit of a score."""
-    assert open_position(seal_position(position, QUERY, SECRET), QUERY, SECRET) == position
-    assert open_rank(seal_rank(rank, QUERY, SECRET), QUERY, SECRET) == rank
+    assert unseal(seal(position, QUERY, SECRET), QUERY, SECRET, Position) == position
+    assert unseal(seal(rank, QUERY, SECRET), QUERY, SECRET, Rank) == rank
 
 
 @settings(deadline=None)
 @given(rank=RANKS)
 def test_a_cursor_is_short_and_safe_in_a_url(rank: Rank) -> None:
-    cursor = seal_rank(rank, QUERY, SECRET)
+    cursor = seal(rank, QUERY, SECRET)
     assert cursor.startswith("c_")
     assert not set(cursor) - set(
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_="
@@ -58,7 +58,7 @@ def test_a_cursor_is_short_and_safe_in_a_url(rank: Rank) -> None:
 def test_a_cursor_with_any_character_changed_is_refused(
     position: Position, data: st.DataObject
 ) -> None:
-    cursor = seal_position(position, QUERY, SECRET)
+    cursor = seal(position, QUERY, SECRET)
     at = data.draw(st.integers(0, len(cursor) - 1))
     other = data.draw(st.sampled_from("Aa0-_=+/ \n\0.火") | st.characters(codec="ascii"))
     if other != cursor[at]:
@@ -83,7 +83,7 @@ def test_a_cursor_with_any_part_missing_doubled_or_moved_is_refused() -> None:
 @pytest.mark.parametrize("size", range(1, 9))
 def test_base64_has_one_spelling_only(size: int) -> None:
     """Bits that padding leaves over may not be used to write a cursor in another way."""
-    cursor = seal_position(Position(0, 10**size), QUERY, SECRET)
+    cursor = seal(Position(0, 10**size), QUERY, SECRET)
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     body = cursor.rstrip("=")
     for other in set(alphabet) - {body[-1]}:
@@ -133,7 +133,7 @@ def test_a_cursor_continues_only_its_own_query(query: object) -> None:
 @pytest.mark.parametrize("secret", [b"", b"another key", SECRET[:-1], SECRET + b"x"])
 def test_a_cursor_of_another_store_is_refused(secret: bytes) -> None:
     assert refused(CURSOR, secret=secret)
-    assert refused(seal_position(Position(0, 1), QUERY, secret))
+    assert refused(seal(Position(0, 1), QUERY, secret))
 
 
 @pytest.mark.parametrize("text", ["火锅", "hotpot", "\ud800", "\0", "'\""])
@@ -141,4 +141,4 @@ def test_any_query_text_can_be_continued(text: str) -> None:
     """Even one that no database could hold."""
     query = ("words", WHERE, text)
     place = Position(0, 1)
-    assert open_position(seal_position(place, query, SECRET), query, SECRET) == place
+    assert unseal(seal(place, query, SECRET), query, SECRET, Position) == place

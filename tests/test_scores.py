@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from kemem import Memory
 from kemem.records import Match
-from kemem.search.fuse import IN_TIME, WORDS, fuse
-from kemem.search.signals import Mode, SignalHits, Signals
-from kemem.search.understand import understand
+from kemem.search.fuse import IN_TIME, WORDS, SignalHits, Signals, fuse
+from kemem.search.understand import Mode, understand
 from kemem.testing import FakeClock
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -139,7 +138,7 @@ def test_scores_fall_along_the_ranking(
     rows: dict[int, tuple[float, float, bool]], asked: str, mode: Mode
 ) -> None:
     ranked = fuse(gathered(rows, mode), understand(asked, NOW))
-    found = [each.match.score for each in ranked]
+    found = [match.score for match, _ in ranked]
     assert found == sorted(found, reverse=True)
     assert all(0 <= score <= 1 for score in found)
 
@@ -159,7 +158,7 @@ def test_calibration_leaves_the_order_to_the_signals(
     if question.times:
         in_time = {f"m_{n}" for n, row in rows.items() if row[2]} & value.keys()
         value |= {name: value[name] + IN_TIME * (1 - value[name]) for name in in_time}
-    order = [value[each.match.id] for each in fuse(found, question)]
+    order = [value[match.id] for match, _ in fuse(found, question)]
     assert order == pytest.approx(sorted((it for it in value.values() if it > 0), reverse=True))
 
 
@@ -169,7 +168,7 @@ def test_a_longer_question_needs_a_smaller_share_of_itself(
 ) -> None:
     """The same values never score less; by meaning alone they score the same."""
     short, long = (
-        {each.match.id: each.match.score for each in fuse(gathered(rows, mode), it)}
+        {match.id: match.score for match, _ in fuse(gathered(rows, mode), it)}
         for it in (understand("火锅", NOW), understand("我想吃清汤火锅", NOW))
     )
     assert short.keys() == long.keys()

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.search.signals import Mode
-from kemem.search.understand import MAX_PARTS, understand
+from kemem.search.understand import MAX_PARTS, Mode, understand
 from kemem.text.marks import spoken_by
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z

@@ -53,11 +53,10 @@ from kemem.records.batch import Batch, Job
 from kemem.results import Added, Context, Hit, Ingested, Item, Memories
 from kemem.runtime import Backends, Runtime
 from kemem.scope import CallScope, Id, Time, check_role, kinds_of, to_time, with_shared
-from kemem.search import transcript
-from kemem.search.listing import cited_messages, directory, find, history, listing, no_memory, notes
-from kemem.search.page import least_score, page_limit
+from kemem.search import pages
+from kemem.search.pages import least_score, page_limit
 from kemem.search.recipe import search
-from kemem.search.signals import Mode
+from kemem.search.understand import Mode
 from kemem.settings import Settings, load
 from kemem.snapshot import Backup, Places
 from kemem.text.ids import check_id
@@ -195,7 +194,7 @@ class AsyncMemory:
     ) -> Page[Message]:
         """The transcript, newest first."""
         where = self._messages_where(user_id, since, until, role)
-        return await transcript.read(where, page_size, cursor, await self._runtime.deps())
+        return await pages.read(where, page_size, cursor, await self._runtime.deps())
 
     async def lexical_search(
         self,
@@ -211,7 +210,7 @@ class AsyncMemory:
         """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
         where = self._messages_where(user_id, since, until, role)
         deps = await self._runtime.deps()
-        return await transcript.by_words(where, query_text, page_size, cursor, deps)
+        return await pages.by_words(where, query_text, page_size, cursor, deps)
 
     async def semantic_search(
         self,
@@ -228,9 +227,7 @@ class AsyncMemory:
         """Messages by their meaning, most similar first, for a text or for a vector."""
         where = self._messages_where(user_id, since, until, role)
         deps = await self._runtime.deps()
-        return await transcript.by_meaning(
-            where, query_text, query_embedding, top_k, min_score, deps
-        )
+        return await pages.by_meaning(where, query_text, query_embedding, top_k, min_score, deps)
 
     async def hybrid_search(
         self,
@@ -255,7 +252,7 @@ class AsyncMemory:
         where = self._messages_where(user_id, None, None, None)
         check_id(message_id, "message_id")
         deps = await self._runtime.deps()
-        return await transcript.neighbors(where, message_id, before, after, deps)
+        return await pages.neighbors(where, message_id, before, after, deps)
 
     # Memories
 
@@ -366,14 +363,14 @@ class AsyncMemory:
     ) -> Item:
         """One memory. The id alone finds a note; a user also finds what the agent's users share."""
         where, deps = await self._one(memory_id, user_id, agent_id, session_id)
-        return Item(await find(memory_id, with_shared(where), deps, at=deps.clock()))
+        return Item(await pages.find(memory_id, with_shared(where), deps, at=deps.clock()))
 
     async def sources(
         self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, session_id: Id = None
     ) -> list[Message]:
         """The messages that a memory cites, oldest first; of a message, itself."""
         where, deps = await self._one(memory_id, user_id, agent_id, session_id)
-        return await cited_messages(memory_id, with_shared(where), deps)
+        return await pages.cited_messages(memory_id, with_shared(where), deps)
 
     async def get_all(
         self,
@@ -395,7 +392,7 @@ class AsyncMemory:
         where = scope.where(kinds_of(kinds, NOTES), as_of=as_of)
         size = page_limit(limit if top_k is None else top_k, "limit")
         now = deps.clock() if where.known_by is None else where.known_by
-        return await listing(where, size, cursor, deps, valid_at=now)
+        return await pages.listing(where, size, cursor, deps, valid_at=now)
 
     async def update(
         self,
@@ -409,7 +406,7 @@ class AsyncMemory:
     ) -> Item:
         """Change the text or the metadata of a note; messages never change."""
         where, deps = await self._one(memory_id, user_id, agent_id, session_id)
-        row, most = await find(memory_id, where, deps), self.settings.max_content_bytes
+        row, most = await pages.find(memory_id, where, deps), self.settings.max_content_bytes
         return Item(await rewrite(row, content, metadata, most, deps))
 
     async def delete(
@@ -417,7 +414,7 @@ class AsyncMemory:
     ) -> None:
         """Erase one memory; with a message also the notes that cite it alone."""
         where, deps = await self._one(memory_id, user_id, agent_id, session_id)
-        await erase(await find(memory_id, where, deps), deps)
+        await erase(await pages.find(memory_id, where, deps), deps)
 
     async def delete_all(
         self,
@@ -450,7 +447,9 @@ class AsyncMemory:
         scope = self._scope.restrict(user_id, agent_id)
         deps = await self._runtime.deps()
         size = page_limit(limit, "limit")
-        return await history(memory_id, scope.where(NOTES) if scope.is_bound else None, size, deps)
+        return await pages.history(
+            memory_id, scope.where(NOTES) if scope.is_bound else None, size, deps
+        )
 
     async def generation(
         self, user_id: Id = None, agent_id: Id = None, session_id: Id = None
@@ -622,14 +621,14 @@ class AsyncMemory:
         """The sessions of a user or agent."""
         scope = self._scope.restrict(user_id, agent_id).scope
         deps = await self._runtime.deps()
-        return await directory("session", scope, page_limit(limit, "limit"), cursor, deps)
+        return await pages.directory("session", scope, page_limit(limit, "limit"), cursor, deps)
 
     # Operators: not available on a user-scoped handle, health excepted
 
     async def agents(self, *, limit: int = 100, cursor: str | None = None) -> Page[Entry]:
         """Every agent."""
         deps = await self._operator_deps()
-        return await directory("agent", None, page_limit(limit, "limit"), cursor, deps)
+        return await pages.directory("agent", None, page_limit(limit, "limit"), cursor, deps)
 
     async def users(
         self, agent_id: Id = None, *, limit: int = 100, cursor: str | None = None
@@ -638,7 +637,7 @@ class AsyncMemory:
         deps = await self._operator_deps()
         chosen = self._scope.restrict(agent_id=agent_id)
         scope = chosen.scope if chosen.is_bound else None
-        return await directory("user", scope, page_limit(limit, "limit"), cursor, deps)
+        return await pages.directory("user", scope, page_limit(limit, "limit"), cursor, deps)
 
     async def run_jobs(self) -> int:
         """Work through the outbox; returns how many steps were done."""
@@ -741,7 +740,7 @@ class AsyncMemory:
         deps = await self._operator_deps()
         where = self._scope.restrict(user_id, agent_id).where(NOTES)
         where = replace(where, ids=None if ids is None else frozenset(ids))
-        return await notes(where, sources, page_limit(limit, "limit"), newest_first, deps)
+        return await pages.notes(where, sources, page_limit(limit, "limit"), newest_first, deps)
 
     async def close(self) -> None:
         """Close files and connections, for good; a user-scoped handle closes nothing."""
@@ -785,7 +784,7 @@ class AsyncMemory:
         deps = await self._runtime.deps()
         scopes = [call.scope] if call.is_bound else await read_owners(deps.store, memory_id)
         if not scopes:
-            raise no_memory(memory_id)
+            raise pages.no_memory(memory_id)
         return Where(scopes[0], kinds=ALL, sensitive=call.sensitive), deps
 
     async def _session(

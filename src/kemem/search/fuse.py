@@ -1,13 +1,15 @@
 """Third stage of search: one ranking from all signals, led by words, scored 0-1."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
-from kemem.ports.request import Key, key_of
+from kemem.ports.request import Key
 from kemem.records import Match
 from kemem.records.times import to_datetime
-from kemem.search.signals import ParsedQuery, Ranked, SignalHits, Signals
+from kemem.search.understand import ParsedQuery
 from kemem.text.when import as_of
 
 # Measured on eight sets: equal weights lose 4 points of recall on LoCoMo, where the vectors are
@@ -31,65 +33,68 @@ ALONE, MANY = 0.5, 50  # among few rows less is enough: chance brings the best o
 STEEPNESS = 6  # a text that is the question itself scores 0.95 or more
 
 
-def fuse(signals: Signals, query: ParsedQuery, most: int | None = None) -> list[Ranked]:
-    """All candidates, best first, with the reasons for their places; at most `most`."""
-    weight = _weight(signals.whole)
-    rows: dict[Key, Match] = {}
-    values = _values(signals, query, weight, rows)
-    for match in signals.graph:
-        value = values.get(key_of(match), 0.0)
-        rows.setdefault(key_of(match), match)
-        values[key_of(match)] = value + LINKED * match.score * (1 - value)
-    worths = dict(values)
-    in_time = _in_time(rows, query)
+class SignalHits(NamedTuple):
+    """What words and vectors rank for one text, best first."""
+
+    words: tuple[Match, ...] = ()
+    vectors: tuple[Match, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What each signal ranks, best first, and which signals could not answer."""
+
+    whole: SignalHits
+    depth: int  # how many rows a signal could rank
+    parts: tuple[SignalHits, ...] = ()
+    linked: tuple[tuple[Match, str], ...] = ()  # notes, and the relations that lead to them
+    missing: tuple[str, ...] = ()
+
+
+def fuse(
+    signals: Signals, query: ParsedQuery, most: int | None = None, explain: bool = True
+) -> list[tuple[Match, tuple[str, ...]]]:
+    """All candidates, best first, at most `most`; with `explain` the reasons for their places."""
+    whole, rows = signals.whole, dict[Key, Match]()
+    # The share of words; where one of the two says nothing of any row, the other has it all.
+    weight = (WORDS if whole.words else 0.0) if whole.vectors else 1.0
+    values = _values(whole, weight, rows, signals.depth)
+    if parts := [_values(part, weight, rows, signals.depth) for part in signals.parts]:
+        size = max(len(part.query.units) for part in query.parts) / max(len(query.query.units), 1)
+        share = PARTS * min(2 * size, 1)
+        best_part = {key: max(part.get(key, 0.0) for part in parts) for key in rows}
+        values = {key: (1 - share) * values.get(key, 0.0) + share * best_part[key] for key in rows}
+    for match, _ in signals.linked:
+        value = values.get(key := match[:3], 0.0)
+        rows.setdefault(key, match)
+        values[key] = value + LINKED * match.score * (1 - value)
+    worths, in_time = dict(values), _in_time(rows, query)
     for key in in_time:
         values[key] += IN_TIME * (1 - values[key])
         worths[key] *= 1 + IN_TIME
-    best = [
-        rows[key]
-        for *_, key in sorted(
-            (-round(value, 6), -rows[key].ts, key[-1], key)
-            for key, value in values.items()
-            if value > 0
-        )
-    ]
+    order = sorted(
+        (-round(value, 6), -rows[key].ts, key[-1], key)
+        for key, value in values.items()
+        if value > 0
+    )
     # None scores less than a later one: a time phrase moves a row up and makes it no better.
-    rising = accumulate((worths[key_of(match)] for match in reversed(best)), max)
+    rising = [*accumulate((worths[key] for *_, key in reversed(order)), max)][::-1]
     crowd = sorted(worths.values(), reverse=True)[MANY - 1 : MANY]
-    half = _half(signals.whole, query, weight, crowd)
-    head = [*zip(best, [*rising][::-1], strict=True)][:most]
-    reasons = _reasons(signals, in_time, {key_of(match) for match, _ in head})
+    half = _half(whole, query, weight, sum(crowd))
+    reasons: dict[Key, list[str]] = {key: [] for *_, key in order[:most]}
+    if explain:
+        _add_reasons(reasons, signals, in_time)
+    odds = ((worth / half) ** STEEPNESS for worth in rising)
     return [
-        Ranked(match._replace(score=_score(worth, half)), tuple(reasons[key_of(match)]))
-        for match, worth in head
+        (Match(*key, rows[key].ts, round(each / (1 + each), 6)), tuple(why))
+        for (key, why), each in zip(reasons.items(), odds, strict=False)
     ]
-
-
-def _weight(hits: SignalHits) -> float:
-    """The share of words; where one of the two says nothing of any row, the other has it all."""
-    if not hits.vectors:
-        return 1.0
-    return WORDS if hits.words else 0.0
 
 
 def _values(
-    signals: Signals, query: ParsedQuery, weight: float, rows: dict[Key, Match]
+    hits: SignalHits, weight: float, rows: dict[Key, Match], depth: int
 ) -> dict[Key, float]:
-    """What rows are worth by words and vectors, the whole question and what it asks.
-
-    They are collected in `rows`.
-    """
-    whole = _value(signals.whole, weight, rows, signals.depth)
-    parts = [_value(part, weight, rows, signals.depth) for part in signals.parts]
-    if not parts:
-        return whole
-    size = max(len(part.query.units) for part in query.parts) / max(len(query.query.units), 1)
-    share = PARTS * min(2 * size, 1)
-    best = ((key, max(part.get(key, 0.0) for part in parts)) for key in rows)
-    return {key: (1 - share) * whole.get(key, 0.0) + share * value for key, value in best}
-
-
-def _value(hits: SignalHits, weight: float, rows: dict[Key, Match], depth: int) -> dict[Key, float]:
+    """What rows are worth by words and vectors; they are collected in `rows`."""
     signals = [(weight, hits.words), (1 - weight, hits.vectors)]
     # Of a row beyond the end of a list it is only known that it is no better than the last one.
     rests = [UNLISTED * it[-1].score if len(it) >= depth else 0.0 for _, it in signals]
@@ -97,61 +102,50 @@ def _value(hits: SignalHits, weight: float, rows: dict[Key, Match], depth: int) 
     values: dict[Key, float] = {}
     for (share, matches), rest in zip(signals, rests, strict=True):
         for match in matches:
-            key = key_of(match)
-            rows[key] = match
-            values[key] = values.get(key, least) + share * (match.score - rest)
+            rows[key := match[:3]] = match
+            values[key] = values.get(key, least) + share * (match[4] - rest)
     return values
 
 
 def _in_time(rows: Mapping[Key, Match], query: ParsedQuery) -> dict[Key, str]:
-    """The rows of a time that is asked for, with the words that name it."""
-    found: dict[Key, str] = {}
-    newest = max((it.ts for it in rows.values()), default=0)
+    """The rows of a time that the question names, with the words that name it."""
+    phrases: dict[Key, str] = {}
+    newest = max((it.ts for it in rows.values()), default=0) if query.times else 0
     for time in reversed(query.times):
-        if newest < time.since:  # all that was said is older: the date is meant as of then
+        if newest < time.since:  # all rows are older: the date is meant as of then
             time = as_of(time, to_datetime(newest))
         inside = (key for key, it in rows.items() if time.since <= it.ts < time.until)
-        found |= dict.fromkeys(inside, time.phrase)
-    return found
+        phrases |= dict.fromkeys(inside, time.phrase)
+    return phrases
 
 
-def _reasons(
-    signals: Signals, in_time: Mapping[Key, str], wanted: set[Key]
-) -> dict[Key, list[str]]:
-    """What speaks for rows."""
-    lists = [("lexical", signals.whole.words), ("semantic", signals.whole.vectors)]
-    for at, part in enumerate(signals.parts, 1):
-        lists += [(f"lexical part {at}", part.words), (f"semantic part {at}", part.vectors)]
-    reasons: dict[Key, list[str]] = {key: [] for key in wanted}
-    for name, matches in lists:
-        for rank, match in enumerate(matches, 1):
-            if (key := key_of(match)) in wanted:
-                reasons[key].append(f"{name}#{rank} {match.score:.2f}")
-    for match in signals.graph:
-        if (key := key_of(match)) in wanted:
-            reasons[key].append(f"graph: {signals.paths[match.id]}")
+def _add_reasons(
+    reasons: Mapping[Key, list[str]], signals: Signals, in_time: Mapping[Key, str]
+) -> None:
+    """Add to each row what speaks for it."""
+    for at, hits in enumerate((signals.whole, *signals.parts)):
+        part = f" part {at}" if at else ""
+        for name, matches in (("lexical", hits.words), ("semantic", hits.vectors)):
+            for rank, match in enumerate(matches, 1):
+                if (why := reasons.get(match[:3])) is not None:
+                    why.append(f"{name}{part}#{rank} {match.score:.2f}")
+    for match, path in signals.linked:
+        if (why := reasons.get(match[:3])) is not None:
+            why.append(f"graph: {path}")
     for key, why in reasons.items():
         why += [f"time: {in_time[key]}"] if key in in_time else []
         why += [f"{signal}: unavailable" for signal in signals.missing]
-    return reasons
 
 
-def _half(hits: SignalHits, query: ParsedQuery, weight: float, crowd: Sequence[float]) -> float:
+def _half(hits: SignalHits, query: ParsedQuery, weight: float, crowd: float) -> float:
     """The worth of a row that scores 0.5."""
     length = len({token for unit in query.query.units for token in unit.tokens})
     size = math.log(min(max(length, 1), LONGEST))
     conversation = query.query.conversation
     if conversation and weight:
-        half = HALF - PER_LENGTH * size + TOPIC * conversation.length + CROWD * sum(crowd)
+        half = HALF - PER_LENGTH * size + TOPIC * conversation.length + CROWD * crowd
     else:
-        words = HALF_WORDS - PER_LENGTH_OF_WORDS * size
-        half = weight * words + (1 - weight) * HALF_MEANING
+        half = weight * (HALF_WORDS - PER_LENGTH_OF_WORDS * size) + (1 - weight) * HALF_MEANING
     # Vectors rank every row there is; how many there are words cannot tell.
     rows = min(max(len(hits.words), len(hits.vectors)), MANY) if hits.vectors else MANY
     return max(half, LEAST) * (ALONE + (1 - ALONE) * math.log(rows) / math.log(MANY))
-
-
-def _score(worth: float, half: float) -> float:
-    """What a row is worth, 0-1, the same for every question."""
-    odds = (worth / half) ** STEEPNESS
-    return round(odds / (1 + odds), 6)

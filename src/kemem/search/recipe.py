@@ -1,19 +1,19 @@
 """The recipe of search: understand, gather, fuse, rerank, explain."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
 
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.ports import Deps
-from kemem.ports.request import Candidates, Key, SearchRequest, key_of
-from kemem.records import NOTES, Match, Note, Row, Where
+from kemem.ports import Deps, Reranker
+from kemem.ports.request import Candidates, Key, Neighborhood, SearchRequest, key_of
+from kemem.records import NOTES, Match, Matrix, Note, Relation, Row, Where
 from kemem.results import Hit, Memories
-from kemem.search.fuse import fuse
-from kemem.search.gather import prepare, to_signals
-from kemem.search.rerank import rerank
-from kemem.search.signals import Mode, ParsedQuery, Ranked
-from kemem.search.understand import understand
+from kemem.search.fuse import SignalHits, Signals, fuse
+from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.query import plain
 from kemem.text.snippets import matches
@@ -22,6 +22,16 @@ MAX_HITS = 1000
 _DEPTH = 5  # candidates of each signal for every hit asked for
 _LEAST = 120
 _SPARE = 2  # times more rows are read than asked for, where notes may repeat messages
+_BRIEF = 500  # characters of a question that is understood faster than a thread is reached
+
+_HOPS = 2
+_RELATIONS = 50
+_NEAR, _FAR = 1.0, 0.5  # what a relation of the named entity is worth, and one of its neighbors
+
+_RERANKED = 20  # hits that are worth the time of a large model
+_SHARE = 0.6  # of the model in the new score; the rest is the old one's
+
+log = logging.getLogger("kemem")
 
 
 async def search(
@@ -50,33 +60,31 @@ async def search(
         raise InvalidArgument(f"limit must be 1-{MAX_HITS}, not {limit!r:.80}", field="limit")
     most = min(limit, MAX_HITS)
     now = deps.clock() if where.known_by is None else where.known_by
-    # What reads texts runs in a thread: long ones would block the event loop.
-    query = await asyncio.to_thread(understand, text, now, mode, keywords)
+    # What reads long texts runs in a thread: it would block the event loop.
+    parsing = partial(understand, text, now, mode, keywords)
+    query = parsing() if len(text) <= _BRIEF else await asyncio.to_thread(parsing)
     depth = max(most * _DEPTH, MAX_HITS if count else _LEAST)
-    prepared = await prepare(query, where, depth, deps)
     spare = _SPARE if where.kinds & NOTES else 1
     reranker = deps.reranker if reranked else None
     least = threshold if reranker is None else 0.0
-    ranked: list[Ranked] = []
+    ranked: list[tuple[Match, tuple[str, ...]]] = []
 
-    def select(candidates: Candidates) -> list[Match]:
-        signals = to_signals(candidates, prepared, query)
-        best = fuse(signals, query, None if count else most * spare)
-        ranked[:] = [each for each in best if each.match.score >= least]
-        return [each.match for each in ranked]
+    def select(signals: Signals) -> list[Match]:
+        best = fuse(signals, query, None if count else most * spare, explain)
+        ranked[:] = [(match, why) for match, why in best if match.score >= least]
+        return [match for match, _ in ranked]
 
-    response = await deps.store.search(replace(prepared.request, select=select))
-    hits = await rerank(text, _to_hits(ranked, response.rows), reranker)
-    hits = [hit for hit in hits if hit.score >= threshold]
-    best = [hit if explain else replace(hit, why=()) for hit in hits[:most]]
+    rows, missing = await _gather(query, where, depth, deps, select)
+    pairs = [(rows.get(key_of(match)), match.score, why) for match, why in ranked]
+    hits = _without_repeats([Hit(row, score, why) for row, score, why in pairs if row])
+    hits = [hit for hit in await _rerank(text, hits, reranker) if hit.score >= threshold]
+    best = hits[:most]
     if explain:
         best = await asyncio.to_thread(lambda: [_explain(hit, query) for hit in best])
-    return Memories(
-        items=tuple(best),
-        missing=prepared.missing,
-        language="zh" if is_chinese(text) else "en",
-        total=len(hits) if count else 0,
-    )
+    elif reranker:
+        best = [replace(hit, why=()) for hit in best]
+    total = len(hits) if count else 0
+    return Memories(tuple(best), None, missing, "zh" if is_chinese(text) else "en", total)
 
 
 async def nearest_notes(text: str, where: Where, limit: int, deps: Deps) -> list[Note]:
@@ -96,10 +104,90 @@ async def nearest_notes(text: str, where: Where, limit: int, deps: Deps) -> list
     return [row for row in rows if isinstance(row, Note)]
 
 
-def _to_hits(ranked: Sequence[Ranked], rows: Mapping[Key, Row]) -> list[Hit]:
-    """Hits for the head of a ranking, without messages that a note in it says nearly whole."""
-    pairs = [(each, rows.get(key_of(each.match))) for each in ranked]
-    hits = [Hit(row, each.match.score, each.why) for each, row in pairs if row]
+async def _gather(
+    query: ParsedQuery,
+    where: Where,
+    depth: int,
+    deps: Deps,
+    select: Callable[[Signals], Sequence[Match]],
+) -> tuple[Mapping[Key, Row], tuple[str, ...]]:
+    """Ask every signal, and read the rows that are selected; signals that are missing are named."""
+    missing: list[str] = []
+    vectors: Matrix | None = None
+    nearest: tuple[tuple[Match, ...], ...] = ()  # of the vector database beside the store
+    if query.mode != "lexical":
+        try:
+            vectors = await deps.embed([part.text for part in query.texts], purpose="query")
+            nearest = await _from_index(vectors, where, depth, deps)
+        except Unavailable as error:
+            if deps.model is not None:
+                log.warning("%s; words answer alone", error.message)
+            missing.append("semantic")
+    around: Neighborhood | None = None
+    if query.mode == "hybrid" and query.names and where.kinds & NOTES and where.role is None:
+        bare = replace(where, filters=None, since=None, until=None, ids=None)
+        around = Neighborhood(bare, query.names, _HOPS, _RELATIONS)
+    relations: Sequence[Relation] = ()  # of the graph database beside the store
+    if around and deps.graph:
+        try:
+            relations = await deps.relations(around)
+        except Unavailable as error:
+            log.warning("%s; the graph is left out", error.message)
+            missing.append("graph")
+
+    def select_matches(candidates: Candidates) -> Sequence[Match]:
+        by_words = (ranking.matches for ranking in candidates.words)
+        pairs = zip_longest(by_words, nearest or candidates.vectors, fillvalue=())
+        whole, *parts = (SignalHits(*pair) for pair in pairs)
+        linked = _linked_notes((*candidates.relations, *relations), query, candidates.admitted)
+        return select(Signals(whole, depth, tuple(parts), linked, tuple(missing)))
+
+    by_words = query.mode != "semantic" or "semantic" in missing  # words stand in for vectors
+    request = SearchRequest(
+        where,
+        queries=tuple(part.query for part in query.texts) if by_words else (),
+        vectors=None if deps.vectors else vectors,
+        model=deps.model,
+        limit=depth,
+        keywords=query.keywords,
+        around=None if deps.graph else around,
+        select=select_matches,
+    )
+    return (await deps.store.search(request)).rows, tuple(missing)
+
+
+async def _from_index(
+    vectors: Matrix, where: Where, depth: int, deps: Deps
+) -> tuple[tuple[Match, ...], ...]:
+    """What the vector database beside the store finds, if there is one."""
+    index, model = deps.vectors, deps.model
+    if index is None or model is None:
+        return ()
+    try:
+        return tuple([tuple(await index.nearest(where, it, model, depth)) for it in vectors])
+    except Exception as error:  # the database's code or network, which may raise anything
+        raise Unavailable(f"the vector database failed: {type(error).__name__}") from error
+
+
+def _linked_notes(
+    relations: Iterable[Relation], query: ParsedQuery, admitted: frozenset[Key] | None
+) -> tuple[tuple[Match, str], ...]:
+    """The notes behind relations, each with the relation that leads to it; nearest first."""
+    names = {name.casefold() for name in query.names}
+    linked: dict[str, tuple[Match, str]] = {}
+    for each in relations:
+        near = bool(names & {each.source.casefold(), each.destination.casefold()})
+        path = f"{each.source} {each.relationship} {each.destination}"
+        for note_id in each.note_ids:
+            score = _NEAR if near else _FAR
+            match = Match(each.agent_id, each.user_id, note_id, each.valid_from, score)
+            linked.setdefault(note_id, (match, path))
+    notes = linked.values()
+    return tuple(it for it in notes if admitted is None or key_of(it[0]) in admitted)
+
+
+def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
+    """Hits without the messages that a note among them says nearly whole."""
     repeated: dict[str, int] = {}
     for hit in hits:
         if isinstance(hit.row, Note):
@@ -110,6 +198,26 @@ def _to_hits(ranked: Sequence[Ranked], rows: Mapping[Key, Row]) -> list[Hit]:
         for hit in hits
         if isinstance(hit.row, Note) or 2 * repeated.get(hit.id, 0) < len(hit.row.content)
     ]
+
+
+async def _rerank(query: str, hits: Sequence[Hit], reranker: Reranker | None) -> Sequence[Hit]:
+    """The head of a ranking in the order of a model that reads question and text together.
+
+    Without a model, or when it fails, the ranking stays as it is.
+    """
+    if reranker is None or not hits:
+        return hits
+    head, better = hits[:_RERANKED], list[Hit]()
+    try:
+        scores = [float(it) for it in await reranker.rank(query, [hit.memory for hit in head])]
+        for hit, judged in zip(head, scores, strict=True):
+            judged = min(max(judged, 0.0), 1.0)
+            score = round(_SHARE * judged + (1 - _SHARE) * hit.score, 6)
+            better.append(replace(hit, score=score, why=(*hit.why, f"rerank {judged:.2f}")))
+    except Exception as error:  # the model's code or network, which may raise anything
+        log.warning("the reranker failed: %s", type(error).__name__)
+        return [replace(hit, why=(*hit.why, "rerank: unavailable")) for hit in hits]
+    return sorted([*better, *hits[_RERANKED:]], key=lambda hit: -hit.score)
 
 
 def _explain(hit: Hit, query: ParsedQuery) -> Hit:

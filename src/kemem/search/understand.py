@@ -3,29 +3,21 @@
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from reprlib import repr as shown
-from typing import get_args
+from typing import Literal, get_args
 
 from kemem.errors import InvalidArgument
 from kemem.records import Micros
 from kemem.records.times import to_datetime
-from kemem.search.signals import Mode, ParsedQuery, Part
+from kemem.text import query as words
 from kemem.text.marks import asks, spoken_by
-from kemem.text.query import (
-    AllOf,
-    AnyOf,
-    ConversationQuery,
-    Not,
-    Phrase,
-    Query,
-    any_of,
-    parse,
-    plain,
-)
+from kemem.text.query import AnyOf, Query
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
 from kemem.text.summary import sentences
-from kemem.text.when import time_phrases
+from kemem.text.when import TimePhrase, time_phrases
+
+Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to use: all, words, vectors
 
 MAX_NAMES = 300
 MAX_KEYWORDS = 20
@@ -39,101 +31,115 @@ _LONGEST = 8  # tokens of a name
 _LONGEST_KEYWORD = 256  # characters
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A text to look for, as it is embedded and by its words."""
+
+    text: str
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """A question with its words, the times it speaks of and the names it may mention."""
+
+    whole: Part
+    times: tuple[TimePhrase, ...]
+    names: tuple[str, ...]
+    mode: Mode = "hybrid"
+    keywords: Query | None = None  # what every answer must contain
+    parts: tuple[Part, ...] = ()  # the sentences that ask, among others that do not
+
+    @property
+    def query(self) -> Query:
+        """Its words."""
+        return self.whole.query
+
+    @property
+    def texts(self) -> tuple[Part, ...]:
+        """The whole question, then its parts."""
+        return (self.whole, *self.parts)
+
+
 def understand(
     text: str, now: Micros, mode: Mode = "hybrid", keywords: Sequence[str] | None = None
 ) -> ParsedQuery:
     """Parse a question.  "上周三吃了什么" -> its words, and Wednesday of last week"""
     if mode not in get_args(Mode):
-        known = ", ".join(get_args(Mode))
-        raise InvalidArgument(f"mode must be one of {known}, not {shown(mode)}", field="mode")
-    wanted = None if keywords is None else any_of(_checked(keywords))
-    said, labels = _LABEL.subn("", text)
-    transcript = labels >= _TURNS and bool(said.strip())
-    read = said if transcript else text
-    whole = Part(read, parse(read))
-    parts: tuple[Part, ...] = ()
-    if mode == "hybrid" and isinstance(whole.query.root, AnyOf):
-        whole = replace(whole, query=_with_context(whole, transcript))
-        parts = () if transcript else tuple(_parts(text))
-    if wanted is not None:
-        whole = replace(whole, query=_with_words(whole.query, wanted))
-    asking = [part.text for part in parts] or [text]
-    return ParsedQuery(
-        whole,
-        tuple(it for part in asking for it in time_phrases(part, to_datetime(now))),
-        tuple(names_in(text)),
-        mode,
-        wanted,
-        parts,
-    )
+        modes = ", ".join(get_args(Mode))
+        raise InvalidArgument(f"mode must be one of {modes}, not {shown(mode)}", field="mode")
+    required = None if keywords is None else words.any_of(_checked(keywords))
+    unlabelled, labels = _LABEL.subn("", text)
+    transcript = labels >= _TURNS and bool(unlabelled.strip())
+    content = unlabelled if transcript else text
+    query, parts = words.parse(content), list[Part]()
+    if mode == "hybrid" and isinstance(query.root, AnyOf):
+        query = _in_conversation(content, query, transcript)
+        # The sentences that ask, where others do not: small talk leads to many a question.
+        all_sentences = [] if transcript else [*sentences(text)]
+        asking = [it for it in all_sentences if asks(it)] if len(all_sentences) > 1 else []
+        parts = [Part(it, _in_conversation(it, words.plain(it))) for it in asking[:MAX_PARTS]]
+    if required is not None:  # it counts as words of the question; what AND and NOT demand stays
+        strict = isinstance(query.root, words.AllOf | words.Not)
+        root = query.root if strict else AnyOf((query.root, required.root))
+        units = tuple(dict.fromkeys((*query.units, *required.units)))
+        query = replace(query, root=root, units=units)
+    dated = [part.text for part in parts] or [text]
+    times = tuple(it for part in dated for it in time_phrases(part, to_datetime(now)))
+    names = tuple(names_in(text))
+    return ParsedQuery(Part(content, query), times, names, mode, required, tuple(parts))
 
 
-def _parts(text: str) -> list[Part]:
-    """The sentences that ask, where others do not: small talk leads to many a question."""
-    said = [*sentences(text)]
-    asking = [it for it in said if asks(it)][:MAX_PARTS] if len(said) > 1 else []
-    return [Part(it, _with_context(Part(it, plain(it)))) for it in asking]
-
-
-def _with_context(part: Part, transcript: bool = False) -> Query:
-    """Its words, put to a conversation. In a transcript names are labels and length tells nothing.
+def _in_conversation(text: str, query: Query, transcript: bool = False) -> Query:
+    """A query put to a conversation. In a transcript names are labels and length tells nothing.
 
     "What did 小明 say?" -> rows said by 小明 are worth more
     """
-    units = () if transcript else part.query.units
-    voices = (it.tokens for it in units if len("".join(it.tokens)) > 1)
-    conversation = ConversationQuery(
-        0.0 if transcript else _length(part.text),
-        tuple(Phrase(tuple(map(spoken_by, tokens))) for tokens in voices),
+    if transcript:
+        return replace(query, conversation=words.ConversationQuery(0.0, ()))
+    # How long a question is, from 0 for a few words to 1.
+    chinese = [is_cjk(token.text) for token in tokens(text)]
+    count = chinese.count(False) + chinese.count(True) / _CHARACTERS
+    length = min(max((count - _SHORT) / (_LONG - _SHORT), 0.0), 1.0)
+    speakers = tuple(
+        words.Phrase(tuple(map(spoken_by, unit.tokens)))
+        for unit in query.units
+        if len("".join(unit.tokens)) > 1
     )
-    return replace(part.query, conversation=conversation)
-
-
-def _length(text: str) -> float:
-    """How long a question is, from 0 for a few words to 1; a Chinese word has 1.6 characters."""
-    found = [is_cjk(token.text) for token in tokens(text)]
-    words = found.count(False) + found.count(True) / _CHARACTERS
-    return min(max((words - _SHORT) / (_LONG - _SHORT), 0.0), 1.0)
+    return replace(query, conversation=words.ConversationQuery(length, speakers))
 
 
 def names_in(text: str) -> list[str]:
     """Pieces of a text that can be names of entities, longest first.  "李明 here" -> 李明, here"""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     runs = list(tokens(text[:400]))
     for length in range(_LONGEST, 0, -1):
         for start in range(len(runs) - length + 1):
             piece = runs[start : start + length]
-            if _can_be_name(piece) and len(found) < MAX_NAMES:
-                found[text[piece[0].start : piece[-1].end]] = None
-    return list(found)
+            if _can_be_name(piece) and len(names) < MAX_NAMES:
+                names[text[piece[0].start : piece[-1].end]] = None
+    return list(names)
+
+
+def _can_be_name(piece: list[Token]) -> bool:
+    """Whole words side by side; a single Chinese character is none."""
+    first, last = piece[0].text, piece[-1].text
+    if len(piece) == 1 and is_cjk(first):
+        return False
+    if any(end in STOP_WORDS or end in STOP_CHARACTERS for end in (first, last)):
+        return False
+    return all(after.start - before.end <= 1 for before, after in itertools.pairwise(piece))
 
 
 def _checked(keywords: Sequence[str]) -> list[str]:
-    words = [*keywords] if isinstance(keywords, list | tuple) else []
+    texts = [*keywords] if isinstance(keywords, list | tuple) else []
     right = all(
-        isinstance(word, str) and word.strip() and len(word) <= _LONGEST_KEYWORD for word in words
+        isinstance(text, str) and text.strip() and len(text) <= _LONGEST_KEYWORD for text in texts
     )
-    if not right or not 1 <= len(words) <= MAX_KEYWORDS:
+    if not right or not 1 <= len(texts) <= MAX_KEYWORDS:
         raise InvalidArgument(
             f"keywords must be a list of 1-{MAX_KEYWORDS} texts of up to {_LONGEST_KEYWORD} "
             f"characters, none blank, not {shown(keywords)}",
             field="keywords",
         )
-    return words
-
-
-def _with_words(query: Query, wanted: Query) -> Query:
-    """A query in which keywords count as words of the question; what AND and NOT demand stays."""
-    strict = isinstance(query.root, AllOf | Not)
-    root = query.root if strict else AnyOf((query.root, wanted.root))
-    return replace(query, root=root, units=tuple(dict.fromkeys((*query.units, *wanted.units))))
-
-
-def _can_be_name(piece: list[Token]) -> bool:
-    """Whole words side by side; a single Chinese character is none."""
-    if any(after.start - before.end > 1 for before, after in itertools.pairwise(piece)):
-        return False
-    ends = (piece[0].text, piece[-1].text)
-    if any(end in STOP_WORDS or end in STOP_CHARACTERS for end in ends):
-        return False
-    return len(piece) > 1 or not is_cjk(piece[0].text)
+    return texts
