@@ -2,11 +2,12 @@
 
 import json
 import random
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,8 +17,7 @@ from kemem.settings import load
 from kemem.testing import HashingEmbedder
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-ENGLISH = re.findall(r"\w+", "tea garden train lamp river bread music paper window doctor snow")
-CHINESE = re.findall(r"..", "茶叶花园火车台灯河流面包音乐报纸窗户医生市场")
+VOCABULARY = 5_000  # words of each language; like those of real texts, few are common, most rare
 FACTS = (
     "我住在{city}，不吃辣。",
     "I moved to {city} and work at {firm}.",
@@ -34,15 +34,32 @@ def memory(directory: Path, embedder: HashingEmbedder | None = None) -> Memory:
     return Memory(settings=load(data_dir=directory, llm="none"), embedder=embedder)
 
 
+@cache
+def vocabulary(zh: bool) -> tuple[list[str], list[float]]:
+    """Made-up words with their frequencies, which follow Zipf's law."""
+    chance = random.Random(5)
+    characters = [chr(code) for code in range(0x4E00, 0x5600)]
+    syllables = [first + second for first in "bdfgklmnprstvw" for second in "aeiou"]
+    words = [
+        "".join(chance.choices(characters, k=2) if zh else chance.choices(syllables, k=3))
+        for _ in range(VOCABULARY)
+    ]
+    return words, list(accumulate(1 / (rank + 2) for rank in range(VOCABULARY)))
+
+
+def draw(chance: random.Random, zh: bool, count: int) -> str:
+    """Words of one language as a text."""
+    words, frequencies = vocabulary(zh)
+    return ("" if zh else " ").join(chance.choices(words, cum_weights=frequencies, k=count))
+
+
 def talk(count: int, seed: int) -> Iterator[dict[str, Any]]:
     """Messages of one session in both languages, each with an id and a time."""
     chance = random.Random(seed)
     for number in range(count):
-        zh = chance.random() < 0.5
-        words = chance.choices(CHINESE if zh else ENGLISH, k=12)
         yield {
             "role": ("user", "assistant")[number % 2],
-            "content": f"{number} " + ("" if zh else " ").join(words),
+            "content": f"{number} {draw(chance, chance.random() < 0.5, 12)}",
             "message_id": f"m{seed}_{number}",
             "ts": (BEGINNING + timedelta(seconds=number)).isoformat(),
         }
@@ -71,7 +88,7 @@ def build(home: Path, sizes: dict[str, int]) -> dict[str, float]:
 def measure(home: Path, sizes: dict[str, int]) -> dict[str, float]:
     """The median of each scenario in this process, in milliseconds."""
     chance = random.Random(time.time_ns())
-    queries = [" ".join(chance.choices(ENGLISH + CHINESE, k=3)) for _ in range(40)]
+    queries = [draw(chance, at % 2 == 0, 3) for at in range(40)]
     times: dict[str, float] = {}
     with memory(home / "search", HashingEmbedder()) as store:
         store.health()  # opens it

@@ -55,6 +55,9 @@ class Space:
         return self.space_no << SEQ_BITS
 
 
+Lookup = tuple[Space, Phrase, int]  # rows of a space with a phrase, beyond a sequence number
+
+
 @dataclass(frozen=True, slots=True)
 class IndexedText:
     """The search text of one row."""
@@ -115,13 +118,10 @@ class Database(Protocol):
     def clear_words(self, connection: Connection) -> None:
         """Empty the word index."""
 
-    def phrase_query(
-        self, phrases: Sequence[Phrase], spaces: Sequence[Space], after: int
-    ) -> tuple[Executable, Values]:
-        """A statement, with its values, that finds the rows of spaces that hold each phrase.
+    def phrase_query(self, lookups: Sequence[Lookup]) -> tuple[Executable, Values]:
+        """A statement, with its values, that answers with (number of a lookup, its rows).
 
-        It answers with (number, sequence numbers beyond `after` joined by commas); the number is
-        that of the space times the count of phrases, plus that of the phrase.
+        The rows are sequence numbers joined by commas.
         """
 
     def vector_column(self, column: Any) -> Any:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from kemem.records import MESSAGES, NOTE_KINDS, NOTES, ROLES, Matrix, Where
 from kemem.store.database import Database, Space, in_list
 from kemem.store.schema import message, note, row_vector
-from kemem.store.words import lookup, mark_rows, numbers_in
+from kemem.store.words import Postings, lookup, mark_rows, numbers_in
 from kemem.text.conversation import Conversation
 from kemem.text.marks import ASKING
 from kemem.text.query import Mask
@@ -120,6 +120,7 @@ class SpaceSnapshot:
     vectors: Matrix
     embedded: Mask
     talks: dict[int, Conversation]  # of all messages among the first rows, one for now
+    postings: Postings  # of common phrases
 
     def upto(self, end: int) -> "SpaceSnapshot":
         """The first rows only."""
@@ -218,6 +219,7 @@ class _CacheEntry:
     vectors: AppendArray = field(default_factory=lambda: AppendArray("f4", 0))
     embedded: AppendArray = field(default_factory=lambda: AppendArray("?"))
     talks: dict[int, Conversation] = field(default_factory=dict)
+    postings: Postings = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     counted: int = 0  # bytes that the budget includes
 
@@ -225,7 +227,8 @@ class _CacheEntry:
     def bytes(self) -> int:
         columns = (self.ids, self.times, self.lengths, self.kinds, self.asks, self.sessions)
         arrays = sum(each.bytes for each in (*columns, self.names, self.vectors, self.embedded))
-        return arrays + _NAME_BYTES * len(self.names.rows) + _ENTRY_BYTES
+        postings = sum(rows.nbytes for _, rows in [*self.postings.values()])
+        return arrays + postings + _NAME_BYTES * len(self.names.rows) + _ENTRY_BYTES
 
 
 class SpaceCache:
@@ -281,6 +284,7 @@ class SpaceCache:
                 entry.vectors.rows[:count],
                 entry.embedded.rows[:count].copy(),
                 entry.talks,
+                entry.postings,
             )
         self._evict(space.space_no, entry)
         return snapshot
@@ -330,10 +334,10 @@ class SpaceCache:
             entry.sessions.extend(np.array(sessions, np.int32)[order])
             entry.names.grow(len(ids))[...] = None
             asks = entry.asks.grow(len(ids))
-            for *_, asking in lookup(
-                connection, self._database, [space], [ASKING], last - space.first_id
-            ):
-                mark_rows(asks, entry.ids.rows[-len(ids) :], asking)
+            lookups = [(space, ASKING, last - space.first_id)]
+            mark_rows(
+                asks, entry.ids.rows[-len(ids) :], *lookup(connection, self._database, lookups)
+            )
         entry.next_seq = space.next_seq
 
     def _add_vectors(

@@ -36,10 +36,10 @@ from sqlalchemy.pool import NullPool
 
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
-from kemem.store.database import IndexedText, Space, Values
+from kemem.store.database import IndexedText, Lookup, Values
 from kemem.store.migrate import bring_up_to_date
 from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
-from kemem.text.query import MAX_PHRASE, Phrase
+from kemem.text.query import MAX_PHRASE
 
 _CONNECTIONS = 8
 _OLDEST = 150_000  # server_version_num of PostgreSQL 15
@@ -69,16 +69,17 @@ _remove = delete(_words).where(
     _words.c.space_no == bindparam("of_space"), _words.c.id == bindparam("of_row")
 )
 
+_values = (bindparam("phrases", type_=ARRAY(Text)), bindparam("afters", type_=ARRAY(BigInteger)))
 _lookups = (
-    func.unnest(bindparam("phrases", type_=ARRAY(Text)))
-    .table_valued(column("phrase", Text), with_ordinality="number")
+    func.unnest(*_values)
+    .table_valued(column("phrase", Text), column("after", BigInteger), with_ordinality="number")
     .render_derived(name="lookups")
 )
 _seq = _words.c.id.op("&")(_SEQ)
 _phrase_query = (
     select(_lookups.c.number - 1, func.aggregate_strings(cast(_seq, Text), ","))
     .join_from(_lookups, _words, _words.c.words.op("@@")(cast(_lookups.c.phrase, TSQUERY)))
-    .where(_seq > bindparam("after", type_=BigInteger))
+    .where(_seq > _lookups.c.after)
     .group_by(_lookups.c.number)
 )
 
@@ -201,16 +202,13 @@ class Postgres:
     def clear_words(self, connection: Connection) -> None:
         connection.execute(delete(_words))
 
-    def phrase_query(
-        self, phrases: Sequence[Phrase], spaces: Sequence[Space], after: int
-    ) -> tuple[Executable, Values]:
+    def phrase_query(self, lookups: Sequence[Lookup]) -> tuple[Executable, Values]:
         notation = [
             " <-> ".join(f"'{space.space_no}:{token}'" for token in phrase.tokens)
             + (":*" if phrase.prefix else "")
-            for space in spaces
-            for phrase in phrases
+            for space, phrase, _ in lookups
         ]
-        return _phrase_query, {"phrases": notation, "after": after}
+        return _phrase_query, {"phrases": notation, "afters": [after for *_, after in lookups]}
 
     def vector_column(self, vector: Any) -> Any:
         return func.halfvec_send(vector)  # the wire format: faster to read than text

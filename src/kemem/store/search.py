@@ -108,7 +108,10 @@ class _Ranked:
         phrases = tuple(dict.fromkeys(it for query in queries for it in query.phrases))
         self._counted = _join([view.counted(self._where.kinds) for view in views], np.bool_)
         self._masks = rows_with(
-            connection, database, [(view.space, view.ids) for view in views], phrases
+            connection,
+            database,
+            [(view.space, view.ids, view.postings) for view in views],
+            phrases,
         )
         if not self._counted.all():
             for mask in self._masks.values():

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import (
-    BigInteger,
     Connection,
     Engine,
     Executable,
@@ -44,11 +43,10 @@ from sqlalchemy.exc import DBAPIError
 
 from kemem.errors import KeMemError, Unavailable
 from kemem.records import Matrix
-from kemem.store.database import IndexedText, Space, Values
+from kemem.store.database import IndexedText, Lookup, Values
 from kemem.store.migrate import bring_up_to_date, read_meta, write_meta
 from kemem.store.read import rebuild_words
 from kemem.store.schema import SEQ_BITS, dump_json, metadata
-from kemem.text.query import Phrase
 
 FILE = "kemem.db"
 APPLICATION_ID = 0x6B656D65  # "keme": tells our files from those of other programs
@@ -99,7 +97,7 @@ _lookups = (
     select(
         _json.c.key.label("key"),
         func.json_extract(_json.c.value, "$[0]").label("phrase"),
-        func.json_extract(_json.c.value, "$[1]").label("first_id"),
+        func.json_extract(_json.c.value, "$[1]").label("after"),
     )
     .cte("lookups")
     .prefix_with("MATERIALIZED")
@@ -108,8 +106,8 @@ _holding = (
     select(func.aggregate_strings(_words.c.rowid.op("&")(_SEQ), ","))
     .where(
         _words.c.row_words.op("MATCH")(_lookups.c.phrase),
-        _words.c.rowid > _lookups.c.first_id + bindparam("after", type_=BigInteger),
-        _words.c.rowid <= _lookups.c.first_id + _SEQ,
+        _words.c.rowid > _lookups.c.after,
+        _words.c.rowid <= _lookups.c.after.op("|")(_SEQ),
     )
     .correlate(_lookups)
 )
@@ -372,14 +370,12 @@ class Sqlite:
     def clear_words(self, connection: Connection) -> None:
         connection.execute(insert(_words).values(row_words=literal("delete-all")))
 
-    def phrase_query(
-        self, phrases: Sequence[Phrase], spaces: Sequence[Space], after: int
-    ) -> tuple[Executable, Values]:
-        notation = [
-            f'"{" ".join(phrase.tokens)}"' + (" *" if phrase.prefix else "") for phrase in phrases
+    def phrase_query(self, lookups: Sequence[Lookup]) -> tuple[Executable, Values]:
+        values = [
+            (f'"{" ".join(phrase.tokens)}"{" *" * phrase.prefix}', space.first_id + after)
+            for space, phrase, after in lookups
         ]
-        lookups = [(phrase, space.first_id) for space in spaces for phrase in notation]
-        return _phrase_query, {"lookups": dump_json(lookups), "after": after}
+        return _phrase_query, {"lookups": dump_json(values)}
 
     def vector_column(self, vector: Any) -> Any:
         return vector

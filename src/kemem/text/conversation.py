@@ -23,7 +23,8 @@ OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out wh
 # the more, the longer the question
 RECENT = 14 * 86_400_000_000  # microseconds in which a message's news falls to a third
 _SHARES = np.array([0, *reversed(NEAR), ASKED, 1])
-_CELLS = 1 << 20  # of the table of words and messages that is worked on at once
+_CELLS = 1 << 17  # of the table of words and messages that is worked on at once
+_RARE = 100  # a word that one of so many messages has is rare
 
 Numbers = NDArray[np.intp]
 Shares = NDArray[np.float64]
@@ -111,33 +112,63 @@ class Conversation:
 
     def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Shares:
         """The weight of the words that each message has, itself or by its context."""
-        least = np.where(self.opens, OPENING + (TOPIC - OPENING) * length, SESSION)
-        weights = np.zeros(len(self.rows))
-        step = max(_CELLS // max(len(self.rows), 1), 1)
-        for start in range(0, len(words) if len(self.rows) else 0, step):
-            weights += self._context_share(words[start : start + step], least)
-        return weights
+        size, openings = len(self.rows), np.flatnonzero(self.opens)
+        own, of_opening, of_session = (
+            np.zeros(size),
+            np.zeros(len(openings)),
+            np.zeros(len(openings)),
+        )
+        least = (
+            SESSION,
+            OPENING + (TOPIC - OPENING) * length,
+        )  # in a session, in its first message
+        above, above_first = (np.maximum(_SHARES - share, 0) for share in least)
+        step = max(_CELLS // max(size, 1), 1)
+        for start in range(0, len(words) if size else 0, step):
+            part = words[start : start + step]
+            weights = np.array([weight for _, weight in part])
+            has = np.stack([mask.take(self.rows) for mask, _ in part])
+            cells = np.flatnonzero(has)
+            if len(cells) * _RARE < has.size:
+                levels = self._levels_near(cells, len(part))
+                near = np.flatnonzero(levels)
+                word, row = np.divmod(near, size)
+                np.add.at(own, row, weights[word] * above[levels.ravel()[near]])
+            else:
+                levels = self._levels_by_shifts(has)
+                shares = np.outer(weights, above)
+                for at, row in enumerate(levels):  # take() is slow with other numbers than intp
+                    own += shares[at].take(row.astype(np.intp), mode="clip")
+            at_first = (above_first - above)[levels[:, openings]]
+            of_opening += np.einsum("w,wo->o", weights, at_first)
+            in_session = np.logical_or.reduceat(has, openings, axis=1)
+            of_session += np.einsum("w,ws->s", weights, in_session)
+        own[openings] += of_opening
+        return own + np.where(self.opens, least[1], least[0]) * of_session[self.sessions]
 
-    def _context_share(self, words: Sequence[tuple[Mask, float]], least: Shares) -> Shares:
+    def _levels_near(self, cells: Numbers, words: int) -> NDArray[np.uint8]:
+        """For each word and message a place in _SHARES, by visiting the messages that have it."""
         size = len(self.rows)
-        present = np.concatenate([mask[self.rows] for mask, _ in words])
-        cells = np.flatnonzero(present)  # of a table: words by messages
+        levels = np.zeros(words * size, np.uint8)
         at = cells % size
         before, after, asks = self.before[at], self.after[at], self.asks[at]
-        levels = np.zeros(len(present), np.int8)  # places in _SHARES: a byte each, few are set
-        # From far to near, so that the greater share stays.
-        for away in range(len(NEAR), 0, -1):
-            level = len(NEAR) + 1 - away
-            levels[cells[before >= away] - away] = level
-            levels[cells[after >= away] + away] = level
+        for away in range(len(NEAR), 0, -1):  # from far to near: the greater share stays
+            levels[cells[before >= away] - away] = len(NEAR) + 1 - away
+            levels[cells[after >= away] + away] = len(NEAR) + 1 - away
         levels[cells[asks & (after > 0)] + 1] = len(NEAR) + 1
         levels[cells] = len(NEAR) + 2
-        in_session = np.zeros((len(words), int(self.sessions[-1]) + 1), np.bool_)
-        in_session[cells // size, self.sessions[at]] = True
-        weights = np.array([weight for _, weight in words])
-        of_session: Shares = np.einsum("w,ws->s", weights, in_session)
-        near = np.flatnonzero(levels)
-        word, row = np.divmod(near, size)
-        above = np.maximum(_SHARES[levels[near]] - least[row], 0)
-        own = np.bincount(row, weights[word] * above, minlength=size)
-        return own + least * of_session[self.sessions]
+        return levels.reshape(words, size)
+
+    def _levels_by_shifts(self, has: Mask) -> NDArray[np.uint8]:
+        """The same for common words, which too many messages have to visit each."""
+        levels = has.view(np.uint8) * np.uint8(len(NEAR) + 2)
+        for away in range(1, min(len(NEAR) + 1, has.shape[1])):
+            same = self.sessions[away:] == self.sessions[:-away]
+            earlier, later = has[:, :-away] & same, has[:, away:] & same
+            lent = [(earlier, levels[:, away:], away), (later, levels[:, :-away], away)]
+            if away == 1:
+                lent.append((earlier & self.asks[:-1], levels[:, 1:], 0))
+            for lends, target, distance in lent:
+                level = np.uint8(len(NEAR) + 1 - distance)
+                np.maximum(target, lends.view(np.uint8) * level, out=target)
+        return levels
