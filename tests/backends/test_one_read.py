@@ -14,6 +14,7 @@ from kemem.ports import Deps
 from kemem.records import MESSAGES, NOTES, Embedded, Link, Matrix, Row, Scope, Where
 from kemem.records.batch import Batch
 from kemem.search.recipe import search
+from kemem.store import words
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
@@ -116,3 +117,23 @@ async def test_a_search_through_the_memory_reads_once(tmp_path: Path) -> None:
         store._read = counted  # type: ignore[method-assign]
         assert await memory.search("辣 spicy", "小明")
     assert calls == ["search"]
+
+
+async def test_remembered_words_follow_what_is_added_and_deleted(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache of rows by phrase is never behind the store, however few phrases it holds."""
+    monkeypatch.setattr(words, "_COMMON", 1)
+    monkeypatch.setattr(words, "_REMEMBERED", 2)
+
+    async def hits() -> set[str]:
+        deps = Deps(store, None, FakeClock(NOW))
+        return {hit.id for hit in await search("tea 火锅", Where(Scope(user_id="u_")), 60, deps)}
+
+    await store.apply(Batch(put=(said("m1", "tea in Rome 火锅"), said("m2", "tea"))))
+    assert await hits() == {"m1", "m2"}
+    await store.apply(Batch(put=(said("m3", "Rome 火锅"), said("m4", "bread"))))
+    assert await hits() == {"m1", "m2", "m3"}
+    await store.apply(Batch(drop=(Where(Scope(user_id="u_"), ids=frozenset({"m1"})),)))
+    await store.apply(Batch(put=(said("m5", "tea and 火锅"),)))
+    assert await hits() == {"m2", "m3", "m5"}
