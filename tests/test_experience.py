@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kemem.add.experience import extract_experience
+from kemem.add.summarize import extract_experience
 from kemem.testing import ScriptedLLM
 from kemem.text.language import count_tokens
 from tests.talk import note, parts_with, talk

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from kemem.add import extract as stage
 from kemem.add.extract import extract, instructions
-from kemem.add.facts import Extraction, Fact, Triple
-from kemem.add.rules import extract_by_rules
+from kemem.add.rules import Extraction, Fact, Triple, extract_by_rules
 from kemem.backends.llm import OpenAILLM
 from kemem.errors import Unavailable
 from kemem.ports import Deps

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem import AsyncMemory
-from kemem.add.forget import Policy, forget, strength
+from kemem.add.edit import Policy, forget, strength
 from kemem.errors import InvalidArgument
 from kemem.jobs import ask_to_forget, run_due
 from kemem.ports import Deps, read_messages, read_notes

@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": WORDS,
     "search": WORDS,
     "workspace": WORDS | {"settings"},
-    "add": WORDS | {"search", "facts", "hooks"},
+    "add": WORDS | {"search", "facts", "hooks", "settings"},
     "recall": WORDS | {"facts", "settings"},
     "jobs": CORE,
     "session": CORE,

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from kemem.add.commit import commit
-from kemem.add.edit import erase, erase_all, rewrite
-from kemem.add.facts import Decision, Fact, Task, Triple, Work
-from kemem.add.forget import Policy
-from kemem.add.mirror import run_mirror
+from kemem.add.edit import Policy, erase, erase_all, rewrite
+from kemem.add.embed import run_mirror
+from kemem.add.extract import Work
+from kemem.add.parse import Task
+from kemem.add.reconcile import Decision, commit
+from kemem.add.rules import Fact, Triple
 from kemem.errors import Unavailable
 from kemem.jobs import run_due
 from kemem.ports import Deps, read_messages

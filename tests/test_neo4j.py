@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 from neo4j.exceptions import AuthError, ServiceUnavailable
 
-from kemem.add.mirror import run_mirror
+from kemem.add.embed import run_mirror
 from kemem.backends import neo4j
 from kemem.backends.neo4j import Neo4jGraph, Place
 from kemem.errors import InvalidArgument, Unavailable

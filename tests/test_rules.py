@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.add.facts import Extraction, Fact
-from kemem.add.rules import MOST_FACTS, extract_by_rules
+from kemem.add.rules import MOST_FACTS, Extraction, Fact, extract_by_rules
 from kemem.records import Message
 from tests.cases import each
 

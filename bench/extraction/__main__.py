@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kemem.add.facts import Extraction, Fact
-from kemem.add.rules import extract_by_rules
+from kemem.add.rules import Extraction, Fact, extract_by_rules
 from kemem.records import Message
 
 HERE = Path(__file__).parent

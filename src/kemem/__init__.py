@@ -1,6 +1,6 @@
 """KeMem: the memory of LLM agents and chat products."""
 
-from kemem.add.forget import Policy
+from kemem.add.edit import Policy
 from kemem.errors import (
     Conflict,
     Exhausted,

@@ -4,10 +4,9 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kemem.add.embed import reschedule, run_embed
-from kemem.add.forget import Policy, run_forget
-from kemem.add.mirror import mirror_jobs, run_mirror
-from kemem.add.recipe import run_end, run_extract
+from kemem.add.edit import Policy, run_forget
+from kemem.add.embed import mirror_jobs, reschedule, run_embed, run_mirror
+from kemem.add.recipe import run_extract
 from kemem.add.summarize import summarize_session
 from kemem.errors import NotFound, Unavailable
 from kemem.ports import Deps, read_owners
@@ -88,13 +87,11 @@ async def _run(job: Job, policy: Policy, deps: Deps) -> None:
             await run_embed(await _rows(job.scope, frozenset(job.ids), None, deps), job, deps)
         case "reembed":
             await _reembed(job, deps)
-        case "extract":
+        case "extract" | "end":
             await run_extract(job, deps)
         case "condense":
             await summarize_session(job.scope, deps, budget=job.details["budget"])
             await deps.store.apply(Batch(done=(job.job_id,)))
-        case "end":
-            await run_end(job, deps)
         case "forget":
             await run_forget(job, policy, deps)
         case "mirror":

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kemem import ports, session, snapshot
-from kemem.add.edit import erase, erase_all, learn, rewrite
+from kemem.add.edit import Policy, erase, erase_all, forget, learn, rewrite
 from kemem.add.embed import prepare
-from kemem.add.facts import Task
-from kemem.add.forget import Policy, forget
-from kemem.add.parse import check_prompt
-from kemem.add.recipe import Limits, add, end_session, ingest, reextract
+from kemem.add.parse import Task, check_prompt
+from kemem.add.recipe import add, end_session, ingest, reextract
 from kemem.add.summarize import summarize_session
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.hooks import Hooks, Stage
@@ -283,14 +281,13 @@ class AsyncMemory:
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
         owner = scope.to_owner(self._scope)
-        task = Task.parse(
-            memory_type, owner, infer=infer, prompt=prompt, metadata=metadata, sensitive=sensitive
-        )
-        task = replace(task, expires=to_time(expires_at, "expires_at"))
+        task = Task.parse(memory_type, owner, prompt, metadata)
+        expires = to_time(expires_at, "expires_at")
+        task = replace(task, infer=infer, sensitive=sensitive, expires=expires)
         to_time(timestamp, "timestamp")  # checked here, so that an error names the argument
         deps = await self._runtime.prepared()
-        limits = Limits(self.settings.max_content_bytes, self.settings.state_tokens)
-        return await add(messages, owner, task, limits, self._hooks, deps, ts=timestamp, wait=wait)
+        chosen, hooks = self.settings, self._hooks
+        return await add(messages, owner, task, chosen, hooks, deps, ts=timestamp, wait=wait)
 
     async def learn(
         self,

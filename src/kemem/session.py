@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from reprlib import repr as shown
 
-from kemem.add.mirror import mirror_jobs
+from kemem.add.embed import mirror_jobs
 from kemem.add.summarize import (
     STATE_TOKENS,
     count_lines,

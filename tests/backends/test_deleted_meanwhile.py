@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from kemem import AsyncMemory
-from kemem.add.edit import erase
-from kemem.add.forget import Policy, forget
+from kemem.add.edit import Policy, erase, forget
 from kemem.add.summarize import summarize_session
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import NOTES, SHORT_TERM, Matrix, Scope, Where

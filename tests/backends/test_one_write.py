@@ -125,7 +125,7 @@ async def test_messages_are_stored_where_notes_cannot_be(
     """A conflict without end, or a fault in the rules, leaves a job and loses no message."""
     async with AsyncMemory(store=store, embedder=HashingEmbedder()) as memory:
         store.refusals = 1_000
-        monkeypatch.setattr("kemem.add.commit._PAUSE", 0)
+        monkeypatch.setattr("kemem.add.reconcile._PAUSE", 0)
         added = await memory.add("I live in Rome.", user_id="u")
         assert len(added.message_ids) == 1 and added.pending and added.problems
         store.refusals = 0

@@ -1,31 +1,27 @@
-"""Memories told directly, changed or deleted by their owner."""
+"""Notes that their owner writes, changes or deletes, and notes that are forgotten."""
 
+import heapq
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from reprlib import repr as shown
 from typing import Any
 
-from kemem.add.embed import embed_rows
-from kemem.add.mirror import mirror_jobs
-from kemem.add.parse import check_metadata, check_summary, check_tags, check_text
+from kemem.add import parse
+from kemem.add.embed import by_owner, embed_rows, mirror_jobs, read_all, read_pages
 from kemem.errors import InvalidArgument, NotFound, Unavailable
-from kemem.ports import Deps, read_notes
-from kemem.records import (
-    NOTES,
-    Change,
-    Message,
-    Note,
-    Position,
-    Row,
-    Scope,
-    Where,
-)
-from kemem.records.batch import Batch, Expected
+from kemem.ports import Deps
+from kemem.records import CHECKPOINTS_KEPT, NOTES, Change, Message, Micros, Note, Row, Scope, Where
+from kemem.records.batch import Batch, Expected, Job
 from kemem.text.fingerprint import fingerprint
 from kemem.text.ids import new_id
 
-_PAGE = 1000  # citing notes that are read at once
-_TRIES = 20  # of a deletion, where notes of the message come and go
+FADING = frozenset({"user_info", "experience"})  # knowledge goes only when it expires
+_DAY: Micros = 86_400_000_000
+_PAGE = 200  # notes that are judged at once
+_TRIES = 20  # of a write whose premises change meanwhile
 
 
 async def rewrite(
@@ -37,19 +33,20 @@ async def rewrite(
     """
     if not isinstance(note, Note):
         raise InvalidArgument(f"{note.id} is a message, and messages never change")
-    content = note.content if content is None else check_text(content, "content", max_bytes)
-    fields = note.metadata if metadata is None else check_metadata(metadata, "metadata")
+    text = note.content if content is None else parse.check_text(content, "content", max_bytes)
+    fields = note.metadata if metadata is None else parse.check_metadata(metadata, "metadata")
     now = deps.clock()
     changed = replace(note, metadata=fields, updated=now)
-    if content == note.content:
-        return await _store(Batch(notes=(changed,), present=(note,)), changed, deps)
-    tags = note.keywords if note.kind == "knowledge" else ()
-    changed = replace(
-        changed, content=content, digest=fingerprint(content), keywords=tags, summary=None
-    )
-    line = Change(note.agent_id, note.user_id, note.note_id, "update", now, note.content, content)
-    batch = await _batch(changed, line, deps)
-    return await _store(replace(batch, present=(note,)), changed, deps)
+    batch = Batch(notes=(changed,))
+    if text != note.content:
+        tags = note.keywords if note.kind == "knowledge" else ()
+        digest = fingerprint(text)
+        changed = replace(changed, content=text, digest=digest, keywords=tags, summary=None)
+        line = Change(note.agent_id, note.user_id, note.note_id, "update", now, note.content, text)
+        batch = await _batch(changed, line, deps)
+    if (await deps.store.apply(replace(batch, present=(note,)))).refused:
+        raise NotFound(f"no memory {note.note_id!r:.80}", memory_id=note.note_id)
+    return changed
 
 
 async def learn(
@@ -61,10 +58,11 @@ async def learn(
     deps: Deps,
 ) -> str:
     """Store a knowledge entry as a note; returns its id, or that of an equal entry."""
-    text = check_text(content, "content", max_bytes)
-    about, words = check_summary(summary), check_tags(tags)
-    now = deps.clock()
-    exact = repr((text, about, words)).encode()  # verbatim: it may be code
+    text = parse.check_text(content, "content", max_bytes)
+    if summary is not None:
+        summary = parse.check_label(summary, "summary", parse.MAX_SUMMARY)
+    words, now = parse.check_tags(tags), deps.clock()
+    exact = repr((text, summary, words)).encode()  # verbatim: it may be code
     note = Note(
         note_id=new_id("n", now),
         agent_id=agent_id,
@@ -77,7 +75,7 @@ async def learn(
         created=now,
         updated=now,
         valid_from=now,
-        summary=about,
+        summary=summary,
         keywords=words,
         topic=fingerprint(text),
     )
@@ -94,53 +92,29 @@ async def _batch(note: Note, line: Change, deps: Deps) -> Batch:
     return Batch(notes=(note,), changes=(line,), vectors=vectors, jobs=jobs)
 
 
-async def _store(batch: Batch, changed: Note, deps: Deps) -> Note:
-    if (await deps.store.apply(batch)).refused:
-        raise NotFound(f"no memory {changed.note_id!r:.80}", memory_id=changed.note_id)
-    return changed
-
-
 async def erase(row: Row, deps: Deps) -> None:
-    """One memory; of a message also the notes that quote it, its other notes cite it no longer."""
+    """One memory; of a message also the notes that quote it, its other notes cite it no longer.
+
+    A note must go with a message if it has no other source, or retells all of them.
+    """
+    scope = Scope(row.agent_id, row.user_id)
+    drop = [Where(scope, kinds=frozenset({row.kind}), ids=frozenset([row.id]))]
     for _ in range(_TRIES):
-        if not (await deps.store.apply(await _erasure(row, deps))).refused:
+        now, erased = deps.clock(), frozenset([row.id])
+        expects: tuple[Expected, ...] = ()
+        if isinstance(row, Message):
+            where = Where(scope, kinds=NOTES, sources=erased)
+            citing = tuple(await read_all(Note, where, deps.store))
+            # One more may have been drawn from it by now: then this is decided again.
+            expects = (Expected(where, citing, len(citing) + 1),)
+            quoting = [it.id for it in citing if it.sources == (row.id,) or it.kind == "experience"]
+            drop[1:] = [Where(scope, kinds=NOTES, ids=frozenset(quoting))]
+            erased |= set(quoting)
+        jobs = mirror_jobs(scope, sorted(erased), now, deps)
+        batch = Batch(drop=tuple(drop), at=now, reason="deleted", jobs=jobs, expects=expects)
+        if not (await deps.store.apply(batch)).refused:
             return
     raise Unavailable("conflicting updates, retry")
-
-
-async def _erasure(row: Row, deps: Deps) -> Batch:
-    scope, now = Scope(row.agent_id, row.user_id), deps.clock()
-    drop = [Where(scope, kinds=frozenset({row.kind}), ids=frozenset([row.id]))]
-    expects: tuple[Expected, ...] = ()
-    erased = [] if isinstance(row, Message) else [row.id]
-    if isinstance(row, Message):
-        where = Where(scope, kinds=NOTES, sources=frozenset([row.id]))
-        citing = tuple(await _all_notes(where, deps))
-        # One more may have been drawn from it by now: then this is decided again.
-        expects = (Expected(where, citing, len(citing) + 1),)
-        erased = [note.id for note in citing if _quotes(note, row.id)]
-        drop.append(Where(scope, kinds=NOTES, ids=frozenset(erased)))
-    return Batch(
-        drop=tuple(drop),
-        at=now,
-        reason="deleted",
-        jobs=mirror_jobs(scope, sorted({row.id, *erased}), now, deps),
-        expects=expects,
-    )
-
-
-async def _all_notes(where: Where, deps: Deps) -> list[Note]:
-    notes: list[Note] = []
-    after: Position | None = None
-    while page := await read_notes(deps.store, where, after=after, limit=_PAGE):
-        notes += page
-        after = page[-1].position
-    return notes
-
-
-def _quotes(note: Note, message_id: str) -> bool:
-    """Whether a note must go with a message: it has no other source, or retells all of them."""
-    return note.sources == (message_id,) or note.kind == "experience"
 
 
 async def erase_all(where: Where, deps: Deps) -> int:
@@ -149,3 +123,125 @@ async def erase_all(where: Where, deps: Deps) -> int:
     jobs = mirror_jobs(where.scope, (), now, deps)
     batch = Batch(drop=(where,), at=now, reason="deleted", jobs=jobs)
     return (await deps.store.apply(batch)).dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When notes are forgotten, besides those that expire; the default is never."""
+
+    limit: int = 0  # notes that a user keeps; 0: no limit
+    below: float = 0.0  # a strength, 0-1; weaker notes go; 0: none
+    half_life_days: float = 90
+
+    def __post_init__(self) -> None:
+        rules = {
+            "limit": (isinstance(self.limit, int) and self.limit >= 0, "0 or more"),
+            "below": (0 <= self.below <= 1, "0-1"),
+            "half_life_days": (0 < self.half_life_days < math.inf, "more than 0"),
+        }
+        for name, (is_valid, rule) in rules.items():
+            if not is_valid:
+                value = shown(getattr(self, name))
+                raise InvalidArgument(f"{name} must be {rule}, not {value}", field=name)
+
+
+def strength(note: Note, now: Micros, policy: Policy) -> float:
+    """How firmly a note is held, 0-1: important, lately touched and often used ones most."""
+    age = max(now - max(note.used or 0, note.updated), 0) / _DAY
+    recency = math.pow(0.5, age / policy.half_life_days)
+    return min(max(note.importance, 0.0) * recency * (1 + math.log1p(note.uses)), 1.0)
+
+
+async def run_forget(job: Job, policy: Policy, deps: Deps) -> None:
+    """Carry out a `forget` job, and plan the next one for when the next note expires."""
+    _, expires = await _forget(job.scope, policy, deps)
+    planned = await expiry_jobs(job.scope, expires, deps, running=job.job_id)
+    is_again = bool(planned) and planned[0].job_id == job.job_id
+    await deps.store.apply(Batch(jobs=planned, done=() if is_again else (job.job_id,)))
+
+
+async def forget(scope: Scope, policy: Policy, deps: Deps) -> dict[str, str]:
+    """Delete what the policy gives up: note id -> "expired", "decayed" or "limit".
+
+    Messages stay, and so do notes that were superseded: they are the past. Age is told by the
+    clock alone: run it with a clock that is set right, as one that is ahead ages every note.
+    """
+    return (await _forget(scope, policy, deps))[0]
+
+
+async def _forget(scope: Scope, policy: Policy, deps: Deps) -> tuple[dict[str, str], Micros | None]:
+    """What was forgotten, and when the next of those that are left expires."""
+    now = deps.clock()
+    expires: list[Micros] = []
+    forgotten: dict[str, str] = {}
+    # The strongest notes of each owner so far; one too many pushes the weakest out.
+    strongest: dict[tuple[str, str], list[tuple[float, Micros, str, Note]]] = defaultdict(list)
+    async for page in read_pages(Where(scope, kinds=NOTES), deps.store, _PAGE):
+        gone: dict[str, list[Note]] = {"expired": [], "decayed": [], "limit": []}
+        for note in page:
+            if not isinstance(note, Note):
+                continue
+            if note.expires is not None and note.expires <= now:
+                gone["expired"].append(note)
+                continue
+            expires += [note.expires] if note.expires else []
+            if note.kind not in FADING or note.ended(now):
+                continue
+            held, own = strength(note, now, policy), strongest[note.agent_id, note.user_id]
+            if held < policy.below:
+                gone["decayed"].append(note)
+            elif policy.limit:
+                heapq.heappush(own, (held, note.updated, note.id, note))
+                if len(own) > policy.limit:
+                    gone["limit"].append(heapq.heappop(own)[-1])
+        for reason, notes in gone.items():
+            if notes:
+                await _drop(notes, reason, now, deps)
+                forgotten |= {note.id: reason for note in notes}
+    return forgotten, min(expires, default=None)
+
+
+async def expiry_jobs(
+    owner: Scope, due: Micros | None, deps: Deps, running: str | None = None
+) -> tuple[Job, ...]:
+    """The job that forgets what has expired: one for each owner, due when the next note expires.
+
+    One that runs at this moment may have looked already: then there is another, unless it is the
+    one that asks.
+    """
+    if due is None:
+        return ()
+    name = blake2b(repr(owner).encode(), digest_size=15).hexdigest()
+    job = Job(f"f_{name}", "forget", owner, due)
+    for planned in await deps.store.jobs(ids=[job.job_id]):
+        if planned.attempts and planned.job_id != running:
+            return (replace(job, job_id=new_id("j", deps.clock())),)
+        if planned.due <= due and planned.job_id != running:
+            return ()
+    return (job,)
+
+
+async def _drop(notes: Sequence[Note], reason: str, now: Micros, deps: Deps) -> None:
+    """Delete notes, and write the checkpoints that go with rows of their session again without."""
+    owned = {owner: frozenset(it.id for it in own) for owner, own in by_owner(notes).items()}
+    mirrored = [mirror_jobs(owner, sorted(ids), now, deps) for owner, ids in owned.items()]
+    batch = Batch(
+        drop=tuple(Where(owner, ids=ids, kinds=NOTES) for owner, ids in owned.items()),
+        jobs=tuple(job for jobs in mirrored for job in jobs),
+        at=now,
+        reason=reason,
+    )
+    gone = {note.id for note in notes}
+    sessions = {Scope(it.agent_id, it.user_id, it.session_id) for it in notes if it.session_id}
+    for _ in range(_TRIES):
+        saved = [await deps.store.checkpoints(it, limit=CHECKPOINTS_KEPT) for it in sessions]
+        left = [
+            replace(one, notes=tuple(note for note in one.notes if note.id not in gone))
+            for own in saved
+            for one in reversed(own)
+        ]
+        newest = tuple(own[0] for own in saved if own)  # where these are gone, so is the rest
+        again = replace(batch, checkpoints=tuple(left), present=newest)
+        if not (await deps.store.apply(again)).refused:
+            return
+    raise Unavailable("conflicting updates, retry")

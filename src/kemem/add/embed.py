@@ -1,13 +1,19 @@
-"""Vectors for stored rows. A model may fail in any way: the rows stay, a job remembers."""
+"""Vectors for rows, and copies of rows in a graph and a vector database beside the store.
+
+A model or a database may fail in any way: the rows stay, a job remembers.
+"""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from kemem.add.mirror import vector_jobs
+import numpy as np
+
 from kemem.errors import Unavailable
-from kemem.ports import Deps, read_owners
-from kemem.records import Embedded, Micros, Row, Scope
+from kemem.ports import Deps, GraphMirror, Store, VectorIndex, read_owners, read_relations
+from kemem.ports.request import Neighborhood
+from kemem.records import MESSAGES, NOTES, Embedded, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
@@ -15,8 +21,39 @@ _ALL = 1_000_000
 MAX_ATTEMPTS = 24  # over about 15 hours
 _FIRST_PAUSE: Micros = 10_000_000
 _LONGEST_PAUSE: Micros = 3_600_000_000
+_PAGE = 100  # rows that are copied at once
+_RELATIONS = 1_000  # of one note
 
+R = TypeVar("R", bound=Row)
 log = logging.getLogger("kemem")
+
+
+async def read_pages(
+    where: Where, store: Store, size: int = 500, *, newest_first: bool = True
+) -> AsyncIterator[list[Row]]:
+    """All rows that a Where admits, page by page."""
+    after = None
+    while page := await store.read(where, after=after, limit=size, newest_first=newest_first):
+        yield page
+        if len(page) < size:
+            break
+        after = page[-1].position
+
+
+async def read_all(
+    kind: type[R], where: Where, store: Store, *, newest_first: bool = True
+) -> list[R]:
+    """All messages, or all notes, that a Where admits."""
+    pages = read_pages(where, store, newest_first=newest_first)
+    return [row async for page in pages for row in page if isinstance(row, kind)]
+
+
+def by_owner(rows: Iterable[R]) -> dict[Scope, list[R]]:
+    """Rows of each agent and user."""
+    owned: dict[Scope, list[R]] = {}
+    for row in rows:
+        owned.setdefault(Scope(row.agent_id, row.user_id), []).append(row)
+    return owned
 
 
 async def prepare(deps: Deps, *, again: bool = False) -> None:
@@ -24,9 +61,7 @@ async def prepare(deps: Deps, *, again: bool = False) -> None:
 
     Jobs for vectors that were open give way: the new ones cover all rows.
     """
-    if deps.model is None:
-        return
-    if (await deps.store.info()).model == deps.model and not again:
+    if deps.model is None or ((await deps.store.info()).model == deps.model and not again):
         return
     now = deps.clock()
     owners = await read_owners(deps.store)
@@ -40,8 +75,6 @@ async def embed_rows(
     rows: Sequence[Row], now: Micros, deps: Deps
 ) -> tuple[tuple[Embedded, ...], tuple[Job, ...]]:
     """The vectors of rows; if the embedder fails, jobs that make them later."""
-    if not rows or deps.model is None:
-        return (), ()
     try:
         return await _vectors(rows, deps), ()
     except Unavailable as error:
@@ -49,7 +82,7 @@ async def embed_rows(
         failure = error.message[:500]
         jobs = (
             Job(new_id("j", now), "embed", owner, now, tuple(row.id for row in own), error=failure)
-            for owner, own in _by_owner(rows).items()
+            for owner, own in by_owner(rows).items()
         )
         return (), tuple(jobs)
 
@@ -68,38 +101,83 @@ async def run_embed(rows: Sequence[Row], job: Job, deps: Deps) -> bool:
 
 
 async def _vectors(rows: Sequence[Row], deps: Deps) -> tuple[Embedded, ...]:
-    if not rows or deps.model is None:
+    model, owned = deps.model, by_owner(rows)
+    if not rows or model is None:
         return ()
-    ordered = [row for own in _by_owner(rows).values() for row in own]
-    matrix = await deps.embed([row.content for row in ordered], purpose="passage")
-    vectors, start = [], 0
-    for owner, own in _by_owner(rows).items():
-        ids = tuple(row.id for row in own)
-        vectors.append(Embedded(owner, deps.model, ids, matrix[start : start + len(own)]))
-        start += len(own)
-    return tuple(vectors)
-
-
-def _by_owner(rows: Sequence[Row]) -> dict[Scope, list[Row]]:
-    owned: dict[Scope, list[Row]] = {}
-    for row in rows:
-        owned.setdefault(Scope(row.agent_id, row.user_id), []).append(row)
-    return owned
+    texts = [row.content for own in owned.values() for row in own]
+    matrix = await deps.embed(texts, purpose="passage")
+    parts = np.split(matrix, np.cumsum([len(own) for own in owned.values()])[:-1])
+    return tuple(
+        Embedded(owner, model, tuple(row.id for row in own), part)
+        for (owner, own), part in zip(owned.items(), parts, strict=True)
+    )
 
 
 def reschedule(job: Job, error: Unavailable, now: Micros) -> Batch:
-    """The job with a later due time, unless its scope was erased and the job with it."""
-    return Batch(jobs=(backoff(job, error, now),), only_if=job.job_id)
+    """The job due again after an exponential backoff; failed after the last attempt.
 
-
-def backoff(job: Job, error: Unavailable, now: Micros) -> Job:
-    """The job due again after an exponential backoff; failed after the last attempt."""
+    Nothing is written if its scope was erased and the job with it.
+    """
     attempts = max(job.attempts, 1)
-    pause = min(_FIRST_PAUSE << (attempts - 1), _LONGEST_PAUSE)
-    return replace(
+    again = replace(
         job,
         attempts=attempts,
-        due=now + pause,
+        due=now + min(_FIRST_PAUSE << (attempts - 1), _LONGEST_PAUSE),
         state="failed" if attempts >= MAX_ATTEMPTS else "pending",
         error=error.message[:500],
     )
+    return Batch(jobs=(again,), only_if=job.job_id)
+
+
+def mirror_jobs(scope: Scope, ids: Sequence[str], now: Micros, deps: Deps) -> tuple[Job, ...]:
+    """The job that copies changed rows to the databases beside the store, if there are any.
+
+    Without ids all of the scope is copied again.
+    """
+    if deps.graph is None and deps.vectors is None:
+        return ()
+    return (Job(new_id("j", now), "mirror", scope, now, tuple(ids)),)
+
+
+def vector_jobs(vectors: Sequence[Embedded], now: Micros, deps: Deps) -> tuple[Job, ...]:
+    """The jobs that copy vectors to a vector database beside the store, if there is one."""
+    jobs = [mirror_jobs(each.scope, each.ids, now, deps) for each in vectors if deps.vectors]
+    return tuple(job for each in jobs for job in each)
+
+
+async def run_mirror(job: Job, deps: Deps) -> None:
+    """Bring rows up to date in the databases beside; a job without ids means all of its scope."""
+    graph, vectors = deps.graph, deps.vectors
+    try:
+        if graph is not None:
+            async for page in _pages_to_copy(job, NOTES, graph, deps):
+                for note in page:
+                    if isinstance(note, Note):
+                        await graph.put(note, await read_relations(deps.store, _around(note)))
+        if vectors is not None and deps.model is not None:
+            async for page in _pages_to_copy(job, MESSAGES | NOTES, vectors, deps):
+                for embedded in await _vectors(page, deps):
+                    await vectors.put(embedded)
+    except Exception as error:  # the database's code or network, which may raise anything
+        raise Unavailable(f"a database beside the store: {type(error).__name__}") from error
+    await deps.store.apply(Batch(done=(job.job_id,)))
+
+
+async def _pages_to_copy(
+    job: Job, kinds: frozenset[str], target: GraphMirror | VectorIndex, deps: Deps
+) -> AsyncIterator[list[Row]]:
+    """The rows of a job, after what is gone of them is removed from the target."""
+    where = Where(job.scope, kinds=kinds, ids=frozenset(job.ids) or None)
+    gone: list[str] | None = None
+    if job.ids:
+        present = {row.id async for page in read_pages(where, deps.store) for row in page}
+        gone = sorted(set(job.ids) - present)
+    if gone != []:  # an empty list could be taken for all
+        await target.remove(job.scope, gone)
+    async for page in read_pages(where, deps.store, _PAGE):
+        yield page
+
+
+def _around(note: Note) -> Neighborhood:
+    owner = Scope(note.agent_id, note.user_id)
+    return Neighborhood(Where(owner, kinds=NOTES, ids=frozenset([note.id])), limit=_RELATIONS)

@@ -1,21 +1,25 @@
-"""The stage that finds facts: one question to the model, or rules where there is no model."""
+"""The stage that extracts facts: one question to the model, or rules where there is no model."""
 
 import asyncio
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import islice
 from typing import Any
 
-from kemem.add.facts import Extraction, Fact, Triple
-from kemem.add.rules import extract_by_rules
+from kemem.add.parse import Task
+from kemem.add.rules import Extraction, Fact, Triple, extract_by_rules
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.ports import Deps, Prompt
-from kemem.records import Message, Micros, Note
+from kemem.ports import Deps, Prompt, read_messages, read_notes
+from kemem.records import NOTES, Message, Micros, Note, Scope, Where
+from kemem.records.batch import Job, JobKind
 from kemem.records.times import to_micros, to_rfc3339
+from kemem.search.recipe import nearest_notes
+from kemem.text.fingerprint import as_printed
+from kemem.text.ids import new_id
 from kemem.text.language import is_chinese
 from kemem.text.segment import normalise
 
@@ -28,16 +32,22 @@ MAX_RELATIONS = 20  # of one fact
 MAX_NAME_CHARACTERS = 200
 MAX_LABEL_CHARACTERS = 64  # of a type or a relationship
 
-USER_NAMES = ("user/name", "user/nickname")  # topics of the notes that tell it
-
 # What the model is shown.
 MAX_SHOWN_CHARACTERS = 24_000
 MAX_SHOWN_OF_MESSAGE = 4_000
+MAX_SHOWN_EARLIER = 4  # messages before those that are extracted from
 MAX_SHOWN_OF_EARLIER = 500
 MAX_SHOWN_NOTES = 10
 MAX_SHOWN_OF_NOTE = 300
 MAX_SHOWN_OF_PROMPT = 4_000
 
+_USER_NAMES = ("user/name", "user/nickname")  # topics of the notes that tell it
+_QUERY_CHARACTERS = 1_000  # of a conversation that stored notes are looked up by
+_MAX_FINGERPRINTS = 5_000  # of lines that are looked up; a database binds no more at once
+_MAX_QUOTED = 1_000  # notes that messages may quote
+_ROLES = ("user", "assistant")  # what systems and tools say is not worth a memory
+# A message as the result of a search prints it.
+_PRINTED = re.compile(r"^- \[\d{4}-\d{2}-\d{2}\] \w[^:\n]{0,80}: ")
 _BLOCK = re.compile(r"<(?=\s*/?\s*(?:earlier|conversation|memories|instructions))", re.IGNORECASE)
 _LABEL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -46,14 +56,10 @@ _NUMBER = re.compile(r"[\[(]?M?(\d{1,6})[\])]?", re.ASCII)  # "2", "[2]", "M2", 
 log = logging.getLogger("kemem")
 
 
-def _record(**fields: Any) -> dict[str, Any]:
+def object_schema(**fields: Any) -> dict[str, Any]:
     """An object that has all of these fields and no other, as strict schemas demand."""
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
+    properties = {"properties": fields, "required": list(fields)}
+    return {"type": "object", **properties, "additionalProperties": False}
 
 
 def _list(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,9 +67,9 @@ def _list(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TEXT, _INTEGER = {"type": "string"}, {"type": "integer"}
-SCHEMA = _record(
+SCHEMA = object_schema(
     facts=_list(
-        _record(
+        object_schema(
             text=_TEXT,
             type=_TEXT,
             keywords=_list(_TEXT),
@@ -71,71 +77,193 @@ SCHEMA = _record(
             date={"type": ["string", "null"]},
             sources=_list(_INTEGER),
             replaces=_list(_INTEGER),
-            relations=_list(_record(source=_TEXT, relationship=_TEXT, destination=_TEXT)),
+            relations=_list(object_schema(source=_TEXT, relationship=_TEXT, destination=_TEXT)),
         )
     ),
-    entities=_list(_record(name=_TEXT, type=_TEXT)),
+    entities=_list(object_schema(name=_TEXT, type=_TEXT)),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Messages of one session to extract notes from.
+
+    Without a job the messages are not stored yet: they are written together with their notes.
+    """
+
+    scope: Scope
+    task: Task
+    messages: tuple[Message, ...] = ()
+    job: Job | None = None  # done as soon as the notes are written
+
+    @property
+    def owner(self) -> Scope:
+        """Whose notes they become."""
+        return Scope(self.scope.agent_id, self.scope.user_id)
+
+    @property
+    def new_messages(self) -> tuple[Message, ...]:
+        """Messages that are stored together with their notes."""
+        return () if self.job else self.messages
+
+    @classmethod
+    def of(cls, job: Job, messages: Sequence[Message] = ()) -> "Work":
+        """What a job promised."""
+        return cls(job.scope, Task(**job.details), tuple(messages), job)
+
+    def to_job(self, kind: JobKind, now: Micros, due: Micros) -> Job:
+        """The promise of notes, to be stored with the messages."""
+        ids = tuple(message.message_id for message in self.messages)
+        return Job(new_id("j", now), kind, self.scope, due, ids, details=asdict(self.task))
+
+
+async def extract_facts(work: Work, deps: Deps) -> Extraction:
+    """The facts of messages, by the LLM or by rules; Unavailable when the model fails.
+
+    Lines that only quote a memory are left out: what was recalled is not said again.
+    """
+    if not work.task.infer:
+        return Extraction()
+    lines = await asyncio.to_thread(_fingerprints, work.messages)
+    if not lines:
+        return Extraction()
+    # One read: notes that lines may quote, and for rules those that tell the user's name.
+    marks = islice(
+        (mark for _, own in lines for some in own.values() for mark in some), _MAX_FINGERPRINTS
+    )
+    looked_up = frozenset((*(() if deps.llm else _USER_NAMES), *marks))
+    where = Where(work.owner, kinds=NOTES, marks=looked_up, valid_at=deps.clock())
+    notes = await read_notes(deps.store, where, limit=_MAX_QUOTED)
+    stored = {mark for note in notes for mark in (note.digest, note.topic)}
+    messages = [
+        replace(message, content="\n".join(new_lines))
+        for message, own in lines
+        if (new_lines := [line for line, some in own.items() if not some & stored])
+    ]
+    if not messages:
+        return Extraction()
+    if deps.llm is not None:
+        shown = await _notes_to_show(messages, work, deps)
+        earlier = await _earlier(messages, work, deps)
+        return await extract(messages, shown, work.task.prompt, deps, earlier)
+    if work.task.kind == "knowledge":
+        return Extraction(tuple(verbatim_fact(message) for message in messages))
+    names = [
+        note
+        for note in notes
+        if note.kind == "user_info"
+        and note.topic in _USER_NAMES
+        and (work.task.sensitive or not note.sensitive)
+    ]
+    return await extract(messages, names, None, deps)
+
+
+def _fingerprints(
+    messages: Sequence[Message],
+) -> list[tuple[Message, dict[str, frozenset[str]]]]:
+    """The fingerprints of each line of each message, without lines that a search printed."""
+    lines = [
+        (
+            message,
+            {
+                line: frozenset(as_printed(line))
+                for line in message.content.splitlines()
+                if line.strip() and not _PRINTED.match(line)
+            },
+        )
+        for message in messages
+        if message.role in _ROLES
+    ]
+    return [(message, own) for message, own in lines if own]
+
+
+def verbatim_fact(message: Message) -> Fact:
+    """A message as a fact of its own."""
+    return Fact(message.content, (message.message_id,), memory_type="verbatim")
+
+
+async def _earlier(messages: Sequence[Message], work: Work, deps: Deps) -> list[Message]:
+    """What was said just before in the same session: without it a model cannot read an answer.
+
+    Where a model has failed it is left out: it may be what the model refuses.
+    """
+    if work.scope.session_id is None or (work.job and work.job.attempts):
+        return []
+    where, before = Where(work.scope, sensitive=work.task.sensitive), messages[0].position
+    return (await read_messages(deps.store, where, after=before, limit=MAX_SHOWN_EARLIER))[::-1]
+
+
+async def _notes_to_show(messages: Sequence[Message], work: Work, deps: Deps) -> list[Note]:
+    """Stored notes for the model: those nearest to what was said, then the newest.
+
+    What is sensitive could be retold: it is shown only where what comes out of it is sensitive too.
+    """
+    kinds, sensitive = frozenset({work.task.kind}), work.task.sensitive
+    where = Where(work.owner, kinds=kinds, valid_at=deps.clock(), sensitive=sensitive)
+    newest = await read_notes(deps.store, where, limit=MAX_SHOWN_NOTES)
+    if len(newest) < MAX_SHOWN_NOTES:  # that is all there is
+        return newest
+    text = "\n".join(message.content for message in messages)[:_QUERY_CHARACTERS]
+    nearest = await nearest_notes(text, where, MAX_SHOWN_NOTES, deps)
+    notes = {note.note_id: note for note in (*nearest, *newest)}
+    return list(notes.values())[:MAX_SHOWN_NOTES]
 
 
 async def extract(
     messages: Sequence[Message],
-    known: Sequence[Note],
+    notes: Sequence[Note],
     prompt: str | None,
     deps: Deps,
     earlier: Sequence[Message] = (),
 ) -> Extraction:
     """The facts of some messages; Unavailable where the model gives no usable answer.
 
-    `known` are notes that the model may declare untrue, and that tell rules the user's name;
+    `notes` are those that the model may declare untrue, and that tell rules the user's name;
     `prompt` is advice of the caller's; `earlier` messages tell a model what "yes, that" means.
     """
     if deps.llm is None:
-        names = {it.topic: it.keywords[0] for it in reversed(known) if it.keywords}
-        name = next(filter(None, map(names.get, USER_NAMES)), None)
+        names = {it.topic: it.keywords[0] for it in reversed(notes) if it.keywords}
+        name = next(filter(None, map(names.get, _USER_NAMES)), None)
         # Not on the event loop: a long message takes a second.
         return await asyncio.to_thread(extract_by_rules, messages, name)
-    shown = known[:MAX_SHOWN_NOTES]
-    answer = await deps.ask(_question(messages, earlier, shown, prompt), SCHEMA)
-    return _Reader(messages, shown, _entities(answer)).read(answer)
+    shown = notes[:MAX_SHOWN_NOTES]
+    return _read(
+        await deps.ask(_question(messages, earlier, shown, prompt), SCHEMA), messages, shown
+    )
 
 
 def _question(
     messages: Sequence[Message],
     earlier: Sequence[Message],
-    known: Sequence[Note],
+    notes: Sequence[Note],
     prompt: str | None,
 ) -> Prompt:
     chinese = is_chinese("\n".join(message.content for message in messages))
     day = max((message.ts for message in messages), default=0)
-    blocks = [f"Date of the conversation: {to_rfc3339(day)[:10]}"]
-    if earlier:
-        blocks.append(
-            _block("earlier", (_message_line(it, MAX_SHOWN_OF_EARLIER) for it in earlier))
-        )
-    blocks.append(_block("conversation", _within_limit(messages)))
-    if known:
-        notes = (
-            f"(M{number}) {_indented(note.content, MAX_SHOWN_OF_NOTE)}"
-            for number, note in enumerate(known, start=1)
-        )
-        blocks.append(_block("memories", notes))
-    if prompt:
-        blocks.append(_block("instructions", [_indented(prompt, MAX_SHOWN_OF_PROMPT)]))
+    memories = (
+        f"(M{number}) {_indented(note.content, MAX_SHOWN_OF_NOTE)}"
+        for number, note in enumerate(notes, start=1)
+    )
+    blocks = {
+        "earlier": [_message_line(it, MAX_SHOWN_OF_EARLIER) for it in earlier],
+        "conversation": list(_within_limit(messages)),
+        "memories": list(memories),
+        "instructions": [_indented(prompt, MAX_SHOWN_OF_PROMPT)] if prompt else [],
+    }
+    texts = [f"Date of the conversation: {to_rfc3339(day)[:10]}"]
+    for name, lines in blocks.items():
+        if lines:
+            texts.append("\n".join([f"<{name}>", *lines, f"</{name}>"]))
     return [
         {"role": "system", "content": instructions("zh" if chinese else "en")},
-        {"role": "user", "content": "\n\n".join(blocks)},
+        {"role": "user", "content": "\n\n".join(texts)},
     ]
 
 
 @cache
-def instructions(language: str) -> str:
+def instructions(language: str, stage: str = "extract") -> str:
     """What the model is told to do, in the language of the conversation: zh or en."""
-    return (files(__package__) / f"extract_{language}.md").read_text("utf-8")
-
-
-def _block(name: str, lines: Iterable[str]) -> str:
-    return "\n".join([f"<{name}>", *lines, f"</{name}>"])
+    return (files(__package__) / f"{stage}_{language}.md").read_text("utf-8")
 
 
 def _within_limit(messages: Sequence[Message]) -> Iterator[str]:
@@ -163,91 +291,93 @@ def _indented(text: str, most: int) -> str:
     return "\n    ".join(_BLOCK.sub("< ", shown).splitlines())
 
 
-def _entities(answer: object) -> dict[str, str]:
-    """The entities that an answer lists, with their types; also as a map of names to types."""
-    listed = answer.get("entities") if isinstance(answer, Mapping) else None
-    if isinstance(listed, Mapping):
-        listed = [{"name": name, "type": kind} for name, kind in listed.items()]
-    found: dict[str, str] = {}
-    for item in _items(listed):
-        name = _name(item.get("name"))
-        if name and len(found) < MAX_ENTITIES:
-            found.setdefault(name, _label(item.get("type"), "thing"))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
+def _read(answer: object, messages: Sequence[Message], notes: Sequence[Note]) -> Extraction:
     """Reads an answer, of which nothing is trusted: what is wrong is left out, item by item."""
-
-    messages: Sequence[Message]
-    known: Sequence[Note]
-    entities: Mapping[str, str]
-
-    def read(self, answer: object) -> Extraction:
-        items = answer.get("facts") if isinstance(answer, Mapping) else answer
-        if not isinstance(items, list):
-            raise Unavailable("the model answered without a list of facts")
-        read = (self._fact(item) for item in _items(items))
-        facts = tuple(islice((fact for fact in read if fact is not None), MAX_FACTS))
-        if items and not facts:
-            raise Unavailable(f"the model answered {len(items)} facts, none of them readable")
-        return Extraction(facts, self.entities)
-
-    def _fact(self, item: Mapping[str, Any]) -> Fact | None:
-        text = _clean(item.get("text"))[:MAX_FACT_CHARACTERS]
-        replaces = self._replaces(item.get("replaces"))
-        if not text and not replaces:
-            return None
-        return Fact(
-            text=text,
-            sources=self._sources(item.get("sources")),
-            memory_type=_label(item.get("type"), "general"),
-            keywords=_keywords(item.get("keywords")),
-            importance=_importance(item.get("importance")),
-            when=_when(item.get("date")),
-            replaces=replaces,
-            relations=self._relations(item.get("relations")),
-        )
-
-    def _sources(self, value: object) -> tuple[str, ...]:
-        ids = [message.message_id for message in self.messages]
-        named = [ids[number - 1] for number in _numbers(value) if 1 <= number <= len(ids)]
-        users = [message.message_id for message in self.messages if message.role == "user"]
-        return tuple(named or users or ids)
-
-    def _replaces(self, value: object) -> tuple[str, ...]:
-        numbers = _numbers(value)
-        invented = [number for number in numbers if not 1 <= number <= len(self.known)]
-        if invented:
-            log.warning("the model replaces memories that it was not shown: %s", invented[:10])
-        return tuple(self.known[it - 1].note_id for it in numbers if it not in invented)
-
-    def _relations(self, value: object) -> tuple[Triple, ...]:
-        """Relations between entities that are listed, by their listed names."""
-        names = {normalise(name): name for name in self.entities}
-        found: dict[Triple, None] = {}
-        for item in _items(value):
-            source = names.get(normalise(_name(item.get("source"))))
-            destination = names.get(normalise(_name(item.get("destination"))))
-            relationship = _snake(item.get("relationship"))
-            if source and destination and relationship and len(found) < MAX_RELATIONS:
-                found[Triple(source, relationship, destination)] = None
-        return tuple(found)
+    items = answer.get("facts") if isinstance(answer, Mapping) else answer
+    if not isinstance(items, list):
+        raise Unavailable("the model answered without a list of facts")
+    entities = _entities(answer.get("entities") if isinstance(answer, Mapping) else None)
+    read = (_fact(item, messages, notes, entities) for item in _objects(items))
+    facts = tuple(islice((fact for fact in read if fact is not None), MAX_FACTS))
+    if items and not facts:
+        raise Unavailable(f"the model answered {len(items)} facts, none of them readable")
+    return Extraction(facts, entities)
 
 
-def _items(value: object) -> Iterator[Mapping[str, Any]]:
+def _entities(value: object) -> dict[str, str]:
+    """The entities that an answer lists, with their types; also as a map of names to types."""
+    if isinstance(value, Mapping):
+        value = [{"name": name, "type": kind} for name, kind in value.items()]
+    entities: dict[str, str] = {}
+    for item in _objects(value):
+        name = _name(item.get("name"))
+        if name and len(entities) < MAX_ENTITIES:
+            entities.setdefault(name, _label(item.get("type"), "thing"))
+    return entities
+
+
+def _fact(
+    item: Mapping[str, Any],
+    messages: Sequence[Message],
+    notes: Sequence[Note],
+    entities: Mapping[str, str],
+) -> Fact | None:
+    text = _clean(item.get("text"))[:MAX_FACT_CHARACTERS]
+    numbers = _numbers(item.get("replaces"))
+    invented = [number for number in numbers if not 1 <= number <= len(notes)]
+    if invented:
+        log.warning("the model replaces memories that it was not shown: %s", invented[:10])
+    replaces = tuple(notes[it - 1].note_id for it in numbers if it not in invented)
+    if not text and not replaces:
+        return None
+    ids = [message.message_id for message in messages]
+    cited = [ids[it - 1] for it in _numbers(item.get("sources")) if 1 <= it <= len(ids)]
+    users = [message.message_id for message in messages if message.role == "user"]
+    words = [_clean(word) for word in _items(item.get("keywords"))]
+    keywords = [word for word in words if 0 < len(word) <= MAX_KEYWORD_CHARACTERS]
+    importance = item.get("importance")
+    if isinstance(importance, bool) or not isinstance(importance, int | float):
+        importance = 0.5
+    return Fact(
+        text=text,
+        sources=tuple(cited or users or ids),
+        memory_type=_label(item.get("type"), "general"),
+        keywords=tuple(dict.fromkeys(keywords))[:MAX_KEYWORDS],
+        importance=float(min(max(importance, 0), 1)),
+        when=_when(item.get("date")),
+        replaces=replaces,
+        relations=_relations(item.get("relations"), entities),
+    )
+
+
+def _relations(value: object, entities: Iterable[str]) -> tuple[Triple, ...]:
+    """Relations between entities that are listed, by their listed names."""
+    names = {normalise(name): name for name in entities}
+    triples: dict[Triple, None] = {}
+    for item in _objects(value):
+        source = names.get(normalise(_name(item.get("source"))))
+        destination = names.get(normalise(_name(item.get("destination"))))
+        relationship = _snake(item.get("relationship"))
+        if source and destination and relationship and len(triples) < MAX_RELATIONS:
+            triples[Triple(source, relationship, destination)] = None
+    return tuple(triples)
+
+
+def _items(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _objects(value: object) -> Iterator[Mapping[str, Any]]:
     """The objects in what should be a list of objects."""
-    listed = value if isinstance(value, list) else []
-    return (item for item in listed if isinstance(item, Mapping))
+    return (item for item in _items(value) if isinstance(item, Mapping))
 
 
 def _clean(value: object) -> str:
     """A text that every store can keep, on one line; empty where there is no text."""
     if not isinstance(value, str):
         return ""
-    kept = value[: 4 * MAX_FACT_CHARACTERS].encode("utf-8", "ignore").decode()
-    return " ".join(kept.replace("\0", " ").split())
+    text = value[: 4 * MAX_FACT_CHARACTERS].encode("utf-8", "ignore").decode()
+    return " ".join(text.replace("\0", " ").split())
 
 
 def _name(value: object) -> str:
@@ -266,23 +396,9 @@ def _label(value: object, otherwise: str) -> str:
     return label if _LABEL.fullmatch(label) else otherwise
 
 
-def _keywords(value: object) -> tuple[str, ...]:
-    words = [_clean(word) for word in value] if isinstance(value, list) else []
-    kept = [word for word in words if 0 < len(word) <= MAX_KEYWORD_CHARACTERS]
-    return tuple(dict.fromkeys(kept))[:MAX_KEYWORDS]
-
-
-def _importance(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.5
-    return float(min(max(value, 0), 1))
-
-
 def _when(value: object) -> Micros | None:
     """A date or a time as the model wrote it; without a zone it is UTC."""
-    if not isinstance(value, str):
-        return None
-    for written in (value, f"{value}Z", f"{value}T00:00:00Z"):
+    for written in (value, f"{value}Z", f"{value}T00:00:00Z") if isinstance(value, str) else ():
         try:
             return to_micros(written, "date")
         except InvalidArgument:
@@ -292,12 +408,10 @@ def _when(value: object) -> Micros | None:
 
 def _numbers(value: object) -> list[int]:
     """The numbers in what should be a list of numbers, each once.  [1, "M2", None] -> [1, 2]"""
-    listed = value if isinstance(value, list) else [value]
-    return list(dict.fromkeys(number for number in map(_number, listed) if number is not None))
-
-
-def _number(value: object) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
-    return int(match[1]) if match else None
+    numbers: dict[int, None] = {}
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, int) and not isinstance(each, bool):
+            numbers[each] = None
+        elif isinstance(each, str) and (match := _NUMBER.fullmatch(each)):
+            numbers[int(match[1])] = None
+    return list(numbers)

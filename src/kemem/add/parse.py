@@ -1,11 +1,12 @@
-"""What callers hand in, checked and turned into messages."""
+"""What callers hand in, checked and turned into messages and tasks."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from reprlib import repr as shown
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from kemem.errors import Exhausted, InvalidArgument, PermissionDenied
 from kemem.records import ROLES, Message, Messages, Micros
@@ -36,6 +37,32 @@ class Parsed(NamedTuple):
     has_ids: bool  # some have an id of the caller's: they may be stored already
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How notes are extracted from messages; a job keeps it as its details."""
+
+    kind: str  # of the notes
+    infer: bool = True  # False: each message becomes a note verbatim
+    prompt: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    expires: Micros | None = None
+    sensitive: bool = False
+
+    @classmethod
+    def parse(
+        cls, memory_type: str | None, owner: Owner, prompt: object, metadata: object
+    ) -> "Task":
+        """The task that the arguments of `add` describe; what nobody owns is knowledge."""
+        if memory_type not in (None, "long", "short"):
+            raise InvalidArgument(
+                f"memory_type must be short or long, not {memory_type!r:.80}", field="memory_type"
+            )
+        long = "user_info" if owner.user_id else "knowledge"
+        kind = "short_term" if memory_type == "short" else long
+        fields = check_metadata(metadata, "metadata")
+        return cls(kind, prompt=check_prompt(prompt), metadata=fields)
+
+
 def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
     """What callers mean, in their order; the first wrong message refuses them all."""
     items = to_list(messages)
@@ -54,10 +81,7 @@ def to_list(messages: object) -> list[object]:
         return [{"role": "user", "content": messages}]
     items = [messages] if isinstance(messages, Mapping) else messages
     if not isinstance(items, list | tuple) or not items:
-        raise InvalidArgument(
-            f"messages must be a text, a message or a list of messages, not {shown(messages)}",
-            field="messages",
-        )
+        _refuse("messages", "be a text, a message or a list of messages", messages)
     if len(items) > MAX_MESSAGES:
         raise Exhausted(
             f"at most {MAX_MESSAGES} messages in one call, not {len(items)}", field="messages"
@@ -68,18 +92,14 @@ def to_list(messages: object) -> list[object]:
 def with_defaults(messages: Messages, metadata: Mapping[str, Any], ts: object) -> list[Any]:
     """Messages of a call with what the call says of all of them; their own words win."""
     items = to_list(messages)
-    if ts is not None:
-        items = [{"ts": ts, **it} if isinstance(it, Mapping) else it for it in items]
-    if metadata:
-        items = [_with_metadata(it, metadata, at) for at, it in enumerate(items)]
+    for at, item in enumerate(items):
+        if isinstance(item, Mapping) and ts is not None:
+            item = {"ts": ts, **item}
+        if isinstance(item, Mapping) and metadata:
+            own = check_metadata(item.get("metadata"), f"messages[{at}].metadata")
+            item = {**item, "metadata": {**metadata, **own}}
+        items[at] = item
     return items
-
-
-def _with_metadata(message: object, metadata: Mapping[str, Any], at: int) -> object:
-    if not isinstance(message, Mapping):
-        return message
-    own = check_metadata(message.get("metadata"), f"messages[{at}].metadata")
-    return {**message, "metadata": {**metadata, **own}}
 
 
 def _message(
@@ -99,17 +119,22 @@ def _message(
             raise PermissionDenied(f"{field}.{name} is not the one that this handle is bound to")
         return None if value is None else check_id(value, f"{field}.{name}")
 
-    ts = _time(item.get("ts"), f"{field}.ts", now)
+    ts, role = item.get("ts"), item.get("role", "user")
+    micros = now if ts is None else to_micros(ts, f"{field}.ts")
+    if micros > _LAST:
+        _refuse(f"{field}.ts", "be before 9999-12-31T23:59:59Z", ts)
+    if not isinstance(role, str) or role not in ROLES:
+        _refuse(f"{field}.role", f"be one of {', '.join(ROLES)}", role)
     # The store moves a message whose two times are equal, but never one that came with a time.
-    is_moment_given = item.get("ts") is not None and ts == now
+    is_moment_given = ts is not None and micros == now
     message = Message(
         message_id=own_id("message_id") or new_id("m", now),
         agent_id=own_id("agent_id") or owner.agent_id,
         user_id=owner.user_id,
         session_id=own_id("session_id") or owner.session_id,
-        role=_role(item.get("role", "user"), f"{field}.role"),
+        role=role,
         content=content,
-        ts=ts,
+        ts=micros,
         ingest_time=now + is_moment_given,
         content_type=_content_type(item.get("content_type"), f"{field}.content_type"),
         parent_message_id=own_id("parent_message_id"),
@@ -118,30 +143,15 @@ def _message(
     return message, truncated
 
 
-def _time(ts: Any, field: str, now: Micros) -> Micros:
-    micros = now if ts is None else to_micros(ts, field)
-    if micros > _LAST:
-        raise InvalidArgument(
-            f"{field} must be before 9999-12-31T23:59:59Z, not {ts!r:.80}", field=field
-        )
-    return micros
-
-
-def _role(role: object, field: str) -> str:
-    if not isinstance(role, str) or role not in ROLES:
-        raise InvalidArgument(
-            f"{field} must be one of {', '.join(ROLES)}, not {shown(role)}", field=field
-        )
-    return role
+def _refuse(field: str, rule: str, value: object) -> NoReturn:
+    raise InvalidArgument(f"{field} must {rule}, not {shown(value)}", field=field)
 
 
 def _content_type(content_type: object, field: str) -> str:
     if content_type is None:
         return "text"
     if not isinstance(content_type, str) or not 1 <= len(content_type) <= 50:
-        raise InvalidArgument(
-            f"{field} must be 1-50 characters, not {shown(content_type)}", field=field
-        )
+        _refuse(field, "be 1-50 characters", content_type)
     _refuse_nul(b"\0" in _encoded(content_type, field), field)
     return content_type
 
@@ -149,20 +159,18 @@ def _content_type(content_type: object, field: str) -> str:
 def _content(content: object, field: str, most: int) -> tuple[str, bool]:
     """The text, and whether it was cut to `most` bytes at a character border."""
     raw = _encoded(content, field) if isinstance(content, str) else b""
-    kept = raw[:most].decode(errors="ignore")
-    if not kept.strip():
-        raise InvalidArgument(
-            f"{field} must be a text that is not blank, not {shown(content)}", field=field
-        )
-    return kept, len(raw) > most
+    text = raw[:most].decode(errors="ignore")
+    if not text.strip():
+        _refuse(field, "be a text that is not blank", content)
+    return text, len(raw) > most
 
 
 def check_metadata(metadata: object, field: str) -> Mapping[str, Any]:
-    """Metadata that can be kept: a JSON object that is neither deep nor large."""
+    """Metadata that can be stored: a JSON object that is neither deep nor large."""
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping):
-        raise InvalidArgument(f"{field} must be an object, not {shown(metadata)}", field=field)
+        _refuse(field, "be an object", metadata)
     _check_nesting(metadata, field)
     try:
         raw = json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode()
@@ -181,7 +189,7 @@ def _check_nesting(metadata: object, field: str) -> None:
     """Refuse what is nested deep or without end, before anything tries to follow it."""
     level = [metadata]
     for _ in range(MAX_METADATA_DEPTH):
-        level = list(islice(_children(level), MAX_METADATA_BYTES))
+        level = list(islice(chain.from_iterable(map(_children, level)), MAX_METADATA_BYTES))
         if len(level) == MAX_METADATA_BYTES:
             raise Exhausted(f"{field} must be at most {MAX_METADATA_BYTES} bytes", field=field)
         if not level:
@@ -191,55 +199,47 @@ def _check_nesting(metadata: object, field: str) -> None:
     )
 
 
-def _children(level: list[object]) -> Iterator[object]:
-    for item in level:
-        if isinstance(item, Mapping):
-            yield from item.values()
-        elif isinstance(item, list | tuple):
-            yield from item
+def _children(item: object) -> Iterable[object]:
+    if isinstance(item, Mapping):
+        return item.values()
+    return item if isinstance(item, list | tuple) else ()
 
 
 def _encoded(text: str, field: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidArgument(
-            f"{field} holds a lone surrogate, which is no text", field=field
-        ) from None
+        reason = f"{field} holds a lone surrogate, which is no text"
+        raise InvalidArgument(reason, field=field) from None
 
 
-def _refuse_nul(found: object, field: str) -> None:
+def _refuse_nul(has_nul: object, field: str) -> None:
     """Only message content may hold NUL: databases keep no other text with it."""
-    if found:
+    if has_nul:
         raise InvalidArgument(f"{field} must not hold NUL", field=field)
 
 
 def check_text(text: object, field: str, most: int) -> str:
     """A text that must not be cut."""
-    kept, truncated = _content(text, field, most)
+    checked, truncated = _content(text, field, most)
     if truncated:
         raise Exhausted(f"{field} must be at most {most} bytes", field=field)
-    return kept
+    return checked
 
 
 def check_label(text: object, field: str, most: int) -> str:
     """A short text of at most `most` characters, as titles and tags are."""
-    kept = check_text(text, field, 4 * most).strip()
-    if len(kept) > most:
-        raise Exhausted(f"{field} must be at most {most} characters, not {len(kept)}", field=field)
-    _refuse_nul("\0" in kept, field)
-    return kept
-
-
-def check_summary(summary: object) -> str | None:
-    """What a text is about, if that is said."""
-    return None if summary is None else check_label(summary, "summary", MAX_SUMMARY)
+    label = check_text(text, field, 4 * most).strip()
+    if len(label) > most:
+        raise Exhausted(f"{field} must be at most {most} characters, not {len(label)}", field=field)
+    _refuse_nul("\0" in label, field)
+    return label
 
 
 def check_tags(tags: object) -> tuple[str, ...]:
     """Words to find a text by, each once."""
     if not isinstance(tags, list | tuple):
-        raise InvalidArgument(f"tags must be a list of words, not {shown(tags)}", field="tags")
+        _refuse("tags", "be a list of words", tags)
     if len(tags) > MAX_TAGS:
         raise Exhausted(f"at most {MAX_TAGS} tags, not {len(tags)}", field="tags")
     checked = (check_label(tag, f"tags[{at}]", MAX_TAG) for at, tag in enumerate(tags))

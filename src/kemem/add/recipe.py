@@ -2,24 +2,23 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 
-from kemem.add.commit import Committed, OrderUnknown, apply_facts
-from kemem.add.embed import embed_rows, reschedule, run_embed
-from kemem.add.experience import extract_experience
-from kemem.add.facts import Extraction, Task, Work
-from kemem.add.known import extract_facts
-from kemem.add.mirror import vector_jobs
-from kemem.add.parse import Parsed, parse_messages, with_defaults
-from kemem.add.summarize import summarize_session
+from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
+from kemem.add.extract import Work, extract_facts
+from kemem.add.parse import Parsed, Task, parse_messages, with_defaults
+from kemem.add.reconcile import OrderUnknown, apply_facts
+from kemem.add.rules import Extraction
+from kemem.add.summarize import extract_experience, summarize_session
 from kemem.errors import KeMemError, Unavailable
 from kemem.hooks import Hooks
 from kemem.ports import Deps, read_messages, read_notes
-from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Position, Scope, Where
-from kemem.records.batch import Applied, Batch, Ending, Job
+from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Scope, Where
+from kemem.records.batch import Applied, Batch, Job
 from kemem.results import Added, Ingested
 from kemem.scope import Owner, Time
+from kemem.settings import Settings
 from kemem.text.ids import new_id
 
 _READ_AT_ONCE = 16_000  # characters of a session that are extracted from together
@@ -32,19 +31,11 @@ _EXPERIENCE_MESSAGES = 200  # the newest of a session, which its experience is e
 log = logging.getLogger("kemem")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The settings that `add` needs."""
-
-    max_content_bytes: int
-    state_tokens: int
-
-
 async def add(
     messages: Messages,
     owner: Owner,
     task: Task,
-    limits: Limits,
+    settings: Settings,
     hooks: Hooks,
     deps: Deps,
     *,
@@ -52,7 +43,7 @@ async def add(
     wait: bool = True,
 ) -> Added:
     """Store messages and remember what they say, with the user's hooks around it."""
-    most = limits.max_content_bytes
+    most = settings.max_content_bytes
     items = with_defaults(messages, task.metadata, ts)
     parsed = parse_messages(items, owner, deps.clock(), most)
     changed, problems = await hooks.before(items)
@@ -64,8 +55,9 @@ async def add(
         except KeMemError as error:
             problems.append(f"a hook's messages cannot be stored: {error.message}")
     added, stored = await _remember(parsed, task, deps, wait)
-    for scope in _sessions_to_summarize(stored):
-        await _summarize(scope, limits.state_tokens, task, deps)
+    due = [message for message in stored if message.sequence_no % _STATE_INTERVAL == 0]
+    for scope in {Scope(it.agent_id, it.user_id, it.session_id) for it in due}:
+        await _update_state(scope, settings.state_tokens, task, deps)
     problems += await hooks.after(added)
     return replace(added, problems=(*added.problems, *problems))
 
@@ -73,13 +65,9 @@ async def add(
 async def ingest(messages: Messages, owner: Owner, max_content_bytes: int, deps: Deps) -> Ingested:
     """Store messages as one batch and make them searchable."""
     parsed = parse_messages(messages, owner, deps.clock(), max_content_bytes)
-    applied, _, pending = await store_messages(parsed.messages, (), deps)
-    return Ingested(
-        inserted=tuple(message.message_id for message in applied.inserted),
-        ignored=applied.ignored,
-        truncated=parsed.truncated,
-        pending=pending,
-    )
+    applied, _, pending = await _store(parsed.messages, (), deps)
+    ids = tuple(message.message_id for message in applied.inserted)
+    return Ingested(ids, applied.ignored, truncated=parsed.truncated, pending=pending)
 
 
 async def _remember(
@@ -96,18 +84,15 @@ async def _remember(
     is_small = len(works) == 1 and len(messages) <= _WRITTEN_AT_ONCE
     if wait and is_local and is_small and not parsed.has_ids:
         try:
-            done = await _extract(replace(works[0], messages=_spread(messages)), deps)
+            added, stored = await _extract(replace(works[0], messages=_spread(messages)), deps)
+            return replace(added, truncated=parsed.truncated), stored
         except OrderUnknown:
             log.debug("messages as old as what is known are stored first")
         except Exception as error:  # whatever is wrong with notes, messages must not be lost
             log.warning("%s; the messages are stored first", type(error).__name__)
-        else:
-            return _with(Added(truncated=parsed.truncated), done), done.inserted
     now = deps.clock()
-    due = now + _GRACE if wait else now
-    jobs = tuple(work.to_job(now, due) for work in works)
-    tasks = {job.job_id: work.task for job, work in zip(jobs, works, strict=True)}
-    applied, jobs, pending = await store_messages(messages, jobs, deps)
+    jobs = tuple(work.to_job("extract", now, now + _GRACE if wait else now) for work in works)
+    applied, jobs, pending = await _store(messages, jobs, deps)
     added = Added(
         message_ids=tuple(message.message_id for message in applied.inserted),
         ignored=applied.ignored,
@@ -115,8 +100,8 @@ async def _remember(
         pending=pending or bool(jobs and not wait),
     )
     for job in jobs if wait else ():
-        own = tuple(message for message in applied.inserted if message.message_id in job.ids)
-        added = await _try(added, Work(job.scope, tasks[job.job_id], own, job), deps)
+        own = [message for message in applied.inserted if message.message_id in job.ids]
+        added = await _try(added, Work.of(job, own), deps)
     return added, applied.inserted
 
 
@@ -131,7 +116,7 @@ def _spread(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(spread.values())
 
 
-async def store_messages(
+async def _store(
     messages: Sequence[Message], jobs: tuple[Job, ...], deps: Deps
 ) -> tuple[Applied, tuple[Job, ...], bool]:
     """Store messages with jobs for them; the jobs that are left, and whether vectors follow later.
@@ -140,9 +125,9 @@ async def store_messages(
     process are stored at once; another embedder is asked as soon as the messages are durable.
     """
     now = deps.clock()
-    is_asked_first = deps.embeds_in_process and len(messages) <= _WRITTEN_AT_ONCE
-    vectors, embed_jobs = await embed_rows(messages if is_asked_first else (), now, deps)
-    if deps.embedder is not None and not is_asked_first:
+    is_embedded_first = deps.embeds_in_process and len(messages) <= _WRITTEN_AT_ONCE
+    vectors, embed_jobs = await embed_rows(messages if is_embedded_first else (), now, deps)
+    if deps.embedder is not None and not is_embedded_first:
         ids = tuple(message.message_id for message in messages)
         scope = Scope(user_id=messages[0].user_id)
         embed_jobs = (Job(new_id("j", now), "embed", scope, now + _GRACE, ids),)
@@ -156,10 +141,10 @@ async def store_messages(
         promised = tuple(job for job in left if job.ids)
         done = tuple(job.job_id for job in left if not job.ids)
         await deps.store.apply(Batch(jobs=promised, done=done))
-    pending = is_asked_first and any(job.kind == "embed" for job in promised)
-    for job in promised:
-        if job.kind == "embed" and not is_asked_first:
-            pending = not await run_embed(applied.inserted, job, deps)
+    embed_jobs = tuple(job for job in promised if job.kind == "embed")
+    pending = bool(embed_jobs)
+    if not is_embedded_first:
+        pending = not all([await run_embed(applied.inserted, job, deps) for job in embed_jobs])
     return applied, tuple(job for job in promised if job.kind != "embed"), pending
 
 
@@ -188,23 +173,21 @@ def _split(messages: Sequence[Message], task: Task) -> list[Work]:
     return works
 
 
-async def _extract(work: Work, deps: Deps) -> Committed:
+async def _extract(work: Work, deps: Deps) -> tuple[Added, tuple[Message, ...]]:
     """Extract notes from messages and write them; Unavailable when the model fails."""
     return await apply_facts(await extract_facts(work, deps), work, deps)
 
 
-async def _end(work: Work, deps: Deps) -> Committed:
+async def _end(work: Work, deps: Deps) -> tuple[Added, tuple[Message, ...]]:
     """Extract the experience of a session and end it: one batch adds one and drops the rest.
 
     What is sensitive teaches nothing, so that an experience can be told to everyone.
     """
     where = Where(work.scope, kinds=MESSAGES | SHORT_TERM, sensitive=False)
     newest = await read_messages(deps.store, where, limit=_EXPERIENCE_MESSAGES)
-    messages = newest[::-1]
     notes = await read_notes(deps.store, where, limit=_EXPERIENCE_MESSAGES)
-    fact = await extract_experience(messages, notes, deps)
-    ending = Ending(work.scope, deps.clock())
-    work = replace(work, messages=tuple(messages), ending=ending)
+    work = replace(work, messages=tuple(newest[::-1]))
+    fact = await extract_experience(work.messages, notes, deps)
     return await apply_facts(Extraction((fact,) if fact else ()), work, deps)
 
 
@@ -213,60 +196,50 @@ async def _try(added: Added, work: Work, deps: Deps) -> Added:
     job = work.job
     assert job is not None
     try:
-        done = await (_end if job.kind == "end" else _extract)(work, deps)
+        done, _ = await (_end if job.kind == "end" else _extract)(work, deps)
     except Unavailable as error:
         await deps.store.apply(reschedule(job, error, deps.clock()))
         return replace(added, pending=True, problems=(*added.problems, error.message))
-    return _with(added, done)
-
-
-def _with(added: Added, done: Committed) -> Added:
     return replace(
         added,
-        message_ids=(*added.message_ids, *(message.message_id for message in done.inserted)),
-        results=(*added.results, *done.outcomes),
-        relations=(*added.relations, *done.links),
+        results=(*added.results, *done.results),
+        relations=(*added.relations, *done.relations),
         pending=added.pending or done.pending,
     )
 
 
 async def run_extract(job: Job, deps: Deps) -> None:
-    """Carry out an `extract` job."""
+    """Carry out an `extract` or an `end` job."""
+    if job.kind == "end":
+        await _end(Work.of(job), deps)
+        return
     where = Where(job.scope, ids=frozenset(job.ids))
     messages = await read_messages(deps.store, where, limit=len(job.ids), newest_first=False)
-    await _extract(Work(job.scope, Task(**job.details), tuple(messages), job), deps)
-
-
-async def run_end(job: Job, deps: Deps) -> None:
-    """Carry out an `end` job."""
-    await _end(Work(job.scope, Task(**job.details), (), job), deps)
+    await _extract(Work.of(job, messages), deps)
 
 
 async def reextract(where: Where, task: Task, deps: Deps) -> Added:
     """Extract notes again from stored messages, oldest first; each page has its jobs first."""
     added = Added()
-    after: Position | None = None
-    while page := await read_messages(
-        deps.store, where, after=after, limit=_PAGE, newest_first=False
-    ):
+    async for page in read_pages(where, deps.store, _PAGE, newest_first=False):
         now = deps.clock()
-        works = [replace(it, job=it.to_job(now, now + _GRACE)) for it in _split(page, task)]
-        await deps.store.apply(Batch(jobs=tuple(work.job for work in works if work.job)))
-        for work in works:
-            added = await _try(added, work, deps)
-        after = page[-1].position
+        works = _split([it for it in page if isinstance(it, Message)], task)
+        jobs = tuple(work.to_job("extract", now, now + _GRACE) for work in works)
+        await deps.store.apply(Batch(jobs=jobs))
+        for work, job in zip(works, jobs, strict=True):
+            added = await _try(added, replace(work, job=job), deps)
     return added
 
 
 async def end_session(scope: Scope, deps: Deps) -> Added:
     """End a session; its job is durable first, so that a crash cannot leave it half ended."""
-    now, task = deps.clock(), Task(kind="experience")
-    job = Job(new_id("j", now), "end", scope, now + _GRACE, details=asdict(task))
+    now = deps.clock()
+    job = Work(scope, Task(kind="experience")).to_job("end", now, now + _GRACE)
     await deps.store.apply(Batch(jobs=(job,)))
-    return await _try(Added(), Work(scope, task, (), job), deps)
+    return await _try(Added(), Work.of(job), deps)
 
 
-async def _summarize(scope: Scope, budget: int, task: Task, deps: Deps) -> None:
+async def _update_state(scope: Scope, budget: int, task: Task, deps: Deps) -> None:
     """Update the State of a session: by rules now, by a model later, as add asks it only once."""
     if deps.llm is None or not task.infer:
         await summarize_session(scope, replace(deps, llm=None), budget=budget)
@@ -274,12 +247,3 @@ async def _summarize(scope: Scope, budget: int, task: Task, deps: Deps) -> None:
     name = blake2b(repr(scope).encode(), digest_size=15).hexdigest()  # one job for each session
     job = Job(f"c_{name}", "condense", scope, deps.clock(), details={"budget": budget})
     await deps.store.apply(Batch(jobs=(job,)))
-
-
-def _sessions_to_summarize(messages: Sequence[Message]) -> set[Scope]:
-    """Sessions whose State is due: not at every message."""
-    return {
-        Scope(message.agent_id, message.user_id, message.session_id)
-        for message in messages
-        if message.sequence_no % _STATE_INTERVAL == 0
-    }

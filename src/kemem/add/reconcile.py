@@ -1,59 +1,186 @@
-"""Facts compared with what is known: each is new, known already, or makes a note untrue."""
+"""Facts become notes: compared with what is stored already, then written as one batch."""
 
+import asyncio
+import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from kemem.add.facts import Decision, Fact, Task, digest, new_note
-from kemem.records import Message, Micros, Note, Scope
-from kemem.text.fingerprint import fingerprint
+from kemem.add.edit import expiry_jobs
+from kemem.add.embed import embed_rows, mirror_jobs
+from kemem.add.extract import Work, verbatim_fact
+from kemem.add.parse import Task
+from kemem.add.rules import Extraction, Fact
+from kemem.errors import Unavailable
+from kemem.ports import Deps, read_messages, read_notes
+from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope, Where
+from kemem.records.batch import Batch, Ending, Expected
+from kemem.records.times import to_rfc3339
+from kemem.results import Added, Outcome
+from kemem.text.fingerprint import dated, fingerprint
+from kemem.text.ids import new_id
+
+_TRIES = 20  # of a decision whose premises change while it is written
+_PAUSE = 0.01  # seconds, times the number of the try, at most
+_RIVALS = 1000  # stored notes that facts are compared with
+
+
+class OrderUnknown(Exception):
+    """Messages are not later than notes they compete with: only a store can say which is newer.
+
+    It moves messages of the same time apart.
+    """
+
+
+@dataclass(slots=True)
+class Decision:
+    """What becomes of one fact, and the notes that change with it."""
+
+    fact: Fact
+    note: Note | None  # new, or the stored one that says it already; None: only an end was told
+    known: bool = False
+    ended: list[Note] = field(default_factory=list)  # as they are from now on
+
+    @property
+    def changed(self) -> dict[str, Note]:
+        """The notes as they are from now on, by their ids."""
+        notes = [*self.ended, self.note] if self.note else self.ended
+        return {note.note_id: note for note in notes}
+
+
+async def apply_facts(
+    extraction: Extraction, work: Work, deps: Deps
+) -> tuple[Added, tuple[Message, ...]]:
+    """Make facts into notes, one owner at a time, so that equal facts meet each other.
+
+    Returns what was written, and the messages that were stored with the notes. Optimistic: where
+    another process has changed what a decision is based on, or has deleted what it cites, the store
+    refuses the batch, and it is decided again.
+    """
+    facts: Sequence[Fact] = extraction.facts
+    async with deps.locks.for_owner(work.owner):
+        for number in range(_TRIES):
+            if number:  # a random pause, so that two processes part
+                await asyncio.sleep(random.uniform(0, _PAUSE * number))
+            if number and work.job:
+                facts, work = await _without_deleted(facts, work, deps)
+            now, expects = deps.clock(), await _rivals(facts, work, deps)
+            notes = [note for each in expects for note in each.notes]
+            times = {message.message_id: message.ts for message in work.messages}
+            if work.new_messages and any(it.valid_from >= min(times.values()) for it in notes):
+                raise OrderUnknown
+            if work.task.infer:
+                decisions = reconcile(facts, notes, times, work.task, work.scope, now)
+            else:
+                decisions = verbatim(work.messages, work.task, now)
+            committed = await commit(decisions, extraction.entities, work, deps, expects)
+            if committed is not None:
+                return committed
+    raise Unavailable("conflicting updates, retry")
+
+
+async def _without_deleted(
+    facts: Sequence[Fact], work: Work, deps: Deps
+) -> tuple[list[Fact], Work]:
+    """Facts and messages without those that have been deleted since they were read."""
+    ids = frozenset(message.message_id for message in work.messages)
+    ids |= {name for fact in facts for name in fact.sources}
+    stored = await read_messages(deps.store, Where(work.owner, ids=ids), limit=len(ids))
+    present = {message.message_id for message in stored}
+    left = tuple(message for message in work.messages if message.message_id in present)
+    return [it for it in facts if present.issuperset(it.sources)], replace(work, messages=left)
+
+
+async def _rivals(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[Expected, ...]:
+    """Stored notes that facts may repeat or replace."""
+    # What is short-term belongs to its session; all else is known of a user once.
+    scope = work.scope if work.task.kind == "short_term" else work.owner
+    where = Where(scope, kinds=frozenset({work.task.kind}))
+    replaced = frozenset(name for fact in facts for name in fact.replaces)
+    reads = [(replace(where, marks=marks(facts)), _RIVALS)] if facts else []
+    if replaced:
+        reads.append((replace(where, ids=replaced), len(replaced)))
+    rivals = [(it, await read_notes(deps.store, it, limit=most), most) for it, most in reads]
+    return tuple(Expected(it, tuple(notes), most) for it, notes, most in rivals)
 
 
 def marks(facts: Sequence[Fact]) -> frozenset[str]:
-    """What to look known notes up by: statements that are the same, and topics."""
-    digests = {digest(fact) for fact in facts if fact.text}
+    """What to look stored notes up by: statements that are the same, and topics."""
+    digests = {_digest(fact) for fact in facts if fact.text}
     return frozenset(digests | {fact.topic for fact in facts if fact.topic is not None})
+
+
+def _digest(fact: Fact) -> str:
+    """Equal for facts that say the same of the same day."""
+    return dated(fact.text, None if fact.when is None else to_rfc3339(fact.when)[:10])
+
+
+def new_note(fact: Fact, task: Task, scope: Scope, since: Micros, now: Micros) -> Note:
+    """A fact as a note that has been true since it was said."""
+    return Note(
+        note_id=new_id("n", now),
+        agent_id=scope.agent_id or "",
+        user_id=scope.user_id or "",
+        session_id=scope.session_id,
+        kind=task.kind,
+        content=fact.text,
+        digest=_digest(fact),
+        ts=since if fact.when is None else fact.when,
+        created=now,
+        updated=now,
+        valid_from=since,
+        expires=task.expires,
+        memory_type=fact.memory_type,
+        keywords=fact.keywords,
+        metadata=task.metadata,
+        sources=fact.sources,
+        topic=fact.topic,
+        importance=fact.importance,
+        sensitive=task.sensitive,
+    )
 
 
 def reconcile(
     facts: Sequence[Fact],
-    known: Sequence[Note],
-    said: Mapping[str, Micros],
+    stored: Sequence[Note],
+    times: Mapping[str, Micros],
     task: Task,
     scope: Scope,
     now: Micros,
 ) -> list[Decision]:
-    """Decide fact by fact; one decision is known to the next. `said` gives each message's time."""
-    notes = {note.note_id: note for note in known}
+    """Decide fact by fact; one decision is known to the next. `times` are those of messages."""
+    notes = {note.note_id: note for note in stored}
     decisions = []
     for fact in facts:
-        decision = _decide(fact, list(notes.values()), said, task, scope, now)
-        decisions.append(decision)
-        changed = [*decision.ended, *([decision.note] if decision.note else [])]
-        notes |= {note.note_id: note for note in changed}
+        since = max((times[name] for name in fact.sources if name in times), default=now)
+        fresh = new_note(fact, task, scope, since, now)
+        decisions.append(_decide(fact, fresh, list(notes.values()), now))
+        notes |= decisions[-1].changed
     return decisions
 
 
-def _decide(
-    fact: Fact,
-    known: Sequence[Note],
-    said: Mapping[str, Micros],
-    task: Task,
-    scope: Scope,
-    now: Micros,
-) -> Decision:
-    since = max((said[name] for name in fact.sources if name in said), default=now)
-    rivals = _replaced(fact, known)
+def _decide(fact: Fact, fresh: Note, stored: Sequence[Note], now: Micros) -> Decision:
+    """A fact is new, known already, or makes notes untrue: those of its topic, or that it names."""
+    since, topic = fresh.valid_from, fact.topic
+    rivals = [
+        note
+        for note in stored
+        if note.note_id in fact.replaces or (topic is not None and note.topic == topic)
+    ]
+    ended = [
+        replace(note, valid_until=since, updated=now)
+        for note in rivals
+        if note.valid_from <= since and not note.ended(since)
+    ]
     if not fact.text:
-        return Decision(fact, None, ended=_ended(rivals, since, now))
-    fresh = new_note(fact, task, scope, since, now)
-    same = [it for it in known if it.digest == fresh.digest and not it.ended(now)]
+        return Decision(fact, None, ended=ended)
+    same = [note for note in stored if note.digest == fresh.digest and not note.ended(now)]
     if same:
         return Decision(fact, _cite(same[0], fresh), known=True)
     drawn = [it for it in rivals if it.created < now and set(fact.sources) <= set(it.sources)]
     if drawn:  # from the same messages before, and perhaps corrected by its owner since
         return Decision(fact, drawn[0], known=True)
     later = [note.valid_from for note in rivals if note.valid_from > since]
-    ended = _ended(rivals, since, now)
     if later:  # told afterwards: it was true only until what is known began
         return Decision(fact, replace(fresh, valid_until=min(later)), ended=ended)
     if ended:
@@ -61,26 +188,8 @@ def _decide(
     return Decision(fact, fresh, ended=ended)
 
 
-def _replaced(fact: Fact, known: Sequence[Note]) -> list[Note]:
-    """Notes that a fact speaks of anew: named by the model, or of the same topic."""
-    return [
-        note
-        for note in known
-        if note.note_id in fact.replaces or (fact.topic is not None and note.topic == fact.topic)
-    ]
-
-
-def _ended(notes: Sequence[Note], at: Micros, now: Micros) -> list[Note]:
-    """Notes that were true at a time, ending then."""
-    return [
-        replace(note, valid_until=at, updated=now)
-        for note in notes
-        if note.valid_from <= at and not note.ended(at)
-    ]
-
-
 def _cite(note: Note, repeated: Note) -> Note:
-    """A known note that is repeated: its sources grow, and it lasts as long as either."""
+    """A stored note that is repeated: its sources grow, and it lasts as long as either."""
     more = tuple(name for name in repeated.sources if name not in note.sources)
     lasting = None in (note.expires, repeated.expires)
     changed = replace(
@@ -91,11 +200,6 @@ def _cite(note: Note, repeated: Note) -> Note:
         expires=None if lasting else max(note.expires or 0, repeated.expires or 0),
     )
     return note if changed == note else replace(changed, updated=repeated.updated)
-
-
-def verbatim_fact(message: Message) -> Fact:
-    """A message as a fact of its own."""
-    return Fact(message.content, (message.message_id,), memory_type="verbatim")
 
 
 def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decision]:
@@ -111,3 +215,93 @@ def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decis
         note = replace(note, metadata=metadata, digest=own, topic=note.digest)
         decisions.append(Decision(fact, note))
     return decisions
+
+
+async def commit(
+    decisions: Sequence[Decision],
+    entities: Mapping[str, str],
+    work: Work,
+    deps: Deps,
+    expects: tuple[Expected, ...] = (),
+) -> tuple[Added, tuple[Message, ...]] | None:
+    """Write decisions and finish their job; None: what they are based on has changed meanwhile.
+
+    If the job is gone, so is its user, and nothing is written. An `end` job ends the session in the
+    same batch, and its short-term notes go with it.
+    """
+    now, job = deps.clock(), work.job
+    is_end = job is not None and job.kind == "end"
+    fresh = [each.note for each in decisions if each.note and not each.known]
+    new = {note.note_id for note in fresh}
+    vectors, embed_jobs = await embed_rows([*work.new_messages, *fresh], now, deps)
+    final: dict[str, Note] = {}
+    for each in decisions:
+        final |= each.changed
+    changed = [*final, *(it.message_id for it in work.new_messages if deps.vectors)]
+    jobs = [*embed_jobs, *(mirror_jobs(work.owner, changed, now, deps) if changed else ())]
+    jobs += mirror_jobs(work.scope, (), now, deps) if is_end else ()
+    jobs += await expiry_jobs(work.owner, work.task.expires if fresh else None, deps)
+    types = defaultdict(lambda: "thing", entities)
+    links = tuple(
+        Link(each.note.note_id, *it, types[it.source], types[it.destination])
+        for each in decisions
+        if each.note
+        for it in each.fact.relations
+    )
+    applied = await deps.store.apply(
+        Batch(
+            put=work.new_messages,
+            notes=tuple(final.values()),
+            links=links,
+            changes=tuple(line for each in decisions for line in _history(each, now)),
+            vectors=vectors,
+            jobs=tuple(jobs),
+            drop=(Where(work.scope, kinds=SHORT_TERM),) if is_end else (),
+            at=now,
+            reason="session ended",
+            ended=(Ending(work.scope, now),) if is_end else (),
+            done=(job.job_id,) if job else (),
+            only_if=job.job_id if job else None,
+            present=tuple(note for name, note in final.items() if name not in new),
+            expects=expects,
+        )
+    )
+    if applied.refused:
+        return (Added(), ()) if applied.refused == "job" else None
+    again = mirror_jobs(work.owner, list(applied.merged.values()), now, deps)
+    if applied.merged and again:
+        await deps.store.apply(Batch(jobs=again))
+    outcomes = tuple(outcome for each in decisions for outcome in _outcomes(each, applied.merged))
+    ids = tuple(message.message_id for message in applied.inserted)
+    return Added(outcomes, links, ids, pending=bool(embed_jobs)), applied.inserted
+
+
+def _history(decision: Decision, now: Micros) -> list[Change]:
+    note = decision.note
+    lines = [
+        Change(
+            *(old.agent_id, old.user_id, old.note_id, "update", now),
+            before=old.content,  # and not what came after: that is another note's text
+            reason=f"replaced by {note.note_id}" if note else "told to be over",
+        )
+        for old in decision.ended
+    ]
+    if note and not decision.known:
+        reason = f"replaces {note.supersedes}" if note.supersedes else None
+        added = Change(note.agent_id, note.user_id, note.note_id, "add", now)
+        lines.append(replace(added, after=note.content, reason=reason))
+    return lines
+
+
+def _outcomes(decision: Decision, merged: Mapping[str, str]) -> list[Outcome]:
+    note, ended = decision.note, decision.ended
+    # Whoever adds may not be one to whom sensitive notes are shown: they hear their own words.
+    if note is None:
+        return [Outcome(it.note_id, "" if it.sensitive else it.content, "DELETE") for it in ended]
+    if decision.known or note.note_id in merged:
+        text = decision.fact.text if note.sensitive else note.content
+        return [Outcome(merged.get(note.note_id, note.note_id), text, "NONE")]
+    if ended:
+        before = None if ended[0].sensitive else ended[0].content
+        return [Outcome(note.note_id, note.content, "UPDATE", before)]
+    return [Outcome(note.note_id, note.content, "ADD")]

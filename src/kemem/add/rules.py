@@ -1,18 +1,18 @@
-"""Facts without a model: rules read what people say of themselves and of others.
+"""Facts, and how rules read them without a model in what people say of themselves and of others.
 
 "我叫李明，在北京大学学习" -> 用户叫李明; 用户在北京大学学习, (李明, studies_at, 北京大学)
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import NamedTuple
 
-from kemem.add.facts import Extraction, Fact, Triple
 from kemem.facts.chinese import chinese_statements
 from kemem.facts.dates import dated
 from kemem.facts.english import english_statements
-from kemem.facts.grammar import ME, Discourse, Relation, Statement, Subject
+from kemem.facts.grammar import ME, Discourse, Statement, Subject
 from kemem.facts.sentences import sentences
 from kemem.records import Message, Micros
 from kemem.text.segment import STOP_WORDS
@@ -37,27 +37,48 @@ _FUNCTION = re.compile(
 )
 
 
+class Triple(NamedTuple):
+    """One relation by the names of its ends.  李明 --studies_at--> 北京大学"""
+
+    source: str
+    relationship: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing worth remembering, understandable by itself, in the language it was said in."""
+
+    text: str  # empty: what it replaces is over, and nothing is in its place
+    sources: tuple[str, ...]  # ids of the messages that say it
+    memory_type: str = "general"
+    keywords: tuple[str, ...] = ()
+    importance: float = 0.5  # 0-1
+    when: Micros | None = None  # when it happens or happened; None: when it was said
+    topic: str | None = None  # facts of one topic replace each other: "user/lives_in"
+    replaces: tuple[str, ...] = ()  # ids of notes that it makes untrue
+    relations: tuple[Triple, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The facts of some messages, and the types of the entities that they speak of."""
+
+    facts: tuple[Fact, ...] = ()
+    entities: Mapping[str, str] = field(default_factory=dict)  # name -> person, place, …
+
+
 @dataclass(slots=True)
 class _Speaker:
-    """One who talks: what is known in each language, and the name once it is known."""
+    """One who talks: the discourse in each language, and the name once it is stated."""
 
     label: str | None  # None: the user
-    discourses: dict[str, Discourse] = field(default_factory=dict)
     name: str | None = None
+    discourses: dict[str, Discourse] = field(default_factory=dict)
 
     def discourse(self, language: str) -> Discourse:
         me = Subject(self.label or _USER[language], self.label or ME, self.label or "user")
         return self.discourses.setdefault(language, Discourse(me))
-
-
-@dataclass(frozen=True, slots=True)
-class _Stated:
-    """A statement, and where it was made."""
-
-    statement: Statement
-    message: Message
-    language: str
-    speaker: _Speaker
 
 
 def extract_by_rules(messages: Sequence[Message], me: str | None = None) -> Extraction:
@@ -65,25 +86,25 @@ def extract_by_rules(messages: Sequence[Message], me: str | None = None) -> Extr
 
     `me` is the user's name as known from before; a name that the messages tell is newer.
     """
-    speakers: dict[str | None, _Speaker] = {None: _Speaker(None, name=me)}
-    stated: list[_Stated] = []
+    speakers: dict[str | None, _Speaker] = {None: _Speaker(None, me)}
+    stated: list[tuple[Message, _Speaker, Statement, str]] = []
     for message in messages:
-        label = _label(message)
+        named = message.metadata.get("speaker")
+        label = (named.strip() or None) if isinstance(named, str) else None
         if message.role == "user" or (label and message.role == "assistant"):
             speaker = speakers.setdefault(label, _Speaker(label))
-            stated += islice(_statements(message, speaker), MOST_FACTS)
+            statements = islice(_statements(message, speaker), MOST_FACTS)
+            stated += [(message, speaker, *each) for each in statements]
     entities: dict[str, str] = {}
-    facts = [_fact(each, entities) for each in stated]
+    facts = [  # last, as a speaker may tell the name late
+        _fact(statement, message, language, speaker.name or _NAMELESS, entities)
+        for message, speaker, statement, language in stated
+    ]
     return Extraction(tuple(facts), entities)
 
 
-def _label(message: Message) -> str | None:
-    speaker = message.metadata.get("speaker")
-    return (speaker.strip() or None) if isinstance(speaker, str) else None
-
-
-def _statements(message: Message, speaker: _Speaker) -> Iterator[_Stated]:
-    """What a message states, each thing once."""
+def _statements(message: Message, speaker: _Speaker) -> Iterator[tuple[Statement, str]]:
+    """What a message states, each thing once, with its language."""
     seen: set[str] = set()
     for discourse in speaker.discourses.values():
         discourse.next_message()
@@ -94,13 +115,14 @@ def _statements(message: Message, speaker: _Speaker) -> Iterator[_Stated]:
                 speaker.name = statement.name
             if statement.text not in seen:
                 seen.add(statement.text)
-                yield _Stated(statement, message, sentence.language, speaker)
+                yield statement, sentence.language
 
 
-def _fact(stated: _Stated, entities: dict[str, str]) -> Fact:
+def _fact(
+    statement: Statement, message: Message, language: str, me: str, entities: dict[str, str]
+) -> Fact:
     """A statement as a fact; the entities of its relations are noted."""
-    statement, when = _in_time(stated.statement, stated.message.ts, stated.language)
-    me = stated.speaker.name or _NAMELESS
+    statement, when = _in_time(statement, message.ts, language)
     if statement.name:
         entities.setdefault(me, "person")
     triples = []
@@ -111,9 +133,9 @@ def _fact(stated: _Stated, entities: dict[str, str]) -> Fact:
         triples.append(Triple(source, relation.name, target))
     return Fact(
         statement.text,
-        (stated.message.message_id,),
+        (message.message_id,),
         statement.memory_type,
-        _keywords(statement, stated.language),
+        _keywords(statement, language),
         _IMPORTANCE[statement.memory_type],
         when,
         statement.topic,
@@ -130,17 +152,16 @@ def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement
     if kind == "general":
         statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
     elif kind == "plan" and time.tense < 0:
-        visited = tuple(map(_visited, statement.relations))
-        statement = replace(statement, memory_type="event", relations=visited)
+        visited = [
+            replace(it, name=it.name.replace("plans_to_visit", "visited"))
+            for it in statement.relations
+        ]
+        statement = replace(statement, memory_type="event", relations=tuple(visited))
     elif kind in _STATES and time.tense > 0:
         statement = replace(statement, memory_type="plan", topic=None, relations=())
     if time.written:
         statement = replace(statement, text=_DATE[language].format(statement.text, time.written))
     return statement, time.since if statement.memory_type in ("event", "plan") else None
-
-
-def _visited(relation: Relation) -> Relation:
-    return replace(relation, name=relation.name.replace("plans_to_visit", "visited"))
 
 
 def _keywords(statement: Statement, language: str) -> tuple[str, ...]:
@@ -149,5 +170,5 @@ def _keywords(statement: Statement, language: str) -> tuple[str, ...]:
     words = [word for word in _WORD.findall(text) if word.lower() not in STOP_WORDS]
     pieces = [piece for piece in _FUNCTION.split(text) if 2 <= len(piece) <= 6]
     values = [value for value in statement.values if ME not in value]
-    found = values or (*words, *(pieces if language == "zh" else ()))
-    return tuple(dict.fromkeys(found))[:_MOST_KEYWORDS]
+    keywords = values or (*words, *(pieces if language == "zh" else ()))
+    return tuple(dict.fromkeys(keywords))[:_MOST_KEYWORDS]
