@@ -20,6 +20,12 @@ from kemem.serve.cli.terminal import (
 Client = Literal["claude", "claude-desktop", "cursor", "vscode"]
 User = Annotated[str | None, typer.Option(help="Whose memories: the client reaches no other's.")]
 Agent = Annotated[str | None, typer.Option(help="Only memories of this agent.")]
+Session = Annotated[str | None, typer.Option(help="The conversation that new memories belong to.")]
+Sensitive = Annotated[bool, typer.Option("--sensitive", help="Show what is sensitive, too.")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", "--http", help="A server to use, as http://127.0.0.1:8420/mcp."),
+]
 
 mcp = typer.Typer()
 
@@ -29,12 +35,8 @@ def serve_mcp(
     context: typer.Context,
     user: User = None,
     agent: Agent = None,
-    session: Annotated[
-        str | None, typer.Option(help="The conversation that new memories belong to.")
-    ] = None,
-    sensitive: Annotated[
-        bool, typer.Option("--sensitive", help="Show what is sensitive, too.")
-    ] = False,
+    session: Session = None,
+    sensitive: Sensitive = False,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -44,7 +46,7 @@ def serve_mcp(
     settings = settings_in_force(data_dir, database_url)
     user_id = _required(user)
 
-    from kemem.serve.mcp.stdio import serve_stdio
+    from kemem.serve.mcp.server import serve_stdio
 
     serve_stdio(settings, user_id, agent, session, sensitive)
 
@@ -54,41 +56,28 @@ def install(
     client: Annotated[Client, typer.Option(help="Who is to use the memory.")],
     user: User = None,
     agent: Agent = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", "--http", help="A server to use, as http://127.0.0.1:8420/mcp."),
-    ] = None,
+    url: Url = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Print the configuration of a client; nothing is written."""
+    entry: dict[str, Any]
     if url is None:
         place = {"--data-dir": data_dir and data_dir.absolute(), "--database-url": database_url}
         values = {"--user": _required(user), "--agent": agent, **place}
         flags = [str(part) for pair in values.items() if pair[1] is not None for part in pair]
         own = Path(sys.argv[0])  # a client may have another search path than we have
         command = [str(own.absolute()) if own.name == "kemem" else "kemem", "mcp", *flags]
-        _print(client, ["--", *command], {"command": command[0], "args": command[1:]})
-        return
-    if client == "claude-desktop":
+        transport, arguments = "stdio", ["--", *command]
+        entry = {"command": command[0], "args": command[1:]}
+    elif client == "claude-desktop":
         raise typer.BadParameter("this client takes a command, no address", param_hint="--url")
-    ids = {"X-KeMem-User": user, "X-KeMem-Agent": agent}
-    headers = {name: quote(value) for name, value in ids.items() if value is not None}
-    flags = [part for header in headers.items() for part in ("--header", ": ".join(header))]
-    entry = {"url": url, **({"headers": headers} if headers else {})}
-    _print(client, [url, *flags], entry)
-    errors.print("A server that asks for a key needs the header 'Authorization: Bearer <key>'.")
-
-
-def _required(user: str | None) -> str:
-    if user is None:
-        raise typer.BadParameter("user_id is required: start with --user", param_hint="--user")
-    return user
-
-
-def _print(client: Client, arguments: list[str], entry: dict[str, Any]) -> None:
-    """The command line of Claude Code, or the entry in the configuration file of another."""
-    transport = "http" if "url" in entry else "stdio"
+    else:
+        ids = {"X-KeMem-User": user, "X-KeMem-Agent": agent}
+        headers = {name: quote(value) for name, value in ids.items() if value is not None}
+        flags = [part for header in headers.items() for part in ("--header", ": ".join(header))]
+        transport, arguments = "http", [url, *flags]
+        entry = {"url": url, **({"headers": headers} if headers else {})}
     if client == "claude":
         flags = ["--transport", "http"] if transport == "http" else []
         output.print(shlex.join(["claude", "mcp", "add", *flags, "kemem", *arguments]))
@@ -96,3 +85,11 @@ def _print(client: Client, arguments: list[str], entry: dict[str, Any]) -> None:
         print_json({"servers": {"kemem": {"type": transport, **entry}}})
     else:
         print_json({"mcpServers": {"kemem": entry}})
+    if transport == "http":
+        errors.print("A server that asks for a key needs the header 'Authorization: Bearer <key>'.")
+
+
+def _required(user: str | None) -> str:
+    if user is None:
+        raise typer.BadParameter("user_id is required: start with --user", param_hint="--user")
+    return user

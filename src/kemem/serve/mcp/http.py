@@ -3,10 +3,7 @@
 import sys
 
 from fastapi import FastAPI
-from mcp.server.streamable_http_manager import (
-    StreamableHTTPASGIApp,
-    StreamableHTTPSessionManager,
-)
+from mcp.server import streamable_http_manager as streamable
 from starlette.requests import Request
 from starlette.routing import Match, Route
 from starlette.types import Scope
@@ -19,7 +16,7 @@ from kemem.serve.mcp.tools import McpContext
 PATH = "/mcp"
 
 
-def offer_mcp(app: FastAPI, memory: AsyncMemory) -> StreamableHTTPSessionManager:
+def offer_mcp(app: FastAPI, memory: AsyncMemory) -> streamable.StreamableHTTPSessionManager:
     """Serve MCP from an app while the manager that is returned runs.
 
     It keeps no sessions: each request is admitted by its own credential, and none can be taken
@@ -32,14 +29,12 @@ def offer_mcp(app: FastAPI, memory: AsyncMemory) -> StreamableHTTPSessionManager
         session_id = id_in_header(request, "X-KeMem-Session")
         return McpContext(handle_by_headers(request), session_id, shared)
 
-    chinese = memory.settings.recall_language == "zh"
-    server = create_mcp(context_for, "zh" if chinese else "en")
-    manager = StreamableHTTPSessionManager(
-        app=server,
+    manager = streamable.StreamableHTTPSessionManager(
+        app=create_mcp(context_for, memory.settings.recall_language),
         stateless=True,
         max_request_body_size=sys.maxsize,  # the app's own limit holds
     )
-    app.router.routes.append(_McpRoute(PATH, StreamableHTTPASGIApp(manager), name="mcp"))
+    app.router.routes.append(_McpRoute(PATH, streamable.StreamableHTTPASGIApp(manager), name="mcp"))
     return manager
 
 

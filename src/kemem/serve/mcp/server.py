@@ -4,6 +4,7 @@ It uses the SDK's low-level server. The high-level one gives resources no reques
 know the user, and has its own texts for errors, which clients would see instead of ours.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import version
@@ -13,14 +14,19 @@ import mcp_types as mcp
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
 from starlette.requests import Request
 
-from kemem.errors import Internal, KeMemError, NotFound
-from kemem.recall.registry import ToolEntry, check_arguments, mcp_tools
+from kemem.errors import Internal, NotFound
+from kemem.memory import AsyncMemory
+from kemem.recall.registry import check_arguments, mcp_tools
 from kemem.recall.texts import Language, tool_texts
 from kemem.results import Item
 from kemem.serve.http.errors import public_error
+from kemem.serve.http.process import background_worker
 from kemem.serve.mcp.tools import MCP_TOOLS, McpContext
+from kemem.serve.telemetry.journal import Traces
+from kemem.settings import Settings
 from kemem.text.fence import fenced, neutralise
 
 Context = ServerRequestContext[Any, Request]
@@ -61,17 +67,34 @@ RESOURCES: Mapping[str, Callable[[McpContext], Awaitable[str]]] = {
 }
 
 
-def create_mcp(context_for: ContextFactory, language: Language = "en") -> Server[Any]:
+def serve_stdio(
+    settings: Settings, user_id: str, agent_id: str | None, session_id: str | None, sensitive: bool
+) -> None:
+    """Serve one user's memories on standard input and output until the client goes."""
+    memory = AsyncMemory(settings=settings)
+    traces = Traces(memory, "stdio")
+    handle = memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
+    context = McpContext(handle, session_id, shared=memory)
+    server = create_mcp(lambda _: context, settings.recall_language)
+
+    async def serve() -> None:
+        async with background_worker(memory, traces.flush), stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    asyncio.run(serve())
+
+
+def create_mcp(context_for: ContextFactory, language: str = "en") -> Server[Any]:
     """An MCP server, described in `language`, over the memories that a request may reach.
 
     No tool takes a user: `context_for` says whose memories a request means.
     """
-    handlers = _Handlers(context_for, language)
+    handlers = _Handlers(context_for, "zh" if language == "zh" else "en")
     return Server(
         "kemem",
         title="KeMem",
         version=version("kemem-memory"),
-        instructions=tool_texts(__package__)["instructions"][language],
+        instructions=handlers.texts["instructions"][handlers.language],
         get_tool_input_schema=handlers.input_schema,
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
@@ -88,10 +111,10 @@ class _Handlers:
 
     def __init__(self, context_for: ContextFactory, language: Language) -> None:
         self._context_for = context_for
-        self._language: Language = language
-        self._tools = [
-            mcp.Tool.model_validate(tool, by_alias=True) for tool in mcp_tools(language, MCP_TOOLS)
-        ]
+        self.language: Language = language
+        self.texts = tool_texts(__package__)
+        listed = mcp_tools(language, MCP_TOOLS)
+        self._tools = [mcp.Tool.model_validate(tool, by_alias=True) for tool in listed]
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in self._tools if tool.name == name), None)
@@ -106,31 +129,29 @@ class _Handlers:
         entry = MCP_TOOLS.get(params.name)
         if entry is None:
             raise MCPError(mcp.INVALID_PARAMS, f"no tool {params.name!r:.80}")
+        arguments, fields = {**(params.arguments or {})}, entry["input_model"].model_fields
+        for alias, name in _ALIASES.items():
+            if alias in arguments and alias not in fields:
+                arguments.setdefault(name, arguments[alias])
         try:
             reached = self._context_for(context.request)
-            arguments = _in_words_of(entry, params.arguments or {})
-            request, _ = check_arguments(arguments, entry, self._language)
+            request, _ = check_arguments(arguments, entry, self.language)
             output = await entry["func"](reached, request)
         except Exception as error:  # the edge: the result tells a model how to mend its call
             public = public_error(error)
             text = neutralise(f"{public.code}: {public.message}")
             return mcp.CallToolResult(content=[mcp.TextContent(text=text)], is_error=True)
-        shown: dict[str, Any] = _TextBudget(_MAX_RESULT).fit(output.model_dump(mode="json"))
+        shown = _fitted(output.model_dump(mode="json"))
         text = fenced("tool_data", json.dumps(shown, ensure_ascii=False))
         return mcp.CallToolResult(content=[mcp.TextContent(text=text)], structured_content=shown)
 
     async def list_resources(self, context: Context, params: Paging) -> mcp.ListResourcesResult:
-        return mcp.ListResourcesResult(
-            resources=[
-                mcp.Resource(
-                    uri=uri,
-                    name=read.__name__,
-                    mime_type="text/plain",
-                    **self._texts("resources", read.__name__, "title", "description"),
-                )
-                for uri, read in RESOURCES.items()
-            ]
-        )
+        resources = []
+        for uri, read in RESOURCES.items():
+            texts = self._texts("resources", read.__name__, "title", "description")
+            kind = "text/plain"
+            resources.append(mcp.Resource(uri=uri, name=read.__name__, mime_type=kind, **texts))
+        return mcp.ListResourcesResult(resources=resources)
 
     async def list_templates(
         self, context: Context, params: Paging
@@ -146,17 +167,16 @@ class _Handlers:
                 raise NotFound(f"no resource {uri!r:.80}; there are {', '.join(RESOURCES)}")
             text = await RESOURCES[uri](self._context_for(context.request))
         except Exception as error:  # the edge, as for tools
-            raise _protocol_error(public_error(error)) from None
+            raise _protocol_error(error) from None
         contents = mcp.TextResourceContents(uri=uri, text=text, mime_type="text/plain")
         return mcp.ReadResourceResult(contents=[contents])
 
     async def list_prompts(self, context: Context, params: Paging) -> mcp.ListPromptsResult:
-        about = tool_texts(__package__)["prompts"][PROMPT]["question"][self._language]
+        about = self.texts["prompts"][PROMPT]["question"][self.language]
         question = mcp.PromptArgument(name="question", description=about, required=True)
         texts = self._texts("prompts", PROMPT, "title", "description")
-        return mcp.ListPromptsResult(
-            prompts=[mcp.Prompt(name=PROMPT, arguments=[question], **texts)]
-        )
+        prompt = mcp.Prompt(name=PROMPT, arguments=[question], **texts)
+        return mcp.ListPromptsResult(prompts=[prompt])
 
     async def get_prompt(
         self, context: Context, params: mcp.GetPromptRequestParams
@@ -169,53 +189,41 @@ class _Handlers:
                 raise NotFound(f"no prompt {params.name!r:.80}; there is {PROMPT}")
             reached = self._context_for(context.request)
             evidence = await reached.memory.recall(question=question, session_id=reached.session_id)
-            template = tool_texts(__package__)["prompts"][PROMPT]["text"]
-            text = template[reached.language(question)].format(
-                evidence=evidence, question=fenced("question", question)
-            )
+            template = self.texts["prompts"][PROMPT]["text"][reached.language(question)]
+            text = template.format(evidence=evidence, question=fenced("question", question))
         except Exception as error:  # the edge, as for tools
-            raise _protocol_error(public_error(error)) from None
+            raise _protocol_error(error) from None
         return mcp.GetPromptResult(
             messages=[mcp.PromptMessage(role="user", content=mcp.TextContent(text=text))],
             **self._texts("prompts", PROMPT, "description"),
         )
 
     def _texts(self, kind: str, name: str, *fields: str) -> dict[str, Any]:
-        texts = tool_texts(__package__)[kind][name]
-        return {field: texts[field][self._language] for field in fields}
+        return {field: self.texts[kind][name][field][self.language] for field in fields}
 
 
-def _in_words_of(entry: ToolEntry, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by the names that a tool has for them."""
-    fields = entry["input_model"].model_fields
-    named = {name: value for name, value in arguments.items() if name in fields}
-    for alias, name in _ALIASES.items():
-        if alias in arguments and alias not in fields and name in fields:
-            named.setdefault(name, arguments[alias])
-    return named
+def _fitted(output: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object with neutralised texts, cut where the whole would be too long."""
+    left = _MAX_RESULT
 
-
-class _TextBudget:
-    """Neutralises texts, and cuts those that do not fit into so many characters."""
-
-    def __init__(self, left: int) -> None:
-        self._left = left
-
-    def fit(self, value: Any) -> Any:
-        """A JSON value with as much text as fits, first come, first served."""
+    def fit(value: Any) -> Any:
+        nonlocal left
         match value:
             case str():
-                size = max(self._left, _ALWAYS_FITS)
-                self._left = max(0, self._left - len(value))
+                size = max(left, _ALWAYS_FITS)
+                left = max(0, left - len(value))
                 shown = neutralise(value[:size])
                 return shown if len(value) <= size else f"{shown}… [truncated]"
             case list():
-                return [self.fit(each) for each in value if self._left]
+                return [fit(each) for each in value if left]
             case dict():
-                return {neutralise(name): self.fit(each) for name, each in value.items()}
+                return {neutralise(name): fit(each) for name, each in value.items()}
         return value
 
+    return {name: fit(each) for name, each in output.items()}
 
-def _protocol_error(error: KeMemError) -> MCPError:
-    code = mcp.INTERNAL_ERROR if error.status >= Internal.status else mcp.INVALID_PARAMS
-    return MCPError(code, error.message, {"code": error.code})
+
+def _protocol_error(error: Exception) -> MCPError:
+    public = public_error(error)
+    code = mcp.INTERNAL_ERROR if public.status >= Internal.status else mcp.INVALID_PARAMS
+    return MCPError(code, public.message, {"code": public.code})

@@ -4,7 +4,7 @@ Two of them are the recall agent's own. A tool is a function of a context, which
 memories it reaches, and of its input.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,19 +12,12 @@ from pydantic import Field
 
 from kemem.errors import PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.recall import (
-    MEMRECALL_TOOLS,
-    Budget,
-    GetMemoryDetailInput,
-    GetMemoryDetailOutput,
-    SearchMemoriesInput,
-    SearchMemoriesOutput,
-)
+from kemem.recall import MEMRECALL_TOOLS, Budget
 from kemem.recall.registry import ToolEntry, tool_entry
 from kemem.recall.schemas import Model
 from kemem.recall.state import RecallState
 from kemem.recall.texts import Language, tool_texts
-from kemem.recall.tools import get_memory_detail_tool, memory_type, search_memories_tool, summary
+from kemem.recall.tools import memory_type, summary
 from kemem.records.times import to_rfc3339
 from kemem.text.language import is_chinese
 
@@ -46,7 +39,7 @@ class McpContext:
 
     @property
     def knowledge(self) -> AsyncMemory:
-        """The memory that can change the knowledge base, which all users of the agent share."""
+        """The memory that can change knowledge, which all users of the agent share."""
         if self.shared is None:
             raise PermissionDenied("this token cannot change knowledge, which all users share")
         return self.shared
@@ -91,30 +84,17 @@ class AddMemoryOutput(Model):
 
 async def add_memory(context: McpContext, request: AddMemoryInput) -> AddMemoryOutput:
     """Remember something."""
-    added = await context.memory.add(
-        request.content, session_id=context.session_id, infer=request.infer
-    )
+    content, infer = request.content, request.infer
+    added = await context.memory.add(content, session_id=context.session_id, infer=infer)
     return AddMemoryOutput(
         memories=[
-            AddedMemory(memory_key=result.id, content=result.memory[:_PREVIEW], event=result.event)
-            for result in added.results
+            AddedMemory(memory_key=it.id, content=it.memory[:_PREVIEW], event=it.event)
+            for it in added.results
         ],
         message_keys=[*added.message_ids, *added.ignored],
         pending=added.pending,
         problems=list(added.problems),
     )
-
-
-async def search_memories(
-    context: McpContext, request: SearchMemoriesInput
-) -> SearchMemoriesOutput:
-    """The memories that answer a query best."""
-    return await search_memories_tool(await context.recall_state(request.query), request)
-
-
-async def get_memory(context: McpContext, request: GetMemoryDetailInput) -> GetMemoryDetailOutput:
-    """One memory in full, with its sources and what was said around it."""
-    return await get_memory_detail_tool(await context.recall_state(request.memory_key), request)
 
 
 class RecallMemoriesInput(Model):
@@ -143,23 +123,12 @@ async def recall_memories(
 ) -> RecallMemoriesOutput:
     """The evidence that a question needs."""
     result = await context.memory.recall(question=request.question, session_id=context.session_id)
-    return RecallMemoriesOutput(
-        evidence=[
-            RecalledEvidence(
-                memory_key=evidence.memory_key,
-                memory_type=evidence.memory_type,
-                content=evidence.content[:_EVIDENCE],
-                score=evidence.score,
-                event_time=to_rfc3339(evidence.event_time),
-            )
-            for evidence in result.evidence
-        ],
-        search_summary=result.search_summary,
-        confidence=result.confidence,
-        completed=result.completed,
-        follow_up_question=result.follow_up_question if result.needs_more_info else None,
-        problems=list(result.problems),
-    )
+    shown = result.to_dict()
+    for evidence in shown["evidence"]:
+        evidence["content"] = evidence["content"][:_EVIDENCE]
+    if not result.needs_more_info:
+        del shown["follow_up_question"]
+    return RecallMemoriesOutput.model_validate(shown)
 
 
 class ListMemoriesInput(Model):
@@ -182,18 +151,16 @@ class ListMemoriesOutput(Model):
 async def list_memories(context: McpContext, request: ListMemoriesInput) -> ListMemoriesOutput:
     """A page of all memories, newest first."""
     page = await context.memory.get_all(limit=request.limit, cursor=request.cursor)
-    return ListMemoriesOutput(
-        memories=[
-            ListedMemory(
-                memory_key=item.id,
-                memory_type=memory_type(item),
-                content_preview=item.memory[:_PREVIEW],
-                created_at=to_rfc3339(item.note.created),
-            )
-            for item in page
-        ],
-        next_cursor=page.next_cursor,
-    )
+    memories = [
+        ListedMemory(
+            memory_key=item.id,
+            memory_type=memory_type(item),
+            content_preview=item.memory[:_PREVIEW],
+            created_at=to_rfc3339(item.note.created),
+        )
+        for item in page
+    ]
+    return ListMemoriesOutput(memories=memories, next_cursor=page.next_cursor)
 
 
 class ForgetMemoryInput(Model):
@@ -213,15 +180,12 @@ async def forget_memory(context: McpContext, request: ForgetMemoryInput) -> Forg
         await context.knowledge.delete(key, agent_id=context.agent_id)
     else:
         await memory.delete(key)
-    kept: list[str] = []
-    for message in sources:
-        if message.id == key:
-            continue
+    others = [message for message in sources if message.id != key]
+    for message in others:
         if message.content == item.memory:
             await memory.delete(message.id)
-        else:
-            kept.append(message.id)
-    return ForgetMemoryOutput(forgotten=key, said_in=kept)
+    remaining = [message.id for message in others if message.content != item.memory]
+    return ForgetMemoryOutput(forgotten=key, said_in=remaining)
 
 
 class AddKnowledgeInput(Model):
@@ -237,9 +201,7 @@ class AddKnowledgeOutput(Model):
 
 async def add_knowledge(context: McpContext, request: AddKnowledgeInput) -> AddKnowledgeOutput:
     """Add an entry to the knowledge base."""
-    item = await context.knowledge.learn(
-        request.content, summary=request.summary, tags=request.tags, agent_id=context.agent_id
-    )
+    item = await context.knowledge.learn(**dict(request), agent_id=context.agent_id)
     return AddKnowledgeOutput(memory_key=item.id, summary=summary(item))
 
 
@@ -263,42 +225,29 @@ async def search_knowledge(
     context: McpContext, request: SearchKnowledgeInput
 ) -> SearchKnowledgeOutput:
     """The entries of the knowledge base that answer a query best."""
-    hits = await context.memory.search(request.query, limit=request.limit, kinds=["knowledge"])
-    return SearchKnowledgeOutput(
-        results=[
-            KnowledgeEntry(
-                memory_key=hit.id,
-                summary=summary(hit),
-                content=hit.memory[:_EVIDENCE],
-                score=hit.score,
-            )
-            for hit in hits
-        ]
-    )
+    results: list[KnowledgeEntry] = []
+    for hit in await context.memory.search(**dict(request), kinds=["knowledge"]):
+        fields = {"summary": summary(hit), "content": hit.memory[:_EVIDENCE]}
+        results.append(KnowledgeEntry(memory_key=hit.id, score=hit.score, **fields))
+    return SearchKnowledgeOutput(results=results)
 
 
-_FROM_RECALL = {"search_memories": "search_memories", "get_memory": "get_memory_detail"}
+def _recall_tool(origin: str, name: str, subject: str) -> ToolEntry:
+    """A tool of the recall agent under another name; `subject` is the field that it is about."""
+    entry = MEMRECALL_TOOLS[origin]
+
+    async def call(context: McpContext, request: Model) -> Any:
+        state = await context.recall_state(getattr(request, subject))
+        return await entry["func"](state, request)
+
+    return {**entry, "name": name, "func": call, **tool_texts(__package__)["tools"][name]}
 
 
-def _entry(function: Callable[..., Awaitable[Any]]) -> ToolEntry:
-    """A function as a tool; two of them are tools of the recall agent under other texts."""
-    name = function.__name__
-    if origin := _FROM_RECALL.get(name):
-        texts = tool_texts(__package__)["tools"][name]
-        return {**MEMRECALL_TOOLS[origin], "name": name, "func": function, **texts}
-    return tool_entry(__package__, function)
-
-
-MCP_TOOLS: Mapping[str, ToolEntry] = {
-    function.__name__: _entry(function)
-    for function in (
-        add_memory,
-        search_memories,
-        get_memory,
-        recall_memories,
-        list_memories,
-        forget_memory,
-        add_knowledge,
-        search_knowledge,
-    )
-}
+_ENTRIES = (
+    tool_entry(__package__, add_memory),
+    _recall_tool("search_memories", "search_memories", "query"),
+    _recall_tool("get_memory_detail", "get_memory", "memory_key"),
+    *(tool_entry(__package__, tool) for tool in (recall_memories, list_memories, forget_memory)),
+    *(tool_entry(__package__, tool) for tool in (add_knowledge, search_knowledge)),
+)
+MCP_TOOLS: Mapping[str, ToolEntry] = {entry["name"]: entry for entry in _ENTRIES}

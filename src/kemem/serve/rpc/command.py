@@ -12,7 +12,6 @@ from kemem.memory import AsyncMemory
 from kemem.serve.cli.terminal import Common, print_json
 from kemem.serve.rpc.jsonrpc import INVALID_REQUEST, error_response, respond
 from kemem.serve.rpc.methods import Level, MemoryTools
-from kemem.settings import Settings
 
 _CHUNK = 1 << 16
 
@@ -43,12 +42,12 @@ def dump(
     agent: Agent = None,
 ) -> None:
     """Print knowledge and the files of workspaces as JSON."""
-    print_json(asyncio.run(_dump(common.settings, agent, level)))
 
+    async def read() -> object:
+        async with AsyncMemory(settings=common.settings) as memory:
+            return await MemoryTools(memory, agent or common.settings.rpc_agent).dump(level)
 
-async def _dump(settings: Settings, agent: str | None, level: Level) -> object:
-    async with AsyncMemory(settings=settings) as memory:
-        return await MemoryTools(memory, agent or settings.rpc_agent).dump(level)
+    print_json(asyncio.run(read()))
 
 
 def _lines(stream: BinaryIO, most: int) -> Iterator[bytes | None]:

@@ -42,11 +42,11 @@ class Params(BaseModel):
 @cache
 def params_model(method: Method) -> type[Params]:
     """The model of the parameters in a method's signature."""
-    parameters = inspect.signature(method, eval_str=True).parameters.values()
+    parameters = dict(inspect.signature(method, eval_str=True).parameters)
+    parameters.pop("self", None)
     fields: dict[str, Any] = {
-        each.name: (each.annotation, ... if each.default is each.empty else each.default)
-        for each in parameters
-        if each.name != "self"
+        name: (each.annotation, ... if each.default is each.empty else each.default)
+        for name, each in parameters.items()
     }
     return create_model(method.__name__, __base__=Params, **fields)
 
@@ -78,30 +78,31 @@ def error_response(code: int, message: str) -> bytes:
 async def _respond(message: Any, methods: Mapping[str, Method]) -> Response | None:
     """The response to one request; a notification, which has no id, gets none."""
     request = message if isinstance(message, dict) else {}
-    id_ = request.get("id") if _is_id(request.get("id")) else None
-    match request:
-        case {"jsonrpc": "2.0", "method": str(name)} if request.get("id") == id_:
-            params = request.get("params", {})
-        case _:
-            params = None
-    if not isinstance(params, list | dict):
+    id_, params = request.get("id"), request.get("params", {})
+    name, version = request.get("method"), request.get("jsonrpc")
+    if not _is_id(id_):
+        return _error(INVALID_REQUEST, "Invalid Request", None)
+    if version != "2.0" or not isinstance(name, str) or not isinstance(params, list | dict):
         return _error(INVALID_REQUEST, "Invalid Request", id_)
     if name not in methods:
         response = _error(METHOD_NOT_FOUND, "Method not found", id_)
     else:
-        response = await _call(methods[name], params, id_)
+        try:
+            result = await methods[name](**_arguments(methods[name], params))
+            response = {"jsonrpc": "2.0", "result": result, "id": id_}
+        except Exception as failure:  # the edge: whatever a method does, the caller is answered
+            error = public_error(failure)
+            prefix = "Invalid params: " if isinstance(error, InvalidArgument) else ""
+            code = CODES.get(error.code, CODES["INTERNAL"])
+            response = _error(code, f"{prefix}{error.message}", id_, {"code": error.code})
     return response if "id" in request else None
 
 
-async def _call(method: Method, params: list[Any] | dict[str, Any], id_: object) -> Response:
-    try:
-        result = await method(**_arguments(method, params))
-    except Exception as failure:  # the edge: whatever a method does, the caller gets a response
-        error = public_error(failure)
-        prefix = "Invalid params: " if isinstance(error, InvalidArgument) else ""
-        code = CODES.get(error.code, CODES["INTERNAL"])
-        return _error(code, f"{prefix}{error.message}", id_, {"code": error.code})
-    return {"jsonrpc": "2.0", "result": result, "id": id_}
+def _is_id(value: object) -> bool:
+    """Whether the specification allows this id: a string, a finite number or null."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
 
 
 def _arguments(method: Method, params: list[Any] | dict[str, Any]) -> dict[str, Any]:
@@ -113,18 +114,10 @@ def _arguments(method: Method, params: list[Any] | dict[str, Any]) -> dict[str, 
             raise InvalidArgument(f"at most {len(names)} parameters, not {len(params)}")
         params = dict(zip(names, params, strict=False))
     try:
-        checked = model.model_validate(params)
+        return dict(model.model_validate(params))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise invalid_value(first, first["loc"]) from None
-    return {name: getattr(checked, name) for name in names}
-
-
-def _is_id(value: object) -> bool:
-    """Whether the specification allows this id: a string, a finite number or null."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
 
 
 def _error(code: int, message: str, id_: object, data: Mapping[str, str] | None = None) -> Response:

@@ -19,6 +19,10 @@ from kemem.workspace import StoredFile, Workspaces
 MAX_HITS = 100  # of memory_search, for each level
 MAX_DUMP = 16 << 20  # characters of text
 _PAGE = 1000
+_NAMES = (
+    *("init_workspace", "add", "query", "delete", "cleanup", "get_status", "dump", "search"),
+    *("backup", "restore"),
+)
 _NO_TAGS: list[str] = Field(default_factory=list)
 
 Level = Literal["kb", "workspace", "all"]
@@ -35,19 +39,7 @@ class MemoryTools:
     @property
     def methods(self) -> dict[str, Method]:
         """Every tool by its name."""
-        functions: tuple[Method, ...] = (
-            self.init_workspace,
-            self.add,
-            self.query,
-            self.delete,
-            self.cleanup,
-            self.get_status,
-            self.dump,
-            self.search,
-            self.backup,
-            self.restore,
-        )
-        return {f"memory_{function.__name__}": function for function in functions}
+        return {f"memory_{name}": getattr(self, name) for name in _NAMES}
 
     async def init_workspace(self, task_id: str, reset: bool = False) -> Result:
         """Create an empty workspace for a task; `reset` may erase the one that it has."""
@@ -65,11 +57,8 @@ class MemoryTools:
         hits = await self.memory.search(
             query, agent_id=self.agent_id, kinds=["knowledge"], limit=top_k
         )
-        return {
-            "results": [
-                {"id": hit.id, "summary": _summary(hit), "content": hit.memory} for hit in hits
-            ]
-        }
+        shown = [{"id": hit.id, "summary": _summary(hit), "content": hit.memory} for hit in hits]
+        return {"results": shown}
 
     async def delete(self, kb_id: str) -> Result:
         """Delete an entry."""
@@ -128,7 +117,17 @@ class MemoryTools:
 
     async def restore(self, backup_path: str) -> Result:
         """Replace the whole memory by a backup."""
-        await self.memory.restore(_backup_inside(backup_path, self.memory.places.backups))
+        root = Path(os.path.realpath(self.memory.places.backups))
+        starts = () if "\0" in backup_path else (root, Path.cwd())
+        paths = [Path(os.path.realpath(start / backup_path)) for start in starts]
+        backup = next((it for it in paths if it.is_relative_to(root) and os.path.exists(it)), None)
+        if backup is None:
+            raise InvalidArgument(
+                "backup_path must name a backup in the directory of backups, "
+                f"not {backup_path!r:.200}",
+                field="backup_path",
+            )
+        await self.memory.restore(backup)
         return {"status": "ok", "message": f"从 {backup_path} 恢复成功"}
 
 
@@ -139,51 +138,26 @@ def _summary(item: Item) -> str:
 
 def _entry(item: Item) -> Result:
     """An entry as programs read it."""
-    return {
-        "content": item.memory,
-        "summary": item.note.summary or "",
-        "tags": list(item.keywords),
-    }
+    summary, tags = item.note.summary or "", list(item.keywords)
+    return {"content": item.memory, "summary": summary, "tags": tags}
 
 
-def _backup_inside(path: str, backups: Path) -> Path:
-    """The backup that a path names; only files in the directory of backups are allowed."""
-    root = Path(os.path.realpath(backups))
-    if "\0" not in path:
-        for start in (root, Path.cwd()):
-            real = Path(os.path.realpath(start / path))
-            if real.is_relative_to(root) and os.path.exists(real):
-                return real
-    raise InvalidArgument(
-        f"backup_path must name a backup in the directory of backups, not {path!r:.200}",
-        field="backup_path",
-    )
-
-
-class _SizeLimit:
-    """Refuses a dump of more than so many characters."""
-
-    def __init__(self) -> None:
-        self._left = MAX_DUMP
-
-    def take(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise Exhausted(
-                f"this is more than {MAX_DUMP >> 20} MiB of text: use kemem backup instead"
-            )
+def _check_size(size: int) -> None:
+    if size > MAX_DUMP:
+        most = MAX_DUMP >> 20
+        raise Exhausted(f"this is more than {most} MiB of text: use kemem backup instead")
 
 
 async def dump_knowledge(memory: AsyncMemory, agent_id: str) -> Result:
     """Every entry of an agent's knowledge base by its id, oldest first."""
-    limit, entries, cursor = _SizeLimit(), list[Item](), None
+    size, entries, cursor = 0, list[Item](), None
     while True:
         page = await memory.get_all(
             agent_id=agent_id, kinds=["knowledge"], limit=_PAGE, cursor=cursor
         )
-        for item in page:
-            limit.take(len(item.memory) + len(item.note.summary or ""))
-            entries.append(item)
+        entries += page
+        size += sum(len(item.memory) + len(item.note.summary or "") for item in page)
+        _check_size(size)
         cursor = page.next_cursor
         if cursor is None:
             return {item.id: _entry(item) for item in reversed(entries)}
@@ -191,16 +165,19 @@ async def dump_knowledge(memory: AsyncMemory, agent_id: str) -> Result:
 
 def dump_workspaces(workspaces: Workspaces) -> Result:
     """The text of every file by task and path; of a binary file, the size."""
-    limit = _SizeLimit()
+    size = 0
     tasks: dict[str, Result] = {task_id: {} for task_id in workspaces.tasks()}
     for file in workspaces.files():
         name = file.path.encode("utf-8", "backslashreplace").decode()  # a name may not be UTF-8
-        limit.take(len(name))
-        tasks.setdefault(file.task_id, {})[name] = _content(file, limit)
+        size += len(name)
+        content = _content(file, size)
+        tasks.setdefault(file.task_id, {})[name] = content
+        size += len(content) if isinstance(content, str) else 0
     return tasks
 
 
-def _content(file: StoredFile, limit: _SizeLimit) -> str | Result:
+def _content(file: StoredFile, size: int) -> str | Result:
+    """The text of a file, unless the dump, which has this size already, becomes too large."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     parts: list[str] = []
     try:
@@ -208,7 +185,8 @@ def _content(file: StoredFile, limit: _SizeLimit) -> str | Result:
             if b"\0" in chunk:
                 return {"size": file.size, "binary": True}
             parts.append(decoder.decode(chunk))
-            limit.take(len(parts[-1]))
+            size += len(parts[-1])
+            _check_size(size)
         return "".join((*parts, decoder.decode(b"", final=True)))
     except UnicodeDecodeError:
         return {"size": file.size, "binary": True}
