@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from fastapi import APIRouter, Request, Response
 from fastapi.sse import format_sse_event
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.chat import ChatService, ErrorEvent, Event, GroupChatService, Member
@@ -19,29 +19,23 @@ from kemem.chat.group import MAX_MEMBERS
 from kemem.chat.proxy import Proxy
 from kemem.errors import InvalidArgument
 from kemem.records.serialization import Share
+from kemem.serve.http import responses
 from kemem.serve.http.auth import Caller
 from kemem.serve.http.errors import Reason
-from kemem.serve.http.responses import (
-    Emit,
-    EventStream,
-    event_responses,
-    json_response,
-    wants_events,
-)
 from kemem.serve.http.routing import GuardedRoute, handle_by_headers, id_in_header
 from kemem.serve.http.schemas import Granted, Id, NotBlank, PathId, StrictModel, Time, many
 from kemem.text.ids import check_id
 
-_EVENTS = event_responses(
+_EVENTS = responses.event_responses(
     "`recall` with what was recalled, `text` with a `delta` of the reply, `tool_call` and "
     "`tool_result`, and at the end `done` with the whole reply or an `error` (Failure), whose "
     "details are the part of the reply that came."
 )
-_GROUP_EVENTS = event_responses(
+_GROUP_EVENTS = responses.event_responses(
     "those of a chat with the `member_id` that they concern; each member ends with `done` or "
     "`error`, and the last event is a `done` without a member."
 )
-_CHUNKS = event_responses(
+_CHUNKS = responses.event_responses(
     "with `stream`, chunks as OpenAI has them (events without a name), then `[DONE]`; or a Failure "
     "where the answer breaks off."
 )
@@ -143,10 +137,11 @@ class MemberReply(ChatReply):
     error: NotRequired[Reason]
 
 
-class GroupReplies(TypedDict):
-    """What the members of a group replied, in their order."""
-
-    replies: list[MemberReply]
+GroupReplies = create_model(
+    "GroupReplies",
+    __doc__="What the members of a group replied, in their order.",
+    replies=list[MemberReply],
+)
 
 
 @router.post("/v1/chat", response_model=ChatReply, responses=_EVENTS)
@@ -154,12 +149,12 @@ async def chat(body: ChatRequest, request: Request) -> Response:
     """A reply of a model that is shown what it should remember; as events for who accepts them."""
     service: ChatService = request.app.state.chat
     events = service.turn(**_granted(body, request))
-    if wants_events(request):
+    if responses.wants_events(request):
         return _stream(events)
     (reply,) = await gather(events)
     if reply.error:
-        return json_response(_failed_turn(reply.error), 503)
-    return json_response(reply.to_dict())
+        return responses.json_response(_failed_turn(reply.error), 503)
+    return responses.json_response(reply.to_dict())
 
 
 @router.post("/v1/groups/{group_id}/turns", response_model=GroupReplies, responses=_GROUP_EVENTS)
@@ -167,9 +162,9 @@ async def group_turn(group_id: PathId, body: GroupRequest, request: Request) -> 
     """What each member of a group replies, one after the other; as events for who accepts them."""
     service: GroupChatService = request.app.state.group
     events = service.turn(group_id=group_id, **_granted(body, request))
-    if wants_events(request):
+    if responses.wants_events(request):
         return _stream(events)
-    return json_response({"replies": [reply.to_dict() for reply in await gather(events)]})
+    return responses.json_response({"replies": [reply.to_dict() for reply in await gather(events)]})
 
 
 def _granted(body: TurnRequest, request: Request) -> dict[str, Any]:
@@ -177,13 +172,13 @@ def _granted(body: TurnRequest, request: Request) -> dict[str, Any]:
     return {**body.arguments(), "sensitive": request.state.caller.grant(body.sensitive)}
 
 
-def _stream(events: AsyncGenerator[Event, None]) -> EventStream:
-    async def work(emit: Emit) -> None:
+def _stream(events: AsyncGenerator[Event, None]) -> Response:
+    async def work(emit: responses.Emit) -> None:
         async with aclosing(events):
             async for event in events:
                 emit(event.type, event_item(event))
 
-    return EventStream(work)
+    return responses.EventStream(work)
 
 
 def event_item(event: Event) -> dict[str, Any]:
@@ -263,7 +258,7 @@ class CompletionRequest(OpenAIModel):
     n: Literal[1] | None = Field(None, description="A conversation goes on with one reply.")
 
 
-class Chunks(EventStream):
+class Chunks(responses.EventStream):
     """Events as OpenAI sends them: without names; the last one is `[DONE]` instead of JSON."""
 
     def event(self, name: str, data: bytes) -> bytes:
@@ -279,7 +274,7 @@ async def chat_completions(body: CompletionRequest, request: Request) -> Respons
     `user`. The headers X-KeMem-Session and X-KeMem-Agent say where the conversation is stored.
     """
     service: Proxy = request.app.state.proxy
-    handle = handle_by_headers(request, user=body.user)
+    handle = handle_by_headers(request, body.user)
     session = id_in_header(request, "X-KeMem-Session")
     session_id = "default" if session is None else check_id(session, "X-KeMem-Session")
     fields = await request.json()  # as it came: unknown fields are passed on
@@ -288,9 +283,9 @@ async def chat_completions(body: CompletionRequest, request: Request) -> Respons
     except ValueError:  # of 1e999
         raise InvalidArgument("the body holds a number that is too large") from None
     if not body.stream:
-        return json_response(await service.complete(fields, handle, session_id))
+        return responses.json_response(await service.complete(fields, handle, session_id))
 
-    async def work(emit: Emit) -> None:
+    async def work(emit: responses.Emit) -> None:
         async with aclosing(service.chunks(fields, handle, session_id)) as chunks:
             async for chunk in chunks:
                 emit("chunk", chunk)

@@ -3,23 +3,15 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
-from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+from pydantic import Field, create_model
 
 from kemem.errors import InvalidArgument
 from kemem.recall import Recalled
 from kemem.records import MESSAGES, NOTE_KINDS, ROLES, Change
 from kemem.records.serialization import Share
 from kemem.results import Added, Hit, Item, Memories
-from kemem.serve.http import schemas
+from kemem.serve.http import responses, schemas
 from kemem.serve.http.errors import parse_object
-from kemem.serve.http.responses import (
-    Emit,
-    EventStream,
-    event_responses,
-    json_response,
-    wants_events,
-)
 from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import Ids, Items, OwnerIds, PathId, QueryString, StrictModel, limited
 
@@ -31,7 +23,7 @@ _MESSAGE = {
     "properties": {"content": {"type": "string"}, "role": {"enum": list(ROLES)}},
 }
 _MESSAGES = [{"type": "string"}, _MESSAGE, {"type": "array", "minItems": 1, "items": _MESSAGE}]
-_EVENTS = event_responses(
+_EVENTS = responses.event_responses(
     "a `step` (Step) for each tool call as it happens, then the `result` (Recalled) or an "
     "`error` (Failure)."
 )
@@ -84,20 +76,15 @@ class SearchRequest(StrictModel, Ids):
     count: bool = False
 
 
-class MemoryQuery(QueryString, Ids):
-    """Whose memory an id means."""
+class MemoryQuery(QueryString, Ids): ...
 
 
-class DeleteQuery(QueryString, Ids):
-    """The query string of an erasure."""
-
+class DeleteQuery(MemoryQuery):
     kinds: Kinds | None = None
     filters: FiltersInUrl | None = None
 
 
-class ListQuery(QueryString, Ids):
-    """The query string of a list of memories."""
-
+class ListQuery(MemoryQuery):
     kinds: Kinds | None = None
     limit: schemas.Size = 100
     top_k: TopK = None
@@ -106,10 +93,7 @@ class ListQuery(QueryString, Ids):
     filters: FiltersInUrl | None = None
 
 
-class ChangesQuery(QueryString, OwnerIds):
-    """Whose notes are meant, and how many of their changes are wanted."""
-
-    limit: schemas.Size = 100
+class ChangesQuery(schemas.LimitQuery, OwnerIds): ...
 
 
 class UpdateRequest(StrictModel):
@@ -144,18 +128,12 @@ class RecallRequest(StrictModel, Ids):
     sensitive: schemas.Granted = False
 
 
-class Deleted(TypedDict):
-    """How many messages and notes went."""
-
-    deleted: int
-
-
-class Forgotten(TypedDict):
-    """The ids of notes that went, each with the reason."""
-
-    forgotten: dict[str, str]
-
-
+Deleted = create_model("Deleted", __doc__="How many messages and notes went.", deleted=int)
+Forgotten = create_model(
+    "Forgotten",
+    __doc__="The ids of notes that went, each with the reason.",
+    forgotten=dict[str, str],
+)
 Owner = Annotated[MemoryQuery, Query()]
 Changes = Annotated[ChangesQuery, Query()]
 
@@ -172,10 +150,10 @@ async def list_memories(query: Annotated[ListQuery, Query()], memory: Memory) ->
     return await memory.get_all(**_with_filters(query))
 
 
-@router.delete("/v1/memories")
-async def erase_memories(query: Annotated[DeleteQuery, Query()], memory: Memory) -> Deleted:
+@router.delete("/v1/memories", response_model=Deleted)
+async def erase_memories(query: Annotated[DeleteQuery, Query()], memory: Memory) -> object:
     """Erase all that carries the ids; with filters only notes, with kinds those kinds."""
-    return Deleted(deleted=await memory.delete_all(**_with_filters(query)))
+    return {"deleted": await memory.delete_all(**_with_filters(query))}
 
 
 @router.post("/v1/memories/search")
@@ -190,10 +168,10 @@ async def extract_memories(body: ExtractRequest, memory: Memory) -> Added:
     return await memory.extract(**body.arguments())
 
 
-@router.post("/v1/memories/forget")
-async def forget_memories(body: ForgetRequest, memory: Memory) -> Forgotten:
+@router.post("/v1/memories/forget", response_model=Forgotten)
+async def forget_memories(body: ForgetRequest, memory: Memory) -> object:
     """Apply the policy of forgetting now."""
-    return Forgotten(forgotten=await memory.forget(**body.arguments()))
+    return {"forgotten": await memory.forget(**body.arguments())}
 
 
 @router.get("/v1/memories/forgotten")
@@ -216,11 +194,11 @@ async def change_memory(
     return await memory.update(memory_id, **body.arguments(), **_with_owner(query))
 
 
-@router.delete("/v1/memories/{memory_id}")
-async def erase_memory(memory_id: PathId, query: Owner, memory: Memory) -> Deleted:
+@router.delete("/v1/memories/{memory_id}", response_model=Deleted)
+async def erase_memory(memory_id: PathId, query: Owner, memory: Memory) -> object:
     """Erase one memory; of a message also the notes that were drawn from it alone."""
     await memory.delete(memory_id, **_with_owner(query))
-    return Deleted(deleted=1)
+    return {"deleted": 1}
 
 
 @router.get("/v1/memories/{memory_id}/history")
@@ -236,16 +214,16 @@ async def recall(body: RecallRequest, request: Request, memory: Memory) -> Respo
     granted = request.state.caller.grant(arguments.pop("sensitive"))
     user_id, agent_id = arguments.pop("user_id"), arguments.pop("agent_id")
     handle = memory.for_user(user_id, agent_id=agent_id, sensitive=granted)
-    if not wants_events(request):
-        return json_response((await handle.recall(**arguments)).to_dict())
+    if not responses.wants_events(request):
+        return responses.json_response((await handle.recall(**arguments)).to_dict())
 
-    async def work(emit: Emit) -> None:
+    async def work(emit: responses.Emit) -> None:
         recalled = await handle.recall(
             **arguments, on_step=lambda step: emit("step", step.to_dict())
         )
         emit("result", recalled.to_dict())
 
-    return EventStream(work)
+    return responses.EventStream(work)
 
 
 def _with_filters(query: ListQuery | DeleteQuery) -> dict[str, Any]:

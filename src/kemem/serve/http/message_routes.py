@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NotRequired, cast
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, create_model
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.records import Checkpoint, Entry, Message, Page, Relation
@@ -21,12 +21,12 @@ from kemem.serve.http.schemas import (
     Size,
     StrictModel,
     Time,
-    also_named,
-    limited,
 )
 
 router = APIRouter(route_class=GuardedRoute, tags=["messages"])
 sessions = APIRouter(route_class=GuardedRoute, tags=["sessions"])
+
+Entities = Annotated[list[str], Field(description="Entities, each with a parameter of its own.")]
 
 
 # Messages
@@ -56,7 +56,7 @@ def _check_field(name: str) -> str:
     return name
 
 
-FieldName = Annotated[str, AfterValidator(_check_field), limited(enum=list(FIELD_NAMES))]
+FieldName = Annotated[str, AfterValidator(_check_field), schemas.limited(enum=list(FIELD_NAMES))]
 
 
 class TimeRange(StrictModel):
@@ -80,8 +80,7 @@ class MessageSearch(StrictModel):
     filter: Filter | None = None
     return_fields: Annotated[list[FieldName], schemas.many()] | None = None
 
-    def arguments(self) -> dict[str, Any]:
-        """The fields by their names, those of the filter among them."""
+    def arguments(self) -> dict[str, Any]:  # those of the filter among them
         fields = {name: it for name, it in self if name not in ("filter", "return_fields")}
         chosen = self.filter or Filter()
         return {**fields, **dict(chosen.time_range or TimeRange()), "role": chosen.role}
@@ -90,7 +89,7 @@ class MessageSearch(StrictModel):
 class LexicalSearch(MessageSearch):
     """A search by words: plain, "phrases", AND, OR, NOT, prefix* and ( )."""
 
-    query_text: Annotated[str, also_named("query_text", "query")]
+    query_text: Annotated[str, schemas.also_named("query_text", "query")]
     page_size: Size = 50
     cursor: str | None = None
 
@@ -98,17 +97,17 @@ class LexicalSearch(MessageSearch):
 class SemanticSearch(MessageSearch):
     """A search by meaning, for a text or for a vector: one of the two."""
 
-    query_text: Annotated[schemas.NotBlank | None, also_named("query_text", "query")] = None
+    query_text: Annotated[schemas.NotBlank | None, schemas.also_named("query_text", "query")] = None
     query_embedding: Annotated[list[float], schemas.many()] | None = None
-    top_k: Annotated[Size, also_named("top_k", "limit")] = 20
-    min_score: Annotated[Share | None, also_named("min_score", "threshold")] = None
+    top_k: Annotated[Size, schemas.also_named("top_k", "limit")] = 20
+    min_score: Annotated[Share | None, schemas.also_named("min_score", "threshold")] = None
 
 
 class HybridSearch(MessageSearch):
     """A search by words and meaning together."""
 
-    query_text: Annotated[schemas.NotBlank, also_named("query_text", "query")]
-    limit: Annotated[Size, also_named("limit", "top_k")] = 10
+    query_text: Annotated[schemas.NotBlank, schemas.also_named("query_text", "query")]
+    limit: Annotated[Size, schemas.also_named("limit", "top_k")] = 10
 
 
 class NewMessage(StrictModel):
@@ -120,7 +119,7 @@ class NewMessage(StrictModel):
     ts: Time | None = None
     session_id: Id | None = None
     agent_id: Id | None = None
-    content_type: Annotated[str, limited(minLength=1, maxLength=50)] | None = None
+    content_type: Annotated[str, schemas.limited(minLength=1, maxLength=50)] | None = None
     parent_message_id: Id | None = None
     metadata: dict[str, Any] | None = None
 
@@ -132,8 +131,6 @@ class NewMessages(StrictModel):
 
 
 class RangeQuery(QueryString):
-    """The query string of a range read."""
-
     since: Time | None = None
     until: Time | None = None
     role: schemas.Role | None = None
@@ -142,10 +139,8 @@ class RangeQuery(QueryString):
 
 
 class NeighborsQuery(QueryString):
-    """The query string of a look around a message."""
-
-    before: Annotated[int, limited(minimum=0, maximum=1000)] = 20
-    after: Annotated[int, limited(minimum=0, maximum=1000)] = 0
+    before: Annotated[int, schemas.limited(minimum=0, maximum=1000)] = 20
+    after: Annotated[int, schemas.limited(minimum=0, maximum=1000)] = 0
 
 
 class Highlight(TypedDict):
@@ -253,14 +248,18 @@ def _selected(hit: Hit, names: Sequence[str] | None) -> SelectedMessage:
 # Sessions and the graph
 
 
-class SessionsQuery(OwnerIds, schemas.PageQuery):
-    """The query string of a list of sessions."""
+class SessionsQuery(OwnerIds, schemas.PageQuery): ...
 
 
 class ContextQuery(QueryString, OwnerIds):
-    """The query string of a session's context."""
+    max_tokens: Annotated[int, schemas.limited(minimum=50)] = 2000
 
-    max_tokens: Annotated[int, limited(minimum=50)] = 2000
+
+class GraphQuery(QueryString, schemas.Ids):
+    around: Entities | None = None
+    hops: Size = 1
+    limit: Size = 100
+    as_of: Time | None = None
 
 
 class SessionRequest(StrictModel, OwnerIds):
@@ -273,30 +272,14 @@ class RestoreRequest(SessionRequest):
     checkpoint_id: Id | None = None
 
 
-class GraphQuery(QueryString, schemas.Ids):
-    """The query string of a look at the graph."""
-
-    around: (
-        Annotated[list[str], Field(description="Entities, each with a parameter of its own.")]
-        | None
-    ) = None
-    hops: Size = 1
-    limit: Size = 100
-    as_of: Time | None = None
-
-
-class Summary(TypedDict):
-    """The State of a session; null while all of it still fits verbatim."""
-
-    checkpoint: Checkpoint | None
-
-
-class Relations(TypedDict):
-    """Some relations of the graph."""
-
-    relations: list[Relation]
-
-
+Summary = create_model(
+    "Summary",
+    __doc__="The State of a session; null while all of it still fits verbatim.",
+    checkpoint=Checkpoint | None,
+)
+Relations = create_model(
+    "Relations", __doc__="Some relations of the graph.", relations=list[Relation]
+)
 ContextSize = Annotated[ContextQuery, Query()]
 
 
@@ -312,10 +295,10 @@ async def read_context(session_id: PathId, query: ContextSize, memory: Memory) -
     return await memory.context(session_id, **query.arguments())
 
 
-@sessions.post("/v1/sessions/{session_id}/summarize")
-async def summarize_session(session_id: PathId, body: SessionRequest, memory: Memory) -> Summary:
+@sessions.post("/v1/sessions/{session_id}/summarize", response_model=Summary)
+async def summarize_session(session_id: PathId, body: SessionRequest, memory: Memory) -> object:
     """Bring the State of a session up to date."""
-    return Summary(checkpoint=await memory.summarize(session_id, **body.arguments()))
+    return {"checkpoint": await memory.summarize(session_id, **body.arguments())}
 
 
 @sessions.post("/v1/sessions/{session_id}/checkpoint")
@@ -338,7 +321,7 @@ async def end_session(session_id: PathId, body: SessionRequest, memory: Memory) 
     return await memory.end_session(session_id, **body.arguments())
 
 
-@sessions.get("/v1/graph")
-async def read_graph(query: Annotated[GraphQuery, Query()], memory: Memory) -> Relations:
+@sessions.get("/v1/graph", response_model=Relations)
+async def read_graph(query: Annotated[GraphQuery, Query()], memory: Memory) -> object:
     """Relations near some entities, or the newest ones."""
-    return Relations(relations=await memory.graph(**query.arguments()))
+    return {"relations": await memory.graph(**query.arguments())}

@@ -1,5 +1,6 @@
 """Routes for those who run the server: directory, jobs, state, JSON-RPC and the API's own page."""
 
+import json
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -9,13 +10,14 @@ import structlog
 from fastapi import APIRouter, Query, Request, Response
 from jinja2 import Environment, Template
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import create_model
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.errors import Unavailable
 from kemem.records import Entry, Page
 from kemem.records.batch import Job
 from kemem.serve.http.routing import GuardedRoute, Memory, OperatorRoute, check_content_type
-from kemem.serve.http.schemas import Id, Items, PageQuery, PathId, QueryString, Size
+from kemem.serve.http.schemas import Id, Items, LimitQuery, PageQuery, PathId
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.serve.telemetry.prometheus import report
@@ -29,21 +31,10 @@ probes = APIRouter(route_class=GuardedRoute, tags=["operators"])  # they need no
 
 
 class UsersQuery(PageQuery):
-    """The query string of a list of users."""
-
     agent_id: Id | None = None
 
 
-class JobsQuery(QueryString):
-    """The query string of a list of jobs."""
-
-    limit: Size = 100
-
-
-class JobsRun(TypedDict):
-    """How many steps were done."""
-
-    done: int
+JobsRun = create_model("JobsRun", __doc__="How many steps were done.", done=int)
 
 
 class Status(TypedDict):
@@ -52,47 +43,22 @@ class Status(TypedDict):
     status: Literal["alive", "ready"]
 
 
-def _object(*required: str, **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": [*required]}
-
-
-def _one_or_many(schema: dict[str, Any], **limits: int) -> dict[str, Any]:
+def _rpc_schema(name: str, **limits: int) -> dict[str, Any]:
+    """A request or response of JSON-RPC, or a batch of them, as OpenAPI describes content."""
+    schema = json.loads(Path(__file__).with_name("rpc.json").read_text("utf-8"))[name]
     batch = {"type": "array", "items": schema, **limits}
     return {"content": {"application/json": {"schema": {"oneOf": [schema, batch]}}}}
 
 
-_VERSION = {"const": "2.0"}
-_RPC_ID = {"type": ["string", "number", "null"]}
-_RPC_REQUEST = _object(
-    "jsonrpc",
-    "method",
-    jsonrpc=_VERSION,
-    method={"type": "string"},
-    params={"type": ["object", "array"]},
-    id={**_RPC_ID, "description": "Without one there is no answer."},
-)
-_RPC_ERROR = _object(
-    "code",
-    "message",
-    code={"type": "integer"},
-    message={"type": "string"},
-    data={"type": "object"},
-)
-_RPC_ANSWER = _object(
-    "jsonrpc", "id", jsonrpc=_VERSION, result={"type": "object"}, error=_RPC_ERROR, id=_RPC_ID
-)
-_RPC_BODY = {"required": True, **_one_or_many(_RPC_REQUEST, minItems=1, maxItems=MAX_BATCH)}
-_RPC_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: _one_or_many(_RPC_ANSWER),
-    204: {"description": "Only notifications came."},
-}
+_RPC_BODY = {"required": True, **_rpc_schema("request", minItems=1, maxItems=MAX_BATCH)}
+_NO_ANSWER = {"description": "Only notifications came."}
 
 
 @router.post(
     "/rpc",
     response_class=Response,
     openapi_extra={"requestBody": _RPC_BODY},
-    responses=_RPC_RESPONSES,
+    responses={200: _rpc_schema("response"), 204: _NO_ANSWER},
 )
 async def rpc(request: Request, memory: Memory) -> Response:
     """The memory tools over JSON-RPC 2.0, one request or a batch."""
@@ -117,15 +83,15 @@ async def list_users(query: Annotated[UsersQuery, Query()], memory: Memory) -> P
 
 
 @router.get("/v1/jobs")
-async def list_jobs(query: Annotated[JobsQuery, Query()], memory: Memory) -> Items[Job]:
+async def list_jobs(query: Annotated[LimitQuery, Query()], memory: Memory) -> Items[Job]:
     """Work that waits or has failed."""
     return Items(items=await memory.jobs(**query.arguments()))
 
 
-@router.post("/v1/jobs/run")
-async def run_jobs(memory: Memory) -> JobsRun:
+@router.post("/v1/jobs/run", response_model=JobsRun)
+async def run_jobs(memory: Memory) -> object:
     """Do the work that is due now."""
-    return JobsRun(done=await memory.run_jobs())
+    return {"done": await memory.run_jobs()}
 
 
 @router.post("/v1/jobs/{job_id}/retry")

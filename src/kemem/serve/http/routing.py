@@ -87,23 +87,20 @@ def id_in_header(request: Request, header: str) -> str | None:
         raise InvalidArgument(reason, field=header) from None
 
 
-def handle_by_headers(request: Request, **fields: str | None) -> AsyncMemory:
-    """A handle for the user that X-KeMem-User, a field or the token names, in X-KeMem-Agent."""
+def handle_by_headers(request: Request, user: str | None = None) -> AsyncMemory:
+    """A handle for the user of X-KeMem-User, of a field or of the token, in X-KeMem-Agent."""
     caller: Caller = request.state.caller
-    field = next(iter(fields), "X-KeMem-User")  # that an error is about
-    places = {"the header X-KeMem-User": id_in_header(request, "X-KeMem-User")}
-    places |= {f"the field {name}": value for name, value in fields.items()}
-    named = [(place, user) for place, user in places.items() if user]
-    user_ids = [user for _, user in named] or [caller.user_id or ""]
-    if not user_ids[0]:
-        reason = f"user_id is required: send {', '.join(places)}, or a token bound to a user"
-        raise InvalidArgument(reason, field=field)
-    caller.check_users(*user_ids)
-    if len(set(user_ids)) > 1:
-        reason = " and ".join(f"{place} is {user!r:.80}" for place, user in named)
-        raise InvalidArgument(reason, field=field)
+    user_id = id_in_header(request, "X-KeMem-User") or user or caller.user_id
+    if not user_id:
+        reason = "user_id is required: send the header X-KeMem-User, a token that is bound to a user"
+        reason += ", or to OpenAI's API the field user"
+        raise InvalidArgument(reason, field="X-KeMem-User")
+    caller.check_users(user_id, user or None)
+    if user and user != user_id:
+        reason = f"the header X-KeMem-User is {user_id!r:.80} and the field user {user!r:.80}"
+        raise InvalidArgument(reason, field="user")
     agent_id = id_in_header(request, "X-KeMem-Agent")
-    return memory_of(request).for_user(user_ids[0], agent_id=agent_id, sensitive=caller.sensitive)
+    return memory_of(request).for_user(user_id, agent_id=agent_id, sensitive=caller.sensitive)
 
 
 def check_content_type(header: str) -> None:

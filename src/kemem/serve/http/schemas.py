@@ -86,10 +86,11 @@ class Ids(OwnerIds):
         return {**fields, "session_id": session.session_id}
 
 
-class PageQuery(QueryString):
-    """The query string of a list in pages."""
-
+class LimitQuery(QueryString):
     limit: Size = 100
+
+
+class PageQuery(LimitQuery):
     cursor: str | None = None
 
 
