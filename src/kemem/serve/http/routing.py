@@ -92,7 +92,7 @@ def handle_by_headers(request: Request, user: str | None = None) -> AsyncMemory:
     caller: Caller = request.state.caller
     user_id = id_in_header(request, "X-KeMem-User") or user or caller.user_id
     if not user_id:
-        reason = "user_id is required: send the header X-KeMem-User, a token that is bound to a user"
+        reason = "user_id is required: send the header X-KeMem-User, a token bound to a user"
         reason += ", or to OpenAI's API the field user"
         raise InvalidArgument(reason, field="X-KeMem-User")
     caller.check_users(user_id, user or None)
