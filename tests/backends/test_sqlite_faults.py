@@ -31,7 +31,8 @@ from kemem.store import migrate
 from kemem.store.apply import apply
 from kemem.store.index import SpaceCache
 from kemem.store.migrate import STEPS, bring_up_to_date
-from kemem.store.read import _by_values, messages
+from kemem.store.read import _by_values
+from kemem.store.rows import messages
 from kemem.store.search import _hidden
 from kemem.store.spaces import find_spaces
 from kemem.store.sqlite import FILE, Sqlite

@@ -1,32 +1,18 @@
 """What the two engines do differently, as one small interface."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
+import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    Connection,
-    Dialect,
-    Executable,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    literal,
-)
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from kemem.errors import KeMemError
 from kemem.records import Matrix
@@ -34,7 +20,7 @@ from kemem.store.schema import SEQ_BITS, dump_json
 from kemem.text.query import Phrase
 
 T = TypeVar("T")
-Statement = Select[*tuple[Any, ...]]
+Statement = sa.Select[*tuple[Any, ...]]
 Values = dict[str, Any]
 
 
@@ -75,14 +61,14 @@ class Database(Protocol):
     def open(self) -> None:
         """Connect; create or migrate the tables."""
 
-    def reading(self) -> AbstractContextManager[Connection]:
+    def reading(self) -> AbstractContextManager[sa.Connection]:
         """A connection for reads."""
 
-    def snapshot(self) -> AbstractContextManager[Connection]:
+    def snapshot(self) -> AbstractContextManager[sa.Connection]:
         """A connection beside those for reads, which sees one moment however long it lasts."""
 
     def write(
-        self, work: Callable[[Connection], T], durable: bool = True, alone: bool = False
+        self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
     ) -> Future[T]:
         """Do work in a transaction; the future is done when that is committed.
 
@@ -90,35 +76,31 @@ class Database(Protocol):
         Beside work that is to be `alone` no other is done.
         """
 
-    def after_restore(self, connection: Connection) -> None:
+    def after_restore(self, connection: sa.Connection) -> None:
         """Number new rows above those that came, and let no read that began before see them."""
 
     def close(self) -> None:
         """Finish the writes and disconnect."""
 
-    def to_error(self, error: DBAPIError) -> KeMemError:
+    def to_error(self, error: sa.exc.DBAPIError) -> KeMemError:
         """A driver's error as one of KeMem's, without internals."""
 
-    def create(self, connection: Connection) -> None:
+    def create(self, connection: sa.Connection) -> None:
         """The tables, and what the engine's words and vectors need."""
 
-    def seed_statistics(self, connection: Connection) -> None:
+    def seed_statistics(self, connection: sa.Connection) -> None:
         """Tell a planner that does not count rows itself how large tables are."""
 
-    @staticmethod
-    def insert(table: Table) -> Any:
-        """An insert that knows on_conflict_do_nothing and on_conflict_do_update."""
-
-    def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+    def add_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
         """Put rows into the word index."""
 
-    def remove_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
+    def remove_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
         """Take rows out of the word index; the texts are those that were added."""
 
-    def clear_words(self, connection: Connection) -> None:
+    def clear_words(self, connection: sa.Connection) -> None:
         """Empty the word index."""
 
-    def phrase_query(self, lookups: Sequence[Lookup]) -> tuple[Executable, Values]:
+    def phrase_query(self, lookups: Sequence[Lookup]) -> tuple[sa.Executable, Values]:
         """A statement, with its values, that answers with (number of a lookup, its rows).
 
         The rows are sequence numbers joined by commas.
@@ -137,92 +119,81 @@ class Database(Protocol):
         """The bits of `count` vectors from what was selected."""
 
 
-class _List(TypeDecorator[list[Any]]):
+class _List(sa.TypeDecorator[list[Any]]):
     """Any number of values bound at once: JSON on SQLite, an array on PostgreSQL."""
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
     def __init__(self, element: type[Any]) -> None:
         super().__init__()
         self.element = element
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        array = ARRAY(BigInteger if self.element is int else Text)
-        return dialect.type_descriptor(array if dialect.name == "postgresql" else Text())
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
+        array = postgresql.ARRAY(sa.BigInteger if self.element is int else sa.Text)
+        return dialect.type_descriptor(array if dialect.name == "postgresql" else sa.Text())
 
-    def process_bind_param(self, value: list[Any] | None, dialect: Dialect) -> Any:
+    def process_bind_param(self, value: list[Any] | None, dialect: sa.Dialect) -> Any:
         return value if dialect.name == "postgresql" else dump_json(value)
 
 
-class _InList(FunctionElement[bool]):
-    """A column that has one of the values of a list."""
+class _Predicate(FunctionElement[bool]):
+    """A condition that each engine writes in its own way; {0}, {1}, … stand for its arguments."""
 
-    inherit_cache = True
-    type = Boolean()
+    type = sa.Boolean()
+    sql: ClassVar[Mapping[str, str]]  # by the name of the dialect
 
     def self_group(self, against: Any = None) -> Any:
         return self  # else SQLite gets "= 1" behind it, and looks at every row
 
 
-@compiles(_InList, "sqlite")
-def _in_json(element: _InList, compiler: Any, **options: Any) -> str:
-    column, values = (compiler.process(it, **options) for it in element.clauses)
-    return f"{column} IN (SELECT value FROM json_each({values}))"
+@compiles(_Predicate)
+def _compile(element: _Predicate, compiler: Any, **options: Any) -> str:
+    arguments = [compiler.process(it, **options) for it in element.clauses]
+    return element.sql[compiler.dialect.name].format(*arguments)
 
 
-@compiles(_InList, "postgresql")
-def _in_array(element: _InList, compiler: Any, **options: Any) -> str:
-    column, values = (compiler.process(it, **options) for it in element.clauses)
-    return f"{column} = ANY({values})"
-
-
-def in_list(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-    """A column that has one of the values bound under a name, however many there are."""
-    return _InList(column, bindparam(name, type_=_List(column.type.python_type)))
-
-
-class _JsonHolds(FunctionElement[bool]):
-    """A JSON object that has a text under a key, alone or in a list; lists in lists pass."""
-
+class _InList(_Predicate):
     inherit_cache = True
-    type = Boolean()
-
-    def self_group(self, against: Any = None) -> Any:
-        return self
-
-
-@compiles(_JsonHolds, "sqlite")
-def _sqlite_holds(element: _JsonHolds, compiler: Any, **options: Any) -> str:
-    column, path, _, text, _ = (compiler.process(it, **options) for it in element.clauses)
-    holds = f"type = 'array' OR (type = 'text' AND value = {text})"
-    return f"EXISTS (SELECT 1 FROM json_each({column}, {path}) WHERE {holds})"
+    sql: ClassVar = {
+        "sqlite": "{0} IN (SELECT value FROM json_each({1}))",
+        "postgresql": "{0} = ANY({1})",
+    }
 
 
-@compiles(_JsonHolds, "postgresql")
-def _postgres_holds(element: _JsonHolds, compiler: Any, **options: Any) -> str:
-    column, _, key, _, json = (compiler.process(it, **options) for it in element.clauses)
-    lists = f"jsonb_path_exists({column} -> {key}, '$[*] ? (@.type() == \"array\")')"
-    return f"(({column} -> {key}) @> CAST({json} AS JSONB) OR {lists})"
+class _JsonHolds(_Predicate):  # {1}: path, {2}: key, {3}: text, {4}: the text as JSON
+    inherit_cache = True
+    sql: ClassVar = {
+        "sqlite": "EXISTS (SELECT 1 FROM json_each({0}, {1})"
+        " WHERE type = 'array' OR (type = 'text' AND value = {3}))",
+        "postgresql": "(({0} -> {2}) @> CAST({4} AS JSONB)"
+        " OR jsonb_path_exists({0} -> {2}, '$[*] ? (@.type() == \"array\")'))",
+    }
 
 
-def json_holds(column: ColumnElement[Any], key: str, text: str) -> ColumnElement[bool]:
-    """Whether a JSON column may have a text under a key, alone or in a list."""
+def in_list(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
+    """A column that has one of the values bound under a name, however many there are."""
+    return _InList(column, sa.bindparam(name, type_=_List(column.type.python_type)))
+
+
+def json_holds(column: sa.ColumnElement[Any], key: str, text: str) -> sa.ColumnElement[bool]:
+    """Whether a JSON column has a text under a key, alone or in a list; lists in lists pass."""
     values = (f'$."{key}"', key, text, dump_json(text))
-    return _JsonHolds(column, *(literal(value, Text) for value in values))
+    return _JsonHolds(column, *(sa.literal(value, sa.Text) for value in values))
 
 
 @cache
-def insert_new(insert: Callable[[Table], Any], table: Table) -> Any:
-    """An insert that leaves rows alone whose key is there already; built once."""
-    return insert(table).on_conflict_do_nothing()
+def _upsert(dialect: str, table: sa.Table, changed: tuple[str, ...]) -> Any:
+    statement: Any = (postgresql if dialect == "postgresql" else sqlite).insert(table)
+    if not changed:
+        return statement.on_conflict_do_nothing()
+    new = {name: statement.excluded[name] for name in changed}
+    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)
 
 
-@cache
-def upsert(insert: Callable[[Table], Any], table: Table, *changed: str) -> Any:
-    """An insert that changes some columns of rows whose key is there already; built once."""
-    statement = insert(table)
-    return statement.on_conflict_do_update(
-        index_elements=list(table.primary_key),
-        set_={name: statement.excluded[name] for name in changed},
-    )
+def upsert(
+    connection: sa.Connection, table: sa.Table, rows: Sequence[Values], *changed: str
+) -> None:
+    """Insert rows; where the key of one is there already, change these columns, if any."""
+    if rows:
+        connection.execute(_upsert(connection.dialect.name, table, changed), rows)

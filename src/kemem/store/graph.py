@@ -1,51 +1,71 @@
 """The graph as rows: entities, relations, and the notes that say so."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any, TypeVar
 
-from sqlalchemy import (
-    Connection,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.ports.request import Key, Neighborhood
-from kemem.records import Link, Micros, Relation, Where
-from kemem.store.database import Database, Space, Statement, in_list, insert_new
-from kemem.store.read import Shape, chunks, conditions_of, notes, one_of, shape_of, values_of
+from kemem.records import Link, Relation
+from kemem.store.database import Space, Statement, Values, in_list, upsert
+from kemem.store.read import chunks
+from kemem.store.rows import Shape, conditions_of, notes, one_of, shape_of, values_of
 from kemem.store.schema import entity, note, relation, relation_source
-from kemem.store.spaces import reserve
+from kemem.store.spaces import Transaction
 from kemem.text.segment import normalise
 
 MAX_HOPS = 5
 MAX_RELATIONS = 1_000
 MAX_RELATIONSHIP = 255
 
-Triple = tuple[int, str, int]
+K = TypeVar("K", bound=Hashable)
 
-_entities = select(entity.c.name_key, entity.c.id, entity.c.type).where(
-    entity.c.space_no == bindparam("of_space"),
-    entity.c.name_key.in_(bindparam("names", expanding=True)),
+_TRIPLE = ("source_id", "relationship", "destination_id")
+_insert = {table: sa.insert(table) for table in (entity, relation)}
+
+
+def _of_space(table: sa.Table) -> sa.ColumnElement[bool]:
+    return table.c.space_no == sa.bindparam("of_space")
+
+
+def _refers(column: sa.Column[int], table: Any) -> sa.ColumnElement[bool]:
+    """A column that holds the id of a row of a table, both being of one space."""
+    return sa.and_(table.c.space_no == column.table.c.space_no, table.c.id == column)
+
+
+_entities = sa.select(entity.c.name_key, entity.c.id, entity.c.type).where(
+    _of_space(entity), one_of(entity.c.name_key, "names")
 )
-_relations = select(
-    relation.c.source_id, relation.c.relationship, relation.c.destination_id, relation.c.id
-).where(
-    relation.c.space_no == bindparam("of_space"),
-    relation.c.source_id.in_(bindparam("sources", expanding=True)),
-    relation.c.destination_id.in_(bindparam("destinations", expanding=True)),
+_set_type = (
+    sa.update(entity)
+    .where(_of_space(entity), entity.c.id == sa.bindparam("of_row"))
+    .values(type=sa.bindparam("new_type"))
 )
-_supported = select(relation_source.c.relation_id).where(
-    relation_source.c.space_no == bindparam("of_space"),
-    relation_source.c.note_row.in_(bindparam("rows", expanding=True)),
+_relations = sa.select(*(relation.c[name] for name in (*_TRIPLE, "id"))).where(
+    _of_space(relation),
+    in_list(relation.c.source_id, "sources"),
+    in_list(relation.c.destination_id, "destinations"),
+)
+_by_notes = (_of_space(relation_source), one_of(relation_source.c.note_row, "rows"))
+_supported = sa.select(relation_source.c.relation_id).where(*_by_notes)
+_unsupported = sa.select(relation.c.id, relation.c.source_id, relation.c.destination_id).where(
+    _of_space(relation),
+    in_list(relation.c.id, "relations"),
+    ~sa.exists().where(_refers(relation_source.c.relation_id, relation)),
+)
+_drop_support = sa.delete(relation_source).where(*_by_notes)
+_drop_relations = sa.delete(relation).where(
+    _of_space(relation), in_list(relation.c.id, "relations")
+)
+_drop_entities = sa.delete(entity).where(
+    _of_space(entity),
+    in_list(entity.c.id, "ends"),
+    ~sa.exists().where(_refers(relation.c.source_id, entity)),
+    ~sa.exists().where(_refers(relation.c.destination_id, entity)),
 )
 
 
@@ -54,132 +74,143 @@ def name_key(name: str) -> str:
     return " ".join(normalise(name).split())[:255]
 
 
-def put_links(
-    connection: Connection, database: Database, space: Space, links: Sequence[tuple[Link, int]]
-) -> None:
+def put_links(transaction: Transaction, space: Space, links: Sequence[tuple[Link, int]]) -> None:
     """Relations of one space, each with the row of the note that supports it."""
     if any(len(link.relationship) > MAX_RELATIONSHIP for link, _ in links):
         raise InvalidArgument(f"a relationship has at most {MAX_RELATIONSHIP} characters")
-    names: dict[str, tuple[str, str]] = {}
-    for link, _ in links:
-        _name(names, link.source, link.source_type)
-        _name(names, link.destination, link.destination_type)
-    entities = _ensure_entities(connection, space, names)
+    entities = _ensure_entities(transaction, space, [link for link, _ in links])
     triples = [
-        (entities[name_key(it.source)], it.relationship, entities[name_key(it.destination)])
-        for it, _ in links
+        (entities[name_key(link.source)], link.relationship, entities[name_key(link.destination)])
+        for link, _ in links
     ]
-    relations = _ensure_relations(connection, space, triples)
-    connection.execute(
-        insert_new(database.insert, relation_source),
-        [
-            {"space_no": space.space_no, "relation_id": relations[triple], "note_row": row}
-            for triple, (_, row) in zip(triples, links, strict=True)
-        ],
-    )
-
-
-def _name(names: dict[str, tuple[str, str]], name: str, kind: str) -> None:
-    """The first spelling stays, and the first type that says something."""
-    shown, known = names.get(name_key(name), (name, "thing"))
-    names[name_key(name)] = (shown, kind if known == "thing" else known)
+    values = {
+        "of_space": space.space_no,
+        "sources": sorted({source for source, _, _ in triples}),
+        "destinations": sorted({destination for _, _, destination in triples}),
+    }
+    rows = transaction.connection.execute(_relations, values)
+    relations = {tuple(triple): row for *triple, row in rows}
+    columns = {triple: dict(zip(_TRIPLE, triple, strict=True)) for triple in triples}
+    relations |= _insert_missing(transaction, space, relation, columns, relations)
+    supports = [
+        {"space_no": space.space_no, "relation_id": relations[triple], "note_row": row}
+        for triple, (_, row) in zip(triples, links, strict=True)
+    ]
+    upsert(transaction.connection, relation_source, supports)
 
 
 def _ensure_entities(
-    connection: Connection, space: Space, names: Mapping[str, tuple[str, str]]
+    transaction: Transaction, space: Space, links: Sequence[Link]
 ) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for chunk in chunks(sorted(names)):
-        values = {"of_space": space.space_no, "names": list(chunk)}
-        for key, row, kind in connection.execute(_entities, values).all():
-            found[key] = row
-            if kind == "thing" and names[key][1] != "thing":
-                this = and_(entity.c.space_no == space.space_no, entity.c.id == row)
-                connection.execute(update(entity).where(this).values(type=names[key][1]))
-    missing = [key for key in names if key not in found]
-    if missing:
-        first = reserve(connection, space, len(missing))
-        rows = [
-            {
-                "space_no": space.space_no,
-                "id": first + index,
-                "name": names[key][0],
-                "name_key": key,
-                "type": names[key][1],
-            }
-            for index, key in enumerate(missing)
-        ]
-        connection.execute(insert(entity), rows)
-        found |= {key: first + index for index, key in enumerate(missing)}
-    return found
+    """The entities of some links by their keys; the first spelling and the first type stay."""
+    ends = [
+        end
+        for it in links
+        for end in ((it.source, it.source_type), (it.destination, it.destination_type))
+    ]
+    columns: dict[str, Values] = {}
+    for name, kind in ends:
+        row = columns.setdefault(name_key(name), {"name": name, "name_key": name_key(name)})
+        if row.get("type", "thing") == "thing":  # which says nothing
+            row["type"] = kind
+    existing: dict[str, int] = {}
+    for chunk in chunks(sorted(columns)):
+        values = {"of_space": space.space_no, "names": chunk}
+        for key, row_id, kind in transaction.connection.execute(_entities, values).all():
+            existing[key] = row_id
+            if kind == "thing" != columns[key]["type"]:
+                new = {
+                    "of_space": space.space_no,
+                    "of_row": row_id,
+                    "new_type": columns[key]["type"],
+                }
+                transaction.connection.execute(_set_type, new)
+    return existing | _insert_missing(transaction, space, entity, columns, existing)
 
 
-def _ensure_relations(
-    connection: Connection, space: Space, triples: Sequence[Triple]
-) -> dict[Triple, int]:
-    found: dict[Triple, int] = {}
-    for chunk in chunks(sorted({source for source, _, _ in triples})):
-        values = {
-            "of_space": space.space_no,
-            "sources": list(chunk),
-            "destinations": list({destination for _, _, destination in triples}),
-        }
-        for source, relationship, destination, row in connection.execute(_relations, values):
-            found[source, relationship, destination] = row
-    missing = [triple for triple in dict.fromkeys(triples) if triple not in found]
-    if missing:
-        first = reserve(connection, space, len(missing))
-        rows = [
-            {
-                "space_no": space.space_no,
-                "id": first + index,
-                "source_id": source,
-                "relationship": relationship,
-                "destination_id": destination,
-            }
-            for index, (source, relationship, destination) in enumerate(missing)
-        ]
-        connection.execute(insert(relation), rows)
-        found |= {triple: first + index for index, triple in enumerate(missing)}
-    return found
+def _insert_missing(
+    transaction: Transaction,
+    space: Space,
+    table: sa.Table,
+    columns: Mapping[K, Values],
+    existing: Mapping[K, int],
+) -> dict[K, int]:
+    """Insert the rows whose keys do not exist; returns the id of each."""
+    missing = [key for key in columns if key not in existing]
+    if not missing:
+        return {}
+    ids = dict(zip(missing, count(transaction.reserve(space, len(missing))), strict=False))
+    rows = [{"space_no": space.space_no, "id": ids[key], **columns[key]} for key in missing]
+    transaction.connection.execute(_insert[table], rows)
+    return ids
 
 
-def unlink(connection: Connection, space_no: int, note_rows: Sequence[int]) -> None:
+def unlink(connection: sa.Connection, space_no: int, note_rows: Sequence[int]) -> None:
     """Take back what these notes support, and relations and entities that nothing else does."""
-    of_space = relation_source.c.space_no == space_no
-    by_note = and_(of_space, relation_source.c.note_row.in_(note_rows))
-    values = {"of_space": space_no, "rows": list(note_rows)}
-    touched = set(connection.execute(_supported, values).scalars())
-    if not touched:
+    this = {"of_space": space_no}
+    supported = connection.execute(_supported, {**this, "rows": note_rows}).scalars().all()
+    if not supported:
         return
-    connection.execute(delete(relation_source).where(by_note))
-    for chunk in chunks(sorted(touched)):
-        kept = select(relation_source.c.relation_id).where(
-            of_space, relation_source.c.relation_id.in_(chunk)
-        )
-        loose = set(chunk) - set(connection.execute(kept).scalars())
-        _drop_relations(connection, space_no, loose)
+    connection.execute(_drop_support, {**this, "rows": note_rows})
+    unsupported = connection.execute(_unsupported, {**this, "relations": supported}).all()
+    connection.execute(_drop_relations, {**this, "relations": [row.id for row in unsupported]})
+    ends = sorted({end for _, *pair in unsupported for end in pair})
+    connection.execute(_drop_entities, {**this, "ends": ends})
 
 
-def _drop_relations(connection: Connection, space_no: int, rows: Iterable[int]) -> None:
-    this = and_(relation.c.space_no == space_no, relation.c.id.in_(sorted(rows)))
-    ends = connection.execute(select(relation.c.source_id, relation.c.destination_id).where(this))
-    entities = {end for pair in ends for end in pair}
-    connection.execute(delete(relation).where(this))
-    for chunk in chunks(sorted(entities)):
-        used: set[int] = set()
-        for end in (relation.c.source_id, relation.c.destination_id):
-            statement = select(end).where(relation.c.space_no == space_no, end.in_(chunk))
-            used |= set(connection.execute(statement).scalars())
-        connection.execute(
-            delete(entity).where(
-                entity.c.space_no == space_no, entity.c.id.in_(sorted(set(chunk) - used))
-            )
-        )
+_named = sa.select(entity.c.id).where(
+    one_of(entity.c.space_no, "spaces"), in_list(entity.c.name_key, "names")
+)
+_source = entity.alias("source_end")
+_destination = entity.alias("destination_end")
+_begun: Any = sa.func.min(note.c.valid_from).label("begun")
+_edges = (
+    sa.select(
+        *(relation.c.id, relation.c.space_no, relation.c.relationship, _begun),
+        *(relation.c.source_id, _source.c.name.label("source")),
+        *(relation.c.destination_id, _destination.c.name.label("destination")),
+        _source.c.type.label("source_type"),
+        _destination.c.type.label("destination_type"),
+    )
+    .select_from(relation)
+    .join(relation_source, _refers(relation_source.c.relation_id, relation))
+    .join(note, _refers(relation_source.c.note_row, note))
+    .join(_source, _refers(relation.c.source_id, _source))
+    .join(_destination, _refers(relation.c.destination_id, _destination))
+    .group_by(
+        *(relation.c.space_no, relation.c.id),
+        *(_source.c.space_no, _source.c.id),
+        *(_destination.c.space_no, _destination.c.id),
+    )
+    .order_by(_begun.desc(), _source.c.name, relation.c.relationship, _destination.c.name)
+)
+_notes = sa.select(
+    relation_source.c.relation_id, note.c.id, note.c.note_id, note.c.valid_until
+).join_from(relation_source, note, _refers(relation_source.c.note_row, note))
+
+
+@cache
+def _edges_of(shape: Shape, by_ends: bool) -> Statement:
+    """Visible relations, newest first; if `by_ends`, those of some entities."""
+    of_spaces = one_of(relation.c.space_no, "spaces")
+    conditions = [of_spaces, *conditions_of(notes, shape)]
+    if by_ends:  # each direction has an index of its own
+        ends = (relation.c.source_id, relation.c.destination_id)
+        rows = (sa.select(relation.c.id).where(of_spaces, in_list(end, "ends")) for end in ends)
+        conditions.append(relation.c.id.in_(sa.union_all(*rows)))
+    return _edges.where(*conditions).limit(sa.bindparam("most"))
+
+
+@cache
+def _notes_of(shape: Shape) -> Statement:
+    """The visible notes that support some relations."""
+    of_spaces = one_of(relation_source.c.space_no, "spaces")
+    of_relations = in_list(relation_source.c.relation_id, "relations")
+    return _notes.where(of_spaces, of_relations, *conditions_of(notes, shape))
 
 
 def around(
-    connection: Connection, near: Neighborhood, spaces: Sequence[Space]
+    connection: sa.Connection, near: Neighborhood, spaces: Sequence[Space]
 ) -> tuple[list[Relation], dict[Key, int]]:
     """Relations near some entities, breadth first, one query for each hop; and the rows of notes.
 
@@ -195,188 +226,65 @@ def around(
     visible = notes.spaces(spaces, near.where)
     if not visible:
         return [], {}
-    walk = _Walk(connection, near.where, visible, limit)
+    shape, values = shape_of(near.where), values_of(near.where, visible)
+    levels: list[Sequence[sa.Row[Any]]] = []  # the relations of each hop, newest first
     if not near.names:
-        return walk.relations([walk.edges(None)])
-    levels: list[list[_Edge]] = []
-    frontier = walk.named(sorted({name_key(name) for name in near.names}))
-    for _ in range(hops):
-        if frontier and sum(map(len, levels)) < limit:
-            fresh, frontier = walk.expand(frontier)
-            levels.append(fresh)
-    return walk.relations(levels)
+        levels.append(connection.execute(_edges_of(shape, False), {**values, "most": limit}).all())
+    else:
+        names = sorted({name_key(name) for name in near.names})
+        frontier = set(connection.execute(_named, {**values, "names": names}).scalars())
+        reached, passed = set(frontier), set[int]()  # entities, relations
+        for _ in range(hops):
+            if not frontier or len(passed) >= limit:
+                break
+            # Enough of them, however many were passed already.
+            bound = {**values, "ends": sorted(frontier), "most": limit + len(passed)}
+            rows = connection.execute(_edges_of(shape, True), bound)
+            levels.append([row for row in rows if row.id not in passed])
+            passed |= {row.id for row in levels[-1]}
+            ends = {end for row in levels[-1] for end in (row.source_id, row.destination_id)}
+            frontier = ends - reached
+            reached |= ends
+    relations, keys = _load_relations(connection, levels, shape, values, visible)
+    return relations[:limit], keys
 
 
-class _Edge(NamedTuple):
-    """A visible relation, its ends, and when its oldest visible note began."""
-
-    row: int
-    space_no: int
-    source_row: int
-    source: str
-    source_type: str
-    relationship: str
-    destination_row: int
-    destination: str
-    destination_type: str
-    begun: Micros
-
-
-_named = select(entity.c.id).where(
-    entity.c.space_no.in_(bindparam("spaces", expanding=True)),
-    in_list(entity.c.name_key, "names"),
-)
-_source = entity.alias("source_end")
-_destination = entity.alias("destination_end")
-_begun: Any = func.min(note.c.valid_from)
-_joined = (
-    relation.join(
-        relation_source,
-        and_(
-            relation_source.c.space_no == relation.c.space_no,
-            relation_source.c.relation_id == relation.c.id,
-        ),
-    )
-    .join(
-        note,
-        and_(
-            note.c.space_no == relation_source.c.space_no,
-            note.c.id == relation_source.c.note_row,
-        ),
-    )
-    .join(
-        _source,
-        and_(_source.c.space_no == relation.c.space_no, _source.c.id == relation.c.source_id),
-    )
-    .join(
-        _destination,
-        and_(
-            _destination.c.space_no == relation.c.space_no,
-            _destination.c.id == relation.c.destination_id,
-        ),
-    )
-)
-_edges = (
-    select(
-        relation.c.id,
-        relation.c.space_no,
-        _source.c.id,
-        _source.c.name,
-        _source.c.type,
-        relation.c.relationship,
-        _destination.c.id,
-        _destination.c.name,
-        _destination.c.type,
-        _begun,
-    )
-    .select_from(_joined)
-    .group_by(
-        *(relation.c.space_no, relation.c.id),
-        *(_source.c.space_no, _source.c.id),
-        *(_destination.c.space_no, _destination.c.id),
-    )
-    .order_by(_begun.desc(), _source.c.name, relation.c.relationship, _destination.c.name)
-)
-_notes = select(
-    relation_source.c.relation_id, note.c.id, note.c.note_id, note.c.valid_until
-).join_from(
-    relation_source,
-    note,
-    and_(note.c.space_no == relation_source.c.space_no, note.c.id == relation_source.c.note_row),
-)
-
-
-@cache
-def _edges_of(shape: Shape, touching: bool) -> Statement:
-    """Visible relations, newest first; if `touching`, those of some entities."""
-    of_spaces = one_of(relation.c.space_no, "spaces")
-    conditions = [of_spaces, *conditions_of(notes, shape)]
-    if touching:  # each direction has an index of its own
-        ends = (relation.c.source_id, relation.c.destination_id)
-        found = (select(relation.c.id).where(of_spaces, in_list(end, "ends")) for end in ends)
-        conditions.append(relation.c.id.in_(union_all(*found)))
-    return _edges.where(*conditions).limit(bindparam("most"))
-
-
-@cache
-def _notes_of(shape: Shape) -> Statement:
-    """The visible notes that support some relations."""
-    of_spaces = one_of(relation_source.c.space_no, "spaces")
-    wanted = in_list(relation_source.c.relation_id, "relations")
-    return _notes.where(of_spaces, wanted, *conditions_of(notes, shape))
-
-
-class _Walk:
-    """A breadth-first walk over the visible relations of some spaces."""
-
-    def __init__(
-        self, connection: Connection, where: Where, spaces: Sequence[Space], limit: int
-    ) -> None:
-        self._connection = connection
-        self._spaces = {each.space_no: each for each in spaces}
-        self._shape = shape_of(where)
-        self._values = values_of(where, spaces)
-        self._limit = limit
-        self._passed: set[int] = set()  # relations
-        self._reached: set[int] = set()  # entities
-
-    def named(self, keys: list[str]) -> set[int]:
-        """The entities of these names; their rows tell spaces apart."""
-        values = {"spaces": list(self._spaces), "names": keys}
-        self._reached |= set(self._connection.execute(_named, values).scalars())
-        return set(self._reached)
-
-    def expand(self, frontier: set[int]) -> tuple[list[_Edge], set[int]]:
-        """One hop further: the relations and entities that were not reached before."""
-        edges = {edge.row: edge for edge in self.edges(sorted(frontier))}
-        fresh = [edge for row, edge in edges.items() if row not in self._passed]
-        self._passed |= edges.keys()
-        ends = {end for edge in fresh for end in (edge.source_row, edge.destination_row)}
-        ends -= self._reached
-        self._reached |= ends
-        return fresh, ends
-
-    def edges(self, ends: Sequence[int] | None) -> list[_Edge]:
-        """Visible relations, newest first, enough of them whatever was passed already."""
-        statement = _edges_of(self._shape, ends is not None)
-        most = self._limit + len(self._passed)
-        values = {**self._values, "ends": ends, "most": most}
-        return [_Edge(*tuple(row)) for row in self._connection.execute(statement, values)]
-
-    def relations(self, levels: Sequence[Sequence[_Edge]]) -> tuple[list[Relation], dict[Key, int]]:
-        """The relations behind some edges with their visible notes, hop by hop, newest first."""
-        support: dict[int, list[tuple[int, str, Micros | None]]] = defaultdict(list)
-        values = {**self._values, "relations": [it.row for level in levels for it in level]}
-        if values["relations"]:
-            for row, *supporting in self._connection.execute(_notes_of(self._shape), values):
-                support[row].append(tuple(supporting))
-        found: list[Relation] = []
-        keys: dict[Key, int] = {}
-        for level in levels:
-            found += sorted((self._relation(it, support[it.row]) for it in level), key=_place)
-        for edge in (edge for level in levels for edge in level):
-            space = self._spaces[edge.space_no]
-            for row, name, _ in support[edge.row]:
-                keys[space.agent_id, space.user_id, name] = row
-        return found[: self._limit], keys
-
-    def _relation(self, edge: _Edge, support: list[tuple[int, str, Micros | None]]) -> Relation:
-        space = self._spaces[edge.space_no]
-        ends = [until for *_, until in support]
-        return Relation(
-            agent_id=space.agent_id,
-            user_id=space.user_id,
-            source=edge.source,
-            relationship=edge.relationship,
-            destination=edge.destination,
-            source_type=edge.source_type,
-            destination_type=edge.destination_type,
-            note_ids=tuple(sorted(name for _, name, _ in support)),
-            valid_from=edge.begun,
-            valid_until=None if None in ends else max(filter(None, ends)),
+def _load_relations(
+    connection: sa.Connection,
+    levels: Sequence[Sequence[sa.Row[Any]]],
+    shape: Shape,
+    values: Values,
+    spaces: Sequence[Space],
+) -> tuple[list[Relation], dict[Key, int]]:
+    """Relations with their visible notes, hop by hop, newest first; and the rows of the notes."""
+    owners = {each.space_no: (each.agent_id, each.user_id) for each in spaces}
+    support: dict[int, list[sa.Row[Any]]] = defaultdict(list)
+    ids = [row.id for level in levels for row in level]
+    if ids:
+        for it in connection.execute(_notes_of(shape), {**values, "relations": ids}):
+            support[it.relation_id].append(it)
+    relations: list[Relation] = []
+    keys: dict[Key, int] = {}
+    for level in levels:
+        loaded = []
+        for row in level:
+            ends = [it.valid_until for it in support[row.id]]
+            loaded.append(
+                Relation(
+                    *owners[row.space_no],
+                    *(row.source, row.relationship, row.destination),
+                    *(row.source_type, row.destination_type),
+                    note_ids=tuple(sorted(it.note_id for it in support[row.id])),
+                    valid_from=row.begun,
+                    valid_until=None if None in ends else max(ends),
+                )
+            )
+            keys |= {(*owners[row.space_no], it.note_id): it.id for it in support[row.id]}
+        relations += sorted(
+            loaded,
+            key=lambda it: (
+                *(-it.valid_from, it.source, it.relationship, it.destination),
+                *(it.agent_id, it.user_id),
+            ),
         )
-
-
-def _place(found: Relation) -> tuple[Any, ...]:
-    names = (found.source, found.relationship, found.destination, found.agent_id, found.user_id)
-    return (-found.valid_from, *names)
+    return relations, keys

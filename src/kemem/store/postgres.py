@@ -28,7 +28,6 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, TSQUERY, TSVECTOR
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
@@ -181,10 +180,6 @@ class Postgres:
         # A read consists of several statements, the first of which asks for spaces: those under
         # way end before the numbers of spaces change their meaning, others begin afterwards.
         connection.execute(text("LOCK TABLE space IN ACCESS EXCLUSIVE MODE"))
-
-    @staticmethod
-    def insert(into: Table) -> Any:
-        return postgresql.insert(into)
 
     def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
         connection.execute(

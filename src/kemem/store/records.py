@@ -1,305 +1,309 @@
-"""What is kept beside messages and notes: histories, checkpoints, the directory of owners."""
+"""The small tables that a batch writes besides rows: histories, checkpoints, jobs, the journal."""
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    bindparam,
-    delete,
-    exists,
-    insert,
-    null,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
-from kemem.records import CHECKPOINTS_KEPT, Change, Checkpoint, Entry, Layer, Level, Note, Scope
-from kemem.records.batch import Ending
-from kemem.store.schema import (
-    agent,
-    app_user,
-    checkpoint,
-    dump_json,
-    message,
-    note,
-    note_history,
-    session,
-    space,
+from kemem.records import (
+    CHECKPOINTS_KEPT,
+    Change,
+    Checkpoint,
+    Layer,
+    Line,
+    Message,
+    Micros,
+    Note,
+    Position,
+    Scope,
 )
-from kemem.store.spaces import bump_generation, ensure_sessions, find_spaces, reserve
-from kemem.store.transaction import Transaction
+from kemem.records.batch import Ending, Job, JobKind, Trim
+from kemem.store.database import Values, upsert
+from kemem.store.schema import checkpoint, dump_json, job, journal, note_history, session, space
+from kemem.store.spaces import Transaction, find_spaces, ids_of
 
-_insert_change = insert(note_history)
+# Columns of the history, in the order of the fields that they hold.
+_CHANGE = {"note_id": "note_id", "event": "event", "create_time": "at"}
+_CHANGE |= {name: name for name in ("before", "after", "reason")}
+_insert_changes, _insert_checkpoint = sa.insert(note_history), sa.insert(checkpoint)
 _this_session = (
-    checkpoint.c.space_no == bindparam("of_space"),
-    checkpoint.c.session_id == bindparam("of_session"),
+    checkpoint.c.space_no == sa.bindparam("of_space"),
+    checkpoint.c.session_id == sa.bindparam("of_session"),
 )
-_drop_checkpoints = delete(checkpoint).where(*_this_session)
+_drop_checkpoints = sa.delete(checkpoint).where(*_this_session)
 _newest_first = (checkpoint.c.create_time.desc(), checkpoint.c.id.desc())
 _outdated = (
-    select(checkpoint.c.id).where(*_this_session).order_by(*_newest_first).offset(CHECKPOINTS_KEPT)
+    sa.select(checkpoint.c.id)
+    .where(*_this_session)
+    .order_by(*_newest_first)
+    .offset(CHECKPOINTS_KEPT)
 )
 _end_session = (
-    update(session)
-    .where(session.c.space_no == bindparam("of_space"))
-    .where(session.c.session_id == bindparam("of_session"))
-    .values(status=0, end_time=bindparam("at"))
+    sa.update(session)
+    .where(session.c.space_no == sa.bindparam("of_space"))
+    .where(session.c.session_id == sa.bindparam("of_session"))
+    .values(status=0, end_time=sa.bindparam("at"))
 )
 
 
-def put_changes(transaction: Transaction, changes: Sequence[Change]) -> None:
+def put_changes(transaction: Transaction, changes: Iterable[Change]) -> None:
     """Lines of histories."""
     by_owner: dict[tuple[str, str], list[Change]] = defaultdict(list)
     for each in changes:
         by_owner[each.agent_id, each.user_id].append(each)
     for owner, own in by_owner.items():
-        found = transaction.space(*owner)
-        first = reserve(transaction.connection, found, len(own))
-        transaction.connection.execute(
-            _insert_change,
-            [
-                {
-                    "space_no": found.space_no,
-                    "id": first + index,
-                    "note_id": each.note_id,
-                    "event": each.event,
-                    "create_time": each.at,
-                    "before": each.before,
-                    "after": each.after,
-                    "reason": each.reason,
-                }
-                for index, each in enumerate(own)
-            ],
-        )
+        space = transaction.space(*owner)
+        rows = [
+            {"space_no": space.space_no, "id": number}
+            | {column: getattr(each, name) for column, name in _CHANGE.items()}
+            for number, each in enumerate(own, transaction.reserve(space, len(own)))
+        ]
+        transaction.connection.execute(_insert_changes, rows)
 
 
 def history(
-    connection: Connection, scope: Scope, note_id: str | None, event: str | None, limit: int
+    connection: sa.Connection, scope: Scope, note_id: str | None, event: str | None, limit: int
 ) -> list[Change]:
     """Lines of the histories of a scope's notes, newest first."""
     if scope.session_id is not None:
         raise InvalidArgument("a history belongs to a user or agent, not to a session")
-    spaces = {each.space_no: each for each in find_spaces(connection, scope, spoken=False)}
-    statement = (
-        select(
-            note_history.c.space_no,
-            note_history.c.note_id,
-            note_history.c.event,
-            note_history.c.create_time,
-            note_history.c.before,
-            note_history.c.after,
-            note_history.c.reason,
-        )
-        .where(note_history.c.space_no.in_(spaces))
-        .order_by(note_history.c.create_time.desc(), note_history.c.id.desc())
-        .limit(limit)
+    columns = [note_history.c[name] for name in _CHANGE]
+    statement = sa.select(space.c.agent_id, space.c.user_id, *columns).join_from(
+        space, note_history
     )
+    for name, value in ids_of(scope).items():
+        statement = statement.where(space.c[name] == value)
     if note_id is not None:
         statement = statement.where(note_history.c.note_id == note_id)
     if event is not None:
         statement = statement.where(note_history.c.event == event)
-    return [
-        Change(spaces[space_no].agent_id, spaces[space_no].user_id, *line)
-        for space_no, *line in connection.execute(statement)
-    ]
+    order = (note_history.c.create_time.desc(), note_history.c.id.desc())
+    return [Change(*row) for row in connection.execute(statement.order_by(*order).limit(limit))]
 
 
-def put_checkpoints(transaction: Transaction, checkpoints: Sequence[Checkpoint]) -> None:
+def put_checkpoints(transaction: Transaction, checkpoints: Iterable[Checkpoint]) -> None:
     """States of sessions; only the newest of each session are kept."""
     connection = transaction.connection
     for each in checkpoints:
-        found = transaction.space(each.agent_id, each.user_id)
-        session_times = {each.session_id: (each.created, each.created)}
-        ensure_sessions(connection, transaction.database, found, session_times)
-        state = {
-            "layers": [asdict(layer) for layer in each.layers],
-            "notes": [asdict(note) for note in each.notes],
-        }
-        connection.execute(
-            insert(checkpoint),
-            {
-                "space_no": found.space_no,
-                "id": reserve(connection, found, 1),
-                "checkpoint_id": each.checkpoint_id,
-                "session_id": each.session_id,
-                "state": dump_json(state),
-                "create_time": each.created,
-            },
-        )
-        values = {"of_space": found.space_no, "of_session": each.session_id}
+        space = transaction.space(each.agent_id, each.user_id)
+        transaction.ensure_sessions(space, {each.session_id: (each.created, each.created)})
+        state = {name: [asdict(it) for it in getattr(each, name)] for name in ("layers", "notes")}
+        row: Values = {"space_no": space.space_no, "id": transaction.reserve(space, 1)}
+        row |= {"checkpoint_id": each.checkpoint_id, "session_id": each.session_id}
+        row |= {"state": dump_json(state), "create_time": each.created}
+        connection.execute(_insert_checkpoint, row)
+        values = {"of_space": space.space_no, "of_session": each.session_id}
         outdated = connection.execute(_outdated, values).scalars().all()
-        this_space = checkpoint.c.space_no == found.space_no
-        connection.execute(delete(checkpoint).where(this_space, checkpoint.c.id.in_(outdated)))
+        this_space = checkpoint.c.space_no == space.space_no
+        connection.execute(sa.delete(checkpoint).where(this_space, checkpoint.c.id.in_(outdated)))
 
 
-def checkpoints(connection: Connection, scope: Scope, limit: int) -> list[Checkpoint]:
+def checkpoints(connection: sa.Connection, scope: Scope, limit: int) -> list[Checkpoint]:
     """States of a scope's sessions, newest first."""
-    spaces = {each.space_no: each for each in find_spaces(connection, scope, spoken=False)}
-    statement = (
-        select(
-            checkpoint.c.space_no,
-            checkpoint.c.checkpoint_id,
-            checkpoint.c.session_id,
-            checkpoint.c.create_time,
-            checkpoint.c.state,
-        )
-        .where(checkpoint.c.space_no.in_(spaces))
-        .order_by(*_newest_first)
-        .limit(limit)
-    )
-    if scope.session_id is not None:
-        statement = statement.where(checkpoint.c.session_id == scope.session_id)
-    return [
-        _checkpoint(name, spaces[space_no].agent_id, spaces[space_no].user_id, *rest)
-        for space_no, name, *rest in connection.execute(statement)
-    ]
+    owner, state = (space.c.agent_id, space.c.user_id), checkpoint.c
+    columns = (state.checkpoint_id, *owner, state.session_id, state.create_time, state.state)
+    statement = sa.select(*columns).join_from(space, checkpoint)
+    for name, value in ids_of(scope).items():
+        statement = statement.where((state if name == "session_id" else space.c)[name] == value)
+    saved = []
+    for name, agent_id, user_id, session_id, created, text in connection.execute(
+        statement.order_by(*_newest_first).limit(limit)
+    ):
+        state = json.loads(text)
+        layers = tuple(Layer(**it) for it in state["layers"])
+        lists = [{key: tuple(it[key]) for key in ("keywords", "sources")} for it in state["notes"]]
+        notes = tuple(Note(**{**it, **own}) for it, own in zip(state["notes"], lists, strict=True))
+        saved.append(Checkpoint(name, agent_id, user_id, session_id, created, layers, notes))
+    return saved
 
 
-def _checkpoint(
-    name: str, agent_id: str, user_id: str, session_id: str, created: int, state: str
-) -> Checkpoint:
-    saved = json.loads(state)
-    layers = tuple(Layer(**layer) for layer in saved["layers"])
-    notes = tuple(_note(fields) for fields in saved["notes"])
-    return Checkpoint(name, agent_id, user_id, session_id, created, layers, notes)
-
-
-def _note(fields: dict[str, Any]) -> Note:
-    lists = {name: tuple(fields[name]) for name in ("keywords", "sources")}
-    return Note(**{**fields, **lists})
-
-
-def drop_checkpoints(connection: Connection, sessions: set[tuple[int, str]]) -> None:
+def drop_checkpoints(connection: sa.Connection, sessions: set[tuple[int, str]]) -> None:
     """Forget the states of sessions, which quote what was said in them."""
     rows = [{"of_space": space_no, "of_session": name} for space_no, name in sorted(sessions)]
     if rows:
         connection.execute(_drop_checkpoints, rows)
 
 
-def end_sessions(connection: Connection, endings: Sequence[Ending]) -> None:
+def end_sessions(transaction: Transaction, endings: Iterable[Ending]) -> None:
     """Mark sessions as ended and forget their states."""
+    connection = transaction.connection
     for ending in endings:
-        name = ending.scope.session_id
-        for found in find_spaces(connection, ending.scope, spoken=False):
-            values = {"of_space": found.space_no, "of_session": name}
+        for each in find_spaces(connection, ending.scope, with_rows=False):
+            values = {"of_space": each.space_no, "of_session": ending.scope.session_id}
             connection.execute(_end_session, {**values, "at": ending.at})
             connection.execute(_drop_checkpoints, values)
-            bump_generation(connection, found)
+            transaction.reserve(each, 1)
 
 
-def erase_records(connection: Connection, scope: Scope) -> None:
-    """Histories, states and sessions of a scope that is erased."""
-    known = find_spaces(connection, scope, spoken=False)
-    spaces = [each.space_no for each in known]
-    for found in known:
-        bump_generation(connection, found)
+def erase_scope(transaction: Transaction, scope: Scope) -> None:
+    """Remove histories, states, sessions, jobs and journal lines of a scope that is erased."""
+    connection = transaction.connection
+    spaces = find_spaces(connection, scope, with_rows=False)
+    for each in spaces:
+        transaction.reserve(each, 1)
+    numbers, this_session = [each.space_no for each in spaces], scope.session_id
     for table in (checkpoint, session):
-        conditions: list[ColumnElement[bool]] = [table.c.space_no.in_(spaces)]
-        if scope.session_id is not None:
-            conditions.append(table.c.session_id == scope.session_id)
-        connection.execute(delete(table).where(*conditions))
-    if scope.session_id is None:
-        connection.execute(delete(note_history).where(note_history.c.space_no.in_(spaces)))
+        statement = sa.delete(table).where(table.c.space_no.in_(numbers))
+        if this_session is not None:
+            statement = statement.where(table.c.session_id == this_session)
+        connection.execute(statement)
+    if this_session is None:  # neither histories nor the journal say of which session they are
+        connection.execute(sa.delete(note_history).where(note_history.c.space_no.in_(numbers)))
+        of_users = journal.c.user_id == scope.user_id
+        if scope.user_id is None:
+            users = sa.select(space.c.user_id).where(space.c.agent_id == scope.agent_id)
+            of_users = journal.c.user_id.in_(users)
+        connection.execute(sa.delete(journal).where(of_users, journal.c.user_id != ""))
+    own = [job.c[name] == value for name, value in ids_of(scope).items()]
+    connection.execute(sa.delete(job).where(*own))
 
 
-def directory(
-    connection: Connection,
-    level: Level,
-    scope: Scope | None,
-    note_id: str | None,
-    after: tuple[str, str, str] | None,
+_next_job = (
+    sa.select(job)
+    .where(job.c.state == "pending", job.c.due_time <= sa.bindparam("now"))
+    .order_by(job.c.due_time, job.c.job_id)
+    .limit(1)
+    .with_for_update(skip_locked=True)
+)
+_this_job = job.c.job_id == sa.bindparam("of_job")
+_lease = sa.update(job).where(_this_job)
+_lease = _lease.values(due_time=sa.bindparam("until"), attempts=job.c.attempts + 1)
+_oldest_first = sa.select(job).order_by(job.c.due_time, job.c.job_id)
+_exists = sa.select(job.c.job_id).where(_this_job).with_for_update()
+_finish = sa.delete(job).where(_this_job)
+
+
+def put_jobs(connection: sa.Connection, jobs: Iterable[Job]) -> None:
+    """Add jobs, or change those that are there."""
+    rows = []
+    for each in jobs:
+        after = [each.after.ts, each.after.arrival] if each.after else None
+        row = {
+            name: getattr(each, name) for name in ("job_id", "kind", "state", "attempts", "error")
+        }
+        row |= {name: getattr(each.scope, name) for name in ("agent_id", "user_id", "session_id")}
+        payload = {"ids": each.ids, "after": after, "details": dict(each.details)}
+        rows.append({**row, "due_time": each.due, "payload": payload})
+    upsert(connection, job, rows, *job.c.keys())
+
+
+def finish_jobs(connection: sa.Connection, job_ids: Iterable[str]) -> None:
+    """Remove jobs that are done."""
+    rows = [{"of_job": job_id} for job_id in job_ids]
+    if rows:
+        connection.execute(_finish, rows)
+
+
+def claim(connection: sa.Connection, now: Micros, lease: Micros) -> Job | None:
+    """The job that has been due longest, hidden from others until the lease ends."""
+    row = connection.execute(_next_job, {"now": now}).first()
+    if row is None:
+        return None
+    connection.execute(_lease, {"of_job": row.job_id, "until": now + lease})
+    return replace(_job(row), attempts=row.attempts + 1)
+
+
+def list_jobs(
+    connection: sa.Connection,
     limit: int,
-) -> list[Entry]:
-    """Agents, users, sessions or owners in the order of their places."""
-    statement, place = _LEVELS[level]
-    if note_id is not None:
-        statement = statement.where(
-            space.c.space_no.in_(select(note.c.space_no).where(note.c.note_id == note_id))
-        )
-    if scope is not None:
-        statement = statement.where(*_in_scope(level, scope))
-    if after is not None:
-        statement = statement.where(tuple_(*place) > tuple_(*after[: len(place)]))
-    found = connection.execute(statement.order_by(*place).limit(limit))
-    return [
-        Entry(level, name, agent_id, user_id or None, shown, bool(status), *times)
-        for name, agent_id, user_id, shown, status, *times in found
+    ids: Sequence[str] | None = None,
+    kinds: Sequence[JobKind] | None = None,
+) -> list[Job]:
+    """Jobs that wait or have failed, all or those of some ids or kinds."""
+    statement = _oldest_first.limit(limit)
+    if ids is not None:
+        statement = statement.where(job.c.job_id.in_(ids))
+    if kinds is not None:
+        statement = statement.where(job.c.kind.in_(kinds))
+    return [_job(row) for row in connection.execute(statement)]
+
+
+def _job(row: sa.Row[*tuple[Any, ...]]) -> Job:
+    # A place from schema version 5 or before holds an id and means the start.
+    after = row.payload["after"]
+    return Job(
+        row.job_id,
+        row.kind,
+        Scope(row.agent_id, row.user_id, row.session_id),
+        row.due_time,
+        tuple(row.payload["ids"]),
+        Position(*after) if after and isinstance(after[1], int) else None,
+        row.attempts,
+        row.state,
+        row.error,
+        row.payload["details"],
+    )
+
+
+def has_job(connection: sa.Connection, job_id: str) -> bool:
+    """Whether a job is still open."""
+    return connection.execute(_exists, {"of_job": job_id}).first() is not None
+
+
+def remove_from_jobs(connection: sa.Connection, messages: Iterable[Message]) -> None:
+    """Take messages out of the jobs of their users; a job that names no other goes."""
+    by_user: dict[str, set[str]] = defaultdict(set)
+    for message in messages:
+        by_user[message.user_id].add(message.message_id)
+    for user_id, removed in by_user.items():
+        jobs = map(_job, connection.execute(_oldest_first.where(job.c.user_id == user_id)).all())
+        changed = [
+            replace(each, ids=tuple(it for it in each.ids if it not in removed))
+            for each in jobs
+            if removed & {*each.ids}
+        ]
+        put_jobs(connection, [each for each in changed if each.ids])
+        finish_jobs(connection, [each.job_id for each in changed if not each.ids])
+
+
+_newest_line_first = (journal.c.create_time.desc(), journal.c.line_id)
+
+
+def put_lines(connection: sa.Connection, lines: Iterable[Line]) -> None:
+    """Write lines of the journal, each in the place of one of its kind and id."""
+    rows = [
+        {"kind": line.kind, "line_id": line.id, "create_time": line.ts, "user_id": line.user_id}
+        | {"body": dump_json(dict(line.body))}
+        # In one order, so that two writers of the same lines do not wait for each other.
+        for line in sorted(lines, key=lambda line: (line.kind, line.id))
     ]
+    upsert(connection, journal, rows, "create_time", "user_id", "body")
 
 
-_LEVELS: dict[str, tuple[Any, tuple[ColumnElement[str], ...]]] = {
-    "agent": (
-        select(
-            agent.c.agent_id,
-            agent.c.agent_id.label("of_agent"),
-            null(),
-            agent.c.agent_name,
-            agent.c.status,
-            agent.c.create_time,
-            agent.c.update_time,
-        ),
-        (agent.c.agent_id,),
-    ),
-    "user": (
-        select(
-            app_user.c.user_id,
-            app_user.c.agent_id,
-            app_user.c.user_id.label("of_user"),
-            app_user.c.user_name,
-            app_user.c.status,
-            app_user.c.create_time,
-            app_user.c.update_time,
-        ).where(app_user.c.user_id != ""),
-        (app_user.c.user_id,),
-    ),
-    "session": (
-        select(
-            session.c.session_id,
-            session.c.agent_id,
-            session.c.user_id,
-            session.c.session_name,
-            session.c.status,
-            session.c.create_time,
-            session.c.update_time,
-            session.c.end_time,
-        ),
-        (session.c.session_id, session.c.agent_id, session.c.user_id),
-    ),
-    "owner": (
-        select(
-            space.c.user_id,
-            space.c.agent_id,
-            space.c.user_id.label("of_user"),
-            app_user.c.user_name,
-            app_user.c.status,
-            app_user.c.create_time,
-            app_user.c.update_time,
-        )
-        .join(app_user, app_user.c.user_id == space.c.user_id)
-        .where(or_(*(exists().where(it.c.space_no == space.c.space_no) for it in (message, note)))),
-        (space.c.user_id, space.c.agent_id),
-    ),
-}
+def lines(
+    connection: sa.Connection,
+    kind: str,
+    since: Micros | None,
+    until: Micros | None,
+    user_id: str | None,
+    limit: int,
+) -> list[Line]:
+    """Lines of the journal of a kind, newest first."""
+    line = journal.c
+    statement = sa.select(line.line_id, line.create_time, line.body, line.user_id)
+    statement = statement.where(line.kind == kind).order_by(*_newest_line_first).limit(limit)
+    if since is not None:
+        statement = statement.where(line.create_time >= since)
+    if until is not None:
+        statement = statement.where(line.create_time < until)
+    if user_id is not None:
+        statement = statement.where(line.user_id == user_id)
+    rows = connection.execute(statement)
+    return [Line(kind, name, ts, json.loads(body), user) for name, ts, body, user in rows]
 
 
-def _in_scope(level: str, scope: Scope) -> list[ColumnElement[bool]]:
-    """Entries that a space of the scope belongs to."""
-    table = session if level == "session" or scope.session_id is not None else space
-    given = {"agent_id": scope.agent_id, "user_id": scope.user_id}
-    if table is session:
-        given["session_id"] = scope.session_id
-    wanted = [table.c[name] == value for name, value in given.items() if value is not None]
-    if level == "session":
-        return wanted
-    if level == "owner":
-        return [space.c.space_no.in_(select(table.c.space_no).where(*wanted))]
-    entry = agent.c.agent_id if level == "agent" else app_user.c.user_id
-    return [entry.in_(select(table.c[entry.name]).where(*wanted))]
+def trim_lines(connection: sa.Connection, trim: Trim) -> int:
+    """Erase the lines from before a time, and all but the newest; returns how many went."""
+    count, this_kind = 0, journal.c.kind == trim.kind
+    if trim.before is not None:
+        old = sa.delete(journal).where(this_kind, journal.c.create_time < trim.before)
+        count += connection.execute(old).rowcount
+    if trim.keep is not None:
+        names = sa.select(journal.c.line_id).where(this_kind).order_by(*_newest_line_first)
+        surplus = journal.c.line_id.in_(names.offset(trim.keep))
+        count += connection.execute(sa.delete(journal).where(this_kind, surplus)).rowcount
+    return count

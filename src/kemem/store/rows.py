@@ -1,162 +1,280 @@
-"""Messages written to their table, with their words: put, drop."""
+"""The tables of messages and notes: the column of each field, and conditions on their rows."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+import sqlalchemy as sa
 
-from kemem.errors import Conflict
-from kemem.records import Message, Where
-from kemem.store.database import IndexedText, Space
-from kemem.store.read import CHUNK, Stored, chunks, indexed_texts, named, read_rows
-from kemem.store.read import messages as message_rows
-from kemem.store.schema import message, row_vector
-from kemem.store.spaces import ensure_sessions, invalidate_cache, reserve, visible_spaces
-from kemem.store.timeline import separate
-from kemem.store.transaction import Transaction
-from kemem.text.marks import index_text, length
+from kemem.records import NOTES, Message, Note, Row, Where
+from kemem.records.filters import COMPARISONS, Filter
+from kemem.store.database import Space, Values, in_list, json_holds
+from kemem.store.schema import message, note, note_source
 
+R = TypeVar("R", bound=Row)
+Shape = frozenset[str]  # names of the conditions that a Where makes
 
-def put_messages(
-    transaction: Transaction, messages: Sequence[Message]
-) -> tuple[list[Message], list[str]]:
-    """Store messages; returns them as stored, and the ids that were there already."""
-    by_user: dict[str, list[Message]] = defaultdict(list)
-    for item in messages:
-        by_user[item.user_id].append(item)
-    stored: dict[tuple[str, str], Message] = {}
-    for user_id, own in by_user.items():
-        for item in _put_user(transaction, user_id, own):
-            stored[user_id, item.message_id] = item
-    inserted, ignored = [], []
-    for item in messages:
-        fresh = stored.pop((item.user_id, item.message_id), None)
-        if fresh:
-            inserted.append(fresh)
-        else:
-            ignored.append(item.message_id)
-    return inserted, ignored
-
-
-def _put_user(transaction: Transaction, user_id: str, messages: Sequence[Message]) -> list[Message]:
-    fresh = _fresh(transaction.connection, transaction.spaces_of_user(user_id), messages)
-    by_agent: dict[str, list[Message]] = defaultdict(list)
-    for item in fresh:
-        by_agent[item.agent_id].append(item)
-    return [
-        item
-        for agent_id, items in by_agent.items()
-        for item in _insert(transaction, transaction.space(agent_id, user_id), items)
-    ]
-
-
-def _fresh(
-    connection: Connection, spaces: Sequence[Space], messages: Sequence[Message]
-) -> list[Message]:
-    """Messages that are not there yet; one that is, with other content, refuses the batch."""
-    ids = [item.message_id for item in messages]
-    known = {it.row.message_id: it.row for it in named(connection, message_rows, spaces, ids)}
-    fresh, conflicts = [], []
-    for item in messages:
-        other = known.get(item.message_id)
-        if other is None:
-            known[item.message_id] = item
-            fresh.append(item)
-        elif not _same(item, other):
-            conflicts.append(item.message_id)
-    if conflicts:
-        raise Conflict(
-            f"stored already with other content: {', '.join(conflicts[:5])}; nothing was stored",
-            message_ids=conflicts,
-        )
-    return fresh
-
-
-def _same(given: Message, stored: Message) -> bool:
-    """Whether a message was only handed in again; a retry may carry another time."""
-    return given == replace(
-        stored, ts=given.ts, ingest_time=given.ingest_time, sequence_no=given.sequence_no
-    )
-
-
-def _insert(transaction: Transaction, found: Space, messages: Sequence[Message]) -> list[Message]:
-    """New rows of one space with their words."""
-    connection, database = transaction.connection, transaction.database
-    now = messages[0].ingest_time
-    sessions = dict.fromkeys((item.session_id for item in messages), (now, now))
-    ensure_sessions(connection, database, found, sessions)
-    separated = separate(connection, found.space_no, messages)
-    first = reserve(connection, found, len(separated))
-    placed = [replace(item, arrival=first + at) for at, item in enumerate(separated)]
-    texts = [index_text(item) for item in placed]
-    connection.execute(
-        insert(message),
-        [
-            {
-                "space_no": found.space_no,
-                "id": first + index,
-                "message_id": item.message_id,
-                "agent_id": item.agent_id,
-                "user_id": item.user_id,
-                "session_id": item.session_id,
-                "role": item.role,
-                "content": item.content,
-                "content_type": item.content_type,
-                "metadata": dict(item.metadata) or None,
-                "parent_message_id": item.parent_message_id,
-                "create_time": item.ts,
-                "ingest_time": item.ingest_time,
-                "sequence_no": item.sequence_no,
-                "length": length(texts[index]),
-                "sensitive": item.sensitive,
-            }
-            for index, item in enumerate(placed)
-        ],
-    )
-    database.add_words(
-        connection,
-        [IndexedText(found.space_no, first + index, body) for index, body in enumerate(texts)],
-    )
-    return placed
-
-
-def drop_messages(transaction: Transaction, where: Where) -> list[Stored[Message]]:
-    """Remove visible messages with their words and vectors; notes cite them no longer."""
-    connection, database = transaction.connection, transaction.database
-    spaces = visible_spaces(connection, where)
-    gone: list[Stored[Message]] = []
-    while rows := read_rows(connection, message_rows, where, spaces, None, CHUNK, False):
-        database.remove_words(connection, indexed_texts(rows))
-        for table in (row_vector, message):
-            connection.execute(
-                delete(table).where(
-                    table.c.space_no.in_({row.space_no for row in rows}),
-                    table.c.id.in_([row.id for row in rows]),
-                )
-            )
-        gone += rows
-    for space_no in {row.space_no for row in gone}:
-        invalidate_cache(connection, space_no, rows=True)
-    return gone
-
-
-_existing = select(message.c.message_id).where(
-    message.c.space_no == bindparam("of_space"),
-    message.c.message_id.in_(bindparam("names", expanding=True)),
+_SEPARATOR = "\x1f"  # no id contains it
+_in_order = (
+    sa.select(note_source.c.message_id)
+    .where(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id)
+    .order_by(note_source.c.position)
+    .correlate(note)
+    .subquery()
 )
+_sources = sa.select(
+    sa.func.aggregate_strings(_in_order.c.message_id, _SEPARATOR)
+).scalar_subquery()
+_LOADED: dict[str, Callable[[Any], Any]] = {  # field -> its value from that of the column
+    "keywords": lambda value: tuple(value or ()),
+    "metadata": lambda value: value or {},
+    "sources": lambda value: tuple(value.split(_SEPARATOR)) if value else (),
+}
+_DUMPED: dict[str, Any] = {"keywords": list, "metadata": dict}  # empty ones are stored as NULL
+_FILTERS = {  # what a filter calls the fields that messages and notes share
+    **{name: name for name in ("user_id", "agent_id", "session_id", "sensitive", "ts")},
+    **{"run_id": "session_id", "timestamp": "ts"},
+}
+_MOST_VALUES = 200
+_LARGEST = 1 << 53  # of a whole number that every engine compares exactly
+_KEY = re.compile(r'[^"\\\x00-\x1f\x7f]{1,200}')  # of metadata, as a JSON path can name it
+_NEGATED = {"ne": "eq", "nin": "in"}
+_ORDERS = {"gt": sa.sql.operators.gt, "gte": sa.sql.operators.ge}
+_ORDERS |= {"lt": sa.sql.operators.lt, "lte": sa.sql.operators.le}
+_NOT_COMPARED = {"content", "memory", "data", "keywords"}  # in SQL: only `matches` compares them
+_CONDITIONS = [
+    "since",
+    "until",
+    "role",
+    "valid_at",
+    "known_by",
+    "marks",
+    "sources",
+    "beyond",
+    "ids",
+]
 
 
-def existing_messages(
-    connection: Connection, spaces: Iterable[Space], names: Iterable[str]
-) -> set[str]:
-    """Which of these ids are those of messages."""
-    wanted = sorted(set(names))
+class Stored(NamedTuple, Generic[R]):
+    """A message or note and where it is stored."""
+
+    space_no: int
+    id: int
+    row: R
+
+
+class RowTable(Generic[R]):
+    """A table of records: which column holds each field, and which field a filter means."""
+
+    def __init__(
+        self, table: sa.Table, record: type[R], filters: Mapping[str, str], **renamed: str
+    ) -> None:
+        self.table, self.record = table, record
+        names = [each.name for each in fields(record)]
+        self.fields: dict[str, Any] = {
+            name: _sources if name == "sources" else table.c[renamed.get(name, name)]
+            for name in names
+        }
+        self.name = self.fields[names[0]]  # what callers know a row by
+        self.time, self.arrival = self.fields["ts"], self.fields["arrival"]  # the order of rows
+        self.columns = (table.c.space_no, table.c.id, *self.fields.values())
+        self.filters = {key: self.fields[name] for key, name in {**_FILTERS, **filters}.items()}
+        self.filters |= {"id": self.name, "memory_id": self.name}
+        self._loaded = [(names.index(name), _LOADED[name]) for name in names if name in _LOADED]
+
+    def load(self, rows: Iterable[Sequence[Any]]) -> list[Stored[R]]:
+        """Records from the columns above."""
+        stored = []
+        for space_no, key, *values in rows:
+            for at, convert in self._loaded:
+                values[at] = convert(values[at])
+            stored.append(Stored(space_no, key, self.record(*values)))
+        return stored
+
+    def dump(self, row: R) -> Values:
+        """The columns of a record; sources have a table of their own."""
+        values = {}
+        for name, column in self.fields.items():
+            if name != "sources":
+                value = getattr(row, name)
+                values[column.name] = _DUMPED[name](value) or None if name in _DUMPED else value
+        return values
+
+    def spaces(self, spaces: Sequence[Space], where: Where) -> list[Space]:
+        """The spaces among those of a Where whose rows of this table it may admit."""
+        if self.record is Note:
+            return list(spaces) if where.kinds & NOTES and where.role is None else []
+        if "message" not in where.kinds or where.marks is not None or where.sources is not None:
+            return []
+        return [it for it in spaces if (it.agent_id, it.user_id) != (where.shared, "")]
+
+
+messages = RowTable(
+    message,
+    Message,
+    {"role": "role", "created_at": "ingest_time", "updated_at": "ingest_time"},
+    ts="create_time",
+    arrival="id",
+)
+notes = RowTable(
+    note,
+    Note,
+    {name: name for name in ("kind", "memory_type", "topic", "importance")}
+    | {"created_at": "created", "updated_at": "updated"},
+    ts="event_time",
+    created="create_time",
+    updated="update_time",
+    expires="expire_time",
+    uses="use_count",
+    used="use_time",
+)
+TABLES: tuple[RowTable[Any], ...] = (messages, notes)
+
+
+def shape_of(where: Where) -> Shape:
+    """Which conditions a Where makes; their values are bound."""
+    names = {name for name in _CONDITIONS if getattr(where, name) is not None}
+    extra = {"session": where.scope.session_id is not None, "sensitive": where.sensitive}
+    return frozenset(names | {name for name, holds in extra.items() if holds})
+
+
+def values_of(where: Where, spaces: Sequence[Space]) -> Values:
+    """What is bound to the conditions of a Where; a value that none asks for does no harm."""
+    lists = ("kinds", "marks", "sources", "ids")
     return {
-        name
-        for space in spaces
-        for chunk in chunks(wanted)
-        for name in connection.execute(
-            _existing, {"of_space": space.space_no, "names": list(chunk)}
-        ).scalars()
+        **{name: getattr(where, name) for name in _CONDITIONS},
+        **{name: sorted(getattr(where, name) or ()) for name in lists},
+        "session_id": where.scope.session_id,
+        "spaces": [each.space_no for each in spaces],
+        "shared": [it.space_no for it in spaces if (it.agent_id, it.user_id) == (where.shared, "")],
     }
+
+
+def one_of(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
+    """A column that has one of the values bound under a name."""
+    return column.in_(sa.bindparam(name, expanding=True))
+
+
+@cache
+def conditions_of(table: RowTable[Any], shape: Shape) -> tuple[sa.ColumnElement[bool], ...]:
+    """All that a Where demands of the rows of a table, except for its filters."""
+    columns, bound = table.table.c, sa.bindparam
+    own = columns.session_id == bound("session_id")
+    possible = {
+        "since": table.time >= bound("since"),
+        "until": table.time < bound("until"),
+        "ids": one_of(table.name, "ids"),
+    }
+    required = [one_of(columns.space_no, "spaces")]
+    if "sensitive" not in shape:
+        required.append(~columns.sensitive)
+    if table is messages:
+        possible |= {
+            "session": own,
+            "known_by": table.time <= bound("known_by"),
+            "role": columns.role == bound("role"),
+            "beyond": columns.sequence_no > bound("beyond"),
+        }
+    else:
+        required.append(one_of(columns.kind, "kinds"))
+        ends = (columns.valid_until, columns.expire_time)
+        citing = sa.select(note_source.c.note_row).where(
+            one_of(note_source.c.space_no, "spaces"), in_list(note_source.c.message_id, "sources")
+        )
+        possible |= {
+            "session": sa.or_(own, one_of(columns.space_no, "shared")),
+            "valid_at": sa.and_(*(sa.or_(it.is_(None), it > bound("valid_at")) for it in ends)),
+            "known_by": columns.valid_from <= bound("known_by"),
+            "marks": sa.or_(one_of(columns.digest, "marks"), one_of(columns.topic, "marks")),
+            "sources": columns.id.in_(citing),  # the number of a row holds that of its space
+        }
+    return (*required, *(sql for name, sql in possible.items() if name in shape))
+
+
+class Condition(NamedTuple):
+    """A condition that every row that matches fulfils; where it is exact, no other row does.
+
+    `Filter.matches` is the definition. What a condition cannot tell is checked by it afterwards.
+    """
+
+    sql: sa.ColumnElement[bool]
+    exact: bool
+
+
+_UNKNOWN = Condition(sa.true(), False)
+
+
+def to_condition(filters: Filter, table: RowTable[Any]) -> Condition:
+    """A filter as an SQL condition: exact where both engines can tell, else too weak."""
+    operator = filters.operator
+    if operator in ("AND", "OR", "NOT"):
+        parts = [to_condition(part, table) for part in filters.parts]
+        if operator == "AND":
+            every = sa.and_(sa.true(), *(part.sql for part in parts))
+            return Condition(every, all(part.exact for part in parts))
+        return _any(parts) if operator == "OR" else _negated(_any(parts))
+    if operator in _NEGATED:
+        return _negated(_compare(_NEGATED[operator], filters.key, filters.value, table))
+    return _compare(operator, filters.key, filters.value, table)
+
+
+def _negated(condition: Condition) -> Condition:
+    return Condition(sa.not_(condition.sql), True) if condition.exact else _UNKNOWN
+
+
+def _any(parts: Sequence[Condition]) -> Condition:
+    sql = sa.or_(sa.false(), *(part.sql for part in parts))
+    return Condition(sql, all(part.exact for part in parts))
+
+
+def _compare(operator: str, key: str, value: Any, table: RowTable[Any]) -> Condition:
+    if operator == "in":
+        if not isinstance(value, list | tuple) or len(value) > _MOST_VALUES:
+            return _UNKNOWN
+        return _any([_compare("eq", key, each, table) for each in value])
+    if key in ("role", "kind") and key not in table.filters:
+        constant = "message" if key == "kind" else None
+        holds = COMPARISONS[operator](constant, value)
+        return Condition(sa.true() if holds else sa.false(), True)
+    if key in table.filters:
+        return _compare_column(operator, table.filters[key], value)
+    if key in _NOT_COMPARED:
+        return _UNKNOWN
+    if key == "sources" and table is notes:
+        if operator not in ("eq", "contains") or not isinstance(value, str) or "\0" in value:
+            return _UNKNOWN
+        own = (note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id)
+        return Condition(sa.exists().where(*own, note_source.c.message_id == value), True)
+    key, metadata = key.removeprefix("metadata."), table.table.c.metadata
+    is_text = isinstance(value, str) and value.isprintable()
+    if operator != "eq" or not is_text or not _KEY.fullmatch(key):
+        return _UNKNOWN
+    return Condition(sa.and_(metadata.is_not(None), json_holds(metadata, key, value)), False)
+
+
+def _compare_column(operator: str, column: sa.ColumnElement[Any], value: Any) -> Condition:
+    if operator == "eq" and value is None:
+        return Condition(column.is_(None), True)
+    if not _has_type(column, value):
+        # A text equals no number, and a truth value neither.
+        is_unequal = operator == "eq" and not isinstance(value, int | float)
+        return Condition(sa.false(), True) if is_unequal else _UNKNOWN
+    if operator == "eq":
+        return Condition(sa.and_(column.is_not(None), column == value), True)
+    if operator in _ORDERS and not isinstance(column.type, sa.Boolean | sa.String):
+        return Condition(_ORDERS[operator](column, value), True)
+    return _UNKNOWN  # texts have another order in some collations
+
+
+def _has_type(column: sa.ColumnElement[Any], value: Any) -> bool:
+    """Whether a value can be bound to a column and compared exactly."""
+    if isinstance(column.type, sa.Boolean):
+        return isinstance(value, bool)
+    if isinstance(column.type, sa.String):
+        return isinstance(value, str) and "\0" not in value and value.isprintable()
+    if isinstance(value, float) and not isinstance(column.type, sa.Float):
+        return False
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) < _LARGEST

@@ -14,7 +14,8 @@ from kemem.records import NOTES, ROLES, Match, Rank, Relation, Row, Where
 from kemem.store.database import Database, Space, in_list
 from kemem.store.graph import around
 from kemem.store.index import SpaceCache, SpaceSnapshot, load_names
-from kemem.store.read import RowTable, Stored, keyed, matching_ids, messages, named, notes, one_of
+from kemem.store.read import keyed, matching_ids, named
+from kemem.store.rows import RowTable, Stored, messages, notes, one_of
 from kemem.store.schema import message, note
 from kemem.store.spaces import spaces_and_model, visible_spaces
 from kemem.store.vectors import check_vectors

@@ -1,16 +1,22 @@
-"""Spaces: the (agent, user) pairs behind a scope."""
+"""Spaces: the (agent, user) pairs behind a scope, found for a read and locked for a write."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, or_, select, update
+import sqlalchemy as sa
 
 from kemem.records import Micros, Model, Scope, Where
-from kemem.store.database import Database, Space, Statement, upsert
+from kemem.records.batch import Batch, Refusal
+from kemem.store.database import Database, Space, Statement, Values, upsert
 from kemem.store.schema import (
+    agent,
+    app_user,
     embedding_model,
     message,
+    meta,
     note,
     session,
     space,
@@ -21,159 +27,243 @@ from kemem.store.schema import (
 # its epoch begins where no cache has been.
 FIRST_EPOCH = "first_epoch"
 
-model_number = select(embedding_model.c.model_no).where(
-    embedding_model.c.name == bindparam("of_name"), embedding_model.c.width == bindparam("of_width")
+model_number = sa.select(embedding_model.c.model_no).where(
+    embedding_model.c.name == sa.bindparam("of_name"),
+    embedding_model.c.width == sa.bindparam("of_width"),
 )
-_columns = (
-    space.c.space_no,
-    space.c.agent_id,
-    space.c.user_id,
-    space_state.c.next_seq,
-    space_state.c.epoch,
-    space_state.c.vector_writes,
-    model_number.scalar_subquery(),
-)
+_columns = (*space.c, *list(space_state.c)[1:], model_number.scalar_subquery())
 
 
 @cache
-def _spaces(
-    by_agent: bool, by_user: bool, by_session: bool, spoken: bool, shared: bool
-) -> Statement:
-    conditions: list[ColumnElement[bool]] = []
-    if by_agent:
-        conditions.append(space.c.agent_id == bindparam("agent_id"))
-    if by_user:
-        conditions.append(space.c.user_id == bindparam("user_id"))
-    if by_session:
-        of_session = [session.c.session_id == bindparam("session_id")]
-        if spoken:
-            of_session.append(
-                or_(
-                    *(
-                        exists().where(
-                            table.c.space_no == session.c.space_no,
-                            table.c.session_id == session.c.session_id,
-                        )
-                        for table in (message, note)
-                    )
+def _spaces(ids: frozenset[str], with_rows: bool, shared: bool) -> Statement:
+    """The statement for a scope that has these ids."""
+    conditions = [space.c[name] == sa.bindparam(name) for name in sorted(ids - {"session_id"})]
+    if "session_id" in ids:
+        sessions = sa.select(session.c.space_no).where(
+            session.c.session_id == sa.bindparam("session_id")
+        )
+        if with_rows:
+            own = (
+                sa.exists().where(
+                    table.c.space_no == session.c.space_no,
+                    table.c.session_id == session.c.session_id,
                 )
+                for table in (message, note)
             )
-        conditions.append(space.c.space_no.in_(select(session.c.space_no).where(*of_session)))
-    reached = and_(*conditions)
+            sessions = sessions.where(sa.or_(*own))
+        conditions.append(space.c.space_no.in_(sessions))
+    reached = sa.and_(*conditions)
     if shared:
-        own = and_(space.c.agent_id == bindparam("shared"), space.c.user_id == "")
-        reached = or_(reached, own)
-    return select(*_columns).join_from(space, space_state).where(reached).order_by(space.c.space_no)
+        all_users = sa.and_(space.c.agent_id == sa.bindparam("shared"), space.c.user_id == "")
+        reached = sa.or_(reached, all_users)
+    statement = sa.select(*_columns).join_from(space, space_state).where(reached)
+    return statement.order_by(space.c.space_no)
 
 
-def find_spaces(connection: Connection, scope: Scope, *, spoken: bool = True) -> list[Space]:
-    """The spaces that a scope can reach, oldest first.
+def find_spaces(
+    connection: sa.Connection, scope: Scope, *, with_rows: bool = True, shared: str | None = None
+) -> list[Space]:
+    """The spaces that a scope can reach, and the shared one of an agent besides, oldest first.
 
-    A session reaches those in which it has messages or notes; if not `spoken`, those that know it.
+    A session reaches those in which it has messages or notes; if not `with_rows`, all that it is
+    registered in.
     """
-    return _find(connection, scope, spoken=spoken)[0]
+    return _find(connection, scope, with_rows, shared, None)[0]
 
 
-def visible_spaces(connection: Connection, where: Where) -> list[Space]:
+def visible_spaces(connection: sa.Connection, where: Where) -> list[Space]:
     """The spaces of a scope, and the shared one that is seen besides, oldest first."""
-    return _find(connection, where.scope, shared=where.shared)[0]
+    return find_spaces(connection, where.scope, shared=where.shared)
 
 
 def spaces_and_model(
-    connection: Connection, where: Where, model: Model | None
+    connection: sa.Connection, where: Where, model: Model | None
 ) -> tuple[list[Space], int | None]:
     """The visible spaces, and the number of an embedding model that made vectors."""
-    return _find(connection, where.scope, shared=where.shared, model=model)
+    return _find(connection, where.scope, True, where.shared, model)
 
 
 def _find(
-    connection: Connection,
+    connection: sa.Connection,
     scope: Scope,
-    *,
-    spoken: bool = True,
-    shared: str | None = None,
-    model: Model | None = None,
+    with_rows: bool,
+    shared: str | None,
+    model: Model | None,
 ) -> tuple[list[Space], int | None]:
-    statement = _spaces(
-        scope.agent_id is not None,
-        scope.user_id is not None,
-        scope.session_id is not None,
-        spoken,
-        shared is not None,
-    )
-    values = {
-        "agent_id": scope.agent_id,
-        "user_id": scope.user_id,
-        "session_id": scope.session_id,
-        "shared": shared,
-        "of_name": model.name if model else None,
-        "of_width": model.width if model else None,
-    }
+    ids = ids_of(scope)
+    values = {**ids, "shared": shared, "of_name": None, "of_width": None}
+    if model:
+        values |= {"of_name": model.name, "of_width": model.width}
+    statement = _spaces(frozenset(ids), with_rows, shared is not None)
     rows = connection.execute(statement, values).all()
     return [Space(*row[:-1]) for row in rows], rows[0][-1] if rows else None
 
 
-def generation(connection: Connection, where: Where) -> str:
+def ids_of(scope: Scope) -> Values:
+    """The ids that a scope has, by their names."""
+    names = ("agent_id", "user_id", "session_id")
+    return {name: value for name in names if (value := getattr(scope, name)) is not None}
+
+
+def generation(connection: sa.Connection, where: Where) -> str:
     """A token of how far the spaces that a Where reaches have been written."""
     spaces = visible_spaces(connection, where)
     counters = [(it.space_no, it.next_seq, it.epoch, it.vector_writes) for it in spaces]
     return blake2b(repr(counters).encode(), digest_size=16).hexdigest()
 
 
-_reserve = (
-    update(space_state)
-    .where(space_state.c.space_no == bindparam("of_space"))
-    .values(next_seq=space_state.c.next_seq + bindparam("count"))
-    .returning(space_state.c.next_seq)
+_this_user = app_user.c.user_id == sa.bindparam("of_user")
+_set_active = (
+    sa.update(app_user)
+    .where(_this_user)
+    .values(last_active_time=sa.bindparam("now"), update_time=sa.bindparam("now"))
 )
-
-
-def reserve(connection: Connection, found: Space, count: int) -> int:
-    """The first of `count` fresh ids; they become visible in the order of commits."""
-    after = connection.execute(_reserve, {"of_space": found.space_no, "count": count}).scalar_one()
-    return found.first_id + int(after) - count
-
-
-_this_space = space_state.c.space_no == bindparam("of_space")
-_rows_changed = update(space_state).where(_this_space).values(epoch=space_state.c.epoch + 1)
-_vectors_came = (
-    update(space_state).where(_this_space).values(vector_writes=space_state.c.vector_writes + 1)
+_lock = sa.select(app_user.c.user_id).where(_this_user).with_for_update()
+_first_epoch = sa.select(meta.c.value).where(meta.c.key == FIRST_EPOCH)
+_COUNTERS = ("next_seq", "epoch", "vector_writes")
+_count = (
+    sa.update(space_state)
+    .where(space_state.c.space_no == sa.bindparam("of_space"))
+    .values({name: space_state.c[name] + sa.bindparam(f"more_{name}") for name in _COUNTERS})
 )
+_count_now = _count.returning(space_state.c.next_seq)
 
 
-def invalidate_cache(connection: Connection, space_no: int, *, rows: bool) -> None:
-    """Let every cache notice that rows went or changed, or that vectors came."""
-    connection.execute(_rows_changed if rows else _vectors_came, {"of_space": space_no})
+class Refused(Exception):
+    """A precondition of a batch does not hold; raised so that the transaction is rolled back."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-def bump_generation(connection: Connection, found: Space) -> None:
-    """Change the generation without invalidating caches: by an id that nothing will have."""
-    reserve(connection, found, 1)
+class Transaction:
+    """The connection of one write, and the spaces of the owners that it has locked.
 
-
-def ensure_sessions(
-    connection: Connection,
-    database: Database,
-    found: Space,
-    sessions: Mapping[str, tuple[Micros, Micros]],
-) -> None:
-    """Sessions come into being on first use, and open again after their end.
-
-    The times say when they began and were used.
+    Counters of spaces are counted here and written once, by `finish`.
     """
-    rows = [
-        {
-            "space_no": found.space_no,
-            "session_id": session_id,
-            "agent_id": found.agent_id,
-            "user_id": found.user_id,
-            "create_time": born,
-            "update_time": now,
-            "status": 1,
-            "end_time": None,
-        }
-        for session_id, (born, now) in sessions.items()
-    ]
-    if rows:
-        changed = ("update_time", "status", "end_time")
-        connection.execute(upsert(database.insert, session, *changed), rows)
+
+    def __init__(self, connection: sa.Connection, database: Database) -> None:
+        self.connection = connection
+        self.database = database
+        self._locked: set[str] = set()  # users
+        self._spaces: dict[str, dict[str, Space]] = {}  # of users written to, by user and agent
+        self._next_seq: dict[int, int] = {}  # of the spaces above
+        self._more: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTERS, 0))
+        self._sessions: dict[tuple[int, str], Micros] = {}  # when those ensured were used
+
+    def lock(self, batch: Batch) -> None:
+        """Let no other transaction write what the owners of a batch have, until this one ends.
+
+        Owners that it writes to and that are missing are created. Locks are taken in the order of
+        user ids, so that no two transactions wait for each other.
+        """
+        agents: dict[str, set[str]] = defaultdict(set)
+        times: dict[str, list[tuple[Micros, Micros]]] = defaultdict(list)  # created, updated
+        rows: list[tuple[Any, Micros, Micros]] = [
+            *((row, row.ingest_time, row.ingest_time) for row in batch.put),
+            *((row, row.created, row.updated) for row in batch.notes),
+            *((row, row.at, row.at) for row in batch.changes),
+            *((row, row.created, row.created) for row in batch.checkpoints),
+        ]
+        for row, created, updated in rows:
+            agents[row.user_id].add(row.agent_id)
+            times[row.user_id].append((created, updated))
+        self._locked = {*agents, *self._users_read(batch)}
+        for user_id in sorted(self._locked):
+            if user_id in agents:
+                begun, now = times[user_id][0][0], max(updated for _, updated in times[user_id])
+                spaces = self._lock_written(user_id, agents[user_id], begun, now)
+                self._spaces[user_id] = {each.agent_id: each for each in spaces}
+                self._next_seq |= {each.space_no: each.next_seq for each in spaces}
+            else:
+                self.connection.execute(_lock, {"of_user": user_id})
+
+    def _users_read(self, batch: Batch) -> Iterator[str]:
+        """Users whose rows a batch drops, embeds or depends on."""
+        wheres = [*batch.drop, *(each.where for each in batch.expects)]
+        scopes = [where.scope for where in wheres]
+        scopes += [each.scope for each in batch.ended] + [each.scope for each in batch.vectors]
+        scopes += [Scope(row.agent_id, row.user_id) for row in batch.present]
+        for scope in dict.fromkeys(scopes):
+            if scope.user_id is not None:
+                yield scope.user_id
+            else:
+                spaces = find_spaces(self.connection, scope, with_rows=False)
+                yield from (each.user_id for each in spaces)
+        yield from ("" for where in wheres if where.shared is not None)
+
+    def _lock_written(
+        self, user_id: str, agents: set[str], begun: Micros, now: Micros
+    ) -> list[Space]:
+        """The spaces of a user, created where missing; the update of the user's row is the lock."""
+        connection, values = self.connection, {"of_user": user_id, "now": now}
+        is_new = not connection.execute(_set_active, values).rowcount
+        spaces = [] if is_new else find_spaces(connection, Scope(user_id=user_id))
+        if not is_new and agents <= {each.agent_id for each in spaces}:
+            return spaces
+        names, times = sorted(agents), {"create_time": begun, "update_time": now}
+        upsert(connection, agent, [{"agent_id": it, "agent_name": it, **times} for it in names])
+        upsert(connection, app_user, [{"user_id": user_id, "agent_id": names[0], **times}])
+        upsert(connection, space, [{"agent_id": it, "user_id": user_id} for it in names])
+        own = (space.c.user_id == user_id, space.c.agent_id.in_(names))
+        numbers = connection.execute(sa.select(space.c.space_no).where(*own)).scalars()
+        epoch = int(connection.execute(_first_epoch).scalar() or 0)
+        upsert(connection, space_state, [{"space_no": it, "epoch": epoch} for it in numbers])
+        connection.execute(_set_active, values)
+        return find_spaces(connection, Scope(user_id=user_id))
+
+    def space(self, agent_id: str, user_id: str) -> Space:
+        """The space of an owner that this transaction writes to."""
+        return self._spaces[user_id][agent_id]
+
+    def spaces(self, scope: Scope, shared: str | None = None) -> list[Space]:
+        """The spaces of a scope, and a shared one; those of a user it writes to were read."""
+        is_read = scope.user_id in self._spaces and scope.session_id is None and shared is None
+        if scope.user_id is None or not is_read:
+            return find_spaces(self.connection, scope, shared=shared)
+        spaces = self._spaces[scope.user_id].values()
+        return [each for each in spaces if scope.agent_id in (None, each.agent_id)]
+
+    def reserve(self, space: Space, count: int) -> int:
+        """The first of `count` fresh ids; they become visible in the order of commits.
+
+        An id that nothing will have changes the generation and leaves caches valid.
+        """
+        number = space.space_no
+        if number in self._next_seq:
+            self._more[number]["next_seq"] += count
+            self._next_seq[number] += count
+            return space.first_id + self._next_seq[number] - count
+        if space.user_id not in self._locked:  # a user of the agent who came after the locks
+            self.connection.execute(_lock, {"of_user": space.user_id})
+        more = {"more_next_seq": count, "more_epoch": 0, "more_vector_writes": 0}
+        next_seq = self.connection.execute(_count_now, {"of_space": number, **more}).scalar_one()
+        return space.first_id + int(next_seq) - count
+
+    def invalidate_cache(self, space_no: int, *, rows: bool) -> None:
+        """Let every cache notice that rows went or changed, or that vectors came."""
+        self._more[space_no]["epoch" if rows else "vector_writes"] += 1
+
+    def ensure_sessions(self, space: Space, sessions: Mapping[str, tuple[Micros, Micros]]) -> None:
+        """Sessions come into being on first use, and open again after their end.
+
+        The times say when they began and were used.
+        """
+        owner = {"agent_id": space.agent_id, "user_id": space.user_id, "space_no": space.space_no}
+        rows = []
+        for session_id, (begun, now) in sessions.items():
+            if self._sessions.get((space.space_no, session_id)) != now:
+                self._sessions[space.space_no, session_id] = now
+                times = {"create_time": begun, "update_time": now, "end_time": None}
+                rows.append({**owner, "session_id": session_id, **times, "status": 1})
+        upsert(self.connection, session, rows, "update_time", "status", "end_time")
+
+    def finish(self) -> None:
+        """Write the counters; after this the transaction can be committed."""
+        rows = [
+            {"of_space": space_no, **{f"more_{name}": count for name, count in more.items()}}
+            for space_no, more in sorted(self._more.items())
+        ]
+        if rows:
+            self.connection.execute(_count, rows)

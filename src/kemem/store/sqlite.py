@@ -20,7 +20,6 @@ from sqlalchemy import (
     Executable,
     Integer,
     LargeBinary,
-    Table,
     Text,
     bindparam,
     cast,
@@ -37,7 +36,6 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
@@ -345,10 +343,6 @@ class Sqlite:
 
     def after_restore(self, connection: Connection) -> None:
         pass  # numbers follow the largest, and every read is of one moment
-
-    @staticmethod
-    def insert(into: Table) -> Any:
-        return sqlite.insert(into)
 
     def add_words(self, connection: Connection, texts: Sequence[IndexedText]) -> None:
         connection.execute(

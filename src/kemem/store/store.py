@@ -25,12 +25,12 @@ from kemem.records import (
     Where,
 )
 from kemem.records.batch import Applied, Batch, Job, JobKind
-from kemem.store import archive, counts, journal, outbox, read, records, search, spaces
+from kemem.store import archive, directory, read, records, search, spaces
 from kemem.store.apply import apply
 from kemem.store.database import Database
 from kemem.store.index import SpaceCache
 from kemem.store.migrate import read_meta
-from kemem.store.transaction import Refused
+from kemem.store.spaces import Refused
 from kemem.store.vectors import parse_model
 
 _READERS = 4
@@ -93,13 +93,13 @@ class SqlStore:
         after: tuple[str, str, str] | None = None,
         limit: int = 100,
     ) -> list[Entry]:
-        return await self._read(records.directory, level, scope, note_id, after, limit)
+        return await self._read(directory.directory, level, scope, note_id, after, limit)
 
     async def generation(self, where: Where) -> str:
         return await self._read(spaces.generation, where)
 
     async def claim(self, now: Micros, lease: Micros) -> Job | None:
-        return await self._write(lambda it: outbox.claim(it, now, lease))
+        return await self._write(lambda it: records.claim(it, now, lease))
 
     async def jobs(
         self,
@@ -108,7 +108,7 @@ class SqlStore:
         ids: Sequence[str] | None = None,
         kinds: Sequence[JobKind] | None = None,
     ) -> list[Job]:
-        return await self._read(outbox.list_jobs, limit, ids, kinds)
+        return await self._read(records.list_jobs, limit, ids, kinds)
 
     async def journal(
         self,
@@ -119,7 +119,7 @@ class SqlStore:
         user_id: str | None = None,
         limit: int = 1000,
     ) -> list[Line]:
-        return await self._read(journal.read, kind, since, until, user_id, limit)
+        return await self._read(records.lines, kind, since, until, user_id, limit)
 
     async def info(self, *, health: bool = False) -> StoreInfo:
         return await self._read(self._info, health)
@@ -134,11 +134,11 @@ class SqlStore:
             bytes.fromhex(values.get("secret", "")),
             values.get("label", "current"),
             parse_model(values.get("embedder")),
-            counts.take_health(connection, backend, version) if health else None,
+            directory.take_health(connection, backend, version) if health else None,
         )
 
     async def census(self, largest: int) -> Census:
-        return await self._read(counts.take_census, largest)
+        return await self._read(directory.take_census, largest)
 
     async def export(self, take: Callable[[str, Mapping[str, Any]], None]) -> None:
         self._check_open()

@@ -1,0 +1,148 @@
+"""What a store holds, for operators: the directory of owners, health and census."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from kemem.records import Census, Entry, Health, Holding, Level, Scope
+from kemem.store.schema import (
+    agent,
+    app_user,
+    entity,
+    job,
+    message,
+    note,
+    relation,
+    row_vector,
+    session,
+    space,
+)
+from kemem.store.spaces import ids_of
+
+_has_rows = (sa.exists().where(it.c.space_no == space.c.space_no) for it in (message, note))
+
+
+def _state(table: sa.Table) -> tuple[sa.Column[Any], ...]:
+    return (table.c.status, table.c.create_time, table.c.update_time)
+
+
+# How the entries of a level are selected, and what they are ordered by.
+_LEVELS: dict[str, tuple[sa.Select[Any], tuple[sa.Column[str], ...]]] = {
+    "agent": (
+        sa.select(
+            agent.c.agent_id, agent.c.agent_id, sa.null(), agent.c.agent_name, *_state(agent)
+        ),
+        (agent.c.agent_id,),
+    ),
+    "user": (
+        sa.select(
+            *(app_user.c.user_id, app_user.c.agent_id, app_user.c.user_id),
+            *(app_user.c.user_name, *_state(app_user)),
+        ).where(app_user.c.user_id != ""),
+        (app_user.c.user_id,),
+    ),
+    "session": (
+        sa.select(
+            *(session.c.session_id, session.c.agent_id, session.c.user_id),
+            *(session.c.session_name, *_state(session), session.c.end_time),
+        ),
+        (session.c.session_id, session.c.agent_id, session.c.user_id),
+    ),
+    "owner": (
+        sa.select(
+            *(space.c.user_id, space.c.agent_id, space.c.user_id),
+            *(app_user.c.user_name, *_state(app_user)),
+        )
+        .join(app_user, app_user.c.user_id == space.c.user_id)
+        .where(sa.or_(*_has_rows)),
+        (space.c.user_id, space.c.agent_id),
+    ),
+}
+
+
+def directory(
+    connection: sa.Connection,
+    level: Level,
+    scope: Scope | None,
+    note_id: str | None,
+    after: tuple[str, str, str] | None,
+    limit: int,
+) -> list[Entry]:
+    """Agents, users, sessions or owners in the order of their places."""
+    statement, place = _LEVELS[level]
+    if note_id is not None:
+        having = sa.select(note.c.space_no).where(note.c.note_id == note_id)
+        statement = statement.where(space.c.space_no.in_(having))
+    if scope is not None:
+        statement = statement.where(_in_scope(level, scope))
+    if after is not None:
+        statement = statement.where(sa.tuple_(*place) > sa.tuple_(*after[: len(place)]))
+    rows = connection.execute(statement.order_by(*place).limit(limit))
+    return [
+        Entry(level, name, agent_id, user_id or None, shown, bool(status), *times)
+        for name, agent_id, user_id, shown, status, *times in rows
+    ]
+
+
+def _in_scope(level: str, scope: Scope) -> sa.ColumnElement[bool]:
+    """Entries that a space of the scope belongs to."""
+    ids = ids_of(scope)
+    table = session if level == "session" or "session_id" in ids else space
+    conditions = [table.c[name] == value for name, value in ids.items()]
+    if level == "session":
+        return sa.and_(*conditions)
+    entries = {"agent": agent.c.agent_id, "user": app_user.c.user_id, "owner": space.c.space_no}
+    column: sa.Column[Any] = entries[level]
+    return column.in_(sa.select(table.c[column.name]).where(*conditions))
+
+
+def take_health(connection: sa.Connection, backend: str, schema_version: int) -> Health:
+    """The state of the store in numbers."""
+    oldest = sa.select(job.c.error).where(job.c.error.is_not(None)).order_by(job.c.job_id).limit(1)
+    return Health(
+        backend=backend,
+        schema_version=schema_version,
+        messages=_count(connection, message),
+        notes=_count(connection, note),
+        vectors=_count(connection, row_vector),
+        pending_jobs=_count(connection, job, job.c.state == "pending"),
+        failed_jobs=_count(connection, job, job.c.state == "failed"),
+        oldest_error=connection.execute(oldest).scalar(),
+    )
+
+
+def take_census(connection: sa.Connection, largest: int) -> Census:
+    """How much of each there is, and which users have the most."""
+    by_kind = sa.select(note.c.kind, sa.func.count()).group_by(note.c.kind)
+    by_space = [
+        sa.select(table.c.space_no, sa.func.count().label("rows"))
+        .group_by(table.c.space_no)  # an index on the space answers it
+        .subquery(f"{table.name}_rows")
+        for table in (message, note)
+    ]
+    messages, notes = (sa.func.coalesce(sa.func.sum(it.c.rows), 0) for it in by_space)
+    by_user = sa.select(space.c.user_id, messages, notes).select_from(space)
+    for counted in by_space:
+        by_user = by_user.outerjoin(counted, counted.c.space_no == space.c.space_no)
+    by_user = (
+        by_user.where(space.c.user_id != "")
+        .group_by(space.c.user_id)
+        .having(messages + notes > 0)
+        .order_by((messages + notes).desc(), space.c.user_id)
+        .limit(largest)
+    )
+    return Census(
+        agents=_count(connection, agent),
+        users=_count(connection, app_user, app_user.c.user_id != ""),
+        sessions=_count(connection, session),
+        notes={kind: number for kind, number in connection.execute(by_kind)},
+        entities=_count(connection, entity),
+        relations=_count(connection, relation),
+        # PostgreSQL's sums are decimal numbers.
+        largest=tuple(Holding(it[0], int(it[1]), int(it[2])) for it in connection.execute(by_user)),
+    )
+
+
+def _count(connection: sa.Connection, of: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
+    statement = sa.select(sa.func.count()).select_from(of).where(*conditions)
+    return int(connection.execute(statement).scalar_one())
