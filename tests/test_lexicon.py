@@ -27,8 +27,8 @@ identity - has_pet:animal
 
 def test_lists_patterns_and_rules_are_read() -> None:
     lexicon = parse(GOOD, "x.rules")
-    assert lexicon.words("PETS") == {"dog", "cat", "guinea pig"}
-    assert lexicon.text("LONG") == "a|b"
+    assert [*lexicon.tables["PETS"]] == ["dog", "cat", "guinea pig"]
+    assert lexicon.pattern("LONG").pattern == "a|b"
     ((heading, patterns),) = lexicon.rules
     assert heading == (10, "identity - has_pet:animal")
     texts = ["has a big guinea pig", "keeps dog"]
@@ -59,10 +59,10 @@ def test_every_pattern_of_the_data_files_compiles() -> None:
     """Also those that no test needs."""
     keywords("数据库")  # loads its file with what code inserts
     for lexicon in [language("zh").patterns, language("en").patterns]:
-        for name in lexicon.entries:
+        for name in lexicon.lines.keys() - lexicon.tables.keys():
             lexicon.pattern(name)
-    dates = load("kemem.facts", "dates.rules")
-    assert all(dates.pattern(name) for name in dates.entries)
+    sentences = load("kemem.facts", "sentences.rules")
+    assert all(sentences.pattern(name) for name in sentences.lines)
 
 
 def test_data_files_say_how_they_are_written() -> None:

@@ -9,17 +9,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
-from kemem.facts.chinese import chinese_statements
-from kemem.facts.dates import dated
-from kemem.facts.english import english_statements
 from kemem.facts.grammar import ME, Discourse, Statement, Subject
-from kemem.facts.sentences import sentences
+from kemem.facts.readers import statements_of
+from kemem.facts.sentences import dated, sentences
 from kemem.records import Message, Micros
 from kemem.text.segment import STOP_WORDS
 
 MOST_FACTS = 50  # of one message
 _MOST_KEYWORDS = 6
-_READERS = {"zh": chinese_statements, "en": english_statements}
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
@@ -110,7 +107,7 @@ def _statements(message: Message, speaker: _Speaker) -> Iterator[tuple[Statement
         discourse.next_message()
     for sentence in sentences(message.content):
         discourse = speaker.discourse(sentence.language)
-        for statement in _READERS[sentence.language](sentence, discourse):
+        for statement in statements_of(sentence, discourse):
             if statement.name and not (speaker.name and statement.topic == "user/nickname"):
                 speaker.name = statement.name
             if statement.text not in seen:

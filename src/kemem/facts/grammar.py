@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from kemem.text.lexicon import Lexicon, Line, load
+from kemem.text.lexicon import Lexicon, load
 
 _SHARED = ("吃", "喝", "eat", "drink")  # verbs that go with everything in a list
 _PASSING = ("event", "plan")  # no states: they do not end, they fail to happen
@@ -83,8 +83,7 @@ class Rule:
 class Language:
     """The rules of a language and what they need to know of it."""
 
-    rules: Sequence[Rule]  # for what follows a subject
-    whole_rules: Sequence[Rule]  # for whole clauses
+    rules: Mapping[bool, Sequence[Rule]]  # True: for whole clauses; False: what follows a subject
     roles: Mapping[str, Role]
     possessive: str  # "{}的{}"
     names: Sequence[re.Pattern[str]]  # of people, where a clause opens
@@ -112,18 +111,21 @@ class Language:
 
 
 @cache
-def _roles() -> tuple[Role, ...]:
+def _roles() -> list[Role]:
+    roles = []
     lines = (files(__package__) / "roles.tsv").read_text("utf-8").splitlines()
-    return tuple(_role(n, line) for n, line in enumerate(lines, 1) if line and line[0] != "#")
-
-
-def _role(number: int, line: str) -> Role:
-    cells = line.split("\t")
-    if len(cells) != 7 or not all(cells) or cells[4] not in ("one", "many"):
-        raise ValueError(f"roles.tsv:{number}: expected seven columns, see its head: {line!r:.80}")
-    kind, name, pronoun, relation, number_of, chinese, english = cells
-    words = {"zh": tuple(chinese.split("|")), "en": tuple(english.split("|"))}
-    return Role(kind, name, pronoun.strip("-"), relation, number_of == "one", words)
+    for number, line in enumerate(lines, 1):
+        cells = line.split("\t")
+        if not line or line[0] == "#":
+            continue
+        if len(cells) != 7 or not all(cells) or cells[4] not in ("one", "many"):
+            problem = f"expected seven columns, see its head: {line!r:.80}"
+            raise ValueError(f"roles.tsv:{number}: {problem}")
+        kind, name, pronoun, relation, count, *words = cells
+        chinese, english = (tuple(it.split("|")) for it in words)
+        both = {"zh": chinese, "en": english}
+        roles.append(Role(kind, name, pronoun.strip("-"), relation, count == "one", both))
+    return roles
 
 
 @cache  # not at import: compiling takes time
@@ -133,14 +135,7 @@ def language(code: str) -> Language:
     any_role = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
     patterns = load(__package__, f"{code}.rules", ROLE=any_role)
     possessive, names = _LANGUAGES[code]
-    return Language(
-        rules=[*_rules(patterns, whole=False)],
-        whole_rules=[*_rules(patterns, whole=True)],
-        roles=words,
-        possessive=possessive,
-        names=[patterns.pattern(name) for name in names],
-        patterns=patterns,
-    )
+    return Language(_rules(patterns), words, possessive, [*map(patterns.pattern, names)], patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +230,11 @@ def role_clauses(
     after = rest[end:].lstrip(", ")
     gap = rest[end : len(rest) - len(after)]
     for name in [it.group() for each in language.names if (it := each.match(after))]:
-        one = replace(_in_role(owner, role, name), label=f"{label}{gap}{name}")
-        one = replace(one, relations=_related(owner, role, name))
+        full, edge = f"{label}{gap}{name}", _related(owner, role, name)
+        one = replace(_in_role(owner, role, name), label=full, relations=edge)
         yield Clause(one, f"{opening}{rest[:end]}{gap}{name}", after[len(name) :].lstrip(", "))
-    if unnamed.topic in discourse.names:
-        unnamed = replace(unnamed, entity=discourse.names[unnamed.topic].entity)
-    unnamed = replace(unnamed, label=label)
+    entity = discourse.names.get(unnamed.topic, unnamed).entity
+    unnamed = replace(unnamed, label=label, entity=entity)
     yield Clause(unnamed, opening + rest[:end], rest[match.end() :].lstrip())
 
 
@@ -252,22 +246,16 @@ def _normal(value: str) -> str:
 def _plain(reading: Reading) -> Statement:
     """What the table says."""
     rule, subject, slots = reading.rule, reading.subject, reading.slots
+    relations = []
+    for row in rule.relations:
+        name, _, kinds = row.partition(":")
+        *_, kind = choices = kinds.split("|")
+        if slot := next((it for it in choices if it in slots), None):
+            relations.append(Relation(subject.entity, name, slots[slot], subject.kind, kind))
     parts = {name: _normal(value) for name, value in slots.items()}
-    return Statement(
-        reading.text,
-        rule.memory_type,
-        rule.topic and rule.topic.format(s=subject.topic, **parts),
-        tuple(slots.values()),
-        tuple(each for row in rule.relations for each in _relation(row, subject, slots)),
-        subject,
-    )
-
-
-def _relation(row: str, subject: Subject, slots: Mapping[str, str]) -> Iterator[Relation]:
-    name, _, wanted = row.partition(":")
-    kinds = wanted.split("|")
-    for slot in [each for each in kinds if each in slots][:1]:
-        yield Relation(subject.entity, name, slots[slot], subject.kind, kinds[-1])
+    topic = rule.topic and rule.topic.format(s=subject.topic, **parts)
+    values = tuple(slots.values())
+    return Statement(reading.text, rule.memory_type, topic, values, tuple(relations), subject)
 
 
 def _role_fact(reading: Reading, owner: Subject, word: str, name: str) -> Statement:
@@ -318,8 +306,8 @@ def _pet(reading: Reading) -> Statement:
     subject, animal = reading.subject, reading.slots["animal"]
     if "name" in reading.slots:
         return replace(_plain(reading), about=named(reading.slots["name"], "animal"))
-    label, entity = reading.language.owned(subject, animal)
-    return replace(_plain(reading), about=Subject(label, entity, f"{subject.topic}/pet", "animal"))
+    owned = reading.language.owned(subject, animal)
+    return replace(_plain(reading), about=Subject(*owned, f"{subject.topic}/pet", "animal"))
 
 
 def _setting(reading: Reading) -> Statement:
@@ -327,50 +315,42 @@ def _setting(reading: Reading) -> Statement:
     subject, name = reading.subject, reading.slots["name"]
     if subject.kind == "setting":
         return replace(_plain(reading), topic=f"{subject.topic}/{_normal(name)}")
-    label, entity = reading.language.owned(subject, name)
     topic = f"{subject.topic}/setting/{_normal(name)}"
-    return replace(
-        _plain(reading), topic=topic, about=Subject(label, entity, topic, "setting", owner=subject)
-    )
+    thing = Subject(*reading.language.owned(subject, name), topic, "setting", owner=subject)
+    return replace(_plain(reading), topic=topic, about=thing)
 
 
 _BUILDS: dict[str, Build] = {
-    "plain": _plain,
-    "naming": _naming,
-    "role_of": _role_of,
-    "has_role": _has_role,
-    "pet": _pet,
-    "setting": _setting,
+    **{"plain": _plain, "naming": _naming, "role_of": _role_of, "has_role": _has_role},
+    **{"pet": _pet, "setting": _setting},
 }
 
 
-def _rules(patterns: Lexicon, whole: bool) -> Iterator[Rule]:
-    """The rules that read whole clauses, marked by "@", or those that read predicates."""
-    before, after = patterns.text("BEFORE"), patterns.text("AFTER")
-    for heading, lines in patterns.rules:
-        memory_type, topic, relations, options = _meaning(heading, patterns)
+def _rules(patterns: Lexicon) -> Mapping[bool, Sequence[Rule]]:
+    """The rules that read whole clauses, marked by "@", and those that read predicates."""
+    rules: dict[bool, list[Rule]] = {True: [], False: []}
+    before, after = (patterns.pattern(name).pattern for name in ("BEFORE", "AFTER"))
+    for heading, lines in patterns.rules:  # "residence {s}/lives_in lives_in:place"
+        fields = heading.text.split()
+        options = {name: value for name, _, value in (it.partition(":") for it in fields[3:])}
+        if len(fields) < 3 or not options.keys() <= {"each", "by"}:
+            problem = f"expected type, topic, relations, options, not {heading.text!r}"
+            patterns.refuse(heading, problem)
+        build = options.get("by", "plain")
+        if build not in _BUILDS:
+            patterns.refuse(heading, f"by:{build} is not one of {', '.join(_BUILDS)}")
+        memory_type, topic, relations = fields[:3]
         for line in lines:
-            if line.text.startswith("@") != whole:
-                continue
-            yield Rule(
+            rule = Rule(
                 patterns.compile(line, f"{before}{patterns.expand(line)}{after}"),
                 memory_type,
                 None if topic == "-" else topic,
                 () if relations == "-" else tuple(relations.split(",")),
                 options.get("each"),
-                _BUILDS[options["by"]],
+                _BUILDS[build],
             )
-
-
-def _meaning(heading: Line, patterns: Lexicon) -> tuple[str, str, str, dict[str, str]]:
-    """The fields of a heading.  "residence {s}/lives_in lives_in:place" """
-    fields = heading.text.split()
-    options = {name: value for name, _, value in (it.partition(":") for it in fields[3:])}
-    if len(fields) < 3 or not options.keys() <= {"each", "by"}:
-        patterns.refuse(heading, f"expected type, topic, relations, options, not {heading.text!r}")
-    if options.setdefault("by", "plain") not in _BUILDS:
-        patterns.refuse(heading, f"by:{options['by']} is not one of {', '.join(_BUILDS)}")
-    return fields[0], fields[1], fields[2], options
+            rules[line.text.startswith("@")].append(rule)
+    return rules
 
 
 def read(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
@@ -388,12 +368,14 @@ def read(clause: Clause, text: str, language: Language, me: Subject) -> list[Sta
 
 def _fitting(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
     """What the first fitting rule makes of a clause; nothing if none fits."""
-    whole = clause.predicate.startswith("@")
-    for rule in language.whole_rules if whole else language.rules:
+    mine = language.possessive.format(me.label, "")  # "user's job" -> "job"
+    for rule in language.rules[clause.predicate.startswith("@")]:
         match = rule.pattern.fullmatch(clause.predicate)
         if match is None:
             continue
-        slots = {slot: _own(value, me, language) for slot, value in match.groupdict("").items()}
+        slots = {slot: value.strip() for slot, value in match.groupdict("").items()}
+        for own in ("我的", mine, mine.lower()):
+            slots = {slot: value.removeprefix(own) for slot, value in slots.items()}
         parts = _parts(slots, text, rule.each, language)
         readings = [Reading(rule, clause.subject, *part, language, me) for part in parts]
         statements = [made for reading in readings if (made := rule.build(reading))]
@@ -401,12 +383,6 @@ def _fitting(clause: Clause, text: str, language: Language, me: Subject) -> list
             relations = clause.subject.relations + statements[0].relations
             return [replace(statements[0], relations=relations), *statements[1:]]
     return []
-
-
-def _own(value: str, me: Subject, language: Language) -> str:
-    """A value without the speaker as its owner.  "user's job" -> "job" """
-    mine = language.possessive.format(me.label, "")
-    return value.strip().removeprefix("我的").removeprefix(mine).removeprefix(mine.lower())
 
 
 def _parts(

@@ -36,19 +36,18 @@ class _Spot(NamedTuple):
     kind: Kind
 
 
-def _words(name: str) -> frozenset[str]:
-    return load(__package__, "keywords.rules").words(name)
+def _words(name: str) -> Mapping[str, str]:
+    return load(__package__, "keywords.rules").tables[name]
 
 
 @cache
 def _plain() -> frozenset[str]:
     """English words that tell nothing."""
-    return STOP_WORDS | _words("PLAIN")
+    return STOP_WORDS.union(_words("PLAIN"))
 
 
 @cache
-def _stems() -> frozenset[str]:
-    """English actions."""
+def _action_stems() -> frozenset[str]:
     return frozenset(map(stem, _words("DOING")))
 
 
@@ -63,17 +62,11 @@ def _kinds() -> Mapping[str, Kind | None]:
 @cache
 def _lexicon() -> Lexicon:
     """The patterns; a Chinese word that the lists lack (`run`) stands whole between known ones."""
-    chinese = language("zh").patterns
     words = sorted((word for word in _kinds() if word[1:]), key=len, reverse=True)
-    return load(
-        __package__,
-        "keywords.rules",
-        KNOWN="|".join(words),
-        STOP=f"[{''.join(STOP_CHARACTERS)}]",
-        PLAIN_WORD="|".join(_plain() | _words("DOING")),
-        PLACE=chinese.text("PLACE"),
-        SELF=chinese.text("SELF"),
-    )
+    chinese = {name: language("zh").patterns.pattern(name).pattern for name in ("PLACE", "SELF")}
+    stop, plain = f"[{''.join(STOP_CHARACTERS)}]", "|".join(_plain().union(_words("DOING")))
+    lists = {"KNOWN": "|".join(words), "STOP": stop, "PLAIN_WORD": plain}
+    return load(__package__, "keywords.rules", **lists, **chinese)
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -164,11 +157,11 @@ def _latin(match: re.Match[str]) -> tuple[str, Kind | None]:
     if _pattern("ODD").search(word):
         return word, "entity"
     verb = low.rstrip("s") in _words("DOING") or not _pattern("NOUN").search(low)
-    if verb and stem(low) in _stems():
+    if verb and stem(low) in _action_stems():
         thing = _pattern("ARTICLE").search(text[max(0, at - 12) : at])
         return word, "concept" if thing else "action"
     opens = _pattern("SENTENCE_START").search(text[max(0, at - 6) : at])
     beside = any(map(is_cjk, text[max(0, at - 3) : end + 3]))
-    first_names = language("en").patterns.words("FIRST_NAMES")
+    first_names = language("en").patterns.tables["FIRST_NAMES"]
     name = beside or (word[0].isupper() and not opens) or word in first_names
     return word, "entity" if name else "concept"

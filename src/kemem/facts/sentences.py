@@ -1,14 +1,24 @@
-"""Talk cut into sentences, without what only looks like talk: code, quotations, signs."""
+"""Talk cut into sentences, without what only looks like talk, and the times that sentences name."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
+from kemem.records import Micros
+from kemem.records.times import to_datetime
 from kemem.text.lexicon import load
+from kemem.text.when import TimePhrase, time_phrases
 
 LONGEST = 300  # characters of a sentence; a longer one is a paste, not talk
 MOST = 500  # sentences of a message that are looked at
+GAP = "\ufffc"  # stands for a quotation; a sentence with one is not the speaker's own
+_PAIRS = (("“", "”", "\ufdd0"), ("「", "」", "\ufdd1"))
+_SHOWN = {ord(hidden): opens for opens, _, hidden in _PAIRS}
+_SHORT = 12  # characters of a quoted name: 我的猫叫“咪咪”
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +30,13 @@ class Sentence:
     asks: bool = False
 
 
-GAP = "\ufffc"  # stands for a quotation; a sentence with one is not the speaker's own
-_PAIRS = (("“", "”", "\ufdd0"), ("「", "」", "\ufdd1"))
-_SHOWN = {ord(hidden): opens for opens, _, hidden in _PAIRS}
-_SHORT = 12  # characters of a quoted name: 我的猫叫“咪咪”
+@dataclass(frozen=True, slots=True)
+class Dated:
+    """The time that a statement names, and how to write it.  昨天 -> (…, "2026-01-19", past)"""
+
+    since: Micros
+    written: str  # "" where the statement itself is exact
+    tense: int  # -1 past, 1 future, 0 where now lies inside and the words do not tell
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -32,8 +45,10 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 def sentences(text: str) -> Iterator[Sentence]:
     """The sentences of a message in order.  "你好！I live in Rome." -> 你好; I live in Rome"""
-    start = 0
-    plain = _plain(text)
+    talk = _pattern("CODE").sub("\n", text.replace("’", "'"))
+    lines = [line for line in talk.split("\n") if not _pattern("CODE_LINE").fullmatch(line)]
+    plain = _pattern("SIGNS").sub("", "\n".join(map(_unquoted, lines)))
+    plain, start = _pattern("CONTROL").sub(" ", plain), 0
     ends = (end for end in _pattern("END").finditer(plain + "\n") if end["inside"] is None)
     for count, end in enumerate(ends):
         sentence, start = plain[start : end.start()].strip(" ,，、"), end.end()
@@ -44,28 +59,20 @@ def sentences(text: str) -> Iterator[Sentence]:
             return
 
 
-def _plain(text: str) -> str:
-    talk = _pattern("CODE").sub("\n", text.replace("’", "'"))
-    is_code = _pattern("CODE_LINE").fullmatch
-    lines = (_unquoted(line) for line in talk.split("\n") if not is_code(line))
-    return _pattern("CONTROL").sub(" ", _pattern("SIGNS").sub("", "\n".join(lines)))
-
-
 def _unquoted(line: str) -> str:
-    """A line without long quotations.
+    """A line without long quotations, which are somebody's words; a short one is a name.
 
     Marks that open none are hidden from the pattern, which would look for the end of each.
     """
+
+    def inside(match: re.Match[str]) -> str:
+        words: str = match.group(match.lastindex or 0)
+        return words if len(words) <= _SHORT else GAP
+
     for opens, closes, hidden in _PAIRS:
         paired = line.rfind(closes) + 1
         line = line[:paired] + line[paired:].replace(opens, hidden)
-    return _pattern("QUOTE").sub(_quoted, line).translate(_SHOWN)
-
-
-def _quoted(match: re.Match[str]) -> str:
-    """A short quotation is a name and stays; a longer one is somebody's words."""
-    inside: str = match.group(match.lastindex or 0)
-    return inside if len(inside) <= _SHORT else GAP
+    return _pattern("QUOTE").sub(inside, line).translate(_SHOWN)
 
 
 def _language(text: str) -> Literal["zh", "en"] | None:
@@ -74,3 +81,60 @@ def _language(text: str) -> Literal["zh", "en"] | None:
     if _pattern("OTHER").search(text) or not han + words:
         return None
     return "zh" if han and (han >= 2 * words or _pattern("HAN").match(text)) else "en"
+
+
+def without_times(text: str) -> str:
+    """The text without its time phrases.  "我下周三去上海" -> "我去上海" """
+    pieces, end = [], 0
+    for phrase in time_phrases(text, _EPOCH) if _pattern("HINT").search(text) else ():
+        pieces.append(text[end : phrase.start])
+        end = phrase.end
+    bare = _pattern("AHEAD").sub("", "".join([*pieces, text[end:]]))
+    return " ".join(_pattern("HOUR").sub("", bare).split())
+
+
+def dated(text: str, ts: Micros) -> Dated | None:
+    """The first time that a statement names; None for none, or for a habit."""
+    past = bool(_pattern("PAST").search(text))
+    if _pattern("HABIT").search(text) or not _pattern("HINT").search(text):
+        return None
+    phrase = _first(text, ts, past)
+    if phrase is None:
+        return None
+    tense = (phrase.since > ts) - (phrase.until <= ts) or (-1 if past else 0)
+    exact = re.search(r"\d{4}", phrase.phrase)
+    return Dated(phrase.since, "" if exact else _written(phrase, text), tense)
+
+
+def _first(text: str, ts: Micros, past: bool) -> TimePhrase | None:
+    """The first phrase; "on Friday" lies ahead where nothing says that it is over."""
+    now, rolling = to_datetime(ts), ts + 1  # where 最近, recently end, which are no dates
+    plain = _pattern("AHEAD").sub(r"\1 from now", text)
+    phrases = enumerate(time_phrases(plain, now))
+    at, phrase = next((it for it in phrases if it[1].until != rolling), (0, None))
+    if phrase is None or past or phrase.until > rolling:
+        return phrase
+    if _pattern("SPECIFIC").search(phrase.phrase):
+        return phrase
+    for days in (6, 364):  # the latest Friday within a week from now, the latest May within a year
+        try:
+            later = time_phrases(plain, now + timedelta(days))[at]
+        except (OverflowError, IndexError):
+            break
+        if later.since > phrase.since:
+            return later
+    return phrase
+
+
+def _written(phrase: TimePhrase, text: str) -> str:
+    """A range as briefly as it can be: a day, a month, a year, or first and last day."""
+    opens, closes = map(to_datetime, (phrase.since, phrase.until - 1))
+    first, last = opens.date(), closes.date()
+    if closes - opens <= _DAY:
+        return first.isoformat()
+    months = (first.day, (last + _DAY).day if last.year < 9999 else 0)
+    if months != (1, 1):
+        return f"{first} {'–' if text.isascii() else '至'} {last}"
+    if (first.year, first.month) == (last.year, last.month):
+        return f"{first:%Y-%m}"
+    return str(first.year) if first.month == 1 else f"{first:%Y-%m} – {last:%Y-%m}"

@@ -12,10 +12,10 @@ from kemem.text.lexicon import load
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INVISIBLE = ("Cf", "Mn", "Me", "Cn")
-_FILLERS = "\u115f\u1160"
 _LOOK_ALIKES = str.maketrans(
     "〈《⟨⟪❮❰«≪ᐸ˂⧼〉》⟩⟫❯❱»≫ᐳ˃⧽‖∥│┃║∣❘ǀ丨⎮╎【〔⟦〖】〕⟧〗▁‐–—−⠀" + "авекмнорстухіѕјԁ",
     "<" * 11 + ">" * 11 + "|" * 11 + "[[[[]]]]_---- " + "abekmhopctyxisjd",
+    "\u115f\u1160",  # fillers, which go
 )
 _HARMLESS = {"<": "‹", "|": "¦", "[": "⁅", "`": "‵"}  # none of them folds to what it stands for
 
@@ -23,12 +23,12 @@ _END = "(?![.-]?[a-z0-9_])"
 _JOINED, _LOOSE = "[_-]++", r"[\s_-]*+"  # between the words of a name
 
 
-def _names(*lists: str) -> frozenset[str]:
-    lexicon = load(__package__, "fence.rules")
-    return frozenset(name for it in lists for name in lexicon.lists[it].text.split())
+def _names(*lists: str) -> set[str]:
+    lines = load(__package__, "fence.rules").lines
+    return {name for it in lists for name in lines[it].text.split()}
 
 
-def _any(names: frozenset[str], gap: str = _LOOSE) -> str:
+def _any(names: set[str], gap: str = _LOOSE) -> str:
     return "(?:" + "|".join(re.escape(name).replace("_", gap) for name in sorted(names)) + ")"
 
 
@@ -40,7 +40,7 @@ def _markers(fence: str) -> re.Pattern[str]:
     something matches does not depend on characters that another match replaces.
     """
     tags = _names("FENCES", "CALL_TAGS", "RESULT_TAGS", "ROLE_TAGS", "TOKENS") | ({fence} - {""})
-    telling = frozenset(tag for tag in tags if "_" in tag or tag in ("dsml", "invoke"))
+    telling = {tag for tag in tags if "_" in tag or tag in ("dsml", "invoke")}
     # A word such as "user" is a tag where something closes it: not in "a < user".
     closed = r"(?(closes)|(?=[^>\n]{0,400}+>|[\s/|]*+>|\s*+(?:[\w:-]{1,40}+\s*+)?=))"
     return re.compile(
@@ -57,15 +57,11 @@ def _markers(fence: str) -> re.Pattern[str]:
 
 def fenced(name: str, text: str) -> str:
     """A text as data between tags that it cannot close.  ("talk", "hi") -> <talk>\\nhi\\n</talk>"""
-    return f"<{name}>\n{_neutralised(text, name)}\n</{name}>"
+    return f"<{name}>\n{neutralise(text, name)}\n</{name}>"
 
 
-def neutralise(text: str) -> str:
+def neutralise(text: str, fence: str = "") -> str:
     """A text for a prompt, its markers disarmed.  "</memories> 你好 a < b" -> "‹/memories> …" """
-    return _neutralised(text, "")
-
-
-def _neutralised(text: str, fence: str) -> str:
     clean = _CONTROLS.sub("", re.sub(r"\r\n?", "\n", text))
     folded = [_folded(character) for character in clean]
     places = [at for at, part in enumerate(folded) for _ in part]
@@ -82,8 +78,4 @@ def _neutralised(text: str, fence: str) -> str:
 def _folded(character: str) -> str:
     """What a character passes for: nothing where it cannot be seen.  "＜" -> "<", "〈" -> "<" """
     plain = unicodedata.normalize("NFKC", character).casefold().translate(_LOOK_ALIKES)
-    return "".join(
-        each
-        for each in plain
-        if unicodedata.category(each) not in _INVISIBLE and each not in _FILLERS
-    )
+    return "".join(it for it in plain if unicodedata.category(it) not in _INVISIBLE)

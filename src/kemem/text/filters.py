@@ -1,7 +1,7 @@
 """Filters as callers write them, checked and turned into conditions."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from reprlib import repr as shown
 from typing import Any
 
@@ -13,13 +13,8 @@ from kemem.records.times import to_micros
 MAX_DEPTH = 8
 MAX_CONDITIONS = 200
 MAX_VALUES = 1_000
-_ID_FIELDS = {
-    "user_id": "user_id",
-    "agent_id": "agent_id",
-    "session_id": "session_id",
-    "run_id": "session_id",
-}
-_LISTS = ("in", "nin")
+_ID_FIELDS = {name: name for name in ("user_id", "agent_id", "session_id")}
+_ID_FIELDS |= {"run_id": "session_id"}
 
 
 def split_filters(filters: object) -> tuple[dict[str, str], Filter | None]:
@@ -31,10 +26,10 @@ def split_filters(filters: object) -> tuple[dict[str, str], Filter | None]:
         return {}, None
     ids: dict[str, str] = {}
     conditions = list(_conditions(filters, 0))
-    if len(list(_flat(conditions))) > MAX_CONDITIONS:
+    if sum(map(_size, conditions)) > MAX_CONDITIONS:
         raise _wrong(f"more than {MAX_CONDITIONS} conditions")
     rest = []
-    for condition in _unfolded(conditions):
+    for condition in _flat(conditions):
         name = _ID_FIELDS.get(condition.key)
         if name is None or condition.operator != "eq":
             rest.append(condition)
@@ -43,19 +38,14 @@ def split_filters(filters: object) -> tuple[dict[str, str], Filter | None]:
     return ids, Filter("AND", parts=tuple(rest)) if rest else None
 
 
-def _unfolded(conditions: list[Filter]) -> Iterator[Filter]:
+def _size(condition: Filter) -> int:
+    return 1 + sum(map(_size, condition.parts))
+
+
+def _flat(conditions: Iterable[Filter]) -> Iterator[Filter]:
     """Conditions that must all hold, without the ANDs around them."""
     for condition in conditions:
-        if condition.operator == "AND":
-            yield from _unfolded(list(condition.parts))
-        else:
-            yield condition
-
-
-def _flat(conditions: list[Filter]) -> Iterator[Filter]:
-    for condition in conditions:
-        yield condition
-        yield from _flat(list(condition.parts))
+        yield from _flat(condition.parts) if condition.operator == "AND" else (condition,)
 
 
 def _conditions(filters: object, depth: int) -> Iterator[Filter]:
@@ -67,7 +57,11 @@ def _conditions(filters: object, depth: int) -> Iterator[Filter]:
         if not isinstance(key, str) or not 1 <= len(key) <= 256:
             raise _wrong(f"a key must be a text of 1-256 characters, not {shown(key)}")
         if key in ("AND", "OR", "NOT"):
-            yield _group(key, value, depth)
+            members = [value] if isinstance(value, Mapping) and key == "NOT" else value
+            if not isinstance(members, list | tuple) or not members:
+                raise _wrong(f"{key} takes a list of filters, not {shown(value)}")
+            groups = (tuple(_conditions(member, depth + 1)) for member in members)
+            yield Filter(key, parts=tuple(Filter("AND", parts=group) for group in groups))
         elif isinstance(value, Mapping):
             if not value:
                 raise _wrong(f"{key!r:.80} has no operator")
@@ -76,19 +70,11 @@ def _conditions(filters: object, depth: int) -> Iterator[Filter]:
             yield _compared(key, "in" if isinstance(value, list | tuple) else "eq", value)
 
 
-def _group(operator: str, value: object, depth: int) -> Filter:
-    members = [value] if isinstance(value, Mapping) and operator == "NOT" else value
-    if not isinstance(members, list | tuple) or not members:
-        raise _wrong(f"{operator} takes a list of filters, not {shown(value)}")
-    parts = tuple(Filter("AND", parts=tuple(_conditions(member, depth + 1))) for member in members)
-    return Filter(operator, parts=parts)
-
-
 def _compared(key: str, operator: object, value: object) -> Filter:
     if not isinstance(operator, str) or operator not in COMPARISONS:
         operators = ", ".join(COMPARISONS)
         raise _wrong(f"{key!r:.80} has the operator {shown(operator)}; there are {operators}")
-    if operator not in _LISTS:
+    if operator not in ("in", "nin"):
         return Filter(operator, key, _value(key, value))
     if not isinstance(value, list | tuple) or len(value) > MAX_VALUES:
         raise _wrong(f"{operator} takes a list of at most {MAX_VALUES} values, not {shown(value)}")

@@ -14,18 +14,18 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
 def check_id(value: object, field: str) -> str:
     """The id itself, if it can be one: 1-64 characters, no control characters, no outer blanks."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{field} must be a string, not {shown(value)}", field=field)
-    if not 1 <= len(value) <= MAX_ID:
-        raise InvalidArgument(
-            f"{field} must be 1-{MAX_ID} characters, not {len(value)}", field=field
-        )
-    if value in (".", ".."):
-        raise InvalidArgument(f"{field} must not be {value!r}, which no path can name", field=field)
-    if value != value.strip():
-        raise InvalidArgument(f"{field} must not begin or end with blanks: {value!r}", field=field)
-    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value):
-        raise InvalidArgument(f"{field} must not hold control characters: {value!a}", field=field)
-    return value
+        problem = f"be a string, not {shown(value)}"
+    elif not 1 <= len(value) <= MAX_ID:
+        problem = f"be 1-{MAX_ID} characters, not {len(value)}"
+    elif value in (".", ".."):
+        problem = f"not be {value!r}, which no path can name"
+    elif value != value.strip():
+        problem = f"not begin or end with blanks: {value!r}"
+    elif any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value):
+        problem = f"not hold control characters: {value!a}"
+    else:
+        return value
+    raise InvalidArgument(f"{field} must {problem}", field=field)
 
 
 def new_id(prefix: str, now: Micros) -> str:

@@ -18,7 +18,6 @@ words.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -36,50 +35,21 @@ class Line(NamedTuple):
     text: str
 
 
-class Rule(NamedTuple):
-    """What some patterns mean, and the patterns."""
-
-    heading: Line
-    patterns: list[Line]
-
-
 @dataclass(frozen=True, slots=True)
 class Lexicon:
     """A data file; its patterns are compiled when they are first used."""
 
     file: str
-    extra: dict[str, str] = field(default_factory=dict)  # patterns that code adds
-    lists: dict[str, Line] = field(default_factory=dict)
-    tables: dict[str, Line] = field(default_factory=dict)
-    entries: dict[str, Line] = field(default_factory=dict)
-    rules: list[Rule] = field(default_factory=list)
-    _sets: dict[str, frozenset[str]] = field(default_factory=dict)
-    _pairs: dict[str, dict[str, str]] = field(default_factory=dict)
+    extra: dict[str, str]  # patterns that code adds
+    lines: dict[str, Line] = field(default_factory=dict)  # of lists, tables and patterns, by name
+    tables: dict[str, dict[str, str]] = field(default_factory=dict)  # also lists: words mean ""
+    rules: list[tuple[Line, list[Line]]] = field(default_factory=list)  # headings and patterns
     _compiled: dict[str, re.Pattern[str]] = field(default_factory=dict)
-
-    def words(self, name: str) -> frozenset[str]:
-        """The words of a list."""
-        if name not in self._sets:
-            words = self.lists[name].text.split()
-            self._sets[name] = frozenset(word.replace("_", " ") for word in words)
-        return self._sets[name]
-
-    def table(self, name: str) -> Mapping[str, str]:
-        """What each word of a table means."""
-        if name not in self._pairs:
-            rows = [row.replace("_", " ").rpartition(":") for row in self.tables[name].text.split()]
-            pairs = {word: means for words, _, means in rows for word in words.split("|")}
-            self._pairs[name] = pairs
-        return self._pairs[name]
-
-    def text(self, name: str) -> str:
-        """A pattern by its name, as text."""
-        return self.expand(self.entries[name])
 
     def pattern(self, name: str) -> re.Pattern[str]:
         """A pattern by its name, compiled once."""
         if name not in self._compiled:
-            line = self.entries[name]
+            line = self.lines[name]
             self._compiled[name] = self.compile(line, self.expand(line))
         return self._compiled[name]
 
@@ -95,20 +65,14 @@ class Lexicon:
 
         def write(match: re.Match[str]) -> str:
             name, slot = match[1], match[2] or match[1]
-            inner = self.extra.get(name) or self._inserted(name, line)
+            inner, above = self.extra.get(name), self.lines.get(name)
+            if not inner:
+                if above is None or above.number >= line.number:
+                    self.refuse(line, f"<{name}> is not defined above")
+                inner = "|".join(self.tables[name]) if name in self.tables else self.expand(above)
             return f"(?P<{slot}>{inner})" if name.islower() else f"(?:{inner})"
 
         return _REFERENCE.sub(write, line.text)
-
-    def _inserted(self, name: str, user: Line) -> str:
-        line = self.lists.get(name) or self.tables.get(name) or self.entries.get(name)
-        if line is None or line.number >= user.number:
-            self.refuse(user, f"<{name}> is not defined above")
-        if name in self.tables:
-            return "|".join(self.table(name))
-        if name in self.lists:
-            return "|".join(line.text.split()).replace("_", " ")
-        return self.expand(line)
 
     def refuse(self, line: Line, problem: str) -> NoReturn:
         """Report a line that cannot be used, with its place."""
@@ -126,26 +90,26 @@ def load(package: str, file: str, **extra: str) -> Lexicon:
 
 def parse(text: str, file: str, **extra: str) -> Lexicon:
     """A lexicon from the text of a file."""
-    lexicon, section = Lexicon(file, extra), ""
+    lexicon, section, name = Lexicon(file, extra), "", ""
     for number, raw in enumerate(text.splitlines(), 1):
-        line = Line(number, raw.strip())
+        line, indent = Line(number, raw.strip()), len(raw) - len(raw.lstrip(" "))
         if not line.text or raw.startswith("#"):
             continue
         if raw.rstrip() in _SECTIONS:
-            section = line.text
+            section, name = line.text, ""
         elif section == "[rules]":
-            _add_rule(lexicon, line, len(raw) - len(raw.lstrip(" ")))
+            _add_rule(lexicon, line, indent)
         elif section:
-            _add_entry(lexicon, line, section, raw.startswith(" "))
+            name = _add_entry(lexicon, line, section, name if indent else None)
         else:
             lexicon.refuse(line, f"expected one of {', '.join(_SECTIONS)}, not {line.text!r:.60}")
     return lexicon
 
 
 def _add_rule(lexicon: Lexicon, line: Line, indent: int) -> None:
-    patterns = lexicon.rules[-1].patterns if lexicon.rules else None
+    patterns = lexicon.rules[-1][1] if lexicon.rules else None
     if indent == 0:
-        lexicon.rules.append(Rule(line, []))
+        lexicon.rules.append((line, []))
     elif patterns is None or (indent >= 4 and not patterns):
         lexicon.refuse(line, f"nothing above to go on with: {line.text!r:.60}")
     elif indent < 4:
@@ -154,18 +118,25 @@ def _add_rule(lexicon: Lexicon, line: Line, indent: int) -> None:
         patterns[-1] = Line(patterns[-1].number, patterns[-1].text + line.text)
 
 
-def _add_entry(lexicon: Lexicon, line: Line, section: str, goes_on: bool) -> None:
-    places = {"[words]": lexicon.lists, "[tables]": lexicon.tables, "[patterns]": lexicon.entries}
-    entries, joint = places[section], "" if section == "[patterns]" else " "
-    if goes_on:
-        if not entries:
-            lexicon.refuse(line, f"nothing above to go on with: {line.text!r:.60}")
-        name, (number, text) = entries.popitem()
-        entries[name] = Line(number, text + joint + line.text)
-        return
-    match = _ENTRY.fullmatch(line.text)
-    if match is None:
-        lexicon.refuse(line, f"expected NAME = value, not {line.text!r:.60}")
-    if any(match[1] in each for each in places.values()):
-        lexicon.refuse(line, f"{match[1]} is defined twice")
-    entries[match[1]] = Line(line.number, match[2])
+def _add_entry(lexicon: Lexicon, line: Line, section: str, last: str | None) -> str:
+    """Define a name, or go on with the last one; the name."""
+    if last is None:
+        match = _ENTRY.fullmatch(line.text)
+        if match is None:
+            lexicon.refuse(line, f"expected NAME = value, not {line.text!r:.60}")
+        if match[1] in lexicon.lines:
+            lexicon.refuse(line, f"{match[1]} is defined twice")
+        last, text = match.groups()
+        lexicon.lines[last] = Line(line.number, text)
+    elif last:
+        (number, begun), text = lexicon.lines[last], line.text
+        joint = "" if section == "[patterns]" else " "
+        lexicon.lines[last] = Line(number, begun + joint + text)
+    else:
+        lexicon.refuse(line, f"nothing above to go on with: {line.text!r:.60}")
+    if section != "[patterns]":
+        table = lexicon.tables.setdefault(last, {})
+        for row in (it.replace("_", " ") for it in text.split()):
+            words, _, meaning = row.rpartition(":") if section == "[tables]" else ("", "", "")
+            table.update(dict.fromkeys(words.split("|"), meaning) if words else {row: ""})
+    return last

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 MAX_CHARACTERS = 200_000  # an answer is read no further
@@ -50,18 +50,15 @@ def _within(text: str) -> Any:
     start = _START.search(text)
     if start is None:
         raise ValueError("the answer holds no JSON")
-    for candidate in sorted(_candidates(text), key=len, reverse=True):
-        try:
-            return _strict(candidate)
-        except ValueError:
-            continue
-    return _Reader(text.removesuffix("```").rstrip(), start.start()).value()
-
-
-def _candidates(text: str) -> Iterator[str]:
+    candidates = []
     for part in (text, *text.split("```")[1:8:2]):
-        if start := _START.search(part):
-            yield part[start.start() : part.rfind("}" if start[0][0] == "{" else "]") + 1]
+        if match := _START.search(part):
+            end = part.rfind("}" if match[0][0] == "{" else "]") + 1
+            candidates.append(part[match.start() : end])
+    for candidate in sorted(candidates, key=len, reverse=True):
+        with suppress(ValueError):
+            return _strict(candidate)
+    return _Reader(text.removesuffix("```").rstrip(), start.start()).value()
 
 
 class _Reader:
@@ -75,38 +72,40 @@ class _Reader:
         if depth > _DEEPEST:
             raise ValueError("the answer is nested too deep")
         self._skip(_BLANKS)
-        match self._character():
-            case "{":
-                return self._object(depth)
-            case "[":
-                return self._array(depth)
-            case quote if quote and quote in _QUOTES:
-                return self._string(_VALUE_ENDS[_CLOSERS[quote]])
-            case _:
-                return self._bare()
+        character = self._character()
+        if character in ("{", "["):
+            self._at += 1
+            return self._object(depth) if character == "{" else self._array(depth)
+        if closer := _CLOSERS.get(character):
+            return self._string(_VALUE_ENDS[closer])
+        word = self._skip(_BARE_VALUE).strip()
+        if not word or not self._character():
+            return _CUT
+        if word.lower() in _WORDS:
+            return _WORDS[word.lower()]
+        if _NUMBER.fullmatch(word):
+            return float(word) if set(word) & set(".eE") else int(word)
+        return word
 
     def _object(self, depth: int) -> dict[str, Any]:
-        self._at += 1
         members: dict[str, Any] = {}
         while not self._closed("}"):
-            begun, key = self._at, self._key()
+            start, closer = self._at, _CLOSERS.get(self._character())
+            key = self._string(_KEY_ENDS[closer]) if closer else self._skip(_BARE_KEY)
             self._skip(_BLANKS)
             if self._character() in (":", "："):
                 self._at += 1
                 value = self.value(depth + 1)
                 if value is not _CUT and isinstance(key, str):
                     members[key] = value
-            self._at = max(self._at, begun + 1)
+            self._at = max(self._at, start + 1)
         return members
 
     def _array(self, depth: int) -> list[Any]:
-        self._at += 1
-        items: list[Any] = []
+        items = []
         while not self._closed("]"):
-            value = self.value(depth + 1)
-            if value is not _CUT:
-                items.append(value)
-        return items
+            items.append(self.value(depth + 1))
+        return [item for item in items if item is not _CUT]
 
     def _closed(self, bracket: str) -> bool:
         """Whether the end is reached: the right bracket, another one left to whom it closes."""
@@ -114,12 +113,6 @@ class _Reader:
         character = self._character()
         self._at += character == bracket
         return character in ("", "}", "]")
-
-    def _key(self) -> Any:
-        quote = self._character()
-        if quote in _QUOTES:
-            return self._string(_KEY_ENDS[_CLOSERS[quote]])
-        return self._skip(_BARE_KEY)
 
     def _string(self, ends: re.Pattern[str]) -> Any:
         start = self._at + 1
@@ -133,16 +126,6 @@ class _Reader:
             return _strict(f'"{_INNER_QUOTE.sub(_escaped, raw)}"')
         except ValueError:  # an escape that JSON does not know
             return raw
-
-    def _bare(self) -> Any:
-        word = self._skip(_BARE_VALUE).strip()
-        if not word or not self._character():
-            return _CUT
-        if word.lower() in _WORDS:
-            return _WORDS[word.lower()]
-        if _NUMBER.fullmatch(word):
-            return float(word) if set(word) & set(".eE") else int(word)
-        return word
 
     def _skip(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._text, self._at)

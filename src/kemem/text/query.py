@@ -7,8 +7,9 @@ What does not parse is searched literally.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import zip_longest
 from reprlib import repr as shown
 
 import numpy as np
@@ -25,6 +26,7 @@ MAX_PHRASE = 32  # tokens; engines index long texts in parts that overlap by thi
 _LEXEME = re.compile(r'"[^"]*"|“[^”]*”|「[^」]*」|[()（）"“”「」]|[^\s"“”「」()（）]+')
 _LONE_QUOTES = tuple('"“”「」')
 _OPERATORS = ("AND", "OR", "NOT")
+_STOPS = STOP_WORDS | STOP_CHARACTERS
 _PARENTHESES = {"(": "(", "（": "(", ")": ")", "）": ")"}
 
 
@@ -106,37 +108,32 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """The query behind what a user typed.  '"不吃辣" AND 火锅' -> both phrases are wanted"""
+    """The query behind what a user typed.  '"不吃辣" AND 火锅' -> both phrases must match"""
     if not isinstance(text, str):
-        raise InvalidArgument(f"query_text must be a text, not {shown(text)}", field="query_text")
+        raise _wrong(f"be a text, not {shown(text)}")
     if len(text) > MAX_CHARACTERS:
-        raise InvalidArgument(
-            f"query_text must be at most {MAX_CHARACTERS} characters, not {len(text)}",
-            field="query_text",
-        )
+        raise _wrong(f"be at most {MAX_CHARACTERS} characters, not {len(text)}")
     if not text.strip():
         return Query(AllOf(()), ())
-    lexemes = _LEXEME.findall(_closed(text))
-    if not _uses_syntax(lexemes):
-        return plain(text) if not any(map(_is_quoted, lexemes)) else _loose(lexemes)
-    try:
-        root = _Parser(lexemes).parse()
-    except _NotAQuery:
-        return plain(text)
-    query = Query(root, tuple(dict.fromkeys(_leaves(root, wanted=True))))
-    if (count := len(query.phrases)) > MAX_UNITS:
-        raise InvalidArgument(
-            f"query_text must name at most {MAX_UNITS} terms, not {count}", field="query_text"
-        )
-    return query
-
-
-def _closed(text: str) -> str:
-    """The text with marks that open no phrase as lone closing ones: no search for their ends."""
+    closed = text  # marks that open no phrase as lone closing ones: no search for their ends
     for opens, closes in ("“”", "「」"):
-        paired = text.rfind(closes) + 1
-        text = text[:paired] + text[paired:].replace(opens, closes)
-    return text
+        paired = closed.rfind(closes) + 1
+        closed = closed[:paired] + closed[paired:].replace(opens, closes)
+    lexemes = _LEXEME.findall(closed)
+    if any(it in _OPERATORS or (it[1:].endswith("*") and it[0] != '"') for it in lexemes):
+        try:
+            query = _query(_Parser(lexemes).parse())
+        except _NotAQuery:
+            return plain(text)
+        if (count := len(query.phrases)) > MAX_UNITS:
+            raise _wrong(f"name at most {MAX_UNITS} terms, not {count}")
+        return query
+    quoted = [it for it in lexemes if it[0] in '"“「' and len(it) > 1]
+    if not quoted:
+        return plain(text)
+    beside = plain(" ".join(it for it in lexemes if it not in quoted))
+    query = _query(_group(AnyOf, [*map(_phrase, quoted), *beside.units]))
+    return replace(query, units=query.units[:MAX_UNITS])
 
 
 def plain(text: str) -> Query:
@@ -146,34 +143,25 @@ def plain(text: str) -> Query:
         (telling if tells else others)[unit] = None
         if len(telling) == MAX_UNITS:
             break
-    kept = tuple(telling or others)[:MAX_UNITS]
-    return Query(AnyOf(kept), kept)
+    units = tuple(telling or others)[:MAX_UNITS]
+    return Query(AnyOf(units), units)
 
 
 def any_of(texts: Sequence[str]) -> Query:
     """Texts that contain one of some words or phrases.  ["不吃辣", "hotpots"] -> either of them"""
-    root = AnyOf(tuple(_phrase(text) for text in texts))
-    return Query(root, tuple(dict.fromkeys(_leaves(root))))
+    return _query(AnyOf(tuple(map(_phrase, texts))))
 
 
-def _loose(lexemes: list[str]) -> Query:
-    """Any of the quoted phrases and of the plain words beside them, ranked."""
-    phrases = [_phrase(lexeme) for lexeme in lexemes if _is_quoted(lexeme)]
-    beside = plain(" ".join(lexeme for lexeme in lexemes if not _is_quoted(lexeme)))
-    parts = (*phrases, *beside.units)
-    root = parts[0] if len(parts) == 1 else AnyOf(parts)
-    return Query(root, tuple(dict.fromkeys(_leaves(root, wanted=True)))[:MAX_UNITS])
+def _query(root: Node) -> Query:
+    return Query(root, tuple(dict.fromkeys(_leaves(root, negated=False))))
 
 
-def _is_quoted(lexeme: str) -> bool:
-    return lexeme[0] in '"“「' and len(lexeme) > 1
+def _wrong(problem: str) -> InvalidArgument:
+    return InvalidArgument(f"query_text must {problem}", field="query_text")
 
 
-def _uses_syntax(lexemes: list[str]) -> bool:
-    return any(
-        lexeme in _OPERATORS or (lexeme.endswith("*") and len(lexeme) > 1 and lexeme[0] != '"')
-        for lexeme in lexemes
-    )
+def _group(kind: type[AnyOf] | type[AllOf], parts: Sequence[Node]) -> Node:
+    return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
 
 def _units(text: str) -> Iterator[tuple[Phrase, bool]]:
@@ -182,27 +170,23 @@ def _units(text: str) -> Iterator[tuple[Phrase, bool]]:
         parts = list(tokens(word))
         if 1 < len(parts) <= MAX_PHRASE and not any(is_cjk(token.text) for token in parts):
             yield Phrase(tuple(token.text for token in parts)), True  # user@x.com, 2026-01-26
-        for index, token in enumerate(parts):
-            yield Phrase((token.text,)), not _is_stop(word[token.start : token.end])
-            following = parts[index + 1] if index + 1 < len(parts) else None
+        for token, following in zip_longest(parts, parts[1:]):
+            # As written, not the stem, which "does" shares with Jane Doe.
+            folded = normalise(word[token.start : token.end])
+            yield Phrase((token.text,)), folded not in _STOPS
             if following and is_cjk(token.text) and is_cjk(following.text):
                 yield Phrase((token.text, following.text)), True
 
 
-def _is_stop(written: str) -> bool:
-    folded = normalise(written)  # not the stem, which "does" shares with Jane Doe
-    return folded in STOP_WORDS or folded in STOP_CHARACTERS
-
-
-def _leaves(root: Node, wanted: bool = False) -> Iterator[Phrase]:
-    """Phrases of a tree; with `wanted` only those that a match should contain."""
+def _leaves(root: Node, negated: bool = True) -> Iterator[Phrase]:
+    """Phrases of a tree, also or not those that a match must not contain."""
     match root:
         case Phrase():
             yield root
         case AnyOf(parts) | AllOf(parts):
             for part in parts:
-                yield from _leaves(part, wanted)
-        case Not(part) if not wanted:
+                yield from _leaves(part, negated)
+        case Not(part) if negated:
             yield from _leaves(part)
 
 
@@ -235,13 +219,13 @@ class _Parser:
         parts = [self.both(depth)]
         while self.take("OR"):
             parts.append(self.both(depth))
-        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
+        return _group(AnyOf, parts)
 
     def both(self, depth: int) -> Node:
         parts = [self.negated(depth)]
         while self.take("AND") or self.next_is("NOT"):
             parts.append(self.negated(depth))
-        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+        return _group(AllOf, parts)
 
     def negated(self, depth: int) -> Node:
         odd = False
@@ -255,21 +239,18 @@ class _Parser:
             parts.append(self.atom(depth))
         if not parts:
             raise _NotAQuery
-        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
+        return _group(AnyOf, parts)
 
     def atom(self, depth: int) -> Node:
         if self.take("("):
-            if depth >= MAX_DEPTH:
-                raise _NotAQuery
-            inner = self.either(depth + 1)
-            if not self.take(")"):
+            inner = self.either(depth + 1) if depth < MAX_DEPTH else None
+            if inner is None or not self.take(")"):
                 raise _NotAQuery
             return inner
-        if self.take(*_LONE_QUOTES):
+        if self.next_is(*_LONE_QUOTES):
             raise _NotAQuery
-        lexeme = self.lexemes[self.at]
         self.at += 1
-        return _phrase(lexeme)
+        return _phrase(self.lexemes[self.at - 1])
 
 
 def _phrase(lexeme: str) -> Node:
@@ -278,10 +259,7 @@ def _phrase(lexeme: str) -> Node:
     prefix = lexeme.endswith("*") and len(words) > 0 and not is_cjk(words[-1])
     if len(words) <= MAX_PHRASE:
         return Phrase(words, prefix) if words else AnyOf(())
-    starts = [*range(0, len(words) - MAX_PHRASE, MAX_PHRASE // 2), len(words) - MAX_PHRASE]
-    return AllOf(
-        tuple(
-            Phrase(words[start : start + MAX_PHRASE], prefix and start == starts[-1])
-            for start in starts
-        )
-    )
+    last = len(words) - MAX_PHRASE
+    starts = [*range(0, last, MAX_PHRASE // 2), last]
+    windows = [Phrase(words[at : at + MAX_PHRASE], prefix and at == last) for at in starts]
+    return AllOf(tuple(windows))

@@ -63,7 +63,7 @@ def search_text(text: str) -> str:
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of the search text with their places.  "喝Kopi们" -> 喝, kopi, 们"""
     folded = normalise(text)
-    places = None if _stays(text, folded) else _places(text, folded)
+    places = [] if text.isascii() else _places(text, folded)
     for match in _TOKEN.finditer(folded):
         start, end = match.span()
         if places:
@@ -71,21 +71,15 @@ def tokens(text: str) -> Iterator[Token]:
         yield Token(stem(match.group()), start, end)
 
 
-def _stays(text: str, folded: str) -> bool:
-    """Whether every character folds to one, so that all places stay as they are."""
-    if text.isascii():
-        return True
-    parts = [*map(_fold, text)]
-    return len(parts) == len(folded) and "".join(parts) == folded and max(map(len, parts)) == 1
-
-
 def _places(text: str, folded: str) -> list[tuple[int, int]]:
-    """The written characters behind each folded one; folding can change the length."""
+    """The written characters behind each folded one; none where all places stay as they are."""
+    parts = [*map(_fold, text)]
     spans = [(at, at + 1) for at in range(len(text))]
-    parts = [_fold(character) for character in text]
     if "".join(parts) != folded:
         spans = list(_clusters(text))
         parts = [normalise(text[start:end]) for start, end in spans]
+    elif set(map(len, parts)) == {1}:
+        return []
     return [span for span, part in zip(spans, parts, strict=True) for _ in part]
 
 

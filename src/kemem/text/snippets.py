@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
-from operator import eq
 
 from kemem.text.query import Phrase, Query
 from kemem.text.segment import Token, tokens
@@ -27,15 +26,14 @@ def matches(content: str, query: Query) -> Matches:
     """Find a query in a text.  "我不吃辣" ~ "不吃辣" -> snippet "我<mark>不吃辣</mark>" """
     spans = _merge(_find(list(tokens(content)), query.units))
     windows: list[list[Span]] = []
-    for span in spans:
-        if windows and _near(span, windows[-1]):
-            windows[-1].append(span)
+    for start, end in spans:
+        near = windows and start - windows[-1][-1][1] <= _MARGIN
+        if near and end - windows[-1][0][0] <= _WIDEST:
+            windows[-1].append((start, end))
         else:
-            windows.append([span])
-    return Matches(
-        snippets=tuple(_extract(content, window) for window in windows[:_MOST]),
-        terms=tuple(dict.fromkeys(content[start:end] for start, end in spans)),
-    )
+            windows.append([(start, end)])
+    snippets = tuple(_extract(content, window) for window in windows[:_MOST])
+    return Matches(snippets, tuple(dict.fromkeys(content[start:end] for start, end in spans)))
 
 
 def _find(text_tokens: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
@@ -46,24 +44,15 @@ def _find(text_tokens: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
         places[text].append(place)
     spans = []
     for unit in units:
-        if unit.prefix and len(unit.tokens) == 1:
-            longer = (text for text in places if text.startswith(unit.tokens[0]))
-            starts = [at for text in longer for at in places[text]]
-        else:
-            starts = places.get(unit.tokens[0], [])
-        size = len(unit.tokens)
-        spans += [
-            (text_tokens[at].start, text_tokens[at + size - 1].end)
-            for at in starts
-            if size == 1 or _holds(texts[at : at + size], unit)
-        ]
+        (*head, last), size = unit.tokens, len(unit.tokens)
+        starts = places.get(unit.tokens[0], [])
+        if unit.prefix and not head:
+            starts = [at for text in places if text.startswith(last) for at in places[text]]
+        for at in starts:
+            *before, text = texts[at : at + size]
+            if before == head and (text == last or (unit.prefix and text.startswith(last))):
+                spans.append((text_tokens[at].start, text_tokens[at + size - 1].end))
     return spans
-
-
-def _holds(texts: list[str], unit: Phrase) -> bool:
-    if len(texts) != len(unit.tokens) or not texts[-1].startswith(unit.tokens[-1]):
-        return False
-    return all(map(eq, texts, unit.tokens if not unit.prefix else unit.tokens[:-1]))
 
 
 def _merge(spans: list[Span]) -> list[Span]:
@@ -80,17 +69,11 @@ def _merge(spans: list[Span]) -> list[Span]:
     return merged
 
 
-def _near(span: Span, window: list[Span]) -> bool:
-    return span[0] - window[-1][1] <= _MARGIN and span[1] - window[0][0] <= _WIDEST
-
-
 def _extract(content: str, window: list[Span]) -> str:
-    start = max(window[0][0] - _MARGIN, 0)
+    at = start = max(window[0][0] - _MARGIN, 0)
     end = min(window[-1][1] + _MARGIN, len(content))
     pieces = ["…" if start else ""]
-    at = start
-    for match_start, match_end in window:
-        pieces += [content[at:match_start], OPEN, content[match_start:match_end], CLOSE]
-        at = match_end
-    pieces += [content[at:end], "…" if end < len(content) else ""]
-    return "".join(pieces)
+    for opens, closes in window:
+        pieces += [content[at:opens], OPEN, content[opens:closes], CLOSE]
+        at = closes
+    return "".join([*pieces, content[at:end], "…" if end < len(content) else ""])

@@ -45,9 +45,8 @@ def _cues() -> list[tuple[float, re.Pattern[str]]]:
             weight = float(heading.text.split()[0])
         except ValueError:
             lexicon.refuse(heading, f"expected a weight, not {heading.text!r}")
-        flags = re.IGNORECASE if weight < 0 else 0
         pattern = "|".join(line.text for line in lines)
-        cues.append((weight, lexicon.compile(heading, pattern, flags)))
+        cues.append((weight, lexicon.compile(heading, pattern, re.I if weight < 0 else re.NOFLAG)))
     return cues
 
 
@@ -71,8 +70,8 @@ def speaks_chinese(texts: Iterable[str]) -> bool:
 
 def speaker(message: Message, chinese: bool) -> str:
     """Who said it: the name where it is known, else the role.  "用户" """
-    named = message.metadata.get("speaker")
-    name = " ".join(re.split(r"[\s:：]+", named)) if isinstance(named, str) else ""
+    name = message.metadata.get("speaker")
+    name = " ".join(re.split(r"[\s:：]+", name)) if isinstance(name, str) else ""
     return name.strip()[:30] or _NAMES[chinese].get(message.role, message.role)
 
 
@@ -104,14 +103,11 @@ def sentences(text: str) -> Iterator[str]:
             yield bare if len(bare) <= _LONGEST else bare[: _LONGEST - 1] + "…"
 
 
-def rarity(talk: Iterable[Sentence]) -> dict[str, float]:
+def rarity(talk: Iterable[Sentence], terms: Sequence[Collection[str]] = ()) -> dict[str, float]:
     """How much each term of a talk tells: the more, the fewer sentences have it."""
-    return _rarity([frozenset(_terms(one.text)) for one in talk])
-
-
-def _rarity(terms: Sequence[Collection[str]]) -> dict[str, float]:
-    frequency = Counter(term for some in terms for term in some)
-    return {term: math.log(1 + len(terms) / (1 + count)) for term, count in frequency.items()}
+    terms = terms or [frozenset(_terms(one.text)) for one in talk]
+    counts = Counter(term for some in terms for term in some)
+    return {term: math.log(1 + len(terms) / (1 + count)) for term, count in counts.items()}
 
 
 def summarise(
@@ -119,10 +115,9 @@ def summarise(
 ) -> str:
     """The most telling sentences within `max_tokens`; `worth` is the rarity in a longer talk."""
     terms = [frozenset(_terms(one.text)) for one in talk]
-    values = _rarity(terms) if worth is None else worth
     chosen: list[int] = []
     room = max_tokens
-    for at in _by_worth(talk, terms, values):
+    for at in _by_worth(talk, terms, rarity(talk, terms) if worth is None else worth):
         cost = count_tokens(talk[at].text) + 2
         if cost <= room:
             chosen.append(at)

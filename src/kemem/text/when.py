@@ -10,7 +10,7 @@
 
 import re
 from calendar import monthrange
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, partial
@@ -45,15 +45,20 @@ def time_phrases(text: str, now: datetime) -> list[TimePhrase]:
     """
     if now.utcoffset() is None:
         raise InvalidArgument(f"now must carry a time zone, not {now!r}", field="now")
-    phrases = []
-    for match, build in _matches(text.translate(_FOLD)):
+    folded, phrases, last = text.translate(_FOLD), [], 0
+    matches = [(match, build) for pattern, build in _rules() for match in pattern.finditer(folded)]
+    # Without overlap: the leftmost, of these the longest, of these the first rule's.
+    for match, build in sorted(matches, key=lambda each: (each[0].start(), -each[0].end())):
+        start, end = match.span()
+        if start < last:
+            continue
+        last = end
         groups = {slot: " ".join(it.lower().split()) for slot, it in match.groupdict("").items()}
         try:
             since, until = ((moment - _EPOCH) // _TICK for moment in build(now, **groups))
         except (ValueError, OverflowError):  # no such date
             continue
         if since < until:  # a zone can skip a whole day: Samoa had no 30 December 2011
-            start, end = match.span()
             yearly = build is _dated and not (groups.get("year") or groups.get("which"))
             phrases.append(TimePhrase(since, until, text[start:end], start, end, yearly))
     return phrases
@@ -62,16 +67,6 @@ def time_phrases(text: str, now: datetime) -> list[TimePhrase]:
 def as_of(time: TimePhrase, then: datetime) -> TimePhrase:
     """What a date without a year meant at an earlier time; others stay.  "5月4日" -> that year's"""
     return next(iter(time_phrases(time.phrase, then)), time) if time.yearly else time
-
-
-def _matches(folded: str) -> Iterator[tuple[re.Match[str], _Build]]:
-    """Matches without overlap: the leftmost, of these the longest, of these the first rule's."""
-    matches = [(match, build) for pattern, build in _rules() for match in pattern.finditer(folded)]
-    end = 0
-    for match, build in sorted(matches, key=lambda each: (each[0].start(), -each[0].end())):
-        if match.start() >= end:
-            end = match.end()
-            yield match, build
 
 
 # One character for one, so that positions in the folded text are positions in the text.
@@ -90,7 +85,7 @@ _HALVES = {"hour": (30, "minute"), "day": (12, "hour"), "month": (2, "week"), "y
 
 
 def _table(name: str) -> Mapping[str, str]:
-    return load(__package__, "when.rules").table(name)
+    return load(__package__, "when.rules").tables[name]
 
 
 def _number(word: str) -> int:
@@ -103,8 +98,7 @@ def _number(word: str) -> int:
 
 
 def _offset(word: str) -> int:
-    """How far from the current unit a word points.  "上" -> -1"""
-    return int(_table("OFFSETS")[word])
+    return int(_table("OFFSETS")[word])  # from the current unit: 上 -> -1
 
 
 def _amount(count: str, unit: str, way: str) -> tuple[int, str]:
@@ -115,13 +109,11 @@ def _amount(count: str, unit: str, way: str) -> tuple[int, str]:
 
 
 def _index(day: date) -> int:
-    """Months since year 0, so that months can be counted.  2024-05-03 -> 24292"""
-    return day.year * 12 + day.month - 1
+    return day.year * 12 + day.month - 1  # months since year 0: 2024-05-03 -> 24292
 
 
 def _first(index: int) -> date:
-    """The first day of a month.  24292 -> 2024-05-01"""
-    return date(index // 12, index % 12 + 1, 1)
+    return date(index // 12, index % 12 + 1, 1)  # 24292 -> 2024-05-01
 
 
 def _days(first: date, count: int, now: datetime, part: str = "") -> _Range:
@@ -231,14 +223,12 @@ def _stretch(now: datetime, unit: str, count: str = "1", way: str = "ago") -> _R
     return (here, there) if way in _AHEAD else (there, here + _TICK)
 
 
-_recent = partial(_stretch, unit="day", count="30")
-_just_now = partial(_stretch, unit="hour")
-
-# Their names are the headings of `when.rules`.
+# By the headings of `when.rules`.
 _BUILDS: dict[str, _Build] = {
     **{"named_day": _named_day, "named_period": _named_period, "named_month": _named_month},
     **{"weekday": _weekday, "dated": _dated, "ago": _ago, "stretch": _stretch},
-    **{"recent": _recent, "just_now": _just_now},
+    "recent": partial(_stretch, unit="day", count="30"),
+    "just_now": partial(_stretch, unit="hour"),
 }
 _WORDS = r"\b(?=\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
 
@@ -252,9 +242,8 @@ def _rules() -> list[tuple[re.Pattern[str], _Build]]:
     for heading, lines in lexicon.rules:
         language, _, name = heading.text.partition(" ")
         if name not in _BUILDS or language not in ("zh", "en"):
-            lexicon.refuse(
-                heading, f"{heading.text!r} is not zh or en and one of {', '.join(_BUILDS)}"
-            )
+            names = ", ".join(_BUILDS)
+            lexicon.refuse(heading, f"{heading.text!r} is not zh or en and one of {names}")
         for line in lines:
             text = lexicon.expand(line)
             whole = (_WORDS % text if language == "en" else text).replace(" ", r"\s{1,3}")

@@ -1,0 +1,316 @@
+"""Sentences read clause by clause: who is spoken of, and what is said of them.
+
+An English clause is put into the third person first, a Chinese one when its text is written:
+"I don't like my job" -> "User doesn't like user's job"
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kemem.facts import grammar
+from kemem.facts.grammar import Clause, Discourse, Statement, Subject, named
+from kemem.facts.sentences import Sentence, without_times
+
+_SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often are: 不吃辣
+# What only people do: here the first word of a sentence may be trusted to be a name.
+_PERSONAL = {"work", "residence", "education", "relationship", "identity", "health", "contact"}
+
+
+def statements_of(sentence: Sentence, discourse: Discourse) -> list[Statement]:
+    """What a sentence states.
+
+    我叫李明，住在北京 -> 用户叫李明; 用户住在北京
+    I'm Emma and I live in Rome -> User is Emma; User lives in Rome
+    """
+    reader = _Chinese if sentence.language == "zh" else _English
+    return reader(discourse, sentence.language).statements(sentence)
+
+
+class _Reader:
+    def __init__(self, discourse: Discourse, code: str) -> None:
+        self.discourse = discourse
+        self.me = discourse.me
+        self.language = grammar.language(code)
+        self.pattern = self.language.patterns.pattern
+        self.tables = self.language.patterns.tables
+
+    def read(self, clause: Clause, text: str) -> list[Statement]:
+        return grammar.read(clause, text, self.language, self.me)
+
+    def role_clauses(self, owner: Subject, opening: str, rest: str) -> Iterator[Clause]:
+        return grammar.role_clauses(owner, opening, rest, self.discourse, self.language)
+
+    def mention(self, clause: str, statements: list[Statement]) -> None:
+        """Pronouns now mean those in a role of the speaker, and whom the statements are about."""
+        for match in self.pattern("MINE").finditer(clause):
+            self.discourse.mention(self.language.in_role(self.me, match["role"]))
+        self.discourse.mention(statements[-1].about if statements else None)
+
+
+class _Chinese(_Reader):
+    def statements(self, sentence: Sentence) -> list[Statement]:
+        if self.pattern("SUPPOSED").search(sentence.text):
+            return []
+        statements: list[Statement] = []
+        for clause in self.clauses(sentence):
+            if self.pattern("STANDING").fullmatch(clause):
+                wish = f"{self.me.label}希望{self.third_person(clause)}"
+                new = [Statement(wish, "user_preference")]
+            elif self.pattern("ORDER").match(clause) or re.search("[你您]", clause):
+                continue
+            else:
+                new = self.statements_of(clause, statements[-1].about if statements else None)
+            statements += new
+            if not new and statements and not any(self.openings(clause)):
+                # A clause that cannot stand alone goes on with the one before.
+                last = statements[-1]
+                if last.memory_type == "general" or self.pattern("ATTACHED").match(clause):
+                    text = f"{last.text}，{self.third_person(clause)}"
+                    statements[-1] = replace(last, text=text)
+            self.mention(clause, new)
+        return statements
+
+    def clauses(self, sentence: Sentence) -> list[str]:
+        """The clauses that tell something; a question that ends the sentence does not."""
+        clauses: list[str] = []
+        for part in self.pattern("BORDER").split(self.pattern("NAMED").sub(r"\1，", sentence.text)):
+            text = part.strip()
+            if clauses and self.pattern("TOGETHER").match(text):
+                clauses[-1] += f"，{text}"
+            elif clauses and not without_times(clauses[-1]):
+                clauses[-1] += text
+            else:
+                clauses.append(text)
+        order, colon, _ = sentence.text.replace(":", "：").partition("：")
+        if colon and (order.endswith(("说", "问", "道")) or self.pattern("ORDER").match(order)):
+            return []  # an order with its material: 翻译成英文：我喜欢雨天
+        asks, filler = self.pattern("ASKS"), self.pattern("FILLER")
+        if sentence.asks:
+            question = clauses.pop()
+            if not asks.search(question) and not re.search("[你您能可]", question):
+                return []
+        opened = map(self.language.without_opener, clauses)
+        return [it for it in opened if not asks.search(it) and not filler.fullmatch(it)]
+
+    def statements_of(self, text: str, last: Subject | None) -> list[Statement]:
+        """The statements of a clause by the first reading that a rule knows."""
+        bare = without_times(text)
+        if last:
+            bare, text = (re.sub("^其", "的", each) for each in (bare, text))
+        if last and last.kind == "setting" and not self.pattern("PART").match(bare):
+            last = last.owner
+        implied = [Clause(self.me, "", f"@{bare}"), Clause(last or self.me, "", bare)]
+        timed = self.readings(text) if text != bare else ()
+        for clause in [*self.readings(bare), *implied, *timed]:
+            whole = clause.predicate.startswith("@")
+            unclear = not clause.words and "我" in bare and not whole
+            if unclear or self.pattern("MENTAL").match(clause.predicate):
+                continue
+            new = self.read(clause, self.text(text, clause))
+            sure = clause.words or last or whole
+            if new and (sure or new[0].memory_type in _SUBJECTLESS):
+                return new
+        return self.general(text, bare, last)
+
+    def readings(self, text: str) -> Iterator[Clause]:
+        """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""
+        for subject, opening in self.openings(text):
+            rest = text[len(opening) :]
+            yield from self.role_clauses(subject, opening, rest)
+            plural = replace(subject, label=f"{subject.label}等人")
+            yield Clause(plural if opening[1:] == "们" else subject, opening, rest)
+        if self.pattern("OWN_FAMILY").match(text):
+            yield from self.role_clauses(self.me, "", text)
+
+    def openings(self, text: str) -> Iterator[tuple[Subject, str]]:
+        if match := self.pattern("ME").match(text):
+            yield self.me, match.group()
+        elif match := self.pattern("PRONOUN").match(text):
+            if subject := self.discourse.resolve(self.tables["PRONOUNS"][match.group()]):
+                yield subject, match.group()
+        else:
+            names = [match.group() for it in self.language.names if (match := it.match(text))]
+            yield from ((named(name), name) for name in dict.fromkeys(names))
+
+    def text(self, text: str, clause: Clause) -> str:
+        """The clause in the third person, with its subject in full."""
+        if clause.predicate.startswith("@"):
+            return self.third_person(text)
+        before, words, after = text.partition(clause.words) if clause.words else ("", "", text)
+        label = clause.subject.label if words or not clause.words else ""
+        return self.third_person(before) + label + self.third_person(after)
+
+    def third_person(self, text: str) -> str:
+        return self.pattern("OWN").sub(self.me.label, text)
+
+    def general(self, text: str, bare: str, last: Subject | None) -> list[Statement]:
+        """A statement that no rule knows, if it tells something of somebody."""
+        timed = bare != self.pattern("LATELY").sub("", text)
+        implied = [Clause(last, "", bare)] if last and timed else []
+        for clause in [*self.readings(bare), *implied]:
+            rest, subject = clause.predicate, clause.subject
+            known = subject.entity in {*self.discourse.people, self.me.entity}
+            sure = subject.entity != subject.topic or known
+            long = len(rest) >= (2 if timed else 4)
+            concrete = self.pattern("CONCRETE").search(rest) or self.pattern("TELLING").match(rest)
+            idle = self.pattern("TRIVIAL").match(rest) or self.pattern("VAGUE").search(rest)
+            if sure and long and (timed or concrete) and not idle:
+                full, edges = self.text(text, clause), subject.relations
+                return [Statement(full, "general", relations=edges, about=subject)]
+        return []
+
+
+class _English(_Reader):
+    def statements(self, sentence: Sentence) -> list[Statement]:
+        text = sentence.text
+        if self.pattern("SUPPOSED").search(text) or self.pattern("ORDER").match(text):
+            return []
+        if self.pattern("STANDING").fullmatch(text) and not sentence.asks:
+            wish = self.third_person(text[:1].lower() + text[1:])
+            return [Statement(f"{self.me.label} wants this: {wish}", "user_preference")]
+        statements: list[Statement] = []
+        for clause in self.clauses(sentence):
+            new = self.statements_of(clause)
+            statements += new
+            self.mention(self.third_person(clause, "User"), new)
+        return statements
+
+    def clauses(self, sentence: Sentence) -> Iterator[str]:
+        """The clauses that tell something, each with its subject; a question does not."""
+        introduced = self.pattern("THIS").sub(r"\1I'm ", sentence.text)
+        parts = self.parts(self.pattern("NAMED").sub(r"\1, I'm ", introduced))
+        question, dropped = self.pattern("QUESTION"), self.pattern("DROPPED")
+        if sentence.asks and not question.match(parts.pop()):
+            return
+        subject = ""
+        for part in filter(None, parts):
+            clause = part.removeprefix("who ").removeprefix("which ")
+            if clause != part and (latest := self.discourse.latest()):
+                subject = latest.label
+            elif match := self.pattern("SUBJECT").match(without_times(part)):
+                subject = match.group()
+            elif question.match(part) and not (subject and dropped.match(part)):
+                continue
+            yield f"{subject} {clause}" if subject and dropped.match(clause) else clause
+
+    def parts(self, text: str) -> list[str]:
+        """A sentence at its borders; "my wife and I" has none inside."""
+        first, *rest = self.pattern("BORDER").split(text)
+        parts = [self.language.without_opener(first.strip(" ,."))]
+        for border, part in zip(rest[::2], rest[1::2], strict=True):
+            i_too = "and" in border and part[:2] in ("I ", "i ")
+            if i_too and self.pattern("MY").fullmatch(parts[-1]):
+                parts[-1] += f" and {part}"
+            elif parts[-1] and not without_times(parts[-1]):  # Last Friday, I went
+                parts[-1] = f"{part} {parts[-1][0].lower()}{parts[-1][1:]}"
+            else:
+                parts.append(self.language.without_opener(part.strip(" ,.")))
+        return parts
+
+    def statements_of(self, clause_text: str) -> list[Statement]:
+        """The statements of a clause by the first reading that a rule knows."""
+        text, me = self.third_person(clause_text), self.me.label
+        match = self.pattern("CONTRACTED").match(text)
+        if match and match.group() != f"{me}'s ":  # Anna's from Rome
+            text = f"{match.group()[:-3]} is {text[match.end() :]}"
+        bare = without_times(text)
+        timed = self.readings(text) if text != bare else ()
+        for clause in [*self.readings(bare), Clause(self.me, "", f"@{bare}"), *timed]:
+            if self.pattern("YOU").search(clause.predicate) and clause.predicate[0] != "@":
+                continue
+            new = self.read(clause, self.text(text, clause))
+            if new and (new[0].memory_type in _PERSONAL or self.is_sure(clause.subject)):
+                return new
+        return self.general(text, bare)
+
+    def readings(self, text: str) -> Iterator[Clause]:
+        """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""
+        for subject, opening in self.openings(text):
+            rest = self.pattern("ADVERB").sub(r"\1", text[len(opening) :])
+            yield from self.role_clauses(subject, opening, rest)
+            yield Clause(subject, opening, rest.lstrip(" ,"))
+
+    def openings(self, text: str) -> Iterator[tuple[Subject, str]]:
+        me, own = self.me.label, re.escape(self.me.label)
+        both = rf"(?:{own}'s [\w ]{{2,20}}|{self.pattern('NAME').pattern}) and {own}(?= )"
+        match = re.match(both, text)
+        group = match.group() if match else f"{me} and others"
+        if text.startswith(f"{group} "):
+            yield replace(self.me, label=group), group
+        elif text.startswith((f"{me} ", f"{me}'s ")):
+            yield self.me, me
+        elif match := self.pattern("PRONOUN").match(text):
+            if subject := self.discourse.resolve(match.group().lower()):
+                yield subject, match.group()
+        elif match := self.pattern("BARE").match(text):
+            yield self.language.in_role(self.me, match.group().lower()), match.group()
+        elif (match := self.language.names[0].match(text)) and not (
+            self.tables["NOT_NAMES"].keys() & match.group().split()
+        ):
+            yield named(match.group()), match.group()
+
+    def is_sure(self, subject: Subject) -> bool:
+        """Whether a subject is somebody, not just the first word of a sentence."""
+        first, blank, _ = subject.entity.partition(" ")
+        known = blank or first in self.tables["FIRST_NAMES"] or first in self.discourse.people
+        return bool(known) or "/" in subject.topic or subject.topic == self.me.topic
+
+    def text(self, text: str, clause: Clause) -> str:
+        """The clause with its subject in full."""
+        return text.replace(clause.words, clause.subject.label, 1) if clause.words else text
+
+    def general(self, text: str, bare: str) -> list[Statement]:
+        """A statement that no rule knows, if it tells something of somebody."""
+        timed = bare != text
+        for clause in self.readings(bare):
+            rest, subject = clause.predicate, clause.subject
+            long = len(rest.split()) >= (1 if timed else 2) and self.pattern("VERB").match(rest)
+            passing = not timed and self.pattern("PASSING").match(rest)
+            idle = self.pattern("TRIVIAL").match(rest) or self.pattern("VAGUE").search(rest)
+            own = self.pattern("CONCRETE").search(rest.replace(self.me.label, ""))
+            telling = timed or own or self.pattern("TELLING").match(rest)
+            if long and telling and not passing and not idle and self.is_sure(subject):
+                full, edges = self.text(text, clause), subject.relations
+                return [Statement(full, "general", relations=edges, about=subject)]
+        return []
+
+    def third_person(self, text: str, me: str = "") -> str:
+        """A clause as said of the speaker.  "I'm glad I moved" -> "User is glad User moved" """
+        me = me or self.me.label
+        text = self.pattern("ME").sub(lambda match: self.spoken(match, me), text)
+
+        def own(match: re.Match[str]) -> str:
+            who = "user" if me == "User" and match.group()[0].islower() else me
+            return f"{who}'s" if match["owner"] else who
+
+        text = self.pattern("OWN").sub(own, text)
+        return text[:1].upper() + text[1:] if text.startswith("user's ") else text
+
+    def spoken(self, match: re.Match[str], me: str) -> str:
+        """The speaker and the verb.  "I really live" -> "User really lives" """
+        joined, rest = match["joined"] or "", match["rest"]
+        if match["me"].lower() == "we":
+            plural = self.tables["PLURAL"].get(joined)
+            return f"{me} and others {plural}{rest}" if plural else f"{me} and others{rest}"
+        if joined:
+            return f"{me} {self.tables['THIRD_PERSON'].get(joined, 'is')}{rest}"
+        words = rest.split()
+        if match.string[: match.start()].endswith("and "):  # my husband and I live
+            return " ".join([me, *words])
+        for at, word in enumerate(words):
+            if word in self.tables["NO_ADVERB"] or not self.pattern("BEFORE_VERB").fullmatch(word):
+                words[at] = self.verb_s(word)
+                break
+        return " ".join([me, *words])
+
+    def verb_s(self, verb: str) -> str:
+        """The third person of a verb: live -> lives, study -> studies, went -> went"""
+        if form := self.tables["THIRD_PERSON"].get(verb):
+            return form
+        past = verb.endswith("ed") and verb not in ("need", "feed", "breed", "speed")
+        if past or verb in self.tables["SAME_FORM"]:
+            return verb
+        if verb.endswith("y") and verb[-2:-1] not in "aeiou":
+            return verb[:-1] + "ies"
+        return verb + ("es" if verb.endswith(("s", "x", "z", "ch", "sh", "o")) else "s")
