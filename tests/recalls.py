@@ -73,7 +73,7 @@ def parts_with(llm: LLM | None = None, store: Store | None = None) -> Deps:
 def notebook(deps: Deps) -> AsyncMemory:
     """The application's own memory over some deps."""
     memory = AsyncMemory(settings=load(embedder="none", llm="none"))
-    memory._runtime = Ready(deps)
+    memory.runtime = Ready(deps)
     return memory
 
 

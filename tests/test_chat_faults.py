@@ -382,7 +382,7 @@ class Broken(RamStore):
 def memory_on(store: RamStore) -> AsyncMemory:
     """A memory without models on a store of the test's own."""
     memory = AsyncMemory(settings=load(embedder="none", llm="none"))
-    memory._runtime = Ready(parts_with(store=store))
+    memory.runtime = Ready(parts_with(store=store))
     return memory
 
 

@@ -569,7 +569,7 @@ async def test_a_memory_closes_the_model_that_it_opened(tmp_path: Path, said: st
         settings = load(data_dir=tmp_path, embedder="none", llm_base_url=server.base_url)
         async with AsyncMemory(settings=settings) as memory:
             await memory.add(said, "u")
-            llm: Any = (await memory._runtime.deps()).llm
+            llm: Any = (await memory.runtime.deps()).llm
             assert not llm._client.is_closed()
         assert llm._client.is_closed()
 

@@ -122,7 +122,7 @@ async def test_nothing_is_served_across_users_agents_sessions_or_grants(tongue: 
     for expected in (False, True):
         for bound in handles:
             result = await RecallAgent(bound, caches=caches).recall(tongue.question)
-            assert cached(result) == dict.fromkeys(CACHED, expected), bound.reach
+            assert cached(result) == dict.fromkeys(CACHED, expected), bound.scope
 
 
 @ONE

@@ -89,10 +89,10 @@ async def notebook(
     """The same in the reference store, with or without a model."""
     deps = Deps(store or RamStore(), HASHING, FakeClock(NOW), ScriptedLLM([drawn(facts)]))
     memory = AsyncMemory(settings=load(llm="none", **settings))
-    memory._runtime = Opened(deps, **settings)
+    memory.runtime = Opened(deps, **settings)
     if facts:
         await tell(memory, facts)
-    memory._runtime = Opened(replace(deps, llm=llm), **settings)
+    memory.runtime = Opened(replace(deps, llm=llm), **settings)
     return memory
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from kemem import ports, session, snapshot
+from kemem import ports, records, session, snapshot
 from kemem.add.edit import Policy, erase, erase_all, forget, learn, rewrite
 from kemem.add.embed import prepare
 from kemem.add.parse import Task, check_prompt
@@ -17,46 +17,18 @@ from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.hooks import Hooks, Stage
 from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
-from kemem.ports import (
-    Counted,
-    Deps,
-    Embedder,
-    GraphMirror,
-    Reranker,
-    Store,
-    VectorIndex,
-    read_owners,
-)
 from kemem.ports.request import Neighborhood
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
-from kemem.records import (
-    CHECKPOINTS_KEPT,
-    MESSAGES,
-    NOTES,
-    Census,
-    Change,
-    Checkpoint,
-    Entry,
-    Health,
-    Message,
-    Messages,
-    Micros,
-    Note,
-    Page,
-    Relation,
-    Scope,
-    Where,
-)
+from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.results import Added, Context, Hit, Ingested, Item, Memories
 from kemem.runtime import Backends, Runtime
-from kemem.scope import CallScope, Id, Time, check_role, kinds_of, to_time, with_shared
+from kemem.scope import CallScope, Cursor, Id, Time, check_role, kinds_of, to_time, with_shared
 from kemem.search import pages
 from kemem.search.pages import least_score, page_limit
 from kemem.search.recipe import search
 from kemem.search.understand import Mode
 from kemem.settings import Settings, load
-from kemem.snapshot import Backup, Places
 from kemem.text.ids import check_id
 from kemem.workspace import Workspaces
 
@@ -67,8 +39,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 class AsyncMemory:
     """The memory of agents and chat products: stores every message, remembers what they say.
 
-    Nothing is opened before the first call.
-
         async with AsyncMemory() as memory:
             await memory.add("我不吃辣", user_id="u_1")
             print(await memory.search("火锅", user_id="u_1"))
@@ -78,8 +48,7 @@ class AsyncMemory:
     - `user_id`, `agent_id`, `session_id` (also `run_id`): whose data; a call sees only rows that
       carry all ids it names. Without any, `add`, `search`, `get_all` and `recall` mean the user
       "default" of the agent "default"; other calls are refused.
-    - `limit` (also `top_k`, `page_size`): the most results, 1-1000. `cursor`: the `next_cursor`
-      of the page before.
+    - `limit` (also `top_k`, `page_size`): the most results, 1-1000. `cursor`: a `next_cursor`.
     - `since` (inclusive), `until` (exclusive), `as_of`, `timestamp`: RFC 3339 or an aware datetime.
       `as_of` answers with what was known and true then.
     - `threshold` (also `min_score`): the least score, 0-1; 0.5 keeps nine tenths of the evidence.
@@ -94,12 +63,12 @@ class AsyncMemory:
         *,
         data_dir: str | Path | None = None,
         database_url: str | None = None,
-        store: Store | None = None,
-        vectors: VectorIndex | None = None,
-        graph: GraphMirror | None = None,
-        embedder: Embedder | None = None,
+        store: ports.Store | None = None,
+        vectors: ports.VectorIndex | None = None,
+        graph: ports.GraphMirror | None = None,
+        embedder: ports.Embedder | None = None,
         llm: object = None,
-        reranker: Reranker | None = None,
+        reranker: ports.Reranker | None = None,
         settings: Settings | None = None,
         clock: Callable[[], Micros] | None = None,
     ) -> None:
@@ -109,46 +78,28 @@ class AsyncMemory:
         `graph` are databases beside the store, kept up to date by jobs. `llm` is a client object or
         a function, `clock` gives microseconds. `settings` replaces environment and file.
         """
-        if settings and (data_dir or database_url):
-            raise InvalidArgument("pass settings, or data_dir or database_url, not both")
-        if store and (data_dir or database_url):
-            raise InvalidArgument("pass store, or data_dir or database_url, not both")
-        chosen = settings or load(data_dir=data_dir, database_url=database_url)
-        self._runtime = Runtime(
-            chosen, Backends(store, vectors, graph, embedder, llm, reranker, clock)
-        )
+        if (settings or store) and (data_dir or database_url):
+            raise InvalidArgument("pass settings or store, or data_dir or database_url, not both")
+        self.settings = settings or load(data_dir=data_dir, database_url=database_url)
+        backends = Backends(store, vectors, graph, embedder, llm, reranker, clock)
+        self.runtime = Runtime(self.settings, backends)  # store and models
+        self.places = snapshot.Places.choose(self.settings)
+        self.caches = Caches()  # of recalls
+        self.on_recall: OnRecall | None = None  # may be set before handles are made
         self._scope = CallScope()
         self._hooks = Hooks()
-        self._caches = Caches()
-        self.on_recall: OnRecall | None = None  # may be set before handles are made
 
     @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self._runtime.settings
-
-    @property
-    def runtime(self) -> Runtime:
-        """The store and models behind this memory, for what is built on it."""
-        return self._runtime
-
-    @property
-    def reach(self) -> CallScope:
+    def scope(self) -> CallScope:
         """The ids that this handle is bound to; none on the application's own memory."""
         return self._scope
-
-    @property
-    def caches(self) -> Caches:
-        """The caches of recalls, with counts of hits and misses."""
-        return self._caches
 
     def for_user(
         self, user_id: str, *, agent_id: Id = None, session_id: Id = None, sensitive: bool = False
     ) -> Self:
         """A handle that is bound to one user: no argument of any call leads to another's data.
 
-        It sees sensitive notes and messages only with `sensitive`. It shares the store with this
-        memory, which is the one to close.
+        It sees sensitive rows only with `sensitive`; the memory it comes from is the one to close.
         """
         check_id(user_id, "user_id")
         scope = self._scope.restrict(user_id, agent_id, session_id)
@@ -178,7 +129,7 @@ class AsyncMemory:
         if self._scope.user_id is None:
             check_id(user_id, "user_id")
         owner = self._scope.restrict(user_id, agent_id, session_id).to_owner(self._scope)
-        deps = await self._runtime.prepared()
+        deps = await self.runtime.prepared()
         return await ingest(messages, owner, self.settings.max_content_bytes, deps)
 
     async def messages(
@@ -188,11 +139,11 @@ class AsyncMemory:
         until: Time | None = None,
         role: str | None = None,
         page_size: int = 50,
-        cursor: str | None = None,
+        cursor: Cursor = None,
     ) -> Page[Message]:
         """The transcript, newest first."""
         where = self._messages_where(user_id, since, until, role)
-        return await pages.read(where, page_size, cursor, await self._runtime.deps())
+        return await pages.read(where, page_size, cursor, await self.runtime.deps())
 
     async def lexical_search(
         self,
@@ -203,11 +154,11 @@ class AsyncMemory:
         until: Time | None = None,
         role: str | None = None,
         page_size: int = 50,
-        cursor: str | None = None,
+        cursor: Cursor = None,
     ) -> Page[Hit]:
         """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
         where = self._messages_where(user_id, since, until, role)
-        deps = await self._runtime.deps()
+        deps = await self.runtime.deps()
         return await pages.by_words(where, query_text, page_size, cursor, deps)
 
     async def semantic_search(
@@ -224,7 +175,7 @@ class AsyncMemory:
     ) -> list[Hit]:
         """Messages by their meaning, most similar first, for a text or for a vector."""
         where = self._messages_where(user_id, since, until, role)
-        deps = await self._runtime.deps()
+        deps = await self.runtime.deps()
         return await pages.by_meaning(where, query_text, query_embedding, top_k, min_score, deps)
 
     async def hybrid_search(
@@ -241,7 +192,7 @@ class AsyncMemory:
     ) -> list[Hit]:
         """Messages by words and meaning together, with the reasons for each."""
         where = self._messages_where(user_id, since, until, role, agent_id, session_id)
-        return list(await search(query_text, where, limit, await self._runtime.deps()))
+        return list(await search(query_text, where, limit, await self.runtime.deps()))
 
     async def neighbors(
         self, message_id: str, user_id: Id = None, before: int = 20, after: int = 0
@@ -249,7 +200,7 @@ class AsyncMemory:
         """A message with those before and after it, in the order they were said."""
         where = self._messages_where(user_id, None, None, None)
         check_id(message_id, "message_id")
-        deps = await self._runtime.deps()
+        deps = await self.runtime.deps()
         return await pages.neighbors(where, message_id, before, after, deps)
 
     # Memories
@@ -285,7 +236,7 @@ class AsyncMemory:
         expires = to_time(expires_at, "expires_at")
         task = replace(task, infer=infer, sensitive=sensitive, expires=expires)
         to_time(timestamp, "timestamp")  # checked here, so that an error names the argument
-        deps = await self._runtime.prepared()
+        deps = await self.runtime.prepared()
         chosen, hooks = self.settings, self._hooks
         return await add(messages, owner, task, chosen, hooks, deps, ts=timestamp, wait=wait)
 
@@ -297,14 +248,13 @@ class AsyncMemory:
         tags: Sequence[str] = (),
         agent_id: Id = None,
     ) -> Item:
-        """Store a knowledge entry, verbatim, for all users of an agent.
+        """Store a knowledge entry verbatim for all users of an agent; not on a user-scoped handle.
 
-        Idempotent: an entry with the same content, summary and tags is stored once. Not available
-        on a user-scoped handle.
+        Idempotent: an entry with the same content, summary and tags is stored once.
         """
         self._check_unbound()
         scope = self._scope.restrict(agent_id="default" if agent_id is None else agent_id)
-        deps, most = await self._runtime.prepared(), self.settings.max_content_bytes
+        deps, most = await self.runtime.prepared(), self.settings.max_content_bytes
         entry = await learn(content, summary, tags, scope.scope.agent_id or "", most, deps)
         return await self.get(entry, agent_id=scope.agent_id)
 
@@ -336,8 +286,7 @@ class AsyncMemory:
         uses the reranker where there is one, `explain` adds the reasons to each hit, `count` counts
         the matches beyond `limit`, which takes longer.
         """
-        scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters).or_default
-        deps = await self._runtime.deps()
+        scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
         where = scope.where(kinds_of(kinds, ALL), since, until, as_of=as_of, now=deps.clock())
         hits = await search(
             query,
@@ -352,7 +301,7 @@ class AsyncMemory:
             count=count,
             field="query",
         )
-        self._runtime.hits.count(hits)
+        self.runtime.hits.count(hits)
         return hits
 
     async def get(
@@ -381,14 +330,13 @@ class AsyncMemory:
         top_k: int | None = None,
         kinds: Iterable[str] | None = None,
         as_of: Time | None = None,
-        cursor: str | None = None,
+        cursor: Cursor = None,
     ) -> Memories[Item]:
         """Notes, newest first; with kinds=["message"] the messages."""
-        scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters).or_default
-        deps = await self._runtime.deps()
+        scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
         where = scope.where(kinds_of(kinds, NOTES), as_of=as_of)
-        size = page_limit(limit if top_k is None else top_k, "limit")
         now = deps.clock() if where.known_by is None else where.known_by
+        size = limit if top_k is None else top_k
         return await pages.listing(where, size, cursor, deps, valid_at=now)
 
     async def update(
@@ -431,33 +379,22 @@ class AsyncMemory:
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters)
         chosen = kinds_of(kinds, ALL if scope.filters is None else NOTES)
         where = Where(scope.scope, kinds=chosen, filters=scope.filters)
-        return await erase_all(where, await self._runtime.deps())
+        return await erase_all(where, await self.runtime.deps())
 
     async def history(
         self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, limit: int = 100
-    ) -> list[Change]:
-        """The changes of a note, newest first.
-
-        A deleted note leaves a line without text, visible to a call that names its user or agent.
-        """
+    ) -> list[records.Change]:
+        """The changes of a note, newest first; a deleted note leaves a line without text."""
         check_id(memory_id, "memory_id")
-        scope = self._scope.restrict(user_id, agent_id)
-        deps = await self._runtime.deps()
-        size = page_limit(limit, "limit")
-        return await pages.history(
-            memory_id, scope.where(NOTES) if scope.is_bound else None, size, deps
-        )
+        scope, deps = await self._call(user_id, agent_id)
+        where = scope.where(NOTES) if scope.is_bound else None
+        return await pages.history(memory_id, where, page_limit(limit, "limit"), deps)
 
     async def generation(
         self, user_id: Id = None, agent_id: Id = None, session_id: Id = None
     ) -> str:
-        """A version of what a search with these ids can find: another one after every change.
-
-        For caches: read the generation, then the data; the cached value is valid as long as the
-        generation is the same.
-        """
-        scope = self._scope.restrict(user_id, agent_id, session_id)
-        deps = await self._runtime.deps()
+        """A version of what these ids can find: a cached value is valid while it is the same."""
+        scope, deps = await self._call(user_id, agent_id, session_id)
         return await deps.store.generation(with_shared(scope.where(ALL)))
 
     async def recall(
@@ -479,22 +416,19 @@ class AsyncMemory:
         `question` is another name of `query`.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id).or_default
-        if scope.user_id is None:
-            raise InvalidArgument(
-                "user_id is required: a recall is about one user", field="user_id"
-            )
+        user = check_id(scope.user_id, "user_id")
         granted = self._scope.is_bound and self._scope.sensitive
         agent = RecallAgent.from_settings(
-            self.for_user(scope.user_id, agent_id=scope.agent_id, sensitive=granted),
+            self.for_user(user, agent_id=scope.agent_id, sensitive=granted),
             self.settings,
             session_id=scope.session_id,
             max_iterations=max_iterations,
-            caches=self._caches,
+            caches=self.caches,
         )
         started = time.monotonic()
         recalled = await agent.recall(question, query=query, on_step=on_step)
         report = RecallReport(scope.scope, recalled, time.monotonic() - started)
-        self._runtime.recalled(report)
+        self.runtime.recalled(report)
         if self.on_recall:
             self.on_recall(report)
         return recalled
@@ -508,14 +442,11 @@ class AsyncMemory:
         run_id: Id = None,
         prompt: str | None = None,
     ) -> Added:
-        """Extract facts, entities and relations again from stored messages, as `add` does.
-
-        What is known already stays as it is; what fails is left to a job.
-        """
+        """Extract facts and relations again from stored messages; what fails is left to a job."""
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
         task = Task(kind="user_info", prompt=check_prompt(prompt))
         where = Where(scope.scope, sensitive=scope.sensitive)
-        return await reextract(where, task, await self._runtime.prepared())
+        return await reextract(where, task, await self.runtime.prepared())
 
     async def graph(
         self,
@@ -527,10 +458,9 @@ class AsyncMemory:
         hops: int = 1,
         limit: int = 100,
         as_of: Time | None = None,
-    ) -> list[Relation]:
+    ) -> list[records.Relation]:
         """Relations within `hops` of some entities, or the newest ones; each cites its notes."""
-        scope = self._scope.restrict(user_id, agent_id, session_id)
-        deps = await self._runtime.deps()
+        scope, deps = await self._call(user_id, agent_id, session_id)
         where = scope.where(NOTES, as_of=as_of, now=deps.clock())
         names = [around] if isinstance(around, str) else list(around or ())
         return await deps.relations(Neighborhood(where, names, hops, page_limit(limit, "limit")))
@@ -539,17 +469,15 @@ class AsyncMemory:
         self, user_id: Id = None, agent_id: Id = None, *, policy: Policy | None = None
     ) -> dict[str, str]:
         """Apply the forgetting policy now: ids of the notes that went, each with the reason."""
-        scope = self._scope.restrict(user_id, agent_id)
-        deps = await self._runtime.deps()
-        await self._runtime.hits.flush(deps)
-        return await forget(scope.scope, policy or self._policy, deps)
+        scope, deps = await self._call(user_id, agent_id)
+        await self.runtime.hits.flush(deps)
+        return await forget(scope.scope, policy or self.runtime.policy, deps)
 
     async def forgotten(
         self, user_id: Id = None, agent_id: Id = None, *, limit: int = 100
-    ) -> list[Change]:
+    ) -> list[records.Change]:
         """Notes that were deleted or forgotten, newest first: ids, times and reasons, no text."""
-        scope = self._scope.restrict(user_id, agent_id)
-        deps = await self._runtime.deps()
+        scope, deps = await self._call(user_id, agent_id)
         size = page_limit(limit, "limit")
         return await deps.store.history(scope.scope, event="delete", limit=size)
 
@@ -557,11 +485,8 @@ class AsyncMemory:
 
     async def summarize(
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
-    ) -> Checkpoint | None:
-        """Bring the State of a session up to date: older messages in ever coarser summaries.
-
-        `add` does it by itself; None while the whole session fits into the State's budget.
-        """
+    ) -> records.Checkpoint | None:
+        """Bring the State of a session up to date, as `add` does; None while none is needed."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
         state = await summarize_session(scope, deps, budget=self.settings.state_tokens)
         return state and self._scope.visible(state)
@@ -582,7 +507,7 @@ class AsyncMemory:
 
     async def checkpoint(
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
-    ) -> Checkpoint:
+    ) -> records.Checkpoint:
         """Save a session's short-term memory: its State and its short-term notes."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
         return self._scope.visible(await session.save_checkpoint(scope, deps))
@@ -595,7 +520,7 @@ class AsyncMemory:
         agent_id: Id = None,
         *,
         run_id: Id = None,
-    ) -> Checkpoint:
+    ) -> records.Checkpoint:
         """Bring short-term memory back to the newest checkpoint, or to the one named."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
         return self._scope.visible(await session.restore_checkpoint(scope, checkpoint_id, deps))
@@ -608,42 +533,35 @@ class AsyncMemory:
         return await end_session(scope, deps)
 
     async def sessions(
-        self,
-        user_id: Id = None,
-        agent_id: Id = None,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page[Entry]:
+        self, user_id: Id = None, agent_id: Id = None, *, limit: int = 100, cursor: Cursor = None
+    ) -> Page[records.Entry]:
         """The sessions of a user or agent."""
-        scope = self._scope.restrict(user_id, agent_id).scope
-        deps = await self._runtime.deps()
-        return await pages.directory("session", scope, page_limit(limit, "limit"), cursor, deps)
+        call, deps = await self._call(user_id, agent_id)
+        return await pages.directory("session", call.scope, limit, cursor, deps)
 
     # Operators: not available on a user-scoped handle, health excepted
 
-    async def agents(self, *, limit: int = 100, cursor: str | None = None) -> Page[Entry]:
+    async def agents(self, *, limit: int = 100, cursor: Cursor = None) -> Page[records.Entry]:
         """Every agent."""
         deps = await self._operator_deps()
-        return await pages.directory("agent", None, page_limit(limit, "limit"), cursor, deps)
+        return await pages.directory("agent", None, limit, cursor, deps)
 
     async def users(
-        self, agent_id: Id = None, *, limit: int = 100, cursor: str | None = None
-    ) -> Page[Entry]:
+        self, agent_id: Id = None, *, limit: int = 100, cursor: Cursor = None
+    ) -> Page[records.Entry]:
         """Every user, or those of an agent."""
         deps = await self._operator_deps()
-        chosen = self._scope.restrict(agent_id=agent_id)
-        scope = chosen.scope if chosen.is_bound else None
-        return await pages.directory("user", scope, page_limit(limit, "limit"), cursor, deps)
+        scope = None if agent_id is None else self._scope.restrict(agent_id=agent_id).scope
+        return await pages.directory("user", scope, limit, cursor, deps)
 
     async def run_jobs(self) -> int:
         """Work through the outbox; returns how many steps were done."""
         self._check_unbound()
-        deps = await self._runtime.prepared()
-        await self._runtime.hits.flush(deps)
-        if self._policy != Policy() and self._runtime.forgetting_is_due():
+        deps = await self.runtime.prepared()
+        await self.runtime.hits.flush(deps)
+        if self.runtime.policy != Policy() and self.runtime.forgetting_is_due():
             await ask_to_forget(deps)
-        return await run_due(deps, self._policy)
+        return await run_due(deps, self.runtime.policy)
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Jobs that wait or have failed, oldest first."""
@@ -661,53 +579,41 @@ class AsyncMemory:
     async def reindex(self) -> int:
         """Rebuild word index, vectors and a mirrored graph of all rows; returns the steps done."""
         self._check_unbound()
-        deps = await self._runtime.prepared()
+        deps = await self.runtime.prepared()
         await deps.store.apply(Batch(rebuild_words=True))
         await prepare(deps, again=True)
         await mirror_all(deps)
-        return await run_due(deps, self._policy)
+        return await run_due(deps, self.runtime.policy)
 
     async def workspaces(self) -> Workspaces:
         """The folders of tasks, whose files are backed up and restored with the store."""
         deps = await self._operator_deps()
         return Workspaces(self.places.workspaces / (await deps.store.info()).label)
 
-    @property
-    def places(self) -> Places:
-        """The directories of backups and of workspaces."""
-        home = self.settings.data_dir
-        backups = self.settings.backup_dir or home / "backups"
-        return Places(backups, self.settings.workspace_dir or home / "workspaces")
-
-    async def backup(self, path: str | Path | None = None) -> Backup:
+    async def backup(self, path: str | Path | None = None) -> snapshot.Backup:
         """Write everything, workspaces included, to a new file that only its owner can read."""
         deps = await self._operator_deps()
-        await self._runtime.hits.flush(deps)
+        await self.runtime.hits.flush(deps)
         return await snapshot.backup(deps, self.places, path)
 
-    async def restore(self, path: str | Path) -> Backup:
-        """Replace everything by what a backup holds; a damaged backup changes nothing.
-
-        A relative path is one in the directory of backups.
-        """
+    async def restore(self, path: str | Path) -> snapshot.Backup:
+        """Replace everything by a backup, of a path or a name; a damaged one changes nothing."""
         deps = await self._operator_deps()
-        await self._runtime.hits.flush(deps)
-        before = await read_owners(deps.store)
+        await self.runtime.hits.flush(deps)
+        before = await ports.read_owners(deps.store)
         restored = await snapshot.restore(deps, self.places, path)
         await prepare(deps)
         await mirror_all(deps, before)
         return restored
 
-    async def health(self) -> Health:
+    async def health(self) -> records.Health:
         """The state of the store; raises Unavailable when it cannot be reached."""
-        return await ports.read_health((await self._runtime.deps()).store)
+        return await ports.read_health((await self.runtime.deps()).store)
 
-    async def census(self, *, largest: int = 10) -> Census:
+    async def census(self, *, largest: int = 10) -> records.Census:
         """How much of everything there is, and which users have the most; it may take a while."""
-        store = (await self._operator_deps()).store
-        if not isinstance(store, Counted):
-            raise InvalidArgument("this store has no census")
-        return await store.census(page_limit(largest, "largest"))
+        deps = await self._operator_deps()
+        return await ports.read_census(deps.store, page_limit(largest, "largest"))
 
     @property
     def journal(self) -> AsyncJournal:
@@ -716,12 +622,12 @@ class AsyncMemory:
 
     async def session(
         self, session_id: str, user_id: Id = None, agent_id: Id = None
-    ) -> tuple[Entry, list[Checkpoint]]:
+    ) -> tuple[records.Entry, list[records.Checkpoint]]:
         """A session and its checkpoints, newest first."""
         self._check_unbound()
         scope, deps = await self._session(session_id, user_id, agent_id, None)
         (entry,) = await deps.store.directory("session", scope, limit=1)
-        return entry, await deps.store.checkpoints(scope, limit=CHECKPOINTS_KEPT)
+        return entry, await deps.store.checkpoints(scope, limit=records.CHECKPOINTS_KEPT)
 
     async def notes(
         self,
@@ -742,7 +648,7 @@ class AsyncMemory:
     async def close(self) -> None:
         """Close files and connections, for good; a user-scoped handle closes nothing."""
         if not self._scope.is_bound:
-            await self._runtime.close()
+            await self.runtime.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -750,14 +656,14 @@ class AsyncMemory:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    @property
-    def _policy(self) -> Policy:
-        chosen = self.settings
-        return Policy(chosen.forget_limit, chosen.forget_below, chosen.forget_half_life_days)
+    async def _call(self, *ids: Any, default: bool = False) -> tuple[CallScope, ports.Deps]:
+        """The scope of a call, whose ids and filters are in the order of `CallScope.restrict`."""
+        scope = self._scope.restrict(*ids)
+        return scope.or_default if default else scope, await self.runtime.deps()
 
-    async def _operator_deps(self) -> Deps:
+    async def _operator_deps(self) -> ports.Deps:
         self._check_unbound()
-        return await self._runtime.deps()
+        return await self.runtime.deps()
 
     def _check_unbound(self) -> None:
         if self._scope.is_bound:
@@ -774,21 +680,21 @@ class AsyncMemory:
 
     async def _one(
         self, memory_id: str, user_id: Id, agent_id: Id, session_id: Id
-    ) -> tuple[Where, Deps]:
+    ) -> tuple[Where, ports.Deps]:
         """What a call about one memory may see; the id of a note names its owner."""
         check_id(memory_id, "memory_id")
         call = self._scope.restrict(user_id, agent_id, session_id)
-        deps = await self._runtime.deps()
-        scopes = [call.scope] if call.is_bound else await read_owners(deps.store, memory_id)
+        deps = await self.runtime.deps()
+        scopes = [call.scope] if call.is_bound else await ports.read_owners(deps.store, memory_id)
         if not scopes:
             raise pages.no_memory(memory_id)
         return Where(scopes[0], kinds=ALL, sensitive=call.sensitive), deps
 
     async def _session(
         self, session_id: Id, user_id: Id, agent_id: Id, run_id: Id
-    ) -> tuple[Scope, Deps]:
+    ) -> tuple[Scope, ports.Deps]:
         """The one session that a call names."""
         call = self._scope.restrict(user_id, agent_id, session_id, run_id)
         check_id(call.session_id, "session_id")
-        deps = await self._runtime.deps()
+        deps = await self.runtime.deps()
         return await session.find_session(call.scope, deps), deps

@@ -12,6 +12,7 @@ from typing import Any, cast
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from kemem.add.edit import Policy
 from kemem.add.embed import prepare
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.fork import ProcessBound
@@ -88,6 +89,9 @@ class Runtime(ProcessBound):
 
     def __init__(self, settings: Settings, backends: Backends) -> None:
         self.settings = settings
+        self.policy = Policy(
+            settings.forget_limit, settings.forget_below, settings.forget_half_life_days
+        )
         self.hits = HitCounter()
         self.on_reply: list[OnReply] = []  # listeners; they may come and go at any time
         self.on_recall: list[Callable[[Any], None]] = []

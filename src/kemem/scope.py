@@ -13,6 +13,7 @@ from kemem.text.filters import split_filters
 from kemem.text.ids import check_id
 
 Id = str | None  # an id that may be left out
+Cursor = str | None  # the `next_cursor` of the page before
 Time = str | datetime  # RFC 3339, or a datetime with a time zone
 DEFAULT = "default"  # the user and the agent of a call that names neither
 _NAMES = ("user_id", "agent_id", "session_id")

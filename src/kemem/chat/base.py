@@ -42,7 +42,7 @@ class ChatBase:
         run_jobs: bool = True,
     ) -> None:
         """With `run_jobs=False` a worker elsewhere draws facts from what was said, not the chat."""
-        if memory.reach.is_bound:
+        if memory.scope.is_bound:
             raise InvalidArgument("give the memory itself: a chat binds each turn to its user")
         self.memory = memory
         self._client = client

@@ -115,7 +115,7 @@ class _Conversation:
     def __init__(
         self, memory: AsyncMemory, session_id: str, messages: Sequence[Mapping[str, Any]]
     ) -> None:
-        last, scope = messages[-1], memory.reach
+        last, scope = messages[-1], memory.scope
         self._memory = memory
         self._session_id = session_id
         self._awaits_reply = last["role"] in _REPLY_ROLES

@@ -38,7 +38,7 @@ class TurnRecall:
     def __init__(self, memory: AsyncMemory, session_id: str, context_ids: Collection[str]) -> None:
         self.context_ids = {*context_ids}
         self._memory = memory
-        self._scope = Scope(memory.reach.agent_id, memory.reach.user_id, session_id)
+        self._scope = Scope(memory.scope.agent_id, memory.scope.user_id, session_id)
         self._agent = RecallAgent(
             memory,
             session_id=session_id,

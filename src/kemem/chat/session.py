@@ -54,7 +54,7 @@ class MemorySession:
     ) -> None:
         from agents.memory.session_settings import coerce_session_settings
 
-        bound = memory.reach
+        bound = memory.scope
         self._memory = memory.for_user(
             user_id,
             agent_id=agent_id if agent_id is not None else bound.agent_id or "default",
@@ -97,7 +97,7 @@ class MemorySession:
     async def pop_item(self) -> "TResponseInputItem | None":
         """Take the newest item out of the log, with the memories that were drawn from it alone."""
         deps = await self._memory.runtime.deps()
-        async with deps.locks.for_owner(self._memory.reach.scope):
+        async with deps.locks.for_owner(self._memory.scope.scope):
             while entries := await self._newest(1):
                 entry = entries[0]
                 try:

@@ -211,6 +211,13 @@ async def read_health(store: Store) -> Health:
     return health
 
 
+async def read_census(store: Store, largest: int) -> Census:
+    """How much of everything a store holds."""
+    if not isinstance(store, Counted):
+        raise InvalidArgument("this store has no census")
+    return await store.census(largest)
+
+
 async def read_owners(store: Store, note_id: str | None = None) -> list[Scope]:
     """The (agent, user) pairs that have messages or notes; with `note_id`, the pair with it."""
     entries = await store.directory("owner", note_id=note_id, limit=_ALL)

@@ -55,7 +55,7 @@ class RecallAgent:
         by: Driver | None = None,
         without: Collection[str] = (),
     ) -> None:
-        if memory.reach.user_id is None:
+        if memory.scope.user_id is None:
             raise InvalidArgument(
                 "a recall is about one user: give user_id, or a handle of memory.for_user(...)",
                 field="user_id",

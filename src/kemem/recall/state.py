@@ -37,7 +37,7 @@ class MemoryReader(Protocol):
     """What a recall reads of a memory: some methods of `AsyncMemory`, on a handle of one user."""
 
     @property
-    def reach(self) -> CallScope: ...
+    def scope(self) -> CallScope: ...
 
     @property
     def runtime(self) -> DepsProvider: ...
@@ -154,7 +154,7 @@ class RecallState:
 
     def cache_key(self, *parts: str | None) -> Hashable:
         """A key of fixed length that includes the ids of the caller: no other user has it."""
-        return (self.memory.reach, blake2b(repr(parts).encode(), digest_size=16).digest())
+        return (self.memory.scope, blake2b(repr(parts).encode(), digest_size=16).digest())
 
     async def get(self, key: str, mark: str) -> Item:
         """A memory that a search could return now; one that has ended raises NotFound.

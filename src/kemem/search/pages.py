@@ -168,8 +168,8 @@ async def listing(
     def fetch(after: Position | None, count: int) -> Awaitable[list[Row]]:
         return deps.store.read(visible, after=after, limit=count)
 
-    query = ("listing", where)
-    page = await _page(deps, query, cursor, limit, Position, lambda row: row.position, fetch)
+    query, size = ("listing", where), page_limit(limit, "limit")
+    page = await _page(deps, query, cursor, size, Position, lambda row: row.position, fetch)
     chinese = any(is_chinese(row.content) for row in page.items[:3])
     items = tuple(Item(row) for row in page.items)
     return Memories(items, page.next_cursor, language="zh" if chinese else "en")
@@ -194,8 +194,8 @@ async def directory(
     def kind(name: str, agent_id: str, user_id: str) -> tuple[str, str, str]:
         return (name, agent_id, user_id)
 
-    query = ("directory", level, scope)
-    return await _page(deps, query, cursor, limit, kind, lambda entry: entry.place, fetch)
+    query, size = ("directory", level, scope), page_limit(limit, "limit")
+    return await _page(deps, query, cursor, size, kind, lambda entry: entry.place, fetch)
 
 
 # The Query API over the message log: range, words, meaning, neighbours

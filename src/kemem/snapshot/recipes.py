@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps
+from kemem.settings import Settings
 from kemem.snapshot.draft import Draft
 from kemem.snapshot.records import Backup, Header, Piece, Row, Workspace, read, refuse
 from kemem.text.ids import new_id
@@ -33,6 +34,12 @@ class Places:
 
     backups: Path
     workspaces: Path
+
+    @classmethod
+    def choose(cls, settings: Settings) -> "Places":
+        """Those that settings name; else folders beside the data."""
+        backups = settings.backup_dir or settings.data_dir / "backups"
+        return cls(backups, settings.workspace_dir or settings.data_dir / "workspaces")
 
 
 async def backup(deps: Deps, places: Places, path: str | Path | None = None) -> Backup:

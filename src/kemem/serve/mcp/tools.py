@@ -35,7 +35,7 @@ class McpContext:
 
     @property
     def agent_id(self) -> str:
-        return self.memory.reach.agent_id or "default"
+        return self.memory.scope.agent_id or "default"
 
     @property
     def knowledge(self) -> AsyncMemory:
