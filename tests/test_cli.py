@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kemem.errors import InvalidArgument
-from kemem.serve.cli.data import Line, Target, batches, read_lines
+from kemem.serve.cli.data import Line, Owner, batches, read_lines
 from kemem.serve.cli.main import app
 from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
 
@@ -158,7 +158,7 @@ def test_a_taken_message_id_is_named(tmp_path: Path) -> None:
 )
 def test_a_line_that_is_no_message_is_refused(raw: str, reason: str) -> None:
     """The number counts all lines of the file, empty ones too."""
-    read = read_lines([b"\n", raw.encode()], "talk.jsonl", Target(None, "a", "s"))
+    read = read_lines([b"\n", raw.encode()], "talk.jsonl", (None, "a", "s"))
     with pytest.raises(InvalidArgument) as refused:
         list(read)
     assert refused.value.message.startswith(f"talk.jsonl:2: {reason}")
@@ -168,11 +168,11 @@ def test_an_id_depends_on_what_is_said_and_to_whom() -> None:
     """The order of the fields does not matter; user, agent, session and repetition do."""
     raw = ['{"content": "你好", "role": "user"}', '{"role": "user", "content": "你好"}'] * 2
 
-    def ids(target: Target) -> list[str]:
+    def ids(target: Owner) -> list[str]:
         read = read_lines([line.encode() for line in raw], "-", target)
         return [line.message["message_id"] for line in read]
 
-    targets = [Target(*names) for names in ("uas", "vas", "ubs", "uat")]
+    targets: list[Owner] = [("u", "a", "s"), ("v", "a", "s"), ("u", "b", "s"), ("u", "a", "t")]
     assert len({each for target in targets for each in ids(target)}) == 16
     assert ids(targets[0]) == ids(targets[0])
 

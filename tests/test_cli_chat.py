@@ -75,7 +75,7 @@ def talk(home: Path, address: str, *messages: str, **whose: Any) -> bool:
             talking.send(message)
     finally:
         talking.close()
-    return not talking.screen.failed
+    return not talking.failed
 
 
 # In a process of its own

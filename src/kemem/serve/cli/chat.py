@@ -10,17 +10,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.text import Text
+from typer import Option
 
-from kemem.chat import (
-    ChatService,
-    DoneEvent,
-    ErrorEvent,
-    Event,
-    RecallEvent,
-    TextEvent,
-    ToolCallEvent,
-    ToolResultEvent,
-)
+from kemem.chat import ChatService, events
 from kemem.chat.base import NO_MODEL
 from kemem.errors import Conflict, KeMemError
 from kemem.memory import AsyncMemory
@@ -38,13 +30,13 @@ _FEW = 3  # memories to show of one recall
 
 def chat(
     common: Common,
-    user: Annotated[str, typer.Option(help="Who talks.")],
+    user: Annotated[str, Option(help="Who talks.")],
     session: Annotated[
-        str | None, typer.Option(help="The conversation to go on with; otherwise a new one.")
+        str | None, Option(help="The conversation to go on with; otherwise a new one.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="Who is talked to.")] = None,
+    agent: Annotated[str | None, Option(help="Who is talked to.")] = None,
     sensitive: Annotated[
-        bool, typer.Option("--sensitive", help="Recall what is sensitive, too.")
+        bool, Option("--sensitive", help="Recall what is sensitive, too.")
     ] = False,
 ) -> None:
     """Talk with a model that remembers."""
@@ -65,7 +57,7 @@ def chat(
             output.print()  # Ctrl-C and Ctrl-D leave the line open
         with errors.status("Remembering"):
             conversation.close()
-    if conversation.screen.failed:
+    if conversation.failed:
         raise typer.Exit(1)
 
 
@@ -89,69 +81,68 @@ def _messages() -> Iterator[str]:
 
 
 class Conversation:
-    """One conversation: what is said goes in line by line, what happens shows on the screen."""
+    """One conversation: replies on standard output, what happens around them beside it."""
 
     def __init__(self, settings: Settings, **ids: Any) -> None:
-        self.screen = Screen()
+        self.failed = False
         self._memory = AsyncMemory(settings=settings)
         self._chat = ChatService(self._memory)
         self._ids = ids
         self._portal = Portal()  # what was said is remembered while somebody types
         self._turn = asyncio.Lock()
+        self._in_line = False  # a line of the reply has begun and not ended
+        self._calls: dict[str, str] = {}  # the arguments of tool calls by their ids
 
     def send(self, message: str) -> None:
         """Show the reply to a message, or why there is none."""
         try:
             self._portal.call(self._reply(message))
         except KeMemError as error:
-            self.screen.fail(error.message)
+            self._fail(error.message)
 
     def close(self) -> None:
         """Wait until everything is stored and remembered."""
         self._portal.close(self._close)
 
     async def _reply(self, message: str) -> None:
-        async with self._turn, aclosing(self._chat.turn(message, **self._ids)) as events:
-            async for event in events:
-                self.screen.show(event)
+        async with self._turn, aclosing(self._chat.turn(message, **self._ids)) as turn:
+            async for event in turn:
+                self._show(event)
 
     async def _close(self) -> None:
         async with self._turn:  # the part of a reply that was interrupted is still being stored
             await self._chat.close()
         await self._memory.close()
 
-
-class Screen:
-    """Turns as they are seen: replies on standard output, what happens around them beside it."""
-
-    def __init__(self) -> None:
-        self.failed = False
-        self._in_line = False  # a line of the reply has begun and not ended
-        self._calls: dict[str, ToolCallEvent] = {}
-
-    def show(self, event: Event) -> None:
-        """Show what happens, as it happens."""
+    def _show(self, event: events.Event) -> None:
         match event:
-            case RecallEvent():
-                self._aside(_recall_text(event))
-            case TextEvent(delta=text):
+            case events.RecallEvent(events=memories, problem=problem):
+                few = [f"{it['time'][:10]} {it['content']}" for it in memories[:_FEW]]
+                more = ["…"] if len(memories) > _FEW else []
+                if memories:
+                    self._aside(f"recalled {len(memories)}: {' · '.join([*few, *more])}")
+                else:
+                    self._aside(f"recalled nothing: {problem}" if problem else "")
+            case events.TextEvent(delta=text):
                 safe = "\n".join(map(plain, text.split("\n")))
                 output.out(safe, end="", highlight=False)
                 self._in_line = not safe.endswith("\n")
-            case ToolCallEvent():
-                self._calls[event.call_id] = event
-            case ToolResultEvent():
-                self._aside(_call_text(self._calls.pop(event.call_id, None), event))
-            case ErrorEvent():
-                self.fail(event.message)
-            case DoneEvent():
+            case events.ToolCallEvent(call_id=call_id, arguments=arguments):
+                self._calls[call_id] = arguments
+            case events.ToolResultEvent(name=name, call_id=call_id, result=result):
+                arguments = self._calls.pop(call_id, "")
+                hits = _object(result).get("events")
+                outcome = f"{len(hits)} found" if isinstance(hits, list) else result
+                self._aside(f"{name} {_object(arguments).get('query', arguments)}: {outcome}")
+            case events.ErrorEvent():
+                self._fail(event.message)
+            case events.DoneEvent(leaks=leaks):
                 self._end_line()
-                if event.leaks:
-                    calls = "tool call" if event.leaks == 1 else "tool calls"
-                    self._aside(f"{event.leaks} {calls} in the text: caught")
+                if leaks:
+                    calls = "tool call" if leaks == 1 else "tool calls"
+                    self._aside(f"{leaks} {calls} in the text: caught")
 
-    def fail(self, reason: str) -> None:
-        """Say what went wrong, in one line."""
+    def _fail(self, reason: str) -> None:
         self.failed = True
         self._end_line()
         errors.print(Text(f"error: {plain(reason)}", style="red"))
@@ -167,23 +158,6 @@ class Screen:
         if self._in_line:
             output.out()
             self._in_line = False
-
-
-def _recall_text(event: RecallEvent) -> str:
-    """What was recalled: how much, and the first few."""
-    if not event.events:
-        return f"recalled nothing: {event.problem}" if event.problem else ""
-    few = [f"{it['time'][:10]} {it['content']}" for it in event.events[:_FEW]]
-    more = [] if len(event.events) <= _FEW else ["…"]
-    return f"recalled {len(event.events)}: {' · '.join([*few, *more])}"
-
-
-def _call_text(call: ToolCallEvent | None, event: ToolResultEvent) -> str:
-    """A tool call: its name, its query and its outcome."""
-    query = _object(call.arguments).get("query", call.arguments) if call else ""
-    events = _object(event.result).get("events")
-    outcome = f"{len(events)} found" if isinstance(events, list) else event.result
-    return f"{event.name} {query}: {outcome}"
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -15,8 +16,6 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kemem.errors import KeMemError
-from kemem.records import Health
-from kemem.records.batch import JobKind
 from kemem.runtime import open_embedder, open_llm
 from kemem.settings import CONFIG_FILE, Settings
 from kemem.sync import Memory
@@ -62,22 +61,40 @@ class Check:
 
 def show_settings(settings: Settings, flags: frozenset[str]) -> list[Setting]:
     """Every setting with its source; secrets are masked."""
-    return [
-        Setting(name, _shown(getattr(settings, name), name), _source(name, settings, flags))
-        for name in Settings.model_fields
-    ]
+    variables = {variable.upper() for variable in os.environ}
+    rows = []
+    for name, field in Settings.model_fields.items():
+        alias = field.validation_alias  # it may be the variable of another program
+        choices = alias.choices if isinstance(alias, AliasChoices) else (f"{_PREFIX}{name}",)
+        variable = next((it for it in (str(it).upper() for it in choices) if it in variables), None)
+        if name in flags:
+            source = "flag"
+        elif name not in settings.model_fields_set or getattr(settings, name) is None:
+            source = "default"
+        elif variable is None:
+            source = CONFIG_FILE
+        else:
+            own = variable.startswith(_PREFIX)
+            source = "environment" if own else f"environment ({variable})"
+        rows.append(Setting(name, _shown(getattr(settings, name), name), source))
+    return rows
 
 
 def examine(settings: Settings) -> list[Check]:
     """Every check, in the order in which one would look."""
-    embedded = settings.database_url is None
+    # A misspelt variable would be ignored without a word; a misspelt line of the file is not.
+    valid = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    variables = {name.upper() for name in os.environ if name.upper().startswith(_PREFIX)}
+    names = Check("settings", "all names are known")
+    if unknown := sorted(variables - valid):
+        found, advice = f"unknown: {', '.join(unknown)}", "correct or remove the names"
+        names = Check("settings", found, advice)
     return [
-        _names(),
-        *(_directory(settings.data_dir) if embedded else ()),
+        names,
+        *(_directory(settings.data_dir) if settings.database_url is None else ()),
         *_store(settings),
         _embedder(settings),
-        _llm(settings),
-        _neo4j(settings),
+        *_services(settings),
     ]
 
 
@@ -112,44 +129,12 @@ def _address(url: str) -> str:
     return urlunsplit((scheme, place.rpartition("@")[2], path, "", "")) if place else "***"
 
 
-def _source(name: str, settings: Settings, flags: frozenset[str]) -> str:
-    if name in flags:
-        return "flag"
-    if name not in settings.model_fields_set or getattr(settings, name) is None:
-        return "default"
-    variable = _variable(name)
-    if variable is None:
-        return CONFIG_FILE
-    return "environment" if variable.startswith(_PREFIX) else f"environment ({variable})"
-
-
-def _variable(name: str) -> str | None:
-    """The variable that a setting is read from; it may be that of another program."""
-    alias = Settings.model_fields[name].validation_alias
-    choices = alias.choices if isinstance(alias, AliasChoices) else (f"{_PREFIX}{name}",)
-    set_names = {variable.upper() for variable in os.environ}
-    return next((name for name in (str(it).upper() for it in choices) if name in set_names), None)
-
-
-def _names() -> Check:
-    """A misspelt variable would be ignored without a word; a misspelt line of the file is not."""
-    valid = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
-    set_names = {name.upper() for name in os.environ}
-    unknown = sorted(name for name in set_names - valid if name.startswith(_PREFIX))
-    if unknown:
-        return Check("settings", f"unknown: {', '.join(unknown)}", "correct or remove the names")
-    return Check("settings", "all names are known")
-
-
 def _directory(directory: Path) -> list[Check]:
     """The directory of the embedded store, or the one that it would be created in."""
     there = next(it for it in (directory, *directory.absolute().parents) if it.exists())
     free = shutil.disk_usage(there).free
-    disk = Check(
-        "disk",
-        f"{free / 2**30:.1f} GiB free",
-        "" if free >= LEAST_DISK else "free some space; writes fail when the disk is full",
-    )
+    advice = "" if free >= LEAST_DISK else "free some space; writes fail when the disk is full"
+    disk = Check("disk", f"{free / 2**30:.1f} GiB free", advice)
     if not there.is_dir():
         return [Check("directory", f"{there} is a file", "choose another --data-dir"), disk]
     if not os.access(there, os.W_OK | os.X_OK):
@@ -171,23 +156,16 @@ def _store(settings: Settings) -> list[Check]:
     except KeMemError as error:
         advice = "follow the message, or choose another store: --data-dir, --database-url"
         return [Check("store", error.message, advice)]
-    found = (
-        f"{health.backend}, schema {health.schema_version}, messages: {health.messages}, "
-        f"notes: {health.notes}, vectors: {health.vectors}"
-    )
-    return [Check("store", found), _jobs(health, kinds)]
-
-
-def _jobs(health: Health, failed_kinds: set[JobKind]) -> Check:
+    counts = f"messages: {health.messages}, notes: {health.notes}, vectors: {health.vectors}"
+    store = Check("store", f"{health.backend}, schema {health.schema_version}, {counts}")
     found = f"{health.pending_jobs} pending, {health.failed_jobs} failed"
-    if health.oldest_error:
-        found += f"; {health.oldest_error}"
-    if not health.failed_jobs:
-        return Check("jobs", found)
-    if failed_kinds and failed_kinds <= {"embed", "reembed"}:
-        return Check("jobs", found, "mend the cause, then run: kemem reindex")
-    advice = "see them with: kemem jobs; mend the cause, then run: kemem retry --all"
-    return Check("jobs", found, advice)
+    found += f"; {health.oldest_error}" if health.oldest_error else ""
+    advice = ""
+    if health.failed_jobs and kinds and kinds <= {"embed", "reembed"}:
+        advice = "mend the cause, then run: kemem reindex"
+    elif health.failed_jobs:
+        advice = "see them with: kemem jobs; mend the cause, then run: kemem retry --all"
+    return [store, Check("jobs", found, advice)]
 
 
 def _embedder(settings: Settings) -> Check:
@@ -203,27 +181,24 @@ def _embedder(settings: Settings) -> Check:
         return Check("embedder", found, "install KeMem again; until then, words answer")
     seconds = time.perf_counter() - started
     similarity = float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
-    return Check(
-        "embedder",
-        f"{embedder.name}, {len(first)} dimensions, ready in {seconds:.1f} s, "
-        f"“{SENTENCES[0]}” ~ “{SENTENCES[1]}”: {similarity:.2f}",
-    )
+    found = f"{embedder.name}, {len(first)} dimensions, ready in {seconds:.1f} s, "
+    pair = "“{}” ~ “{}”".format(*SENTENCES)
+    return Check("embedder", f"{found}{pair}: {similarity:.2f}")
 
 
-def _llm(settings: Settings) -> Check:
-    """Which model would be asked; it is not called, as that may cost money."""
+def _services(settings: Settings) -> Iterator[Check]:
+    """Which model and graph database would be called; they are not, as that may cost money."""
     model = open_llm(settings, None)
     if model is None:
-        return Check("llm", "none: notes are drawn by rules")
-    address = _address(settings.llm_base_url or OPENAI)
-    key = "with a key" if settings.llm_api_key else "without a key"
-    return Check("llm", f"{model.name} at {address}, {key}; it was not called")
-
-
-def _neo4j(settings: Settings) -> Check:
-    """Which graph database would be written to; it is not called."""
+        yield Check("llm", "none: notes are drawn by rules")
+    else:
+        address = _address(settings.llm_base_url or OPENAI)
+        key = "with a key" if settings.llm_api_key else "without a key"
+        yield Check("llm", f"{model.name} at {address}, {key}; it was not called")
     if settings.neo4j_url is None:
-        return Check("neo4j", "none: the graph is in the store only")
-    address, name = _address(settings.neo4j_url), settings.neo4j_database
-    database = f"database {name}" if name else "its default database"
-    return Check("neo4j", f"{address}, {database}, as {settings.neo4j_user}; it was not called")
+        yield Check("neo4j", "none: the graph is in the store only")
+    else:
+        address, name = _address(settings.neo4j_url), settings.neo4j_database
+        database = f"database {name}" if name else "its default database"
+        found = f"{address}, {database}, as {settings.neo4j_user}; it was not called"
+        yield Check("neo4j", found)

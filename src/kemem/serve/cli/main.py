@@ -4,7 +4,6 @@ import gc
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
 from importlib.metadata import version
 from shutil import which
 from typing import Annotated, Any
@@ -12,14 +11,14 @@ from typing import Annotated, Any
 import structlog
 import typer
 from rich.text import Text
+from typer import Option
 from typer.core import TyperGroup, TyperOption
 
 from kemem.errors import KeMemError
 from kemem.serve.cli.chat import chat
 from kemem.serve.cli.data import backup, import_messages, quality, recall, restore, search
-from kemem.serve.cli.demo import demo, is_empty
 from kemem.serve.cli.doctor import shown_url
-from kemem.serve.cli.operate import doctor, jobs, reindex, retry, work
+from kemem.serve.cli.operate import demo, doctor, is_empty, jobs, reindex, retry, work
 from kemem.serve.cli.terminal import (
     DatabaseUrl,
     DataDir,
@@ -30,7 +29,6 @@ from kemem.serve.cli.terminal import (
 )
 from kemem.serve.mcp.command import mcp
 from kemem.serve.rpc.command import dump, rpc
-from kemem.settings import Settings
 
 OPTIONAL_PACKAGES = {  # and the extra that brings them
     **dict.fromkeys(("fastapi", "jinja2", "jwt", "starlette", "uvicorn"), "server"),
@@ -69,18 +67,16 @@ def main() -> None:
     try:
         app(prog_name="kemem")
     except Exception as error:  # the edge: people get a sentence, the log gets the rest
-        errors.print(Text(f"error: {_explain(error)}", style="red"))
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if isinstance(error, KeMemError):
+            reason = error.message
+        elif extra := OPTIONAL_PACKAGES.get(missing or ""):
+            reason = f"{missing} is missing; in the checkout, run: pip install '.[{extra}]'"
+        else:
+            log.debug("command failed", at=traceback.format_exc())
+            reason = f"{type(error).__name__}: {error} (KEMEM_LOG_LEVEL=debug shows where)"
+        errors.print(Text(f"error: {reason}", style="red"))
         sys.exit(1)
-
-
-def _explain(error: Exception) -> str:
-    if isinstance(error, KeMemError):
-        return error.message
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if extra := OPTIONAL_PACKAGES.get(missing or ""):
-        return f"{missing} is missing; in the checkout, run: pip install '.[{extra}]'"
-    log.debug("command failed", at=traceback.format_exc())
-    return f"{type(error).__name__}: {error} (KEMEM_LOG_LEVEL=debug shows where)"
 
 
 def _print_version(wanted: bool) -> None:
@@ -89,12 +85,8 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = typer.Option(
-    "--version",
-    callback=_print_version,
-    is_eager=True,
-    hidden=True,  # its line is needed for a command: the help fits a screen
-)
+# Hidden: the line of --version is needed for a command, so that the help fits a screen.
+Version = Option("--version", callback=_print_version, is_eager=True, hidden=True)
 
 
 @app.callback()
@@ -104,8 +96,8 @@ def kemem(_version: Annotated[bool, Version] = False) -> None:
 
 @app.command()
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on.", min=0, max=65_535)] = None,
+    host: Annotated[str | None, Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, Option(help="Port to listen on.", min=0, max=65_535)] = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -117,8 +109,19 @@ def serve(
 
     authenticator = Authenticator(settings)
     authenticator.check_host(settings.host)
-    for line in _announcement(settings, authenticator.requires_credentials):
-        output.print(line)
+    name = f"[{settings.host}]" if ":" in settings.host else settings.host
+    server, database = f"http://{name}:{settings.port}", settings.database_url
+    protected = authenticator.requires_credentials
+    output.print(
+        f"Look    {server}/dashboard",
+        f"API     {server}/v1",
+        f"MCP     {server}/mcp",
+        f"Docs    {server}/docs",
+        f"Health  {server}/readyz",
+        f"Data    {settings.data_dir if database is None else shown_url(database)}",
+        f"Access  {'with a key or token' if protected else 'from this machine, without a key'}",
+        sep="\n",
+    )
     if is_empty(settings):
         program = "kemem" if which("kemem") else sys.argv[0]
         here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
@@ -140,19 +143,6 @@ app.command()(command(dump, has_json=False))
 for each in (backup, restore, reindex, jobs, work, retry, doctor):
     app.command()(command(each))
 app.command(hidden=True)(command(quality))  # after a benchmark, which few run
-
-
-def _announcement(settings: Settings, protected: bool) -> Iterator[str]:
-    """What somebody who starts a server wants to know."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url, database_url = f"http://{host}:{settings.port}", settings.database_url
-    yield f"Look    {url}/dashboard"
-    yield f"API     {url}/v1"
-    yield f"MCP     {url}/mcp"
-    yield f"Docs    {url}/docs"
-    yield f"Health  {url}/readyz"
-    yield f"Data    {settings.data_dir if database_url is None else shown_url(database_url)}"
-    yield f"Access  {'with a key or token' if protected else 'from this machine, without a key'}"
 
 
 if __name__ == "__main__":

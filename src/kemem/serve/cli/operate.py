@@ -1,6 +1,8 @@
-"""Commands for operators: the job queue, derived data, and what is wrong."""
+"""Commands for operators: the job queue, derived data, what is wrong, and a store of examples."""
 
+import asyncio
 import json
+import shlex
 import signal
 import time
 from contextlib import suppress
@@ -10,12 +12,24 @@ from typing import Annotated, Any
 import structlog
 import typer
 from rich.text import Text
+from typer import Argument, Option
 
-from kemem.errors import Unavailable
+from kemem.errors import Conflict, Unavailable
+from kemem.memory import AsyncMemory
 from kemem.records.serialization import to_dict
-from kemem.serve.cli.doctor import examine, show_settings
-from kemem.serve.cli.terminal import Common, plain, progress
+from kemem.runtime import system_clock
+from kemem.serve.cli.doctor import examine, show_settings, shown_url
+from kemem.serve.cli.terminal import Common, Yes, output, plain, progress
+from kemem.serve.demo.world import evaluate, fill, read_questions, read_world
+from kemem.settings import Settings
 from kemem.sync import Memory
+
+STORE_FILE = "kemem.db"  # of the embedded store
+TO_TRY = (
+    "kemem search 我上周说的那家牙医叫什么 --user lin_yue",
+    'kemem recall "Does Grace still eat bacon?" --user grace',
+    "kemem serve",
+)
 
 log = structlog.get_logger("kemem")
 
@@ -34,7 +48,7 @@ def reindex(common: Common) -> None:
 
 def jobs(
     common: Common,
-    limit: Annotated[int, typer.Option(help="Most jobs to show.", min=1, max=1000)] = 100,
+    limit: Annotated[int, Option(help="Most jobs to show.", min=1, max=1000)] = 100,
 ) -> None:
     """Show the work that waits or has failed."""
     with common.open() as memory:
@@ -44,8 +58,8 @@ def jobs(
 
 def work(
     common: Common,
-    once: Annotated[bool, typer.Option("--once", help="Do what is due now and stop.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 5.0,
+    once: Annotated[bool, Option("--once", help="Do what is due now and stop.")] = False,
+    interval: Annotated[float, Option(help="Seconds between two looks.", min=0.1)] = 5.0,
 ) -> None:
     """Do the work that waits, beside a server or alone, until stopped."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -70,9 +84,9 @@ def _run_jobs(memory: Memory, as_json: bool, *, quiet: bool = True) -> None:
 def retry(
     common: Common,
     job_id: Annotated[
-        str | None, typer.Argument(metavar="JOB_ID", help="As kemem jobs shows it.")
+        str | None, Argument(metavar="JOB_ID", help="As kemem jobs shows it.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every job that was given up.")] = False,
+    every: Annotated[bool, Option("--all", help="Every job that was given up.")] = False,
 ) -> None:
     """Let a job that was given up be tried again, or all of them."""
     if (job_id is None) != every:
@@ -108,3 +122,62 @@ def _job_text(job: dict[str, Any]) -> Text:
     tried = f"{job['attempts']} tried"
     line = f"{job['id']}  {job['kind']:<7}  {job['state']:<7}  {tried}  due {job['due']}"
     return Text(f"{line}\n      {plain(job['error'])}" if job["error"] else line)
+
+
+def demo(common: Common, yes: Yes = False) -> None:
+    """Fill a fresh store with examples in Chinese and English."""
+    settings, url = common.settings, common.settings.database_url
+    place = str(settings.data_dir) if url is None else shown_url(url)
+    with _open_store(settings) as memory:
+        health = memory.health()
+        if health.messages or health.notes or memory.agents(limit=1).items:
+            raise Conflict(
+                f"the store {place} is in use ({health.messages} messages, {health.notes} notes): "
+                "examples go into a fresh one, as in kemem demo --data-dir demo"
+            )
+    if not yes:
+        typer.confirm(f"Fill the empty store {place} with made-up people?", abort=True, err=True)
+    started = time.perf_counter()
+    world, questions = read_world(system_clock()), read_questions()
+
+    async def fill_store() -> None:
+        with progress("Adding", len(world.events)) as advance:
+            await fill(world, settings, system_clock(), advance)
+        async with AsyncMemory(settings=settings.model_copy(update={"llm": "none"})) as memory:
+            with progress("Making vectors"):
+                # run_jobs would make none where a server has noted its model before
+                await memory.reindex()
+            with progress("Asking", len(questions)) as advance:
+                await evaluate(questions, memory, advance)
+
+    asyncio.run(fill_store())
+    with common.open() as memory:
+        health, users = memory.health(), memory.users().items
+        counts = {
+            "users": len({user.id for user in users}),
+            "messages": health.messages,
+            "notes": health.notes,
+            "relations": sum(len(memory.graph(user.id, limit=1000)) for user in users),
+            "workspaces": len({task for task, _ in world.files}),
+        }
+    common.print_counts(counts, time.perf_counter() - started)
+    if not common.as_json:
+        here = f" --data-dir {shlex.quote(str(common.data_dir))}" if common.data_dir else ""
+        if common.database_url:
+            here = " --database-url URL"  # the URL itself may hold a password
+        output.print("Try:", *(f"  {command}{here}" for command in TO_TRY), sep="\n")
+
+
+def is_empty(settings: Settings) -> bool:
+    """Whether the embedded store is empty; False for a database elsewhere, which is not asked."""
+    if settings.database_url is not None:
+        return False
+    if not (settings.data_dir / STORE_FILE).exists():
+        return True
+    with _open_store(settings) as memory:
+        return not memory.agents(limit=1).items
+
+
+def _open_store(settings: Settings) -> Memory:
+    """The store without a model or a graph database beside it."""
+    return Memory(settings=settings.model_copy(update={"llm": "none", "neo4j_url": None}))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
-import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from typer import Option
 
 from kemem.serve.http.process import configure_logs
 from kemem.settings import Settings, load
@@ -25,10 +25,10 @@ P = ParamSpec("P")
 output = Console(emoji=False, highlight=False, markup=False, soft_wrap=True)
 errors = Console(emoji=False, highlight=False, markup=False, soft_wrap=True, stderr=True)
 
-DataDir = Annotated[Path | None, typer.Option(help="Directory of the embedded store.")]
-DatabaseUrl = Annotated[str | None, typer.Option(help="PostgreSQL to use instead.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+DataDir = Annotated[Path | None, Option(help="Directory of the embedded store.")]
+DatabaseUrl = Annotated[str | None, Option(help="PostgreSQL to use instead.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
 
 
 @dataclass(frozen=True, slots=True)
