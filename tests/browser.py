@@ -19,7 +19,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from kemem.serve.dashboard.static_files import VENDOR, has_all
+from kemem.serve.dashboard.page import VENDOR, has_all
 from tests.conftest import NOT_RUN
 
 PROGRAMS = ("chromium", "chromium-browser")

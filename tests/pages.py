@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.overview import survey
-from kemem.serve.dashboard.static_files import STATIC_PATH
+from kemem.serve.dashboard.page import STATIC_PATH
 from kemem.serve.http.app import create_app
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 from kemem.settings import Settings

@@ -9,8 +9,16 @@ import httpx
 import jwt
 import pytest
 
-from kemem.serve.dashboard.page import FORM_COOKIE, number, own_address, seconds, short, size, when
-from kemem.serve.dashboard.static_files import VENDOR_FILES
+from kemem.serve.dashboard.page import (
+    FORM_COOKIE,
+    VENDOR_FILES,
+    number,
+    own_address,
+    seconds,
+    short,
+    size,
+    when,
+)
 from kemem.serve.http.auth import SESSION_COOKIE
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 from tests.pages import EVIL, browsing, faults_of, page_routes, send, text_of, token_of

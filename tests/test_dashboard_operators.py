@@ -202,6 +202,9 @@ async def test_the_page_of_jobs_counts_those_that_it_does_not_list(desk: Desk) -
     await desk.leave(*(failed(f"j_{n}") for n in range(1_003)))
     listed = await desk.browser.get("/dashboard/jobs", params={"language": "en"})
     assert card(listed, "Failed") == "1,003" and "Shown: 200 of 1,003." in text_of(listed)
+    last = await desk.browser.get("/dashboard/jobs", params={"cursor": "1001"})
+    assert last.text.count('/retry"') == 4  # a button for each of three, and one for all
+    assert ["j_999" in last.text, "j_1" in last.text] == [True, False]  # ids in their order
     all_again = await send(desk.browser, "/dashboard/jobs/retry")
     assert all_again.headers["location"] == "/dashboard/jobs?retried=1003"
 

@@ -13,9 +13,10 @@ import pytest
 from kemem.memory import AsyncMemory
 from kemem.records import Message
 from kemem.results import Hit
-from kemem.serve.dashboard.playground import explained, highlighted
+from kemem.serve.dashboard.memories import explained, highlighted
 from kemem.settings import load
 from kemem.testing import HashingEmbedder
+from tests.pages import browsing
 from tests.server import LocalServer, local_server, note_of
 
 HOME = "/dashboard/playground"
@@ -215,3 +216,20 @@ def test_marks_in_a_text_are_its_own(text: str) -> None:
     """They do not pass for what a search matched."""
     message = Message("m", "a", "u", "s", "user", text, 0, 0)
     assert highlighted(Hit(message, 1.0, snippets=(f"<mark>{text}</mark>",))) == [("", text)]
+
+
+@BOTH
+async def test_to_try_a_search_does_not_count_as_use(tmp_path: Path, language: str) -> None:
+    """Only searches of applications do."""
+    said, *_, query = SAID[language]
+    async with browsing(tmp_path / "data") as (browser, app):
+        memory: AsyncMemory = app.state.memory
+        await memory.add(said, user_id="u", infer=False)
+        uses: list[int] = []
+        for _ in range(2):
+            page = await browser.get(HOME, params={"query": query, "user_id": "u"})
+            assert len(columns(page)[0]) >= 1
+            await memory.run_jobs()
+            uses += [note.uses for note in await memory.notes("u")]
+            await memory.search(query, user_id="u")
+    assert uses == [0, 1]

@@ -5,6 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any, cast
@@ -37,6 +38,8 @@ _DAY = 86_400.0  # seconds
 _COUNTED_HITS = 10  # the first hits of a search count as uses
 _MAX_COUNTS = 10_000  # notes with counts that wait to be written
 
+counts_hits = ContextVar("counts_hits", default=True)  # off while an operator tries a search
+
 log = logging.getLogger("kemem")
 
 
@@ -64,7 +67,7 @@ class HitCounter:
 
     def count(self, hits: Iterable[Hit]) -> None:
         """Count the first hits of a search; at most `_MAX_COUNTS` notes wait to be written."""
-        for hit in list(hits)[:_COUNTED_HITS]:
+        for hit in list(hits)[:_COUNTED_HITS] if counts_hits.get() else ():
             key = (hit.row.agent_id, hit.row.user_id, hit.row.id)
             if isinstance(hit.row, Note) and (
                 key in self._counts or len(self._counts) < _MAX_COUNTS

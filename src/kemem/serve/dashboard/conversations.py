@@ -3,7 +3,6 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import groupby
 from typing import Any
@@ -13,11 +12,8 @@ from fastapi import APIRouter, Request, Response
 
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
-from kemem.records import MESSAGES, Entry, Message, Note
-from kemem.results import Context
-from kemem.serve.dashboard.fields import Fields
-from kemem.serve.dashboard.memories import link_to
-from kemem.serve.dashboard.page import DashboardRoute, page
+from kemem.records import MESSAGES, Checkpoint, Entry, Message, Note
+from kemem.serve.dashboard.page import DashboardRoute, Fields, Ids, page
 from kemem.serve.http.routing import Memory
 from kemem.text.language import count_tokens
 
@@ -28,31 +24,9 @@ BESIDE, MAX_BESIDE = 10, 100  # messages before and after the one that is shown
 TOKENS, MAX_TOKENS = 2_000, 1_000_000
 LONG = 20_000  # messages of a session whose context takes more than a moment to work out
 
+Session = dict[str, Any]  # its entry, its newest message, how many it has had, and what names it
+
 router = APIRouter(route_class=DashboardRoute)
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A session and the newest message of it."""
-
-    entry: Entry
-    newest: Message | None = None
-
-    @property
-    def count(self) -> int:
-        """How many messages it has had: the place of the newest one."""
-        return self.newest.sequence_no if self.newest else 0
-
-    @property
-    def ids(self) -> dict[str, Any]:
-        """The arguments that name it."""
-        entry = self.entry
-        return {"user_id": entry.user_id, "agent_id": entry.agent_id, "session_id": entry.id}
-
-    @property
-    def query(self) -> str:
-        """What names it in an address."""
-        return urlencode({name: value for name, value in self.ids.items() if value})
 
 
 @router.get(HOME)
@@ -63,16 +37,15 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
     cursor = fields.text("cursor")
     if user_id is None and agent_id is None:
         users = await memory.users(limit=PAGE, cursor=cursor)
-        return page(
-            request, "conversations.html", people=users.items, next_cursor=users.next_cursor
-        )
+        values: dict[str, Any] = {"people": users.items, "next_cursor": users.next_cursor}
+        return page(request, "conversations.html", **values)
     entries = await memory.sessions(user_id, agent_id, limit=SESSIONS, cursor=cursor)
     return page(
         request,
         "conversations_sessions.html",
         user_id=user_id,
         agent_id=agent_id,
-        sessions=await asyncio.gather(*(_with_newest(it, memory) for it in entries.items)),
+        sessions=await asyncio.gather(*(_session(it, memory) for it in entries.items)),
         next_cursor=entries.next_cursor,
     )
 
@@ -81,10 +54,9 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
 async def show_session(request: Request, memory: Memory) -> Response:
     """The messages of a session, a page of them in the order of time, the newest page first."""
     fields = Fields(request.query_params)
-    entry, _ = await memory.session(*_names(fields))
-    session = await _with_newest(entry, memory)
+    session, _ = await _read_session(fields, memory)
     cursor = fields.text("cursor")
-    items = await memory.get_all(**session.ids, kinds=MESSAGES, limit=PAGE, cursor=cursor)
+    items = await memory.get_all(**session["ids"], kinds=MESSAGES, limit=PAGE, cursor=cursor)
     messages = [item.message for item in reversed(items)]
     return page(
         request,
@@ -92,7 +64,6 @@ async def show_session(request: Request, memory: Memory) -> Response:
         session=session,
         days=_by_day(messages),
         notes=await notes_of(messages, memory),
-        link_to=link_to,
         is_newest=cursor is None,
         next_cursor=items.next_cursor,
     )
@@ -102,9 +73,9 @@ async def show_session(request: Request, memory: Memory) -> Response:
 async def show_message(request: Request, memory: Memory) -> Response:
     """One message among those before and after it, in whatever session."""
     fields = Fields(request.query_params)
-    user_id, message_id = fields.text("user_id"), fields.text("message_id")
+    message_id = fields.text("message_id") or ""
     beside = fields.integer("beside", MAX_BESIDE, BESIDE)
-    messages = await memory.neighbors(message_id or "", user_id, beside, beside)
+    messages = await memory.neighbors(message_id, fields.text("user_id"), beside, beside)
     chosen = next(message for message in messages if message.id == message_id)
     entry, _ = await memory.session(chosen.session_id, chosen.user_id, chosen.agent_id)
     return page(
@@ -113,10 +84,9 @@ async def show_message(request: Request, memory: Memory) -> Response:
         chosen=chosen,
         days=_by_day(messages),
         notes=await notes_of([chosen], memory),
-        link_to=link_to,
         beside=beside,
         most=MAX_BESIDE,
-        session=Session(entry, chosen),
+        session=await _session(entry, memory),
     )
 
 
@@ -125,10 +95,16 @@ async def show_short_term(request: Request, memory: Memory) -> Response:
     """The State of a session in layers, and what a prompt of some size would be given of it."""
     fields = Fields(request.query_params)
     max_tokens = fields.integer("max_tokens", MAX_TOKENS, TOKENS)
-    entry, checkpoints = await memory.session(*_names(fields))
-    session = await _with_newest(entry, memory)
-    skip = session.count > LONG and fields.text("max_tokens") is None
-    context = None if skip else await memory.context(**session.ids, max_tokens=max_tokens)
+    session, checkpoints = await _read_session(fields, memory)
+    context, prompt = None, {}
+    if session["count"] <= LONG or fields.text("max_tokens"):
+        context = await memory.context(**session["ids"], max_tokens=max_tokens)
+        texts = {  # the rest of it are headings and names
+            "notes": [note.content for note in context.notes],
+            "summaries": context.summaries,
+            "messages": [message.content for message in context.messages],
+        }
+        prompt = {name: sum(map(count_tokens, parts)) for name, parts in texts.items()}
     layers = checkpoints[0].layers if checkpoints else ()
     return page(
         request,
@@ -140,21 +116,29 @@ async def show_short_term(request: Request, memory: Memory) -> Response:
         max_tokens=max_tokens,
         most=MAX_TOKENS,
         context=context,
-        prompt=_tokens(context) if context else {},
+        prompt=prompt,
     )
 
 
-async def _with_newest(entry: Entry, memory: AsyncMemory) -> Session:
-    items = await memory.get_all(**Session(entry).ids, kinds=MESSAGES, limit=1)
-    return Session(entry, items[0].message if items else None)
-
-
-def _names(fields: Fields) -> tuple[str, str | None, str | None]:
-    """The session that an address names, its user and its agent."""
+async def _read_session(
+    fields: Fields, memory: AsyncMemory
+) -> tuple[Session, Sequence[Checkpoint]]:
+    """The session that an address names, and its checkpoints."""
     session_id = fields.text("session_id")
     if session_id is None:
         raise InvalidArgument("session_id is missing", field="session_id")
-    return session_id, fields.text("user_id"), fields.text("agent_id")
+    ids = fields.text("user_id"), fields.text("agent_id")
+    entry, checkpoints = await memory.session(session_id, *ids)
+    return await _session(entry, memory), checkpoints
+
+
+async def _session(entry: Entry, memory: AsyncMemory) -> Session:
+    ids: Ids = {"user_id": entry.user_id, "agent_id": entry.agent_id, "session_id": entry.id}
+    items = await memory.get_all(**ids, kinds=MESSAGES, limit=1)
+    newest = items[0].message if items else None
+    query = urlencode({name: value for name, value in ids.items() if value})
+    count = newest.sequence_no if newest else 0  # the place of the newest
+    return {"entry": entry, "newest": newest, "count": count, "ids": ids, "query": query}
 
 
 async def notes_of(messages: Sequence[Message], memory: AsyncMemory) -> Mapping[str, list[Note]]:
@@ -176,13 +160,3 @@ def _by_day(messages: Iterable[Message]) -> list[tuple[date, list[Message]]]:
         return datetime.fromtimestamp(message.ts / 1e6, UTC).astimezone().date()
 
     return [(at, list(of_day)) for at, of_day in groupby(messages, key=day)]
-
-
-def _tokens(context: Context) -> dict[str, int]:
-    """The tokens of what a context is made of; the rest of it are headings and names."""
-    parts = {
-        "notes": [note.content for note in context.notes],
-        "summaries": context.summaries,
-        "messages": [message.content for message in context.messages],
-    }
-    return {name: sum(map(count_tokens, texts)) for name, texts in parts.items()}

@@ -1,8 +1,8 @@
 """The graph in the dashboard: as much of it as a person can look at, near what they choose."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from typing import Any
 from urllib.parse import urlencode
@@ -14,9 +14,7 @@ from kemem.memory import AsyncMemory
 from kemem.records import Micros, Note, Relation
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
-from kemem.serve.dashboard.fields import Fields
-from kemem.serve.dashboard.memories import link_to
-from kemem.serve.dashboard.page import DashboardRoute, is_fragment, page
+from kemem.serve.dashboard.page import DashboardRoute, Fields, is_fragment, link_to, page
 from kemem.serve.http.routing import Memory
 
 HOME = "/dashboard/graph"
@@ -41,104 +39,48 @@ class GraphView:
     hops: int = 1
     day: str = ""  # as it was known at the end of a day; empty: as it is
 
-    @property
-    def is_chosen(self) -> bool:
-        """Whether it says whose graph is meant."""
-        return self.user_id is not None or self.agent_id is not None
-
-    @property
-    def as_of(self) -> datetime | None:
-        """The last moment of the day."""
-        if not self.day:
-            return None
-        return datetime.combine(datetime.fromisoformat(self.day), time.max, UTC)
-
-    @property
-    def query(self) -> str:
-        """What names it in an address."""
+    def only(self, *names: str) -> str:
+        """The address of what is seen around some entities."""
         pairs = [("user_id", self.user_id), ("agent_id", self.agent_id)]
-        pairs += [("around", name) for name in self.around]
+        pairs += [("around", name) for name in names]
         pairs += [("hops", str(self.hops)), ("as_of", self.day)]
-        return urlencode([(name, value) for name, value in pairs if value])
+        return f"{HOME}?{urlencode([(name, value) for name, value in pairs if value])}"
 
     def near(self, name: str) -> str:
         """The address of what is seen with an entity more; the oldest choices make room."""
-        kept = [each for each in self.around if each != name][1 - EXPANDED :]
-        return f"{HOME}?{replace(self, around=(*kept, name)).query}"
-
-    def only(self, name: str) -> str:
-        """The address of what is seen around one entity."""
-        return f"{HOME}?{replace(self, around=(name,)).query}"
+        others = [each for each in self.around if each != name][1 - EXPANDED :]
+        return self.only(*others, name)
 
     def without(self, *names: str) -> str:
         """The address of what is seen with some entities less."""
-        kept = tuple(each for each in self.around if each not in names)
-        return f"{HOME}?{replace(self, around=kept).query}"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The relations that are shown, out of those that were read, and the notes that they cite."""
-
-    relations: Sequence[Relation]
-    notes: Mapping[str, Note]
-    read: int
-    similar: tuple[str, ...] = ()  # entities that may have been meant
-    first: Micros = 0  # the time from which on there is something to see
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there may be more relations than were read."""
-        return self.read == READ
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The entities that are shown, with their types."""
-        ends = {it.source: it.source_type for it in self.relations}
-        return ends | {it.destination: it.destination_type for it in self.relations}
-
-    def cited(self, relation: Relation) -> list[Note]:
-        """The newest notes that support a relation."""
-        return [self.notes[id_] for id_ in relation.note_ids[-CITED:] if id_ in self.notes]
+        return self.only(*(each for each in self.around if each not in names))
 
 
 @router.get(HOME)
 async def show_graph(request: Request, memory: Memory) -> Response:
     """Relations of a user or agent, drawn and as a table; first of all the users."""
     view = _view(Fields(request.query_params))
-    if not view.is_chosen:
+    if view.user_id is None and view.agent_id is None:
         users = await memory.users(limit=USERS, cursor=request.query_params.get("cursor"))
         return page(request, "graph_users.html", people=users.items, next_cursor=users.next_cursor)
     template = "graph_relations.html" if is_fragment(request) else "graph.html"
-    return page(
-        request,
-        template,
-        view=view,
-        picture=await _picture(view, memory),
-        hops=HOPS,
-        link_to=link_to,
-        data=f"{HOME}/data",
-        today=_day(system_clock()),
-        day=_day,
-    )
+    today, data = _day(system_clock()), f"{HOME}/data"
+    picture = await _picture(view, memory)
+    return page(request, template, view=view, picture=picture, data=data, today=today, day=_day)
 
 
 @router.get(HOME + "/data")
 async def read_graph(request: Request, memory: Memory) -> Response:
     """The same relations as nodes and links."""
     picture = await _picture(_view(Fields(request.query_params)), memory)
-    degrees = Counter(_ends(picture.relations))
-    return JSONResponse(
-        {
-            "nodes": [
-                {"id": name, "type": kind, "degree": degrees[name]}
-                for name, kind in picture.types.items()
-            ],
-            "links": [_link(it, picture.cited(it)) for it in picture.relations],
-            "read": picture.read,
-            "is_full": picture.is_full,
-        }
-    )
+    degrees = Counter(_ends(picture["relations"]))
+    nodes = [
+        {"id": name, "type": kind, "degree": degrees[name]}
+        for name, kind in picture["types"].items()
+    ]
+    links = [_link(it, picture["cited"](it)) for it in picture["relations"]]
+    read, is_full = picture["read"], picture["is_full"]
+    return JSONResponse({"nodes": nodes, "links": links, "read": read, "is_full": is_full})
 
 
 def _view(fields: Fields) -> GraphView:
@@ -153,26 +95,38 @@ def _view(fields: Fields) -> GraphView:
     )
 
 
-async def _picture(view: GraphView, memory: AsyncMemory) -> Picture:
+async def _picture(view: GraphView, memory: AsyncMemory) -> dict[str, Any]:
     """What is shown: nearest first around entities, else the most connected of the newest."""
     owner: dict[str, Any] = {"user_id": view.user_id, "agent_id": view.agent_id}
-    options = {**owner, "limit": READ, "as_of": view.as_of}
+    as_of = None
+    if view.day:
+        as_of = datetime.combine(datetime.fromisoformat(view.day), time.max, UTC)
+    options = {**owner, "limit": READ, "as_of": as_of}
     relations = await memory.graph(**options, around=view.around, hops=view.hops)
-    similar: tuple[str, ...] = ()
+    similar: list[str] = []  # entities that may have been meant
     if view.around and not relations:
-        similar = _similar(view.around[-1], await memory.graph(**options))
+        part = view.around[-1].casefold()
+        names = dict.fromkeys(_ends(await memory.graph(**options)))
+        similar = [name for name in names if part in name.casefold()][:SIMILAR]
     shown = _visible(relations if view.around else _most_connected(relations))
     ids = {note_id for relation in shown for note_id in relation.note_ids[-CITED:]}
-    notes = await memory.notes(**owner, ids=ids) if ids else []
+    notes = {it.id: it for it in (await memory.notes(**owner, ids=ids) if ids else [])}
+
+    def cited(relation: Relation) -> list[Note]:
+        return [notes[note_id] for note_id in relation.note_ids[-CITED:] if note_id in notes]
+
     oldest = await memory.notes(**owner, limit=1, newest_first=False)
-    begun = [*(it.valid_from for it in relations), *(note.ts for note in oldest)]
-    return Picture(
-        shown,
-        {note.id: note for note in notes},
-        len(relations),
-        similar,
-        first=min(begun, default=system_clock()),
-    )
+    times = [*(it.valid_from for it in relations), *(note.ts for note in oldest)]
+    return {
+        "relations": shown,
+        "cited": cited,  # the newest notes that support a relation
+        "types": {it.source: it.source_type for it in shown}
+        | {it.destination: it.destination_type for it in shown},
+        "read": len(relations),
+        "is_full": len(relations) == READ,  # there may be more
+        "similar": similar,
+        "first": min(times, default=system_clock()),  # from when on there is something to see
+    }
 
 
 def _most_connected(relations: Sequence[Relation]) -> list[Relation]:
@@ -201,13 +155,6 @@ def _visible(relations: Iterable[Relation]) -> list[Relation]:
 
 def _ends(relations: Iterable[Relation]) -> list[str]:
     return [name for it in relations for name in {it.source, it.destination}]
-
-
-def _similar(name: str, relations: Sequence[Relation]) -> tuple[str, ...]:
-    """Entities whose names contain a text."""
-    part = name.casefold()
-    names = dict.fromkeys(_ends(relations))
-    return tuple(each for each in names if part in each.casefold())[:SIMILAR]
 
 
 def _link(relation: Relation, notes: Iterable[Note]) -> dict[str, Any]:

@@ -1,35 +1,47 @@
-"""Memories in the dashboard: listed, shown with where they come from, changed and erased."""
+"""Memories in the dashboard: listed, shown with their sources, changed, erased, and searched."""
 
 import json
 import re
 from difflib import SequenceMatcher
+from time import perf_counter
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
-from kemem.records import NOTE_KINDS, NOTES, Change, Message, Note, Relation
+from kemem.records import NOTE_KINDS, NOTES, Message, Note, Relation
 from kemem.records.times import to_rfc3339
-from kemem.results import Item
-from kemem.serve.dashboard.fields import Fields
-from kemem.serve.dashboard.page import DashboardRoute, page
+from kemem.results import Hit, Item
+from kemem.runtime import counts_hits
+from kemem.serve.dashboard.page import (
+    DashboardRoute,
+    Fields,
+    address,
+    link_to,
+    owner_of,
+    page,
+    suggested_users,
+)
 from kemem.serve.http.routing import Memory
+from kemem.text.snippets import CLOSE, OPEN
 
 HOME = "/dashboard/memories"
 KINDS = ("notes", *NOTE_KINDS, "message")
 PAGE = 50
 CHUNK, MAX_SCANNED = 100, 5_000  # rows of a list with a filter: of one read, of a whole page
-SUGGESTED = 200  # users
 CONTEXTS, BESIDE = 5, 2  # sources that are shown, and messages around each
 RELATIONS, CHANGES = 1_000, 50  # that are read
+MODES = ("hybrid", "lexical", "semantic")
+LIMIT, MAX_LIMIT = 10, 50  # hits in the playground
 _MAX_WORDS = 2_000  # two long texts that share little take minutes to compare
 _WORD = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff]+|\s+|.", re.DOTALL)
+_COMMA = re.compile(r"[,，、;；\n]")
+_SIGNAL = re.compile(r"(lexical|semantic|rerank)(?:#(\d+))? (\d\.\d+)")
+_TAGS = re.compile(f"({OPEN}|{CLOSE})")
 
 Piece = tuple[str, str]  # the name of an element, "" for none, and its text
-Ids = dict[str, str | None]
 
 router = APIRouter(route_class=DashboardRoute)
 
@@ -38,38 +50,24 @@ router = APIRouter(route_class=DashboardRoute)
 async def list_memories(request: Request, memory: Memory) -> Response:
     """Notes or messages, newest first; as long as nobody is chosen, the users to choose from."""
     fields = Fields(request.query_params)
-    chosen = any(_ids(fields).values())
-    items: list[Item] = []
-    cursor, scanned, people, problem = fields.text("cursor"), 0, None, None
+    values: dict[str, Any] = {"items": [], "people": (), "scanned": 0, "next_cursor": None}
+    status, values["problem"] = 200, None
     try:
-        if chosen:
-            items, cursor, scanned = await _list(fields, cursor, memory)
+        if any(fields.ids.values()):
+            values |= await _list(fields, memory)
         else:
-            people = await memory.users(limit=PAGE, cursor=cursor)
-            cursor = people.next_cursor
-    except KeMemError as error:
-        cursor, problem = None, error
-    return page(
-        request,
-        "memories.html",
-        status=problem.status if problem else 200,
-        given=request.query_params,
-        kinds=KINDS,
-        chosen=chosen,
-        items=items,
-        scanned=scanned,
-        link_to=link_to,
-        people=people.items if people else (),
-        next_cursor=cursor,
-        user_ids=await suggested_users(memory),
-        problem=problem,
-    )
+            users = await memory.users(limit=PAGE, cursor=fields.text("cursor"))
+            values |= {"people": users.items, "next_cursor": users.next_cursor}
+    except KeMemError as problem:
+        status, values["problem"] = problem.status, problem
+    values |= {"chosen": any(fields.ids.values()), "user_ids": await suggested_users(memory)}
+    return page(request, "memories.html", status, kinds=KINDS, **values)
 
 
 @router.get(HOME + "/{memory_id:path}")
 async def show_memory(request: Request, memory_id: str, memory: Memory) -> Response:
     """One memory with its history, its sources in context and its relations."""
-    item = await memory.get(memory_id, **_ids(Fields(request.query_params)))
+    item = await memory.get(memory_id, **Fields(request.query_params).ids)
     if request.query_params.get("ask") == "delete":
         return page(request, "memories_delete.html", item=item, link=link_to(item.row))
     return await _show(request, item, memory)
@@ -80,28 +78,18 @@ async def change_memory(request: Request, memory_id: str, memory: Memory) -> Res
     """A note with other words or metadata, or a memory erased."""
     form = await request.form()
     fields = Fields(form)
-    item = await memory.get(memory_id, **_ids(Fields(request.query_params)))
-    owner = _owner(item.row)
+    item = await memory.get(memory_id, **Fields(request.query_params).ids)
+    owner = owner_of(item.row)
     try:
         if fields.one_of("action", ("edit", "delete"), "") == "delete":
             await memory.delete(memory_id, **owner)
-            return RedirectResponse(f"{HOME}?{_query(owner)}", status_code=303)
+            return RedirectResponse(address(HOME, owner), status_code=303)
         text = str(form.get("text", "")).replace("\r\n", "\n")  # as browsers send a line's end
         await memory.update(memory_id, text, fields.mapping("metadata") or {}, **owner)
     except InvalidArgument as problem:
-        return await _show(request, item, memory, problem, form)
+        texts = {name: str(form.get(name, "")) for name in ("text", "metadata")}
+        return await _show(request, item, memory, problem.status, problem=problem, **texts)
     return RedirectResponse(link_to(item.row), status_code=303)
-
-
-def link_to(row: Message | Note) -> str:
-    """Where the dashboard shows a memory; a message id is unique only within its owner."""
-    return f"{HOME}/{quote(row.id)}?{_query(_owner(row))}"
-
-
-async def suggested_users(memory: AsyncMemory) -> list[str]:
-    """Users that a form suggests."""
-    users = await memory.users(limit=SUGGESTED)
-    return sorted({entry.id for entry in users.items if entry.id})
 
 
 def changed(before: str, after: str) -> list[Piece]:
@@ -120,24 +108,22 @@ def changed(before: str, after: str) -> list[Piece]:
     return pieces
 
 
-async def _list(
-    fields: Fields, cursor: str | None, memory: AsyncMemory
-) -> tuple[list[Item], str | None, int]:
+async def _list(fields: Fields, memory: AsyncMemory) -> dict[str, Any]:
     """A page of a list, the cursor of the next, and how many rows a filter has scanned.
 
     With a filter the size of a page is bounded by what is scanned, not by what matches: a rare
     word among a million rows must not hold the server up.
     """
-    kind = fields.one_of("kind", KINDS, "notes")
+    kind, cursor = fields.one_of("kind", KINDS, "notes"), fields.text("cursor")
     options: dict[str, Any] = {
-        **_ids(fields),
+        **fields.ids,
         "kinds": NOTES if kind == "notes" else [kind],
         "as_of": fields.datetime("as_of"),
     }
     memory_type, words = fields.text("type"), (fields.text("text") or "").casefold()
     if not memory_type and not words:
         rows = await memory.get_all(**options, limit=PAGE, cursor=cursor)
-        return list(rows), rows.next_cursor, 0
+        return {"items": list(rows), "next_cursor": rows.next_cursor}
 
     def matches(item: Item) -> bool:
         own_type = item.row.memory_type if isinstance(item.row, Note) else None
@@ -151,47 +137,40 @@ async def _list(
         scanned, cursor = scanned + len(rows), rows.next_cursor
         if cursor is None:
             break
-    return items, cursor, scanned
+    return {"items": items, "next_cursor": cursor, "scanned": scanned}
 
 
 async def _show(
-    request: Request,
-    item: Item,
-    memory: AsyncMemory,
-    problem: KeMemError | None = None,
-    form: Any = None,
+    request: Request, item: Item, memory: AsyncMemory, status: int = 200, **values: Any
 ) -> Response:
-    """The page of one memory; after a refusal with what was typed."""
-    is_note = isinstance(item.row, Note)
-    metadata = json.dumps(dict(item.metadata), ensure_ascii=False, indent=2)
+    """The page of one memory; `values` replace what the form shows, after a refusal."""
+    row, owner = item.row, owner_of(item.row)
+    shown: dict[str, Any] = {
+        "link": link_to(row),
+        "text": item.memory,
+        "metadata": json.dumps(dict(item.metadata), ensure_ascii=False, indent=2),
+        "history": (),
+        "contexts": await _contexts(item, memory),
+        "hidden": max(0, len(item.sources) - CONTEXTS),
+        "relations": (),
+        "problem": None,
+    }
+    if isinstance(row, Note):
+        ids = {"user_id": owner["user_id"], "agent_id": row.agent_id}
+        shown["history"] = await memory.history(row.id, **ids, limit=CHANGES)
+        as_of = to_rfc3339(row.valid_from)  # the time from which on it holds
+        relations: list[Relation] = await memory.graph(**ids, as_of=as_of, limit=RELATIONS)
+        shown["relations"] = [it for it in relations if row.id in it.note_ids]
     return page(
-        request,
-        "memories_one.html",
-        status=problem.status if problem else 200,
-        item=item,
-        link=link_to(item.row),
-        text=str(form.get("text", "")) if form else item.memory,
-        metadata=str(form.get("metadata", "")) if form else metadata,
-        history=await _history(item.row, memory) if is_note else (),
-        changed=changed,
-        contexts=await _contexts(item, memory),
-        hidden=max(0, len(item.sources) - CONTEXTS),
-        relations=await _relations(item.row, memory),
-        problem=problem,
+        request, "memories_one.html", status, item=item, changed=changed, **(shown | values)
     )
-
-
-async def _history(row: Message | Note, memory: AsyncMemory) -> list[Change]:
-    owner = _owner(row)
-    ids = {"user_id": owner["user_id"], "agent_id": owner["agent_id"]}
-    return await memory.history(row.id, **ids, limit=CHANGES)
 
 
 async def _contexts(item: Item, memory: AsyncMemory) -> list[list[Message]]:
     """The messages that a memory was drawn from, each among those around it, none twice."""
     contexts: list[list[Message]] = []
     shown: set[str] = set()
-    for source in (await memory.sources(item.id, **_owner(item.row)))[:CONTEXTS]:
+    for source in (await memory.sources(item.id, **owner_of(item.row)))[:CONTEXTS]:
         if source.id in shown:
             continue
         around = [source]
@@ -204,25 +183,102 @@ async def _contexts(item: Item, memory: AsyncMemory) -> list[list[Message]]:
     return contexts
 
 
-async def _relations(row: Message | Note, memory: AsyncMemory) -> list[Relation]:
-    """The relations that a note supports, as of the time from which on it holds."""
-    if not isinstance(row, Note):
-        return []
-    relations = await memory.graph(
-        row.user_id or None, row.agent_id, as_of=to_rfc3339(row.valid_from), limit=RELATIONS
+@router.get("/dashboard/playground")
+async def try_search(request: Request, memory: Memory) -> Response:
+    """The search playground: one question, one or two ways to ask it, and why each hit is there."""
+    fields = Fields(request.query_params)
+    columns: list[dict[str, Any]] = []
+    if fields.text("query"):
+        columns.append(await _search("a", fields, memory))
+    if columns and fields.text("compare"):
+        columns.append(await _search("b", fields, memory))  # after it: neither slows the other
+    other_ranks = [it["ranks"] for it in reversed(columns)] if len(columns) > 1 else [None]
+    return page(
+        request,
+        "playground.html",
+        max((it["problem"].status for it in columns if it["problem"]), default=200),
+        kinds=KINDS[1:],
+        limit=LIMIT,
+        most=MAX_LIMIT,
+        columns=columns,
+        other_ranks=other_ranks,
+        key=_key,
+        highlighted=highlighted,
+        explained=explained,
+        user_ids=await suggested_users(memory),
     )
-    return [relation for relation in relations if row.id in relation.note_ids]
 
 
-def _ids(fields: Fields) -> Ids:
-    return {name: fields.text(name) for name in ("user_id", "agent_id", "session_id")}
+async def _search(name: str, fields: Fields, memory: AsyncMemory) -> dict[str, Any]:
+    """A search with the settings of one column; its own question, if any, comes first."""
+    own = Fields(fields.values, "b_" if name == "b" else "")
+    column = {"name": name, "query": own.text("query") or fields.text("query") or ""}
+    token = counts_hits.set(False)  # to try a search is not to use what it finds
+    try:
+        if not any(fields.ids.values()):
+            names = ", ".join(fields.ids)
+            raise InvalidArgument(f"{names}: one of them is required", field="user_id")
+        settings = _settings(own)
+        started = perf_counter()
+        hits = await memory.search(column["query"], **fields.ids, explain=True, **settings)
+    except KeMemError as problem:
+        return {**column, "hits": (), "missing": (), "ranks": None, "problem": problem}
+    finally:
+        counts_hits.reset(token)
+    return {
+        **column,
+        "settings": json.dumps(settings, ensure_ascii=False, default=str),
+        "seconds": perf_counter() - started,
+        "hits": hits,
+        "missing": hits.missing,
+        "ranks": {_key(hit): rank for rank, hit in enumerate(hits, 1)},
+        "problem": None,
+    }
 
 
-def _owner(row: Message | Note) -> Ids:
-    """The ids under which a memory is found; what users share is the agent's."""
-    session_id = None if row.user_id or isinstance(row, Note) else row.session_id
-    return {"user_id": row.user_id or None, "agent_id": row.agent_id, "session_id": session_id}
+def _settings(fields: Fields) -> dict[str, Any]:
+    """The arguments of a search; those that are not given are left out."""
+    keywords = [word.strip() for word in _COMMA.split(fields.text("keywords") or "")]
+    settings = {
+        "mode": fields.one_of("mode", MODES, "hybrid"),
+        "limit": fields.integer("limit", MAX_LIMIT, LIMIT),
+        "threshold": fields.fraction("threshold"),
+        "kinds": fields.texts("kinds"),
+        "since": fields.datetime("since"),
+        "until": fields.datetime("until"),
+        "keywords": list(filter(None, keywords)),
+        "filters": fields.mapping("filters"),
+        "rerank": fields.one_of("rerank", ("yes", "no"), "yes") == "yes",
+    }
+    return {name: value for name, value in settings.items() if value not in (None, [])}
 
 
-def _query(ids: Ids) -> str:
-    return urlencode({name: value for name, value in ids.items() if value})
+def explained(hit: Hit) -> tuple[list[tuple[str, str, float]], list[Piece]]:
+    """The signals of a hit as (name, rank or "", score), and its other reasons as (name, text)."""
+    signals, reasons = [], []
+    for why in hit.why:
+        if match := _SIGNAL.fullmatch(why):
+            signals.append((match[1], match[2] or "", float(match[3])))
+        else:
+            name, _, text = why.partition(": ")
+            reasons.append((name, text))
+    return signals, reasons
+
+
+def highlighted(hit: Hit) -> list[Piece]:
+    """The text of a hit, with the words marked that a search matched; extracts of a long text."""
+    if not hit.snippets or _TAGS.search(hit.memory):  # whose own tags would pass for marks
+        return [("", hit.memory)]
+    pieces: list[Piece] = []
+    marked = False
+    for part in _TAGS.split(" ".join(hit.snippets)):
+        if part in (OPEN, CLOSE):
+            marked = part == OPEN
+        elif part:
+            pieces.append(("mark" if marked else "", part))
+    return pieces
+
+
+def _key(hit: Hit) -> tuple[str, str, str]:
+    """What tells a memory from all others."""
+    return (hit.row.agent_id, hit.row.user_id, hit.row.id)

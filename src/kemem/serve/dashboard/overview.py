@@ -2,16 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
-from kemem.records import NOTE_KINDS, Census, Health, Micros
+from kemem.records import NOTE_KINDS, Micros
 from kemem.runtime import system_clock
-from kemem.serve.dashboard.page import DashboardRoute, language_of, page, translator
+from kemem.serve.dashboard.page import DashboardRoute, page, translator
 from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Timing
 
 SPANS = {"1h": (HOUR, MINUTE), "24h": (DAY, 10 * MINUTE), "30d": (30 * DAY, 4 * HOUR)}  # and steps
@@ -27,20 +26,11 @@ Value = Callable[[Point], float | None]
 router = APIRouter(route_class=DashboardRoute)
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What takes a while to find out."""
-
-    health: Health
-    census: Census
-    days: list[Point]
-
-
-async def survey(memory: AsyncMemory, metrics: Metrics) -> Survey:
-    """Count everything, and read how it grew."""
+async def survey(memory: AsyncMemory, metrics: Metrics) -> dict[str, Any]:
+    """What takes a while to find out: counts of everything, and how it grew."""
     now = system_clock()
     days = await metrics.series(now - _DAYS * DAY, now, DAY)
-    return Survey(await memory.health(), await memory.census(), days)
+    return {"health": await memory.health(), "census": await memory.census(), "days": days}
 
 
 @router.get("/dashboard")
@@ -62,9 +52,15 @@ async def _figures(request: Request, span: str) -> dict[str, Any]:
     now, state = system_clock(), request.app.state
     points = await state.metrics.series(now - length, now, step)
     total = merged(points)
-    stored: Survey | None = await state.survey.get()
+    stored = await state.survey.get()
     operations = asked_for(total)
-    t = translator(language_of(request))
+    t = translator(request)
+    tokens: dict[str, Value] = {
+        t("Prompt", "输入"): lambda point: point.counts["llm.prompt_tokens"],
+        t("Completion", "输出"): lambda point: point.counts["llm.completion_tokens"],
+    }
+    counted = t("Adds", "写入"), t("Searches", "检索"), t("Failures", "失败")
+    grown = t("Messages", "消息"), t("Notes", "记忆")
     return {
         "span": span,
         "survey": stored,
@@ -77,20 +73,10 @@ async def _figures(request: Request, span: str) -> dict[str, Any]:
         "hit_rates": hit_rates(total.counts),
         "leaks": list(state.leaks),
         "charts": {
-            "rates": rates(
-                points, step, now, (t("Adds", "写入"), t("Searches", "检索"), t("Failures", "失败"))
-            ),
+            "rates": rates(points, step, now, counted),
             "latencies": latencies(points, operations),
-            "tokens": chart(
-                points,
-                {
-                    t("Prompt", "输入"): lambda point: point.counts["llm.prompt_tokens"],
-                    t("Completion", "输出"): lambda point: point.counts["llm.completion_tokens"],
-                },
-            ),
-            "growth": growth(
-                stored.days if stored else [], (t("Messages", "消息"), t("Notes", "记忆"))
-            ),
+            "tokens": chart(points, tokens),
+            "growth": growth(stored["days"] if stored else [], grown),
         },
     }
 
@@ -105,11 +91,8 @@ def merged(points: Iterable[Point]) -> Point:
 
 def asked_for(point: Point) -> dict[str, Timing]:
     """The operations that applications asked for, most frequent first."""
-    asked = {
-        name: timing
-        for name, timing in point.operations.items()
-        if name not in _NOT_ASKED and not name.startswith("dashboard.")
-    }
+    names = (it for it in point.operations if it not in _NOT_ASKED)
+    asked = {it: point.operations[it] for it in names if not it.startswith("dashboard.")}
     return dict(sorted(asked.items(), key=lambda pair: (-pair[1].n, pair[0])))
 
 
@@ -135,7 +118,7 @@ def rates(points: Sequence[Point], step: Micros, now: Micros, labels: Sequence[s
     def failed(point: Point) -> int:
         return sum(timing.errors for timing in asked_for(point).values())
 
-    values = (per_minute(done(ADDS)), per_minute(done(SEARCHES)), per_minute(failed))
+    values = map(per_minute, (done(ADDS), done(SEARCHES), failed))
     return chart(points, dict(zip(labels, values, strict=True)))
 
 
@@ -154,24 +137,18 @@ def latencies(points: Sequence[Point], names: Iterable[str], share: float = 0.95
 
 def growth(points: Iterable[Point], labels: tuple[str, str]) -> Chart:
     """How many messages and notes there were at the end of each day that has figures."""
-    counted = [point for point in points if point.gauges]
-    messages, notes = labels
-    return chart(
-        counted,
-        {
-            messages: lambda point: point.gauges.get("messages"),
-            notes: lambda point: point.gauges.get("notes"),
-        },
+    values: tuple[Value, Value] = (
+        lambda point: point.gauges.get("messages"),
+        lambda point: point.gauges.get("notes"),
     )
+    counted = [point for point in points if point.gauges]
+    return chart(counted, dict(zip(labels, values, strict=True)))
 
 
 def chart(points: Sequence[Point], lines: Mapping[str, Value], unit: str = "") -> Chart:
     """What app.js draws: a line for each label, its values by time."""
-    return {
-        "x": [point.ts // 1_000_000 for point in points],
-        "series": [
-            {"label": label, "values": [value(point) for point in points]}
-            for label, value in lines.items()
-        ],
-        "unit": unit,
-    }
+    series = [
+        {"label": label, "values": [value(point) for point in points]}
+        for label, value in lines.items()
+    ]
+    return {"x": [point.ts // 1_000_000 for point in points], "series": series, "unit": unit}

@@ -1,15 +1,17 @@
 """Pages: a template in the reader's language and theme, for operators only, safe from CSRF."""
 
+import datetime as dt
 import hmac
+import math
 import re
 import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -17,33 +19,24 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.datastructures import UploadFile
+from starlette.datastructures import ImmutableMultiDict, UploadFile
 from starlette.exceptions import HTTPException
 
-from kemem.errors import InvalidArgument, KeMemError, PermissionDenied
-from kemem.records import Micros
+from kemem.errors import InvalidArgument, PermissionDenied
+from kemem.memory import AsyncMemory
+from kemem.records import Message, Micros, Note
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
-from kemem.serve.dashboard.static_files import has_all, static_url
 from kemem.serve.http.auth import SESSION_COOKIE, Authenticator
-from kemem.serve.http.errors import public_error
+from kemem.serve.http.errors import parse_object, public_error
 from kemem.serve.http.responses import invalid_request
 
 PATH = "/dashboard"
+STATIC_PATH = "/dashboard/static"
+STATIC = Path(__file__).parent / "static"
+VENDOR = STATIC / "vendor"  # files of others that npm brings
+VENDOR_FILES = ("htmx.min.js", "uPlot.iife.min.js", "uPlot.min.css", "force-graph.min.js")
 FORM_COOKIE = "kemem_form"
-LANGUAGES = ("en", "zh")
-THEMES = ("auto", "light", "dark")
-NAVIGATION = {
-    "/dashboard": ("Overview", "总览"),
-    "/dashboard/memories": ("Memories", "记忆"),
-    "/dashboard/playground": ("Search playground", "检索试验"),
-    "/dashboard/conversations": ("Conversations", "对话"),
-    "/dashboard/graph": ("Graph", "图谱"),
-    "/dashboard/traces": ("Recall traces", "回忆轨迹"),
-    "/dashboard/quality": ("Quality", "质量"),
-    "/dashboard/jobs": ("Jobs", "任务"),
-    "/dashboard/system": ("System", "系统"),
-}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; font-src 'self'; form-action 'self'; "
@@ -52,8 +45,11 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Frame-Options": "DENY",
 }
+SUGGESTED = 200  # users
 _YEAR = 365 * 24 * 3600
 _ADDRESS = re.compile(r"/dashboard(?:/[^\s\\]*)?(?:\?[^\s\\]*)?")
+
+Ids = dict[str, Any]  # a text or None by each name
 
 
 class DashboardRoute(APIRoute):
@@ -73,7 +69,11 @@ class DashboardRoute(APIRoute):
                     await _check_csrf(request)
                 response = await handle(request)
             except Exception as error:  # the edge: people get a page, the log gets the rest
-                public = _public(error)
+                if isinstance(error, RequestValidationError):
+                    error = invalid_request(error)
+                elif isinstance(error, HTTPException):
+                    error = InvalidArgument(str(error.detail))
+                public = public_error(error)
                 response = page(request, "error.html", status=public.status, error=public)
             response.headers.update(HEADERS)
             return response
@@ -81,60 +81,51 @@ class DashboardRoute(APIRoute):
         return guarded
 
 
-def _public(error: Exception) -> KeMemError:
-    """What a reader is told of an error."""
-    match error:
-        case RequestValidationError():
-            return invalid_request(error)
-        case HTTPException():
-            return InvalidArgument(str(error.detail))
-        case _:
-            return public_error(error)
-
-
 def page(request: Request, template: str, /, status: int = 200, **values: Any) -> Response:
     """A template as a response, in the reader's language and with the CSRF token for its forms.
 
     `?language=` and `?theme=` are remembered.
     """
-    language, theme = language_of(request), _chosen(request, "theme", THEMES) or "auto"
-    path = request.url.path
+    language, theme = language_of(request), _chosen(request, "theme", "auto", "light", "dark")
     shared: dict[str, Any] = {
-        "t": translator(language),
+        "t": translator(request),
         "language": language,
-        "theme": theme,
+        "theme": theme or "auto",
         "form_token": _csrf_token(request),
-        "navigation": NAVIGATION,
-        "nav": "/".join(path.split("/")[:3]),
-        "switched": lambda **chosen: _switched(request, **chosen),
-        "static": static_url,
+        "nav": "/".join(request.url.path.split("/")[:3]),
+        "switched": lambda **changes: _switched(request, **changes),
         "has_vendor": has_all(request.app.state.vendor),
         "is_fragment": is_fragment(request),
         "signed_in": SESSION_COOKIE in request.cookies,
+        "given": request.query_params,
         "now": system_clock(),
     }
     text = environment().get_template(template).render(shared | values)
     response = HTMLResponse(text, status)
     if SESSION_COOKIE not in request.cookies and FORM_COOKIE not in request.cookies:
         set_cookie(request, response, FORM_COOKIE, _csrf_cookie(request))
-    for name, value in (("language", language), ("theme", theme)):
-        if request.query_params.get(name) == value:
-            set_cookie(request, response, f"kemem_{name}", value, _YEAR)
+    for name in ("language", "theme"):
+        if request.query_params.get(name) == shared[name]:
+            set_cookie(request, response, f"kemem_{name}", shared[name], _YEAR)
     return response
+
+
+def translator(request: Request) -> Callable[[str, str], str]:
+    """The function `t` of templates: chooses between an English and a Chinese text."""
+    is_chinese = language_of(request) == "zh"
+    return lambda english, chinese: chinese if is_chinese else english
 
 
 def language_of(request: Request) -> str:
     """The language that a reader chose, or else the one that their browser asks for."""
     accepted = request.headers.get("accept-language", "").lower()
-    return _chosen(request, "language", LANGUAGES) or ("zh" if accepted.startswith("zh") else "en")
+    return _chosen(request, "language", "en", "zh") or ("zh" if accepted.startswith("zh") else "en")
 
 
-def _chosen(request: Request, name: str, options: tuple[str, ...]) -> str | None:
+def _chosen(request: Request, name: str, *options: str) -> str | None:
     """What a reader chose, now or before."""
-    for value in (request.query_params.get(name), request.cookies.get(f"kemem_{name}")):
-        if value in options:
-            return value
-    return None
+    values = (request.query_params.get(name), request.cookies.get(f"kemem_{name}"))
+    return next((value for value in values if value in options), None)
 
 
 def is_fragment(request: Request) -> bool:
@@ -148,9 +139,12 @@ def own_address(address: str | None) -> str:
     return address if address and _ADDRESS.fullmatch(address) else PATH
 
 
-def translator(language: str) -> Callable[[str, str], str]:
-    """The function `t` of templates: chooses between an English and a Chinese text."""
-    return lambda english, chinese: chinese if language == "zh" else english
+def _switched(request: Request, **changes: str) -> str:
+    """The address of this page with another language, theme or cursor."""
+    if request.method != "GET":
+        return f"{PATH}?{urlencode(changes)}"
+    changed = request.url.include_query_params(**changes)
+    return f"{changed.path}?{changed.query}"
 
 
 def set_cookie(
@@ -158,15 +152,9 @@ def set_cookie(
 ) -> None:
     """A cookie that no script reads and no other site sends."""
     proxied = request.headers.get("x-forwarded-proto") == "https"
-    response.set_cookie(
-        name,
-        value,
-        max_age=max_age,
-        path=PATH,
-        secure=proxied or request.url.scheme == "https",
-        httponly=True,
-        samesite="strict",
-    )
+    secure = proxied or request.url.scheme == "https"
+    options: dict[str, Any] = {"path": PATH, "httponly": True, "samesite": "strict"}
+    response.set_cookie(name, value, max_age=max_age, secure=secure, **options)
 
 
 def _csrf_token(request: Request) -> str:
@@ -196,12 +184,109 @@ async def _check_csrf(request: Request) -> None:
         raise PermissionDenied("the token is not that of this page: load the page again")
 
 
-def _switched(request: Request, **chosen: str) -> str:
-    """The address of this page with another language, theme or cursor."""
-    if request.method != "GET":
-        return f"{PATH}?{urlencode(chosen)}"
-    changed = request.url.include_query_params(**chosen)
-    return f"{changed.path}?{changed.query}"
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a form or query whose names begin with a prefix, by their types.
+
+    A blank field counts as missing.
+    """
+
+    values: ImmutableMultiDict[str, Any]
+    prefix: str = ""
+
+    def text(self, name: str) -> str | None:
+        """A text without surrounding whitespace."""
+        return str(self.values.get(self.prefix + name, "")).strip() or None
+
+    def texts(self, name: str) -> list[str]:
+        """The texts of all fields of a name."""
+        return [str(each) for each in self.values.getlist(self.prefix + name) if each]
+
+    def one_of(self, name: str, options: tuple[str, ...], default: str) -> str:
+        """One of some texts."""
+        text = self.text(name) or default
+        if text not in options:
+            raise self._invalid(name, f"one of {', '.join(options)}", text)
+        return text
+
+    def integer(self, name: str, most: int, default: int) -> int:
+        """An integer from 1 to `most`."""
+        text = self.text(name) or str(default)
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
+            raise self._invalid(name, f"1-{most}", text)
+        return int(text)
+
+    def fraction(self, name: str) -> float | None:
+        """A number from 0 to 1."""
+        text, number = self.text(name), math.nan
+        if text is None:
+            return None
+        with suppress(ValueError):
+            number = float(text)
+        if not 0 <= number <= 1:
+            raise self._invalid(name, "0-1", text)
+        return number
+
+    def datetime(self, name: str) -> dt.datetime | None:
+        """A point in time; one without a zone is in that of the server, in which pages show it."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            moment = dt.datetime.fromisoformat(text)
+            return moment if moment.tzinfo else moment.astimezone()
+        except (ValueError, OverflowError):
+            raise self._invalid(name, "a time such as 2026-01-26T10:47", text) from None
+
+    def mapping(self, name: str) -> dict[str, Any] | None:
+        """A JSON object."""
+        text = self.text(name)
+        return None if text is None else parse_object(text.encode(), name, field=name)
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of user, agent and session."""
+        return {name: self.text(name) for name in ("user_id", "agent_id", "session_id")}
+
+    def _invalid(self, name: str, expected: str, value: str) -> InvalidArgument:
+        field = self.prefix + name
+        return InvalidArgument(f"{field} must be {expected}, not {value!r:.80}", field=field)
+
+
+def owner_of(row: Message | Note) -> Ids:
+    """The ids under which a memory is found; what users share is the agent's."""
+    session_id = None if row.user_id or isinstance(row, Note) else row.session_id
+    return {"user_id": row.user_id or None, "agent_id": row.agent_id, "session_id": session_id}
+
+
+def link_to(row: Message | Note) -> str:
+    """Where the dashboard shows a memory; a message id is unique only within its owner."""
+    return address(f"/dashboard/memories/{quote(row.id)}", owner_of(row))
+
+
+def address(path: str, query: Ids) -> str:
+    """An address with the values of a query that are not empty."""
+    return f"{path}?{urlencode({name: value for name, value in query.items() if value})}"
+
+
+async def suggested_users(memory: AsyncMemory) -> list[str]:
+    """Users that a form suggests."""
+    users = await memory.users(limit=SUGGESTED)
+    return sorted({entry.id for entry in users.items if entry.id})
+
+
+def static_url(name: str) -> str:
+    """The URL of a file, with its version."""
+    try:
+        file = (STATIC / name).stat()
+    except FileNotFoundError:
+        return f"{STATIC_PATH}/{name}"
+    return f"{STATIC_PATH}/{name}?v={file.st_mtime_ns ^ file.st_size:x}"
+
+
+def has_all(vendor: Path) -> bool:
+    """Whether the files that npm brings are there."""
+    return all((vendor / name).is_file() for name in VENDOR_FILES)
 
 
 @cache
@@ -214,6 +299,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.globals |= {"static": static_url, "link_to": link_to}
     for function in (when, short, number, seconds, size):
         templates.filters[function.__name__] = function
     return templates
@@ -223,7 +309,7 @@ def when(at: Micros | None) -> str:
     """A time for people, in the time zone of the server; "–" for none."""
     if at is None:
         return "–"
-    moment = datetime.fromisoformat(to_rfc3339(at))
+    moment = dt.datetime.fromisoformat(to_rfc3339(at))
     with suppress(OverflowError):  # of the year 9999 some zones see the next
         moment = moment.astimezone()
     text = f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -1,40 +1,51 @@
 """The dashboard at /dashboard: every view, its files, and the sign-in with the server's key."""
 
 from functools import partial
+from os import PathLike, stat_result
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from kemem.errors import NotFound, Unauthenticated
-from kemem.serve.dashboard import (
-    conversations,
-    graph,
-    memories,
-    overview,
-    playground,
-    quality,
-    system,
-    traces,
-)
-from kemem.serve.dashboard.page import PATH, DashboardRoute, own_address, page, set_cookie
-from kemem.serve.dashboard.static_files import STATIC, STATIC_PATH, VENDOR, CachedFiles
+from kemem.serve.dashboard import conversations, graph, journal, memories, overview, system
+from kemem.serve.dashboard import page as pages
 from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
-VIEWS = (overview, memories, playground, conversations, graph, traces, quality, system)
+VIEWS = (overview, memories, conversations, graph, journal, system)
+_IMMUTABLE = "public, max-age=31536000, immutable"
 
-sign_in = APIRouter(route_class=DashboardRoute)
-fallback = APIRouter(route_class=DashboardRoute)
+sign_in = APIRouter(route_class=pages.DashboardRoute)
+fallback = APIRouter(route_class=pages.DashboardRoute)
+
+
+class CachedFiles(StaticFiles):
+    """Files that browsers keep for good where their address names the version."""
+
+    def file_response(
+        self,
+        full_path: str | PathLike[str],
+        stat_result: stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        """A file, or that it has not changed."""
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        versioned = scope["query_string"].startswith(b"v=")
+        response.headers["Cache-Control"] = _IMMUTABLE if versioned else "no-cache"
+        return response
 
 
 def offer_dashboard(app: FastAPI) -> None:
     """Serve the dashboard; `/` leads there."""
     state = app.state
-    state.vendor = VENDOR
+    state.vendor = pages.VENDOR
     state.survey = StaleWhileRevalidate(partial(overview.survey, state.memory, state.metrics))
-    app.mount(STATIC_PATH, CachedFiles(directory=STATIC))
+    app.mount(pages.STATIC_PATH, CachedFiles(directory=pages.STATIC))
     for router in (sign_in, *(view.router for view in VIEWS), fallback):  # the last takes the rest
         app.include_router(router, include_in_schema=False)
 
@@ -44,15 +55,13 @@ async def login_page(request: Request, to: Annotated[str | None, Query()] = None
     """The form for the key; without a key there is nothing to sign in to."""
     authenticator: Authenticator = request.app.state.authenticator
     if not authenticator.requires_credentials or authenticator.is_signed_in(request.headers):
-        return RedirectResponse(own_address(to), 303)
+        return RedirectResponse(pages.own_address(to), 303)
     return _login_form(request, to)
 
 
 @sign_in.post("/dashboard/login")
 async def login(
-    request: Request,
-    key: Annotated[str, Form()] = "",
-    to: Annotated[str | None, Form()] = None,
+    request: Request, key: Annotated[str, Form()] = "", to: Annotated[str | None, Form()] = None
 ) -> Response:
     """Let whoever knows the key in for a while."""
     authenticator: Authenticator = request.app.state.authenticator
@@ -60,8 +69,8 @@ async def login(
         session = authenticator.sign_in(key)
     except Unauthenticated:
         return _login_form(request, to, is_wrong=True)
-    response = RedirectResponse(own_address(to), 303)
-    set_cookie(request, response, SESSION_COOKIE, session, SESSION_SECONDS)
+    response = RedirectResponse(pages.own_address(to), 303)
+    pages.set_cookie(request, response, SESSION_COOKIE, session, SESSION_SECONDS)
     return response
 
 
@@ -69,25 +78,20 @@ async def login(
 async def logout(request: Request) -> Response:
     """Forget who was signed in here."""
     response = RedirectResponse("/dashboard/login", 303)
-    response.delete_cookie(SESSION_COOKIE, path=PATH, httponly=True, samesite="strict")
+    response.delete_cookie(SESSION_COOKIE, path=pages.PATH, httponly=True, samesite="strict")
     return response
 
 
 def _login_form(request: Request, to: str | None, is_wrong: bool = False) -> Response:
-    return page(
-        request,
-        "login.html",
-        status=401 if is_wrong else 200,
-        to=own_address(to),
-        has_key=request.app.state.authenticator.has_key,
-        is_wrong=is_wrong,
-    )
+    has_key, to = request.app.state.authenticator.has_key, pages.own_address(to)
+    values = {"to": to, "has_key": has_key, "is_wrong": is_wrong}
+    return pages.page(request, "login.html", 401 if is_wrong else 200, **values)
 
 
 @fallback.get("/")
-async def root(request: Request) -> Response:
+async def root() -> Response:
     """The way to the dashboard."""
-    return RedirectResponse(PATH, 303)
+    return RedirectResponse(pages.PATH, 303)
 
 
 @fallback.get("/dashboard/{rest:path}")

@@ -3,12 +3,10 @@
 import asyncio
 import os
 import platform
-from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
@@ -17,7 +15,7 @@ from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
 from kemem.serve.cli.doctor import examine, show_settings
-from kemem.serve.dashboard.page import DashboardRoute, language_of, page, translator
+from kemem.serve.dashboard.page import DashboardRoute, Fields, page, translator
 from kemem.serve.http.auth import Authenticator
 from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import Memory
@@ -30,16 +28,13 @@ _BACKUPS = 100  # that are listed
 _DAY = 24 * 3600
 _LONGEST = 366  # days that a token is good for
 _PACKAGES = ("fastapi", "jinja2", "mcp", "openai", "sqlalchemy", "uvicorn")
-
-_MAX_JOBS = 1_000  # that one call reads
-_JOBS = 200  # that are listed
+_JOBS, _MAX_JOBS = 200, 20_000  # of a page, and that are read to be sorted
 _MAX_FILES = 20_000  # that are counted in one folder
 
 router = APIRouter(route_class=DashboardRoute)
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """A file or folder, and what it takes up."""
 
     name: str
@@ -53,14 +48,12 @@ async def system(
     request: Request, memory: Memory, done: Annotated[str | None, Query()] = None
 ) -> Response:
     """Everything about this server."""
-    t = translator(language_of(request))
+    t = translator(request)
     messages = {
         "backup": t("The backup is written.", "备份已完成。"),
         "restore": t("The backup is restored.", "已从备份恢复。"),
     }
-    return page(
-        request, "system.html", flash=messages.get(done or ""), **await _system(request, memory)
-    )
+    return await _system(request, memory, flash=messages.get(done or ""))
 
 
 @router.get(HOME + "/checks")
@@ -82,10 +75,8 @@ async def ask_to_restore(
     request: Request, memory: Memory, name: Annotated[str, Query()]
 ) -> Response:
     """Ask whether everything is to be replaced."""
-    backup = await _backup(name, memory)
-    return page(
-        request, "system_restore.html", backup=backup, survey=await request.app.state.survey.get()
-    )
+    backup, survey = await _backup(name, memory), await request.app.state.survey.get()
+    return page(request, "system_restore.html", backup=backup, survey=survey)
 
 
 @router.post(HOME + "/restore")
@@ -104,9 +95,9 @@ async def restore(
 async def dump(memory: Memory, agent_id: Annotated[str | None, Query()] = None) -> Response:
     """Knowledge and the files of workspaces as a JSON file."""
     agent = check_id(agent_id or memory.settings.rpc_agent, "agent_id")
-    held = (await MemoryTools(memory, agent).dump())["data"]
+    data = (await MemoryTools(memory, agent).dump())["data"]
     headers = {"Content-Disposition": 'attachment; filename="kemem.json"'}
-    return Response(to_json(held), headers=headers, media_type="application/json")
+    return Response(to_json(data), headers=headers, media_type="application/json")
 
 
 @router.post(HOME + "/token")
@@ -121,33 +112,30 @@ async def mint_token(
     authenticator: Authenticator = request.app.state.authenticator
     user = check_id(user_id.strip(), "user_id")
     token = authenticator.issue_token(user, days * _DAY, sensitive=sensitive)
-    minted = {"token": token, "user_id": user, "days": days}
-    return page(request, "system.html", **await _system(request, memory, minted))
+    return await _system(request, memory, minted={"token": token, "user_id": user, "days": days})
 
 
-async def _system(
-    request: Request, memory: AsyncMemory, minted: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    settings, authenticator = memory.settings, request.app.state.authenticator
-    embedded = settings.database_url is None
-    backups = await asyncio.to_thread(backups_in, memory.places.backups, _BACKUPS)
-    return {
-        "settings": show_settings(settings, request.app.state.flags),
-        "versions": _versions(),
-        "survey": await request.app.state.survey.get(),
-        "files": await asyncio.to_thread(files_in, settings.data_dir) if embedded else None,
-        "places": memory.places,
-        "backups": backups,
-        "has_key": authenticator.has_key,
-        "mints": authenticator.issues_tokens,
-        "minted": minted,
-        "longest": _LONGEST,
-    }
-
-
-def _versions() -> dict[str, str]:
+async def _system(request: Request, memory: AsyncMemory, **values: Any) -> Response:
+    settings, state = memory.settings, request.app.state
+    survey, files = await state.survey.get(), None
+    if settings.database_url is None:
+        files = await asyncio.to_thread(files_in, settings.data_dir)
     packages = {name: version(name) for name in _PACKAGES}
-    return {"KeMem": version("kemem-memory"), "Python": platform.python_version(), **packages}
+    own = {"KeMem": version("kemem-memory"), "Python": platform.python_version()}
+    return page(
+        request,
+        "system.html",
+        settings=show_settings(settings, state.flags),
+        versions=own | packages,
+        survey=survey,
+        files=files,
+        places=memory.places,
+        backups=await asyncio.to_thread(backups_in, memory.places.backups, _BACKUPS),
+        has_key=state.authenticator.has_key,
+        mints=state.authenticator.issues_tokens,
+        longest=_LONGEST,
+        **{"minted": None, "flash": None} | values,
+    )
 
 
 async def _backup(name: str, memory: AsyncMemory) -> File:
@@ -160,57 +148,52 @@ async def _backup(name: str, memory: AsyncMemory) -> File:
 
 def files_in(directory: Path) -> list[File]:
     """What a directory holds, largest first; a missing directory is empty."""
-    files = [_file(Path(entry.path)) for entry in _entries(directory)]
+    files = []
+    for path in _paths(directory):
+        file = _file(path)
+        if path.is_dir() and not path.is_symlink():
+            inside = (Path(place, name) for place, _, names in os.walk(path) for name in names)
+            sizes = [_file(each).size for each in islice(inside, _MAX_FILES)]
+            is_least = len(sizes) == _MAX_FILES
+            file = File(f"{path.name}/", sum(sizes), file.changed, is_least)
+        files.append(file)
     return sorted(files, key=lambda file: (-file.size, file.name))
 
 
 def backups_in(directory: Path, most: int) -> list[File]:
     """The newest backups of a directory, the newest first, without unfinished ones."""
-    files = [
-        _file(Path(entry.path))
-        for entry in _entries(directory)
-        if entry.is_file(follow_symlinks=False) and not entry.name.startswith(".")
-    ]
+    paths = [it for it in _paths(directory) if not it.name.startswith(".")]
+    files = [_file(path) for path in paths if path.is_file() and not path.is_symlink()]
     return sorted(files, key=lambda file: (-file.changed, file.name))[:most]
 
 
-def _entries(directory: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return list(entries)
-    except OSError:  # it is created on first use
-        return []
+def _paths(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []  # it is created on first use
 
 
 def _file(path: Path) -> File:
-    status = path.lstat()
-    changed = status.st_mtime_ns // 1000
-    if not path.is_dir() or path.is_symlink():
-        return File(path.name, status.st_size, changed)
-    sizes = list(islice(_sizes(path), _MAX_FILES))
-    return File(f"{path.name}/", sum(sizes), changed, len(sizes) == _MAX_FILES)
-
-
-def _sizes(folder: Path) -> Iterator[int]:
-    for place, _, names in os.walk(folder):
-        for name in names:
-            try:
-                yield os.lstat(os.path.join(place, name)).st_size
-            except OSError:  # it was removed meanwhile
-                continue
+    try:
+        status = path.lstat()
+    except OSError:  # it was removed meanwhile
+        return File(path.name, 0, 0)
+    return File(path.name, status.st_size, status.st_mtime_ns // 1000)
 
 
 @router.get(JOBS)
 async def list_jobs(
     request: Request, memory: Memory, retried: Annotated[int | None, Query(ge=0)] = None
 ) -> Response:
-    """The jobs: failed ones first, then in the order of their age."""
-    jobs = await memory.jobs(_MAX_JOBS)
+    """A page of the jobs: failed ones first, then in the order of their age."""
+    start = Fields(request.query_params).integer("cursor", _MAX_JOBS, 1) - 1
+    deps = await memory.runtime.deps()
+    jobs = await deps.store.jobs(_MAX_JOBS)
     jobs.sort(key=lambda job: job.state != "failed")  # a stable sort
+    end = start + _JOBS
     return page(
         request,
         "jobs.html",
-        jobs=jobs[:_JOBS],
+        jobs=jobs[start:end],
+        next_cursor=end + 1 if end < len(jobs) else None,
         health=await request.app.state.metrics.health.get() or await memory.health(),
         retried=retried,
     )

@@ -1,0 +1,185 @@
+"""The journal in the dashboard: traces of recalls, benchmarks over time, and votes on hits."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from kemem.errors import InvalidArgument, NotFound
+from kemem.memory import AsyncMemory
+from kemem.records import Line, Micros
+from kemem.results import Item
+from kemem.runtime import system_clock
+from kemem.serve.dashboard.page import (
+    DashboardRoute,
+    Fields,
+    address,
+    is_fragment,
+    page,
+    suggested_users,
+)
+from kemem.serve.http.errors import NOT_FOUND
+from kemem.serve.http.routing import Memory
+from kemem.serve.telemetry import journal
+from kemem.text.ids import check_id
+
+TRACES, QUALITY, PLAYGROUND = (f"/dashboard/{name}" for name in ("traces", "quality", "playground"))
+PAGE = 50  # traces
+READ = 60  # memories of a trace whose texts and links are shown
+WIDTH = 160  # of the timeline
+LINES = 6  # of one chart: as many as there are colours
+DAYS = 30
+WORST = 20  # questions
+_MAX_DIGITS = 16  # of a time in microseconds
+
+router = APIRouter(route_class=DashboardRoute)
+
+
+@router.get(TRACES)
+async def list_traces(request: Request, memory: Memory) -> Response:
+    """A page of recalls, newest first, of all users or of one."""
+    fields = Fields(request.query_params)
+    user_id, cursor = fields.text("user_id"), fields.text("cursor")
+    if user_id is not None:
+        check_id(user_id, "user_id")
+    if cursor is not None and not _is_time(cursor):
+        raise InvalidArgument(f"cursor must be that of a page, not {cursor!r:.80}", field="cursor")
+    until = None if cursor is None else int(cursor)
+    lines = await memory.journal.lines(journal.TRACE, until=until, user_id=user_id, limit=PAGE + 1)
+    return page(
+        request,
+        "traces.html",
+        lines=lines[:PAGE],
+        user_id=user_id,
+        user_ids=await suggested_users(memory),
+        next_cursor=lines[PAGE - 1].ts if len(lines) > PAGE else None,
+        days=memory.settings.trace_days,
+    )
+
+
+@router.get(TRACES + "/{trace_id}")
+async def show_trace(request: Request, trace_id: str, memory: Memory) -> Response:
+    """One recall: its steps in time, its evidence, what it handed over."""
+    at = trace_id.partition("-")[0]  # an id begins with its time
+    if not _is_time(at):
+        raise NotFound(NOT_FOUND)
+    lines = await memory.journal.lines(journal.TRACE, since=int(at), until=int(at) + 1)
+    line = next((line for line in lines if line.id == trace_id), None)
+    if line is None:
+        raise NotFound(NOT_FOUND)
+    # The steps with their place and width on a timeline; in the gaps a model was thinking.
+    whole, steps = max(line.body["seconds"], 1e-6), []
+    for step in line.body["steps"]:
+        share = min(1.0, step["seconds"] / whole)
+        start = min(1 - share, max(0.0, 1 - (line.ts - step["started"]) / 1e6 / whole))
+        steps.append((step, round(WIDTH * start, 1), max(2.0, round(WIDTH * share, 1))))
+    return page(
+        request,
+        "traces_one.html",
+        line=line,
+        steps=steps,
+        width=WIDTH,
+        memories=await _memories(line, memory),
+        playground=address(PLAYGROUND, {"query": line.body["question"], "user_id": line.user_id}),
+    )
+
+
+def _is_time(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+
+
+async def _memories(line: Line, memory: AsyncMemory) -> dict[str, Item]:
+    """The memories of a trace that are still there, as they are now."""
+    handle, body = memory, line.body
+    if line.user_id:
+        handle = memory.for_user(line.user_id, agent_id=body["agent_id"], sensitive=True)
+    keys = [key for key, _ in body["evidence"]]
+    keys += [key for step in body["steps"] for key in step["keys"]]
+    items: dict[str, Item] = {}
+    for key in [*dict.fromkeys(keys)][:READ]:
+        with suppress(NotFound):  # erased since, and the trace has no copy of it
+            items[key] = await handle.get(key)
+    return items
+
+
+@router.get(QUALITY)
+async def show_quality(request: Request, memory: Memory) -> Response:
+    """Runs of benchmarks by one metric, and the report of all votes."""
+    runs = await journal.read_runs(memory)
+    metrics = journal.metrics_of(runs)
+    usual = "recall@10" if "recall@10" in metrics else next(iter(metrics), "")
+    metric = Fields(request.query_params).one_of("metric", tuple(metrics), usual) if runs else ""
+    votes = await journal.read_votes(memory)
+    queries = journal.opinions(votes, lambda _, it: (it.query, it.user_id, it.mode))
+    worst = sorted((it for it in queries if it.down), key=lambda it: (-it.down, it.up))
+    ranks = journal.opinions(votes, lambda _, it: it.rank)
+    settings = journal.opinions(votes, lambda _, it: it.settings_text)
+    return page(
+        request,
+        "quality.html",
+        metrics=metrics,
+        metric=metric,
+        charts={language: _over_time(runs, metric, language) for language in ("zh", "en")},
+        rows=journal.latest(runs, metric),
+        all=journal.Opinion("all", sum(it.up for it in queries), sum(it.down for it in queries)),
+        days=_by_day(journal.opinions(votes, lambda ts, _: _day(ts)), _day(system_clock())),
+        ranks=sorted(ranks, key=lambda it: it.subject),
+        settings=sorted(settings, key=lambda it: -it.n),
+        worst=[(it, _playground(*it.subject)) for it in worst[:WORST]],
+    )
+
+
+@router.post(QUALITY + "/votes")
+async def vote(request: Request, memory: Memory) -> Response:
+    """Keep what somebody thinks of a hit; again, and it replaces what they thought before."""
+    fields = Fields(await request.form())
+    names = ("query", "memory_id", "user_id", "vote", "rank", "score")
+    texts = {name: text[: journal.MAX_TEXT] for name in names if (text := fields.text(name))}
+    if "user_id" in texts:
+        check_id(texts["user_id"], "user_id")
+    settings = fields.mapping("settings") or {}
+    try:
+        cast = journal.Vote.model_validate({**texts, "settings": settings})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise InvalidArgument(f"{field}: {first['msg']}", field=field) from None
+    await journal.save_vote(memory, cast, system_clock())
+    if is_fragment(request):
+        return page(request, "quality_vote.html", cast=cast.vote)
+    return RedirectResponse(_playground(cast.query, cast.user_id, cast.mode), 303)
+
+
+def _over_time(runs: Sequence[journal.Run], metric: str, language: str) -> dict[str, Any] | None:
+    """A line for each set of a language, as a chart takes them; None where there is nothing."""
+    lines: dict[str, dict[Micros, float]] = {}
+    for run in reversed(runs):
+        if run.language == language and run.category == "all" and metric in run.metrics:
+            lines.setdefault(f"{run.set} · {run.name}", {})[run.ts] = run.metrics[metric]
+    times = sorted({ts for values in lines.values() for ts in values})
+    series = [
+        {"label": label, "values": [values.get(ts) for ts in times]}
+        for label, values in sorted(lines.items())[:LINES]
+    ]
+    return {"x": [ts / 1e6 for ts in times], "series": series} if lines else None
+
+
+def _by_day(days: Iterable[journal.Opinion], today: datetime) -> list[tuple[float, int, int]]:
+    """Votes of each of the last days, also where there are none: its beginning, up and down."""
+    counts = {it.subject: (it.up, it.down) for it in days}
+    last = [today - timedelta(days=before) for before in reversed(range(DAYS))]
+    return [(day.timestamp(), *counts.get(day, (0, 0))) for day in last]
+
+
+def _day(ts: Micros) -> datetime:
+    """When the day of a time began, in the server's time zone."""
+    return datetime.fromtimestamp(ts / 1e6).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _playground(query: str, user_id: str, mode: str) -> str:
+    """Where a question can be asked again."""
+    return address(PLAYGROUND, {"query": query, "user_id": user_id, "mode": mode})
