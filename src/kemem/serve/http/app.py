@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.security import HTTPBearer
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,7 +32,7 @@ from kemem.serve.telemetry.metrics import Metrics
 from kemem.settings import Settings
 
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
-_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _DRAINED = 16 << 20  # bytes read on and dropped: a client that still sends reads no answer
 
 log = structlog.get_logger("kemem")
@@ -134,9 +134,9 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                present = {name for name, _ in message["headers"]}
-                more = (header for header in _HEADERS if header[0] not in present)
-                message["headers"] = [*message["headers"], *more]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         state.requests.add(task)

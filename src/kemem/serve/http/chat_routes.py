@@ -4,6 +4,7 @@ Replies come whole, or as events while the model writes them.
 """
 
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal, NotRequired
@@ -19,31 +20,21 @@ from kemem.chat.group import MAX_MEMBERS
 from kemem.chat.proxy import Proxy
 from kemem.errors import InvalidArgument
 from kemem.records.serialization import Share
-from kemem.serve.http import responses
+from kemem.serve.http import responses, schemas
 from kemem.serve.http.auth import Caller
 from kemem.serve.http.errors import Reason
 from kemem.serve.http.routing import GuardedRoute, handle_by_headers, id_in_header
-from kemem.serve.http.schemas import Granted, Id, NotBlank, PathId, StrictModel, Time, many
+from kemem.serve.http.schemas import Id, NotBlank, PathId, StrictModel, Time
 from kemem.text.ids import check_id
 
-_EVENTS = responses.event_responses(
-    "`recall` with what was recalled, `text` with a `delta` of the reply, `tool_call` and "
-    "`tool_result`, and at the end `done` with the whole reply or an `error` (Failure), whose "
-    "details are the part of the reply that came."
-)
-_GROUP_EVENTS = responses.event_responses(
-    "those of a chat with the `member_id` that they concern; each member ends with `done` or "
-    "`error`, and the last event is a `done` without a member."
-)
-_CHUNKS = responses.event_responses(
-    "with `stream`, chunks as OpenAI has them (events without a name), then `[DONE]`; or a Failure "
-    "where the answer breaks off."
-)
 _DONE = "[DONE]"
+_FOREIGN_REFERENCE = re.compile(
+    r'"\$(?:ref|dynamicRef)": "(?!#)'
+)  # a key: in texts quotes are escaped
 
-MessageId = Annotated[
-    Id, Field(description="Of the user's message, so that a turn can be repeated.")
-]
+_REPEATED = Field(description="Of the user's message, so that a turn can be repeated.")
+
+Mentions = Annotated[list[Id], Field(fail_fast=True, description="Who is asked to speak.")]
 Instructions = Annotated[str, Field(description="What the model is told beside its rules.")]
 
 
@@ -58,16 +49,13 @@ router = APIRouter(route_class=GuardedRoute, tags=["chat"])
 proxy = APIRouter(route_class=ProxyRoute, tags=["chat"])
 
 
-# Chats and groups
-
-
 class TurnRequest(StrictModel):
     """What a user says."""
 
     user_id: Id
     message: NotBlank
-    message_id: MessageId | None = None
-    sensitive: Granted = False
+    message_id: Annotated[Id, _REPEATED] | None = None
+    sensitive: schemas.Granted = False
 
 
 class ChatRequest(TurnRequest):
@@ -89,15 +77,8 @@ class GroupMember(StrictModel):
 class GroupRequest(TurnRequest):
     """What a user says to a group, and who is in it, in the order of their turns to speak."""
 
-    members: Annotated[list[GroupMember], many(minItems=1, maxItems=MAX_MEMBERS)]
-    mentions: (
-        Annotated[list[Id], Field(fail_fast=True, description="Who is asked to speak.")] | None
-    ) = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The fields by their names, members as a chat takes them."""
-        members = [Member(it.id, it.name or "", it.instructions) for it in self.members]
-        return {**dict(self), "members": members, "mentions": self.mentions or ()}
+    members: Annotated[list[GroupMember], schemas.many(minItems=1, maxItems=MAX_MEMBERS)]
+    mentions: Mentions | None = None
 
 
 class RecalledMemory(TypedDict):
@@ -144,7 +125,7 @@ GroupReplies = create_model(
 )
 
 
-@router.post("/v1/chat", response_model=ChatReply, responses=_EVENTS)
+@router.post("/v1/chat", response_model=ChatReply, responses=schemas.events("chat"))
 async def chat(body: ChatRequest, request: Request) -> Response:
     """A reply of a model that is shown what it should remember; as events for who accepts them."""
     service: ChatService = request.app.state.chat
@@ -153,15 +134,22 @@ async def chat(body: ChatRequest, request: Request) -> Response:
         return _stream(events)
     (reply,) = await gather(events)
     if reply.error:
-        return responses.json_response(_failed_turn(reply.error), 503)
+        failure = {"error": event_item(reply.error)["error"]}
+        return responses.json_response(failure, 503)
     return responses.json_response(reply.to_dict())
 
 
-@router.post("/v1/groups/{group_id}/turns", response_model=GroupReplies, responses=_GROUP_EVENTS)
+@router.post(
+    "/v1/groups/{group_id}/turns",
+    response_model=GroupReplies,
+    responses=schemas.events("group"),
+)
 async def group_turn(group_id: PathId, body: GroupRequest, request: Request) -> Response:
     """What each member of a group replies, one after the other; as events for who accepts them."""
     service: GroupChatService = request.app.state.group
-    events = service.turn(group_id=group_id, **_granted(body, request))
+    members = [Member(it.id, it.name or "", it.instructions) for it in body.members]
+    turn = {**_granted(body, request), "members": members, "mentions": body.mentions or ()}
+    events = service.turn(group_id=group_id, **turn)
     if responses.wants_events(request):
         return _stream(events)
     return responses.json_response({"replies": [reply.to_dict() for reply in await gather(events)]})
@@ -182,17 +170,16 @@ def _stream(events: AsyncGenerator[Event, None]) -> Response:
 
 
 def event_item(event: Event) -> dict[str, Any]:
-    """An event as HTTP shows it: an error in the form of every failure, the others as they are."""
+    """An event as HTTP shows it: an error in the form of every failure, the others as they are.
+
+    The details of an error are the part of the reply that came.
+    """
     if not isinstance(event, ErrorEvent):
         return event.to_dict()
     member = {"member_id": event.member_id} if event.member_id else {}
-    return {"type": event.type, **member, **_failed_turn(event)}
-
-
-def _failed_turn(error: ErrorEvent) -> dict[str, Any]:
-    """A turn that failed, in the form of every failure; the part of the reply is in its details."""
-    part = {"text": error.text, "message_id": error.message_id}
-    return {"error": {"code": error.code, "message": error.message, "details": part}}
+    part = {"text": event.text, "message_id": event.message_id}
+    error = {"code": event.code, "message": event.message, "details": part}
+    return {"type": event.type, **member, "error": error}
 
 
 # OpenAI's chat API
@@ -213,15 +200,8 @@ class NamedFunction(OpenAIModel):
     @field_validator("parameters")
     @classmethod
     def _check_references(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
-        pending: list[Any] = [schema]
-        while pending:
-            part = pending.pop()
-            if isinstance(part, dict):
-                for reference in (part.get("$ref"), part.get("$dynamicRef")):
-                    if isinstance(reference, str) and not reference.startswith("#"):
-                        raise ValueError("a $ref must begin with #: no schema is fetched")
-            if isinstance(part, dict | list):
-                pending += part.values() if isinstance(part, dict) else part
+        if _FOREIGN_REFERENCE.search(json.dumps(schema)):
+            raise ValueError("a $ref must begin with #: no schema is fetched from elsewhere")
         return schema
 
 
@@ -266,7 +246,9 @@ class Chunks(responses.EventStream):
         return format_sse_event(data_str=_DONE if name == _DONE else data.decode())
 
 
-@proxy.post("/v1/chat/completions", response_model=dict[str, Any], responses=_CHUNKS)
+@proxy.post(
+    "/v1/chat/completions", response_model=dict[str, Any], responses=schemas.events("completions")
+)
 async def chat_completions(body: CompletionRequest, request: Request) -> Response:
     """OpenAI's chat API by the model of this server, which remembers the user.
 

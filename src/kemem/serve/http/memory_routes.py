@@ -7,7 +7,7 @@ from pydantic import Field, create_model
 
 from kemem.errors import InvalidArgument
 from kemem.recall import Recalled
-from kemem.records import MESSAGES, NOTE_KINDS, ROLES, Change
+from kemem.records import MESSAGES, NOTE_KINDS, Change
 from kemem.records.serialization import Share
 from kemem.results import Added, Hit, Item, Memories
 from kemem.serve.http import responses, schemas
@@ -15,18 +15,8 @@ from kemem.serve.http.errors import parse_object
 from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import Ids, Items, OwnerIds, PathId, QueryString, StrictModel, limited
 
-_MESSAGE = {
-    "type": "object",
-    "required": ["content"],
-    "description": "A message as POST /v1/users/{user_id}/messages takes it; without a role, the "
-    "user's.",
-    "properties": {"content": {"type": "string"}, "role": {"enum": list(ROLES)}},
-}
+_MESSAGE = schemas.described("message")
 _MESSAGES = [{"type": "string"}, _MESSAGE, {"type": "array", "minItems": 1, "items": _MESSAGE}]
-_EVENTS = responses.event_responses(
-    "a `step` (Step) for each tool call as it happens, then the `result` (Recalled) or an "
-    "`error` (Failure)."
-)
 
 Kind = Annotated[str, limited(enum=[*MESSAGES, *NOTE_KINDS])]
 Kinds = Annotated[list[Kind], schemas.many(minItems=1)]
@@ -101,12 +91,6 @@ class UpdateRequest(StrictModel):
 
     content: schemas.NotBlank | None = None
     metadata: dict[str, Any] | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """The fields by their names; a change of nothing is refused."""
-        if self.content is None and self.metadata is None:
-            raise InvalidArgument("content or metadata is required", field="content")
-        return super().arguments()
 
 
 class ExtractRequest(StrictModel, Ids):
@@ -191,6 +175,8 @@ async def change_memory(
     memory_id: PathId, query: Owner, body: UpdateRequest, memory: Memory
 ) -> Item:
     """A note with other words or metadata; messages never change."""
+    if body.content is None and body.metadata is None:
+        raise InvalidArgument("content or metadata is required", field="content")
     return await memory.update(memory_id, **body.arguments(), **_with_owner(query))
 
 
@@ -207,7 +193,7 @@ async def read_history(memory_id: PathId, query: Changes, memory: Memory) -> Ite
     return Items(items=await memory.history(memory_id, **_with_owner(query)))
 
 
-@router.post("/v1/recall", response_model=Recalled, responses=_EVENTS)
+@router.post("/v1/recall", response_model=Recalled, responses=schemas.events("recall"))
 async def recall(body: RecallRequest, request: Request, memory: Memory) -> Response:
     """The evidence that a question needs, found step by step; as events for who accepts them."""
     arguments = body.arguments()

@@ -1,7 +1,6 @@
 """The message log over HTTP (the Query API, version 1), its sessions and its graph."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any, NotRequired
 
 from fastapi import APIRouter, Query
 from pydantic import AfterValidator, Field, create_model
@@ -27,9 +26,6 @@ router = APIRouter(route_class=GuardedRoute, tags=["messages"])
 sessions = APIRouter(route_class=GuardedRoute, tags=["sessions"])
 
 Entities = Annotated[list[str], Field(description="Entities, each with a parameter of its own.")]
-
-
-# Messages
 
 
 class SelectedMessage(TypedDict, total=False):
@@ -205,44 +201,40 @@ async def read_neighbors(
     return Items(items=await memory.neighbors(message_id, user_id, **query.arguments()))
 
 
-@router.post("/v1/messages/lexical_search")
-async def lexical_search(body: LexicalSearch, memory: Memory) -> LexicalHits:
+@router.post("/v1/messages/lexical_search", response_model=LexicalHits)
+async def lexical_search(body: LexicalSearch, memory: Memory) -> object:
     """Messages by their words, best first."""
     page = await memory.lexical_search(**body.arguments())
-    answer = LexicalHits(
-        items=[_selected(hit, body.return_fields) for hit in page.items],
-        highlights=[Highlight(message_id=hit.id, snippets=[*hit.snippets]) for hit in page.items],
-        scores=[Score(message_id=hit.id, score=hit.score) for hit in page.items],
-    )
-    if page.next_cursor:
-        answer["next_cursor"] = page.next_cursor
-    return answer
+    return {
+        "items": [_selected(hit, body) for hit in page.items],
+        "highlights": [{"message_id": hit.id, "snippets": hit.snippets} for hit in page.items],
+        "scores": [{"message_id": hit.id, "score": hit.score} for hit in page.items],
+        **({"next_cursor": page.next_cursor} if page.next_cursor else {}),
+    }
 
 
-@router.post("/v1/messages/semantic_search")
-async def semantic_search(body: SemanticSearch, memory: Memory) -> Items[SemanticHit]:
+@router.post("/v1/messages/semantic_search", response_model=Items[SemanticHit])
+async def semantic_search(body: SemanticSearch, memory: Memory) -> object:
     """Messages by their meaning, nearest first."""
     hits = await memory.semantic_search(**body.arguments())
-    fields = body.return_fields
-    items = [SemanticHit(**_selected(hit, fields), semantic_score=hit.score) for hit in hits]
-    return Items(items=items)
+    return {"items": [{**_selected(hit, body), "semantic_score": hit.score} for hit in hits]}
 
 
-@router.post("/v1/messages/hybrid_search")
-async def hybrid_search(body: HybridSearch, memory: Memory) -> Items[HybridHit]:
+@router.post("/v1/messages/hybrid_search", response_model=Items[HybridHit])
+async def hybrid_search(body: HybridSearch, memory: Memory) -> object:
     """Messages by words and meaning together, with the reasons for each."""
-    items: list[HybridHit] = []
-    for hit in await memory.hybrid_search(**body.arguments()):
-        message, why, snippets = _selected(hit, body.return_fields), [*hit.why], [*hit.snippets]
-        items.append(HybridHit(**message, score=hit.score, why=why, highlights=snippets))
-    return Items(items=items)
+    hits = await memory.hybrid_search(**body.arguments())
+    items = [
+        {**_selected(hit, body), "score": hit.score, "why": hit.why, "highlights": hit.snippets}
+        for hit in hits
+    ]
+    return {"items": items}
 
 
-def _selected(hit: Hit, names: Sequence[str] | None) -> SelectedMessage:
+def _selected(hit: Hit, body: MessageSearch) -> dict[str, Any]:
     """The fields of a message that the request names; without names, all of them."""
-    message = to_dict(hit.message)
-    selected = {name: message[name] for name in (FIELD_NAMES if names is None else names)}
-    return cast(SelectedMessage, selected)
+    message, names = to_dict(hit.message), body.return_fields
+    return {name: message[name] for name in (FIELD_NAMES if names is None else names)}
 
 
 # Sessions and the graph

@@ -1,8 +1,6 @@
 """Routes for those who run the server: directory, jobs, state, JSON-RPC and the API's own page."""
 
-import json
-from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +15,7 @@ from kemem.errors import Unavailable
 from kemem.records import Entry, Page
 from kemem.records.batch import Job
 from kemem.serve.http.routing import GuardedRoute, Memory, OperatorRoute, check_content_type
-from kemem.serve.http.schemas import Id, Items, LimitQuery, PageQuery, PathId
+from kemem.serve.http.schemas import Id, Items, LimitQuery, PageQuery, PathId, described
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.serve.telemetry.prometheus import report
@@ -45,7 +43,7 @@ class Status(TypedDict):
 
 def _rpc_schema(name: str, **limits: int) -> dict[str, Any]:
     """A request or response of JSON-RPC, or a batch of them, as OpenAPI describes content."""
-    schema = json.loads(Path(__file__).with_name("rpc.json").read_text("utf-8"))[name]
+    schema = described("rpc")[name]
     batch = {"type": "array", "items": schema, **limits}
     return {"content": {"application/json": {"schema": {"oneOf": [schema, batch]}}}}
 
@@ -117,9 +115,7 @@ async def openapi(request: Request) -> dict[str, Any]:
 @router.get("/docs", response_class=Response, responses={200: {"content": {"text/html": {}}}})
 async def docs(request: Request) -> Response:
     """This API, described for people."""
-    described = request.app.openapi()
-    names = partial(_input_names, schemas=described["components"]["schemas"])
-    page = _docs_template().render(openapi=described, input_names=names)
+    page = _docs_template().render(openapi=request.app.openapi())
     return Response(page, media_type="text/html", headers=_NOTHING_LOADED)
 
 
@@ -127,19 +123,6 @@ async def docs(request: Request) -> Response:
 def _docs_template() -> Template:
     source = Path(__file__).with_name("docs.html").read_text("utf-8")
     return Environment(autoescape=True, trim_blocks=True).from_string(source)
-
-
-def _input_names(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
-    """The names of what an operation takes; optional ones end in "?"."""
-    for parameter in operation.get("parameters", []):
-        yield parameter["name"] + ("" if parameter["required"] else "?")
-    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
-    if content:
-        schema = content["schema"]
-        one = schema.get("oneOf", [schema])[0]  # of what may also come as a list
-        body = schemas[one["$ref"].rpartition("/")[2]] if "$ref" in one else one
-        for name in body["properties"]:
-            yield name + ("" if name in body.get("required", ()) else "?")
 
 
 @probes.get("/healthz")

@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import structlog
 
@@ -30,13 +31,10 @@ def configure_logs(level: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    formatter = structlog.stdlib.ProcessorFormatter
+    chain: Any = [formatter.remove_processors_meta, as_json]
     others = logging.StreamHandler(sys.stderr)
-    others.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, as_json],
-            foreign_pre_chain=details,
-        )
-    )
+    others.setFormatter(formatter(processors=chain, foreign_pre_chain=details))
     logging.basicConfig(level=number, handlers=[others], force=True)
     logging.getLogger("mcp").setLevel(logging.WARNING)  # below, it shows what is sent
 

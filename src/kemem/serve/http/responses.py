@@ -123,12 +123,6 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def event_responses(events: str) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI description of a response that streams events."""
-    schema = {"type": "string", "description": f"Events with JSON as data: {events}"}
-    return {200: {"content": {EVENT_STREAM: {"schema": schema}}}}
-
-
 def wants_events(request: Request) -> bool:
     """Whether a request prefers events to JSON, by its Accept headers."""
     accepted = ",".join(request.headers.getlist("accept")).lower()

@@ -3,14 +3,18 @@
 Limits are only described here: kemem itself checks them, for every caller alike.
 """
 
+import json
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Path
+import fastapi
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.records import ROLES
 from kemem.scope import CallScope
+from kemem.serve.http.responses import EVENT_STREAM
 from kemem.text.ids import MAX_ID
 
 T = TypeVar("T")
@@ -20,6 +24,18 @@ _ID_LIMITS: dict[str, Any] = {
     "maxLength": MAX_ID,
     "pattern": r"^(?!\s)[^\u0000-\u001f\u007f-\u009f\u2028\u2029]+(?<!\s)$",
 }
+
+
+@cache
+def described(name: str) -> Any:
+    """A part of the API's description that no type gives."""
+    return json.loads(Path(__file__).with_name("described.json").read_text("utf-8"))[name]
+
+
+def events(route: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI description of a response that streams events."""
+    text = f"Events with JSON as data: {described('events')[route]}"
+    return {200: {"content": {EVENT_STREAM: {"schema": {"type": "string", "description": text}}}}}
 
 
 def limited(**limits: Any) -> Any:
@@ -38,7 +54,7 @@ def also_named(name: str, other: str) -> Any:
 
 
 Id = Annotated[str, limited(**_ID_LIMITS)]
-PathId = Annotated[str, Path(json_schema_extra=_ID_LIMITS)]
+PathId = Annotated[str, fastapi.Path(json_schema_extra=_ID_LIMITS)]
 NotBlank = Annotated[str, limited(pattern=r"\S")]
 Time = Annotated[str, limited(format="date-time")]
 Role = Annotated[str, limited(enum=list(ROLES))]

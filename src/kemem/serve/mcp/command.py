@@ -8,14 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from kemem.serve.cli.terminal import (
-    DatabaseUrl,
-    DataDir,
-    errors,
-    output,
-    print_json,
-    settings_in_force,
-)
+from kemem.serve.cli import terminal
 
 Client = Literal["claude", "claude-desktop", "cursor", "vscode"]
 User = Annotated[str | None, typer.Option(help="Whose memories: the client reaches no other's.")]
@@ -37,13 +30,13 @@ def serve_mcp(
     agent: Agent = None,
     session: Session = None,
     sensitive: Sensitive = False,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
+    data_dir: terminal.DataDir = None,
+    database_url: terminal.DatabaseUrl = None,
 ) -> None:
     """Serve MCP to the client that starts this: coding agents, desktops."""
     if context.invoked_subcommand is not None:
         return
-    settings = settings_in_force(data_dir, database_url)
+    settings = terminal.settings_in_force(data_dir, database_url)
     user_id = _required(user)
 
     from kemem.serve.mcp.server import serve_stdio
@@ -57,8 +50,8 @@ def install(
     user: User = None,
     agent: Agent = None,
     url: Url = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
+    data_dir: terminal.DataDir = None,
+    database_url: terminal.DatabaseUrl = None,
 ) -> None:
     """Print the configuration of a client; nothing is written."""
     entry: dict[str, Any]
@@ -80,13 +73,15 @@ def install(
         entry = {"url": url, **({"headers": headers} if headers else {})}
     if client == "claude":
         flags = ["--transport", "http"] if transport == "http" else []
-        output.print(shlex.join(["claude", "mcp", "add", *flags, "kemem", *arguments]))
+        terminal.output.print(shlex.join(["claude", "mcp", "add", *flags, "kemem", *arguments]))
     elif client == "vscode":
-        print_json({"servers": {"kemem": {"type": transport, **entry}}})
+        terminal.print_json({"servers": {"kemem": {"type": transport, **entry}}})
     else:
-        print_json({"mcpServers": {"kemem": entry}})
+        terminal.print_json({"mcpServers": {"kemem": entry}})
     if transport == "http":
-        errors.print("A server that asks for a key needs the header 'Authorization: Bearer <key>'.")
+        terminal.errors.print(
+            "A server that asks for a key needs the header 'Authorization: Bearer <key>'."
+        )
 
 
 def _required(user: str | None) -> str:

@@ -122,11 +122,8 @@ class MemoryTools:
         paths = [Path(os.path.realpath(start / backup_path)) for start in starts]
         backup = next((it for it in paths if it.is_relative_to(root) and os.path.exists(it)), None)
         if backup is None:
-            raise InvalidArgument(
-                "backup_path must name a backup in the directory of backups, "
-                f"not {backup_path!r:.200}",
-                field="backup_path",
-            )
+            reason = "backup_path must name a backup in the directory of backups"
+            raise InvalidArgument(f"{reason}, not {backup_path!r:.200}", field="backup_path")
         await self.memory.restore(backup)
         return {"status": "ok", "message": f"从 {backup_path} 恢复成功"}
 
