@@ -23,20 +23,20 @@ from bench.retrieval import MAIN, interval, mean, score, users
 from bench.retrievers import RETRIEVERS
 from kemem.backends import local
 from kemem.search import fuse, understand
-from kemem.text import conversation, rank
+from kemem.text import rank
 
 Switch = tuple[Any, str, object]  # a module, one of its names, and the value that switches it off
 
 NO_CONTEXT: tuple[Switch, ...] = (
-    (conversation, "NEAR", ()),
-    *((conversation, name, 0.0) for name in ("ASKED", "SESSION", "OPENING", "TOPIC")),
+    (rank, "NEAR", ()),
+    *((rank, name, 0.0) for name in ("ASKED", "SESSION", "OPENING", "TOPIC")),
 )
 NO_OPENING: tuple[Switch, ...] = (
-    *((conversation, name, conversation.SESSION) for name in ("OPENING", "TOPIC")),
+    *((rank, name, rank.SESSION) for name in ("OPENING", "TOPIC")),
     *((rank, name, 0.0) for name in ("_OPENING", "_TOPIC")),
 )
 NO_REPLIES: tuple[Switch, ...] = (
-    (conversation, "ASKED", conversation.NEAR[0]),
+    (rank, "ASKED", rank.NEAR[0]),
     (rank, "_ASKING", 1.0),
 )
 NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)

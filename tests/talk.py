@@ -7,7 +7,7 @@ from kemem.ports import LLM, Deps
 from kemem.records import Message, Note, Scope
 from kemem.records.batch import Batch
 from kemem.testing import FakeClock
-from kemem.text.fingerprint import fingerprint
+from kemem.text.segment import fingerprint
 from kemem_conformance.ram import RamStore
 
 NOW = 1_769_424_420_000_000

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.text import conversation
-from kemem.text.conversation import ASKED, NEAR, OPENING, SESSION, TOPIC, Conversation
+from kemem.text import rank
 from kemem.text.query import ConversationQuery, Phrase, Query
-from kemem.text.rank import word_scores
+from kemem.text.rank import ASKED, NEAR, OPENING, SESSION, TOPIC, Conversation, word_scores
 
 WORDS = (Phrase(("火",)), Phrase(("hot",)), Phrase(("tea",)))
 
@@ -91,8 +90,8 @@ def test_a_word_counts_by_the_best_that_lends_it(
     weights = (1.0, 0.5, 2.0)
     masks = [np.array([row.holds[word] for row in rows], np.bool_) for word in range(len(WORDS))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversation, "_CELLS", cells)
-        patch.setattr(conversation, "_RARE", rare)
+        patch.setattr(rank, "_CELLS", cells)
+        patch.setattr(rank, "_RARE", rare)
         found = talk_of(rows)
         shares = found.word_weights([*zip(masks, weights, strict=True)], length)
         held = dict(zip(found.rows, shares, strict=True))

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.text.marks import ASKING, asks, index_text, length, spoken_by
-from kemem.text.query import parse
+from kemem.text.query import ASKING, asks, index_text, length, parse, spoken_by
 from kemem.text.segment import search_text
 from kemem_conformance.suite import noted, said
 

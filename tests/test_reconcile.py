@@ -19,7 +19,7 @@ from kemem.add.rules import Fact
 from kemem.records import Scope
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
-from kemem.text.fingerprint import as_printed, fingerprint
+from kemem.text.segment import as_printed, fingerprint
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 HOUR = 3_600_000_000

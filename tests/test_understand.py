@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.search.understand import MAX_PARTS, Mode, understand
-from kemem.text.marks import spoken_by
+from kemem.text.query import spoken_by
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 

@@ -17,8 +17,7 @@ from kemem.records import (
     Where,
 )
 from kemem.records.batch import Applied, Batch, Job
-from kemem.text.marks import ASKING, spoken_by
-from kemem.text.query import Query
+from kemem.text.query import ASKING, Query, spoken_by
 from kemem_conformance.ram import RamStore
 from kemem_conformance.ram_ranking import Direction, Stored
 from kemem_conformance.ram_tables import Key, Tables, key

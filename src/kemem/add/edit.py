@@ -15,8 +15,8 @@ from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps
 from kemem.records import CHECKPOINTS_KEPT, NOTES, Change, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Batch, Expected, Job
-from kemem.text.fingerprint import fingerprint
 from kemem.text.ids import new_id
+from kemem.text.segment import fingerprint
 
 FADING = frozenset({"user_info", "experience"})  # knowledge goes only when it expires
 _DAY: Micros = 86_400_000_000

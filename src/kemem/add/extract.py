@@ -18,10 +18,9 @@ from kemem.records import NOTES, Message, Micros, Note, Scope, Where
 from kemem.records.batch import Job, JobKind
 from kemem.records.times import to_micros, to_rfc3339
 from kemem.search.recipe import nearest_notes
-from kemem.text.fingerprint import as_printed
 from kemem.text.ids import new_id
 from kemem.text.language import is_chinese
-from kemem.text.segment import normalise
+from kemem.text.segment import as_printed, normalise
 
 MAX_FACTS = 50
 MAX_FACT_CHARACTERS = 1_000

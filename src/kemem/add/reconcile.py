@@ -17,8 +17,8 @@ from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope
 from kemem.records.batch import Batch, Ending, Expected
 from kemem.records.times import to_rfc3339
 from kemem.results import Added, Outcome
-from kemem.text.fingerprint import dated, fingerprint
 from kemem.text.ids import new_id
+from kemem.text.segment import dated, fingerprint
 
 _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most

@@ -23,7 +23,7 @@ from kemem.text import summary
 from kemem.text.ids import new_id
 from kemem.text.language import count_tokens
 from kemem.text.lexicon import load
-from kemem.text.marks import asks
+from kemem.text.query import asks
 
 STATE_TOKENS = 2_000  # of the newest messages, which no summary tells yet
 KEPT = 4  # newest messages that are never summarised

@@ -19,7 +19,7 @@ from kemem.recall.state import MAX_RESULTS, RecallState
 from kemem.recall.tools import summary
 from kemem.records import Message
 from kemem.results import Hit, Item
-from kemem.text.marks import asks
+from kemem.text.query import asks
 from kemem.text.segment import tokens
 from kemem.text.when import time_phrases
 

@@ -11,8 +11,7 @@ from kemem.errors import InvalidArgument
 from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text import query as words
-from kemem.text.marks import asks, spoken_by
-from kemem.text.query import AnyOf, Query
+from kemem.text.query import AnyOf, Query, asks, spoken_by
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
 from kemem.text.summary import sentences
 from kemem.text.when import TimePhrase, time_phrases

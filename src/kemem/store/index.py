@@ -29,9 +29,8 @@ from kemem.records import MESSAGES, NOTE_KINDS, NOTES, ROLES, Matrix, Where
 from kemem.store.database import Database, Space, in_list
 from kemem.store.schema import message, note, row_vector
 from kemem.store.words import Postings, lookup, mark_rows, numbers_in
-from kemem.text.conversation import Conversation
-from kemem.text.marks import ASKING
-from kemem.text.query import Mask
+from kemem.text.query import ASKING, Mask
+from kemem.text.rank import Conversation
 
 _ENTRY_BYTES = 4096  # of an empty cache entry
 _NAME_BYTES = 96  # of an id as Python keeps it

@@ -25,7 +25,7 @@ from kemem.store.rows import (
 )
 from kemem.store.schema import SEQ_BITS, message, note
 from kemem.store.spaces import visible_spaces
-from kemem.text.marks import index_text
+from kemem.text.query import index_text
 
 CHUNK = 512  # ids in one statement
 

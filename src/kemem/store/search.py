@@ -20,9 +20,8 @@ from kemem.store.schema import message, note
 from kemem.store.spaces import spaces_and_model, visible_spaces
 from kemem.store.vectors import check_vectors
 from kemem.store.words import rows_with
-from kemem.text.conversation import Conversation, context_scope
 from kemem.text.query import Mask, Query
-from kemem.text.rank import Scores, word_scores
+from kemem.text.rank import Conversation, Scores, context_scope, word_scores
 
 _ROUNDING = 1e-6  # scores closer than this can be equal
 

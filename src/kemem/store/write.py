@@ -25,7 +25,7 @@ from kemem.store.read import (
 from kemem.store.rows import TABLES, R, RowTable, Stored, messages, notes
 from kemem.store.schema import message, note, note_history, note_source, row_vector
 from kemem.store.spaces import Refused, Transaction
-from kemem.text.marks import index_text, length
+from kemem.text.query import index_text, length
 
 TimeRequest = tuple[Micros, bool]  # a time, and whether the caller chose it: then it stays
 

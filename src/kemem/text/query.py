@@ -3,6 +3,9 @@
 Nothing a user types reaches a database as syntax. A query becomes a tree whose leaves are phrases
 of search tokens; a store only finds which rows contain each phrase, the tree is evaluated here.
 What does not parse is searched literally.
+
+Beside its words, the index knows who speaks in a message, and whether it asks. These marks are
+tokens that begin with a character for private use, which no text is cut into: nobody can type one.
 """
 
 import re
@@ -16,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
-from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, normalise, tokens
+from kemem.records import Message, Row
+from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, normalise, search_text, tokens
 
 MAX_CHARACTERS = 10_000
 MAX_UNITS = 256
@@ -26,6 +30,10 @@ MAX_PHRASE = 32  # tokens; engines index long texts in parts that overlap by thi
 _LEXEME = re.compile(r'"[^"]*"|“[^”]*”|「[^」]*」|[()（）"“”「」]|[^\s"“”「」()（）]+')
 _LONE_QUOTES = tuple('"“”「」')
 _OPERATORS = ("AND", "OR", "NOT")
+_BY, _ASKING = "\ue000", "\ue001"  # marks
+# A question, whatever closes or is appended to it in brackets: "(Really?) [photo: a cat]", "是吗…"
+_ASKS = re.compile(r"""[?？][\s"'”’」』)）]*(?:\[[^\]]*\]\s*)?$|[吗呢][\s。…~～]*$""")
+_TAIL = 300  # characters in which a text shows that it asks
 _STOPS = STOP_WORDS | STOP_CHARACTERS
 _PARENTHESES = {"(": "(", "（": "(", ")": ")", "）": ")"}
 
@@ -263,3 +271,31 @@ def _phrase(lexeme: str) -> Node:
     starts = [*range(0, last, MAX_PHRASE // 2), last]
     windows = [Phrase(words[at : at + MAX_PHRASE], prefix and at == last) for at in starts]
     return AllOf(tuple(windows))
+
+
+ASKING = Phrase((_ASKING,))  # what questions are found by
+
+
+def index_text(row: Row) -> str:
+    """The search text of a row, then its marks."""
+    parts = [search_text(row.words)]
+    if isinstance(row, Message):
+        speaker = row.metadata.get("speaker")
+        names = search_text(speaker).split() if isinstance(speaker, str) else []
+        parts += [*map(spoken_by, names), _ASKING if asks(row.content) else ""]
+    return " ".join(filter(None, parts))
+
+
+def length(text: str) -> int:
+    """How many words an indexed text holds."""
+    return sum(token[0] not in (_BY, _ASKING) for token in text.split())
+
+
+def spoken_by(token: str) -> str:
+    """The mark of a message whose speaker's name holds a token."""
+    return _BY + token
+
+
+def asks(text: str) -> bool:
+    """Whether a text ends as a question.  "去吗？" -> True"""
+    return _ASKS.search(text[-_TAIL:].rstrip()) is not None

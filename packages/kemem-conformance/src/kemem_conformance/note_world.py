@@ -29,7 +29,7 @@ from kemem.records import (
 )
 from kemem.records.batch import Batch, Ending, Use
 from kemem.records.filters import COMPARISONS, Filter
-from kemem.text.fingerprint import fingerprint
+from kemem.text.segment import fingerprint
 from kemem_conformance.world import (
     AGENTS,
     EXTREMES,

@@ -42,8 +42,8 @@ from kemem.records import (
     Where,
 )
 from kemem.records.batch import Job, JobKind
-from kemem.text.conversation import context_scope
 from kemem.text.query import Query
+from kemem.text.rank import context_scope
 from kemem_conformance.ram_ranking import (
     Direction,
     Stored,

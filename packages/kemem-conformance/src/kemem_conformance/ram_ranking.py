@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
 from kemem.records import Match, Matrix, Message, Micros, Model, Rank, Row
-from kemem.text.conversation import SPEAKERS, Conversation
-from kemem.text.marks import ASKING, length
-from kemem.text.query import Phrase, Query
-from kemem.text.rank import word_scores
+from kemem.text.query import ASKING, Phrase, Query, length
+from kemem.text.rank import SPEAKERS, Conversation, word_scores
 
 Direction = NDArray[np.float64]  # a vector of length 1
 

@@ -22,7 +22,7 @@ from kemem.records import (
     Where,
 )
 from kemem.records.batch import Applied, Batch, Expected, Use
-from kemem.text.marks import index_text
+from kemem.text.query import index_text
 from kemem_conformance.ram_ranking import Stored, directions
 from kemem_conformance.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
 

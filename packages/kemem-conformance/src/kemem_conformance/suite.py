@@ -25,8 +25,8 @@ from kemem.records import (
     Where,
 )
 from kemem.records.batch import Batch
-from kemem.text.fingerprint import fingerprint
 from kemem.text.query import Query
+from kemem.text.segment import fingerprint
 from kemem_conformance.note_world import ALL_KINDS
 from kemem_conformance.world import NOW
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from kemem.ports import Store
 from kemem.records import Message, Where
 from kemem.records.batch import Batch
-from kemem.text.marks import spoken_by
-from kemem.text.query import ConversationQuery, Phrase, Query, plain
+from kemem.text.query import ConversationQuery, Phrase, Query, plain, spoken_by
 from kemem_conformance import world
 from kemem_conformance.comparing import same_search
 from kemem_conformance.note_laws import both
