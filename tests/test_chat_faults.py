@@ -392,7 +392,7 @@ async def test_a_recall_that_fails_is_told_and_the_turn_goes_on(
     tmp_path: Path, talk: Talk, searches: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forced one and the model's own; neither tells what the store said."""
-    monkeypatch.setattr("kemem.chat.recall.SECONDS", 0.05)
+    monkeypatch.setattr("kemem.chat.turn.SECONDS", 0.05)
     store = Broken()
     store.searches = searches
     async with staged(tmp_path, memory_on(store)) as stage:

@@ -30,7 +30,7 @@ from kemem.chat import (
     ToolCallEvent,
     ToolResultEvent,
 )
-from kemem.chat.recall import MENTIONED, OTHERS, RECALL
+from kemem.chat.turn import MENTIONED, OTHERS, RECALL
 from kemem.errors import Conflict, InvalidArgument, NotFound
 from kemem.records import Message
 from kemem.testing import Streamed, calling

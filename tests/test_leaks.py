@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.chat.leaks import FilteredText, Leak, LeakedCall, StreamGuard, UntypedText, filter_text
-from kemem.chat.leaks.stream import MAX_BLOCK
+from kemem.chat.leaks import (
+    MAX_BLOCK,
+    FilteredText,
+    Leak,
+    LeakedCall,
+    StreamGuard,
+    UntypedText,
+    filter_text,
+)
 from tests.leaky import (
     ARGUMENTS,
     FRAGMENTS,

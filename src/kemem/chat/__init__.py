@@ -11,9 +11,8 @@ from kemem.chat.events import (
     ToolResultEvent,
 )
 from kemem.chat.filters import LeakCounts
-from kemem.chat.group import GroupChatService, Member
 from kemem.chat.guard import guard
-from kemem.chat.service import ChatService
+from kemem.chat.service import ChatService, GroupChatService, Member
 from kemem.chat.session import MemorySession
 
 __all__ = [

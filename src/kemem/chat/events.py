@@ -1,8 +1,12 @@
 """The events of a turn, and the replies that they add up to."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from functools import wraps
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +101,18 @@ class Reply:
     def to_dict(self) -> dict[str, Any]:
         """The reply as JSON."""
         results = {it.call_id: it.result for it in self.results}
+        calls = [
+            {"call_id": it.call_id, "name": it.name, "arguments": it.arguments}
+            | {"result": results.get(it.call_id, "")}
+            for it in self.calls
+        ]
         error = self.error and {"code": self.error.code, "message": self.error.message}
         return {
             **({"member_id": self.member_id} if self.member_id else {}),
             "text": self.text,
             "message_id": self.message_id,
             "recall": list(self.recall.events) if self.recall else [],
-            "tool_calls": [
-                {
-                    "call_id": call.call_id,
-                    "name": call.name,
-                    "arguments": call.arguments,
-                    "result": results.get(call.call_id, ""),
-                }
-                for call in self.calls
-            ],
+            "tool_calls": calls,
             "leaks": self.leaks,
             **({"error": error} if error else {}),
         }
@@ -136,3 +137,16 @@ async def gather(events: AsyncIterator[Event]) -> list[Reply]:
                 replies.append(replace(reply, text=text, message_id=message_id, leaks=leaks))
                 reply = Reply("", "", None)
     return replies
+
+
+def collected(
+    turn: Callable[P, AsyncIterator[Event]], collect: Callable[[list[Reply]], T]
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """A method with the parameters of `turn` that returns its replies instead of events."""
+
+    @wraps(turn, assigned=())
+    async def method(*args: P.args, **kwargs: P.kwargs) -> T:
+        return collect(await gather(turn(*args, **kwargs)))
+
+    method.__doc__ = collect.__doc__
+    return method

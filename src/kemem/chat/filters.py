@@ -38,7 +38,11 @@ class LeakCounts:
 
     def note(self, leak: Leak, outcome: Outcome) -> None:
         """Count a leak, and log it."""
-        self._add(leak.form, outcome)
+        counts: LeakCounts | None = self
+        while counts is not None:
+            with counts._lock:
+                counts._counts[leak.form, outcome] += 1
+            counts = counts._into
         names = [call.name[:_LONGEST_NAME] for call in leak.calls]
         log.error("a tool call leaked into text: form %s, tools %r, %s", leak.form, names, outcome)
 
@@ -51,12 +55,6 @@ class LeakCounts:
     def __iter__(self) -> Iterator[tuple[tuple[str, Outcome], int]]:
         with self._lock:
             return iter(sorted(self._counts.items()))
-
-    def _add(self, form: str, outcome: Outcome) -> None:
-        with self._lock:
-            self._counts[form, outcome] += 1
-        if self._into is not None:
-            self._into._add(form, outcome)
 
 
 class ToolPolicy:
@@ -118,7 +116,7 @@ def _typed(value: Any, schema: Any) -> Any:
 class ChoiceFilter:
     """Filters one choice: hides leaked calls in its texts, and decides which of them are run.
 
-    In a stream, calls and text that may become one wait for their end.
+    In a stream, calls and text that may become one wait for their end; each call is then complete.
     """
 
     def __init__(self, policy: ToolPolicy, counts: LeakCounts, used_ids: Collection[str]) -> None:
@@ -129,7 +127,7 @@ class ChoiceFilter:
         self._used_ids = used_ids  # of earlier calls: some servers count from 0 in each answer
         self._guards: dict[str, StreamGuard] = {}
         self._leaks: list[Leak] = []
-        self._call_deltas: list[list[Any]] = []  # as they came together
+        self._calls: dict[int, dict[str, Any]] = {}  # of the model, by index, as far as they came
         self._has_role = False
         self._last: Any = None
         self._ending: Any = None
@@ -143,13 +141,10 @@ class ChoiceFilter:
         ends = self._end_texts(_TEXTS, is_cut=choice.finish_reason in _CUT)
         shown |= {name: shown[name] + rest for name, rest in ends.items()}
         changes: dict[str, Any] = {k: v or None for k, v in shown.items() if v != texts[k]}
-        by_index = {n: _tool_call(it) for n, it in enumerate(calls)}
-        filled, new, reason = self._settle(by_index, choice.finish_reason)
-        wanted = self._policy.wanted
-        if filled or new or (calls and not wanted) or any(it.id in self._used_ids for it in calls):
-            own = [self._fix(it, filled.get(n)) for n, it in enumerate(calls) if wanted]
-            made = [ChatCompletionMessageFunctionToolCall(**it) for it in new]
-            changes["tool_calls"] = [*own, *made] or None
+        settled, new, reason = self._settle(calls, choice.finish_reason)
+        settled += [ChatCompletionMessageFunctionToolCall(**it) for it in new]
+        if settled != calls:
+            changes["tool_calls"] = settled or None
         return _changed(choice, "message", changes, finish_reason=reason) if changes else choice
 
     def feed(self, choice: Any) -> list[Any]:
@@ -162,14 +157,13 @@ class ChoiceFilter:
         changes: dict[str, Any] = {k: v or None for k, v in shown.items() if v != texts[k]}
         if texts.keys() == {"content"}:  # the reasoning is over, and not cut
             changes |= self._end_texts(_TEXTS[:-1], is_cut=False)
-        if delta.tool_calls:
-            self._call_deltas.append(delta.tool_calls)
+        for call in delta.tool_calls or ():
+            _merge(self._calls.setdefault(call.index or 0, {}), call.to_dict())
             changes["tool_calls"] = None
         if choice.finish_reason:
             return self._end(choice, changes)
-        if not changes:
-            return self._passed(choice)
-        return self._unless_empty(_changed(choice, "delta", changes))
+        shown_choice = _changed(choice, "delta", changes) if changes else choice
+        return self._unless_empty(shown_choice, is_changed=bool(changes))
 
     def close(self) -> list[Any]:
         """The choices that are left when the stream ends."""
@@ -188,22 +182,16 @@ class ChoiceFilter:
 
         for name, rest in self._end_texts(_TEXTS, is_cut=choice.finish_reason in _CUT).items():
             changes[name] = (changes.get(name, getattr(choice.delta, name, None)) or "") + rest
-        together, self._call_deltas = self._call_deltas, []
-        filled, new, reason = self._settle(_joined(together), choice.finish_reason)
-        rest_of = dict(filled)  # the first delta of a call gets all of its arguments
-
-        def fixed(delta: Any) -> Any:
-            is_filled = delta.index in filled
-            return self._fix(delta, rest_of.pop(delta.index, "") if is_filled else None)
-
-        calls = [[fixed(it) for it in deltas] for deltas in together if self._policy.wanted]
-        if new:
-            calls.append([ChoiceDeltaToolCall(index=n, **it) for n, it in enumerate(new)])
+        complete = [ChoiceDeltaToolCall.construct(index=n, **it) for n, it in self._calls.items()]
+        self._calls = {}
+        calls, new, reason = self._settle(complete, choice.finish_reason)
+        calls += [ChoiceDeltaToolCall(index=n, **it) for n, it in enumerate(new)]
         is_unanswered = self.has_hidden and not self.has_output
         if reason == choice.finish_reason and not (changes or calls or is_unanswered):
             return self._unless_empty(choice)
         sent = self._unless_empty(_changed(choice, "delta", changes, finish_reason=None))
-        sent += [_changed(_empty(choice, None), "delta", {"tool_calls": it}) for it in calls]
+        if calls:
+            sent.append(_changed(_empty(choice, None), "delta", {"tool_calls": calls}))
         if reason and is_unanswered:
             self._ending = _empty(choice, reason)  # the model may be asked once more
         elif reason:
@@ -211,29 +199,36 @@ class ChoiceFilter:
         return sent
 
     def _settle(
-        self, calls: Mapping[int, ToolCall], reason: str | None
-    ) -> tuple[dict[int, str], list[dict[str, Any]], str | None]:
-        """Arguments for structured calls that have none, leaked calls to run, the finish reason.
+        self, calls: Sequence[Any], reason: str | None
+    ) -> tuple[list[Any], list[dict[str, Any]], str | None]:
+        """The model's own calls to show, leaked calls to run, and the finish reason.
 
         Beside calls that the model made properly no leaked call is run: those are what it meant.
+        It only lends its arguments to one that has none.
         """
+        own, names = [_tool_call(it) for it in calls], {_tool_call(it).name for it in calls}
         filled: dict[int, str] = {}
         new: list[ToolCall] = []
         leaks, self._leaks = self._leaks, []
         for leak in leaks:
             allowed = [call for it in leak.calls if (call := self._policy.allow(it))]
-            if calls:
-                self._count(_fill(leak, allowed, calls, filled), leak)
-                continue
-            before = len(new)
-            new += [call for call in dict.fromkeys(allowed) if call not in new]
-            self._count("run" if len(new) > before else "doubled" if allowed else "hidden", leak)
-        is_dropped = bool(calls) and not self._policy.wanted
-        self.has_output |= bool(new) or (bool(calls) and not is_dropped)
+            for call, (n, it) in product(allowed, enumerate(own)):
+                is_bare = it.name == call.name and it.arguments.strip() in ("", "{}")
+                if is_bare and n not in filled and call.arguments not in filled.values():
+                    filled[n] = call.arguments
+            fresh = [] if own else [it for it in dict.fromkeys(allowed) if it not in new]
+            new += fresh
+            is_double = any(it.name in names for it in leak.calls) if own else bool(allowed)
+            self._count("run" if fresh else "doubled" if is_double else "hidden", leak)
+        is_dropped = bool(own) and not self._policy.wanted
+        self.has_output |= bool(new) or (bool(own) and not is_dropped)
         self.has_hidden |= is_dropped
         if is_dropped and reason == "tool_calls":
             reason = "stop"
-        return filled, [_as_function(it) for it in new], "tool_calls" if new else reason
+        shown = [] if is_dropped else [self._fix(it, filled.get(n)) for n, it in enumerate(calls)]
+        functions = [{"name": it.name, "arguments": it.arguments} for it in new]
+        run = [{"id": new_call_id(), "type": "function", "function": it} for it in functions]
+        return shown, run, "tool_calls" if new else reason
 
     def _feed_text(self, name: str, text: str) -> str:
         """The part of a text that can be shown once this piece has come."""
@@ -244,10 +239,7 @@ class ChoiceFilter:
         return shown.text
 
     def _end_texts(self, names: Sequence[str], *, is_cut: bool) -> dict[str, str]:
-        """What can be shown at the end of texts, where there is any.
-
-        A leak that only the end of its text ends is no call where the text was cut.
-        """
+        """What is left to show at the end of texts; where it was cut, an open leak is no call."""
         ended = [(name, self._guards.pop(name).close()) for name in names if name in self._guards]
         open_leaks = [leak for _, shown in ended for leak in shown.leaks]
         if is_cut:
@@ -262,17 +254,14 @@ class ChoiceFilter:
         for leak in leaks:
             self._counts.note(leak, outcome if leak.calls else "unreadable")
 
-    def _passed(self, choice: Any) -> list[Any]:
+    def _unless_empty(self, choice: Any, *, is_changed: bool = True) -> list[Any]:
+        """The choice, unless nothing is left in it that the application does not know."""
+        if is_changed and not choice.finish_reason:
+            excluded = {"role"} if self._has_role else None
+            if not any(choice.delta.model_dump(exclude_none=True, exclude=excluded).values()):
+                return []
         self._has_role |= bool(choice.delta.role)
         return [choice]
-
-    def _unless_empty(self, choice: Any) -> list[Any]:
-        """The choice, unless nothing is left in it that the application does not know."""
-        values = choice.delta.model_dump(exclude_none=True)
-        if self._has_role:
-            values.pop("role", None)
-        has_news = any(values.values()) or choice.finish_reason
-        return self._passed(choice) if has_news else []
 
     def _fix(self, call: Any, arguments: str | None) -> Any:
         """A call with an id of its own, and with arguments where they are filled in."""
@@ -282,17 +271,6 @@ class ChoiceFilter:
             return call
         function = call.function.model_copy(update={"arguments": arguments})
         return call.model_copy(update={"function": function})
-
-
-def _fill(
-    leak: Leak, allowed: Iterable[ToolCall], calls: Mapping[int, ToolCall], filled: dict[int, str]
-) -> Outcome:
-    for call, (n, it) in product(allowed, calls.items()):
-        is_bare = it.name == call.name and it.arguments.strip() in ("", "{}") and n not in filled
-        if is_bare and call.arguments not in filled.values():
-            filled[n] = call.arguments
-    names = {call.name for call in calls.values()}
-    return "doubled" if any(call.name in names for call in leak.calls) else "hidden"
 
 
 def _texts(part: Any) -> dict[str, str]:
@@ -313,22 +291,18 @@ def _empty(choice: Any, reason: str | None) -> Any:
     return choice.model_copy(update=empty)
 
 
-def _joined(together: Iterable[Iterable[Any]]) -> dict[int, ToolCall]:
-    """The calls that streamed deltas make, by their index."""
-    calls: dict[int, ToolCall] = {}
-    for delta in (it for deltas in together for it in deltas):
-        before, more = calls.get(delta.index, ToolCall("", "", "")), _tool_call(delta)
-        arguments = before.arguments + more.arguments
-        calls[delta.index] = ToolCall("", more.name or before.name, arguments)
-    return calls
+def _merge(call: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    """Add a delta of a call to what has come of it."""
+    for name, value in delta.items():
+        if isinstance(value, Mapping):
+            _merge(call.setdefault(name, {}), value)
+        elif name in ("arguments", "input"):
+            call[name] = call.get(name, "") + (value or "")
+        elif value and name != "index":
+            call[name] = value
 
 
 def _tool_call(call: Any) -> ToolCall:
     function = getattr(call, "function", None)  # a custom tool has none
     name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
     return ToolCall("", name or "", arguments or "")
-
-
-def _as_function(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": new_call_id(), "type": "function", "function": function}

@@ -1,15 +1,14 @@
-"""A wrapper of OpenAI clients: answers show no leaked call, and calls of the model are metered."""
+"""A wrapper of OpenAI clients whose answers show no leaked call."""
 
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from functools import partial
 from inspect import isawaitable
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from kemem.chat.filters import ChoiceFilter, LeakCounts, ToolPolicy
-from kemem.chat.requests import call_ids, retry_with_note, sanitize_request
+from kemem.chat.requests import Json, call_ids, retry_with_note, sanitize_request
 from kemem.errors import Unavailable
-from kemem.ports import OnReply, Reply
 
 C = TypeVar("C")
 
@@ -28,75 +27,34 @@ def guard(client: C, *, only: Collection[str] | None = None, counts: LeakCounts 
     return cast(C, _wrap(client, partial(_Exchange, only=only, counts=counts or LeakCounts())))
 
 
-def guard_and_meter(client: C, counts: LeakCounts, on_reply: OnReply) -> C:
-    """A guarded asynchronous client that reports each call of the model to `on_reply`."""
-    return cast(C, _wrap(client, partial(_Exchange, counts=counts, on_reply=on_reply)))
-
-
 class _Exchange:
-    """A request and its answer, or its two answers where the first was nothing but a leak.
-
-    Each call of the model is reported once: how long it took, whether it answered, its tokens.
-    """
+    """A request and its answer, or its two answers where the first was nothing but a leak."""
 
     def __init__(
-        self,
-        request: Mapping[str, Any],
-        *,
-        counts: LeakCounts,
-        only: Collection[str] | None = None,
-        on_reply: OnReply | None = None,
-        base_url: str = "",
+        self, request: Json, *, counts: LeakCounts, only: Collection[str] | None, base_url: str
     ) -> None:
         self.request = sanitize_request(request, base_url=base_url)
         tools = self.request.get("tools") or ()
         wanted = not tools or (bool(request.get("tools")) and request.get("tool_choice") != "none")
         used_ids = call_ids(self.request.get("messages") or ())
-        self._new_filter = partial(
-            ChoiceFilter, ToolPolicy(tools, only, wanted=wanted), counts, used_ids
-        )
-        self._filters: dict[int, ChoiceFilter] = {}
-        self._on_reply = on_reply
-        self._started: float | None = None
-        self._tokens = (0, 0)
+        new = partial(ChoiceFilter, ToolPolicy(tools, only, wanted=wanted), counts, used_ids)
+        self._filters = defaultdict[int, ChoiceFilter](new)  # by the index of a choice
         self._last: Any = None
         self._has_ended = False
         self._is_repeated = False
 
-    async def call(self, answer: Awaitable[Any]) -> Any:
-        """Await an answer of the model, and begin to measure it."""
-        self._started, self._tokens = time.perf_counter(), (0, 0)
-        try:
-            return await answer
-        except BaseException:
-            self._report(False)
-            raise
-
-    def _count_tokens(self, answer: Any) -> None:
-        if usage := getattr(answer, "usage", None):  # not every server sends it
-            self._tokens = (usage.prompt_tokens or 0, usage.completion_tokens or 0)
-
-    def _report(self, has_answered: bool) -> None:
-        started, self._started = self._started, None
-        if self._on_reply and started is not None:
-            seconds = time.perf_counter() - started
-            self._on_reply(seconds, has_answered, Reply("", *self._tokens))
-
     def whole(self, completion: Any) -> Any:
         """A completion that came at once, filtered."""
-        self._count_tokens(completion)
-        self._report(True)
         choices = getattr(completion, "choices", None) or []
-        shown = [self._filter(n).whole(choice) for n, choice in enumerate(choices)]
+        shown = [self._filters[n].whole(choice) for n, choice in enumerate(choices)]
         return completion.model_copy(update={"choices": shown}) if shown else completion
 
     def feed(self, chunk: Any) -> list[Any]:
         """The chunks to pass on for one that came."""
-        self._count_tokens(chunk)
         self._last = chunk
         choices = getattr(chunk, "choices", None) or []
         self._has_ended |= any(choice.finish_reason for choice in choices)
-        shown = [it for choice in choices for it in self._filter(choice.index).feed(choice)]
+        shown = [it for choice in choices for it in self._filters[choice.index].feed(choice)]
         if shown == choices:
             return [chunk]
         chunks = [chunk.model_copy(update={"choices": [it], "usage": None}) for it in shown]
@@ -107,7 +65,6 @@ class _Exchange:
 
     def end(self) -> tuple[list[Any], dict[str, Any] | None]:
         """The chunks that are left when the stream ends; or the request to send once more."""
-        self._report(True)
         choices = [it for choice_filter in self._filters.values() for it in choice_filter.close()]
         if again := self.again():
             return [], again
@@ -120,7 +77,8 @@ class _Exchange:
         has_hidden = any(it.has_hidden for it in filters)
         if self._is_repeated or not has_hidden or any(it.has_output for it in filters):
             return None
-        self._is_repeated, self._has_ended, self._filters = True, False, {}
+        self._is_repeated, self._has_ended = True, False
+        self._filters.clear()
         return retry_with_note(self.request)
 
     def check_end(self) -> None:
@@ -128,14 +86,10 @@ class _Exchange:
         if self._filters and not self._has_ended:
             raise Unavailable("the model's answer broke off")
 
-    def abandon(self, *, has_answered: bool) -> None:
+    def abandon(self) -> None:
         """Count what was hidden so far: nobody reads on."""
-        self._report(has_answered)
         for it in self._filters.values():
             it.give_up()
-
-    def _filter(self, index: int) -> ChoiceFilter:
-        return self._filters.get(index) or self._filters.setdefault(index, self._new_filter())
 
 
 class _Wrapper:
@@ -147,6 +101,18 @@ class _Wrapper:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.close()
 
 
 def _wrap(client: Any, exchange: Callable[..., _Exchange]) -> "_Client":
@@ -174,20 +140,6 @@ class _Client(_Wrapper):
             return attribute
         return lambda **options: _wrap(attribute(**options), self._exchange)
 
-    def __enter__(self) -> "_Client":
-        self._inner.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._inner.__exit__(*error)
-
-    async def __aenter__(self) -> "_Client":
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._inner.__aexit__(*error)
-
 
 class _Completions(_Wrapper):
     _exchange: Callable[..., _Exchange]
@@ -204,12 +156,12 @@ class _Completions(_Wrapper):
         return exchange.whole(self._inner.create(**again)) if again else filtered
 
     async def _receive(self, coming: Awaitable[Any], exchange: _Exchange) -> Any:
-        answer = await exchange.call(coming)
+        answer = await coming
         if hasattr(answer, "__anext__"):
             return _AsyncStream(answer, exchange, self._inner.create)
         filtered = exchange.whole(answer)
         if again := exchange.again():
-            return exchange.whole(await exchange.call(self._inner.create(**again)))
+            return exchange.whole(await self._inner.create(**again))
         return filtered
 
     def stream(self, **request: Any) -> Any:
@@ -227,17 +179,14 @@ class _Completions(_Wrapper):
 
 
 class _StreamBase(_Wrapper):
-    """A filtered stream; it continues with another where the first held nothing but a leak.
-
-    Subclasses define `_filtered`, a generator of the chunks to pass on.
-    """
+    """A filtered stream; it continues with another where the first held nothing but a leak."""
 
     def __init__(self, inner: Any, exchange: _Exchange, create: Callable[..., Any]) -> None:
         super().__init__(inner, _exchange=exchange, _create=create)
-        self._chunks = self._filtered()
+        self._chunks = self._filtered()  # of a subclass: the chunks to pass on
 
     def close(self) -> Any:  # an awaitable where the stream is async
-        self._exchange.abandon(has_answered=True)
+        self._exchange.abandon()
         return self._inner.close()
 
 
@@ -252,21 +201,15 @@ class _Stream(_StreamBase):
                 left, again = self._exchange.end()
                 yield from left
         except Exception:  # of whatever kind: an open block was not the end of a call
-            self._exchange.abandon(has_answered=False)
+            self._exchange.abandon()
             raise
         self._exchange.check_end()
 
-    def __iter__(self) -> "_Stream":
+    def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
         return next(self._chunks)
-
-    def __enter__(self) -> "_Stream":
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()
 
 
 class _AsyncStream(_StreamBase):
@@ -274,8 +217,7 @@ class _AsyncStream(_StreamBase):
         again: dict[str, Any] | None = {}
         try:
             while again is not None:
-                if again:
-                    self._inner = await self._exchange.call(self._create(**again))
+                self._inner = await self._create(**again) if again else self._inner
                 async for chunk in self._inner:
                     for shown in self._exchange.feed(chunk):
                         yield shown
@@ -283,20 +225,14 @@ class _AsyncStream(_StreamBase):
                 for shown in left:
                     yield shown
         except Exception:  # of whatever kind: an open block was not the end of a call
-            self._exchange.abandon(has_answered=False)
+            self._exchange.abandon()
             raise
         self._exchange.check_end()
 
-    def __aiter__(self) -> "_AsyncStream":
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
         return await anext(self._chunks)
-
-    async def __aenter__(self) -> "_AsyncStream":
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self.close()
 
     aclose = _StreamBase.close

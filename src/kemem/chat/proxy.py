@@ -1,21 +1,16 @@
-"""OpenAI's chat API with memory: a recall before the model is asked, and both sides stored."""
+"""OpenAI's chat API with memory: a recall before the model is called, and both sides stored."""
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from kemem.chat.base import ChatBase
-from kemem.chat.completions import Completion, Json, StreamMerger, add_usage
-from kemem.chat.events import RecallEvent
-from kemem.chat.prompts import system_prompt, text
-from kemem.chat.recall import RECALL, ChatTool, TurnRecall, recall_tool, to_json
-from kemem.chat.requests import INSTRUCTIONS, with_note
-from kemem.chat.turn import ChatModel, Step, run_model, synthetic_recall
+from kemem.chat.requests import INSTRUCTIONS, Json, system_prompt, text, with_note
+from kemem.chat.service import ChatBase
+from kemem.chat.turn import RECALL, ChatModel, Completion, Step, TurnTools, run_model, to_json
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.text.fence import fenced
@@ -56,10 +51,15 @@ class Proxy(ChatBase):
                 last, usage = step, add_usage(usage, step.usage)
             elif isinstance(step, dict):
                 answer = step
-        await turn.store_reply(last, last.text)
+        if not last.other_calls:  # the application's tools come first
+            await turn.store_reply(last.text)
         self._start_jobs()
-        shown = {**answer, "choices": [last.filter_choice(answer["choices"][0])]}
-        return {**shown, "usage": usage} if usage else shown
+        choice = answer["choices"][0]
+        if last.own_calls:
+            message = {k: v for k, v in choice["message"].items() if k != "tool_calls"}
+            message |= {"tool_calls": last.other_calls} if last.other_calls else {}
+            choice = {**choice, "message": message, "finish_reason": last.shown_reason}
+        return {**answer, "choices": [choice], **({"usage": usage} if usage else {})}
 
     async def chunks(
         self, body: Body, memory: AsyncMemory, session_id: str
@@ -76,9 +76,10 @@ class Proxy(ChatBase):
                         merger.end_completion(step)
                     elif isinstance(step, dict) and (shown := merger.add(step)):
                         yield shown
-            await turn.store_reply(last, merger.text)
+            if not last.other_calls:
+                await turn.store_reply(merger.text)
         except BaseException:  # hanging up, too: the application has got this much
-            await asyncio.shield(turn.conversation.store_reply(merger.text, partial=True))
+            await asyncio.shield(turn.store_reply(merger.text, partial=True))
             raise
         finally:
             self._start_jobs()
@@ -86,63 +87,86 @@ class Proxy(ChatBase):
             yield chunk
 
     async def _begin(self, body: Body, memory: AsyncMemory, session_id: str) -> "_Turn":
-        model = self._chat_model()  # first: without a model nothing is stored
-        conversation = _Conversation(memory, session_id, body["messages"])
-        query = conversation.query
-        limit, language = memory.settings.chat_recall_limit, self._language(query)
-        recall = TurnRecall(memory, session_id, conversation.ids)
-        recalled = await recall.forced(query) if query else None
-        await conversation.store_message()
-        messages = body["messages"]
-        if limit and _takes_tool(body):
-            note = system_prompt(" ", limit, language).strip()  # only how it recalls
-            messages = _with_recall(with_note(messages, note), recalled)
-            tools = [recall_tool(recall, language)]
-            return _Turn(model, body, messages, conversation, tools)
-        if recalled and recalled.events:  # in words, for a model that gets no tool
+        turn = _Turn(self._chat_model(), body, memory, session_id)  # without a model: Conflict
+        language = self._language(turn.query)
+        tools = turn.tools = TurnTools(memory, session_id, turn.ids, language)
+        recalled = await tools.forced(turn.query) if turn.query else None
+        await turn.store_message()
+        names = [(tool.get("function") or {}).get("name") for tool in body.get("tools") or ()]
+        takes_no_tool = RECALL in names or body.get("tool_choice") == "none"
+        if tools.limit and not takes_no_tool and not body.get("functions"):
+            turn.own_tools = {RECALL}
+            note = system_prompt(" ", tools.limit, language).strip()  # only how it recalls
+            messages = with_note(turn.messages, note)
+            if recalled and not recalled.problem:  # behind the last message of the user
+                users = [at for at, message in enumerate(messages) if message["role"] == "user"]
+                messages[users[-1] + 1 : users[-1] + 1] = tools.synthetic_calls(recalled)
+            turn.messages = messages
+        elif recalled and recalled.events:  # in words, for a model that gets no tool
             memories = fenced("memories", to_json(list(recalled.events)))
-            messages = with_note(messages, f"{text('memories', language)}\n{memories}")
-        return _Turn(model, body, messages, conversation, [])
+            turn.messages = with_note(turn.messages, f"{text('memories', language)}\n{memories}")
+        return turn
 
 
-class _Conversation:
-    """The messages of a request under idempotent ids: the same when the request is sent again.
+class _Turn:
+    """One request of an application: its messages, stored under idempotent ids.
 
-    An id is a hash of the owner and of all messages up to that one; instructions do not count,
-    they may tell the time.
+    The ids are the same when the request is sent again: hashes of the owner and of all messages up
+    to that one; instructions do not count, they may tell the time.
     """
 
-    def __init__(
-        self, memory: AsyncMemory, session_id: str, messages: Sequence[Mapping[str, Any]]
-    ) -> None:
-        last, scope = messages[-1], memory.scope
+    def __init__(self, model: ChatModel, body: Body, memory: AsyncMemory, session_id: str) -> None:
+        self.messages: list[Json] = body["messages"]
+        self.tools: TurnTools
+        self.own_tools: set[str] = set()  # names of ours that are added to the application's
+        self._model = model
+        self._body = body
         self._memory = memory
         self._session_id = session_id
-        self._awaits_reply = last["role"] in _REPLY_ROLES
-        self._digest = sha256(json.dumps([scope.agent_id, scope.user_id, session_id]).encode())
-        self.ids = [self._next_id(message) for message in messages]
-        self.query = next((_words(it) for it in reversed(messages) if it["role"] == "user"), "")
-        self._new = self.query if last["role"] == "user" else ""
+        owner = [memory.scope.agent_id, memory.scope.user_id, session_id]
+        self._digest = sha256(json.dumps(owner).encode())
+        self._role = self.messages[-1]["role"]
+        self.ids = [self._next_id(message) for message in self.messages]
+        users = (_words(it) for it in reversed(self.messages) if it["role"] == "user")
+        self.query = next(users, "")
+
+    async def run(self, *, stream: bool) -> AsyncGenerator[Step, None]:
+        """The steps of the model; its failures are errors for the application."""
+        body = self._body
+        request = {k: v for k, v in body.items() if k in _CHECKED}
+        name = body.get("model")
+        request["model"] = self._model.name if name in (None, "", MODEL) else name
+        request["messages"] = self.messages
+        passed_on = body.keys() - _CHECKED - _REPLACED
+        request["extra_body"] = {k: v for k, v in body.items() if k in passed_on}
+        if self.own_tools:
+            request["tools"] = [*(body.get("tools") or ()), *self.tools.to_dicts()]
+        is_own = self.own_tools.__contains__
+        steps = run_model(self._model, request, self.tools, is_own, steps=STEPS, stream=stream)
+        try:
+            async with aclosing(steps):
+                async for step in steps:
+                    yield step
+        except KeMemError:
+            raise
+        except Exception as error:  # of the client's library and of whatever answers it
+            raise _failure(error, self._model.client.api_key) from error
 
     async def store_message(self) -> None:
         """Store the user's new message, if it has words; it is durable on return."""
-        if self._new:
-            message = {"role": "user", "content": self._new, "message_id": self.ids[-1]}
+        if self.query and self._role == "user":
+            message = {"role": "user", "content": self.query, "message_id": self.ids[-1]}
             await self._memory.add([message], session_id=self._session_id, wait=False)
 
-    async def store_reply(self, text: str, *, partial: bool = False) -> None:
+    async def store_reply(self, reply: str, *, partial: bool = False) -> None:
         """Store the reply; a failure is only logged, since the application has the reply."""
-        if not self._awaits_reply or not text.strip():
+        if self._role not in _REPLY_ROLES or not reply.strip():
             return
-        reply = {"role": "assistant", "content": text}
-        message_id = self._next_id({**reply, "partial": partial})
+        message = {"role": "assistant", "content": reply}
+        message["message_id"] = self._next_id({**message, "partial": partial})
+        session_id, metadata = self._session_id, {"partial": True} if partial else None
         try:
-            await self._memory.add(
-                [{**reply, "message_id": message_id}],
-                session_id=self._session_id,
-                metadata={"partial": True} if partial else None,
-                wait=False,
-            )
+            await self._memory.add([message], session_id=session_id, metadata=metadata, wait=False)
         except KeMemError as error:
             log.error("a reply could not be stored: %s", error.code)
 
@@ -162,75 +186,85 @@ def _words(message: Mapping[str, Any]) -> str:
     return content if content.strip() else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One request of an application, with what was added to it."""
-
-    model: ChatModel
-    body: Body
-    messages: Sequence[Json]
-    conversation: _Conversation
-    tools: Sequence[ChatTool]
-
-    async def run(self, *, stream: bool) -> AsyncGenerator[Step, None]:
-        """The steps of the model; its failures are errors for the application."""
-        request = {k: v for k, v in self.body.items() if k in _CHECKED}
-        name = self.body.get("model")
-        request["model"] = self.model.name if name in (None, "", MODEL) else name
-        request["messages"] = self.messages
-        known = _CHECKED | _REPLACED
-        request["extra_body"] = {k: v for k, v in self.body.items() if k not in known}
-        if self.tools:
-            own = [it.tool.to_dict() for it in self.tools]
-            request["tools"] = [*(self.body.get("tools") or ()), *own]
-        names = {it.tool.name for it in self.tools}
-        steps = run_model(
-            self.model, request, self.tools, steps=STEPS, is_own=names.__contains__, stream=stream
-        )
-        try:
-            async with aclosing(steps):
-                async for step in steps:
-                    yield step
-        except KeMemError:
-            raise
-        except Exception as error:  # of the client's library and of whatever answers it
-            raise self._failure(error) from error
-
-    async def store_reply(self, last: Completion, reply: str) -> None:
-        """Store the reply, unless the application's tools come first."""
-        if not last.other_calls:
-            await self.conversation.store_reply(reply)
-
-    def _failure(self, error: Exception) -> KeMemError:
-        """The application's error for a failure of the model: whose fault it is, and no secrets."""
-        status = getattr(error, "status_code", None)
-        log.warning("the chat model failed: %s %s", type(error).__name__, status or "")
-        match status:
-            case 400 | 404 | 413 | 422:
-                return InvalidArgument(f"the model refuses the request: {self._reason(error)}")
-            case 401 | 403:
-                return Conflict(f"the model refuses the key of this server ({status})")
-            case 429:
-                return RateLimited("the model takes no more requests for now (429)")
-        return Unavailable(f"the model failed: {type(error).__name__}")
-
-    def _reason(self, error: Exception) -> str:
-        body = getattr(error, "body", None)
-        message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
-        is_shown = message and self.model.client.api_key not in message
-        return message[:_MAX_REASON] if is_shown else type(error).__name__
+def _failure(error: Exception, api_key: str) -> KeMemError:
+    """The application's error for a failure of the model: whose fault it is, and no secrets."""
+    status, body = getattr(error, "status_code", None), getattr(error, "body", None)
+    log.warning("the chat model failed: %s %s", type(error).__name__, status or "")
+    match status:
+        case 400 | 404 | 413 | 422:
+            message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
+            is_shown = message and api_key not in message
+            reason = message[:_MAX_REASON] if is_shown else type(error).__name__
+            return InvalidArgument(f"the model refuses the request: {reason}")
+        case 401 | 403:
+            return Conflict(f"the model refuses the key of this server ({status})")
+        case 429:
+            return RateLimited("the model takes no more requests for now (429)")
+    return Unavailable(f"the model failed: {type(error).__name__}")
 
 
-def _takes_tool(body: Body) -> bool:
-    """Whether a tool of ours can be added to the application's."""
-    names = [(tool.get("function") or {}).get("name") for tool in body.get("tools") or ()]
-    return RECALL not in names and body.get("tool_choice") != "none" and not body.get("functions")
+class StreamMerger:
+    """Merges the streams of several completions into one, with complete calls, one id, one end."""
+
+    def __init__(self, *, with_usage: bool) -> None:
+        self.text = ""  # all that was shown
+        self._content = ""  # of the completion that is being streamed
+        self._with_usage = with_usage
+        self._usage: Json = {}
+        self._head: Json = {}
+        self._has_role = False
+
+    def add(self, chunk: Json) -> Json | None:
+        """The chunk as the application sees it, if anything is left of it."""
+        head = {k: v for k, v in chunk.items() if k not in ("choices", "usage")}
+        self._head = self._head or head
+        choice: Json = next(iter(chunk.get("choices") or ()), {})
+        delta = choice.get("delta") or {}
+        shown = {k: v for k, v in delta.items() if v and k not in ("role", "tool_calls", "content")}
+        if text := self._shown_text(delta.get("content") or ""):
+            self.text += text
+            shown["content"] = text
+        return self._chunk(shown, {**choice, "finish_reason": None}, head) if shown else None
+
+    def end_completion(self, completion: Completion) -> None:
+        """Another completion may follow."""
+        self._content = ""
+        self._usage = add_usage(self._usage, completion.usage)
+
+    def ending(self, last: Completion) -> Iterator[Json]:
+        """What is left to send after the last completion: calls, the finish reason, the usage."""
+        if last.other_calls:
+            calls = [{"index": at, **call} for at, call in enumerate(last.other_calls)]
+            yield self._chunk({"tool_calls": calls})
+        yield self._chunk({}, {"finish_reason": last.shown_reason})
+        if self._with_usage:
+            yield {**self._head, "choices": [], "usage": self._usage or None}
+
+    def _shown_text(self, text: str) -> str:
+        """Content to show: not the blanks that a hidden call leaves behind."""
+        has_begun, self._content = self._content.strip() != "", self._content + text
+        if has_begun or not self._content.strip():
+            return text if has_begun else ""
+        if not self.text:
+            return self._content
+        return text if self.text.endswith("\n") else f"\n\n{text}"  # an earlier one has spoken
+
+    def _chunk(self, delta: Json, choice: Json | None = None, head: Json | None = None) -> Json:
+        role = {} if self._has_role else {"role": "assistant"}
+        self._has_role = True
+        shown = {"index": 0, "finish_reason": None, **(choice or {}), "delta": {**role, **delta}}
+        usage = {"usage": None} if self._with_usage else {}
+        return {**(head or {}), **self._head, "choices": [shown], **usage}
 
 
-def _with_recall(messages: list[Json], recalled: RecallEvent | None) -> list[Json]:
-    """The messages with the forced recall behind the last one of the user."""
-    if recalled is None or recalled.problem:
-        return messages
-    users = [at for at, message in enumerate(messages) if message["role"] == "user"]
-    place = users[-1] + 1 if users else len(messages)
-    return [*messages[:place], *synthetic_recall(recalled), *messages[place:]]
+def add_usage(total: Mapping[str, Any], more: Mapping[str, Any] | None) -> Json:
+    """The sum of two usages.  ({"total_tokens": 2}, {"total_tokens": 3}) -> {"total_tokens": 5}"""
+    summed = dict(total)
+    for name, value in (more or {}).items():
+        if isinstance(value, Mapping):
+            summed[name] = add_usage(summed.get(name) or {}, value)
+        elif isinstance(value, int | float):
+            summed[name] = (summed.get(name) or 0) + value
+        else:
+            summed.setdefault(name, value)
+    return summed

@@ -1,22 +1,152 @@
-"""ChatService: one user and one model, which recalls before it replies."""
+"""Chats of one user with a model, or with members of a group: each recalls before it replies."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING
 
-from kemem.chat.base import (
-    ChatBase,
-    check_message,
-    history_of,
-    message_ids,
-    messages_before,
-    to_chat_messages,
-)
-from kemem.chat.events import Event, Reply, gather
-from kemem.chat.prompts import system_prompt
-from kemem.chat.recall import TurnRecall, recall_tool
-from kemem.chat.turn import finish_turn, stream_reply, synthetic_recall
-from kemem.errors import Unavailable
+from kemem.chat.events import DoneEvent, Event, Reply, collected
+from kemem.chat.filters import LeakCounts
+from kemem.chat.guard import guard
+from kemem.chat.requests import Json, language_of, prompt, system_prompt, text
+from kemem.chat.turn import MENTIONED, OTHERS, ChatModel, TurnTools, stream_reply
+from kemem.errors import Conflict, InvalidArgument, NotFound, Unavailable
+from kemem.memory import AsyncMemory
+from kemem.recall.results import indented
+from kemem.results import Context
+from kemem.text.fence import neutralise
 from kemem.text.ids import check_id
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+NO_MODEL = (
+    "no chat model is configured: set KEMEM_LLM_API_KEY for OpenAI, or KEMEM_LLM_BASE_URL and "
+    "KEMEM_LLM_MODEL for any server that speaks its API (DeepSeek, Ollama, vLLM …)"
+)
+
+SILENCE = "[silent]"  # the reply of a member of a group who has nothing to say
+MAX_MEMBERS = 20
+
+log = logging.getLogger("kemem")
+
+
+class ChatBase:
+    """Chats on a memory that is not bound to a user: each turn is bound to its own."""
+
+    def __init__(
+        self,
+        memory: AsyncMemory,
+        *,
+        client: "AsyncOpenAI | None" = None,
+        model: str | None = None,
+        counts: LeakCounts | None = None,
+        run_jobs: bool = True,
+    ) -> None:
+        """With `run_jobs=False` a worker elsewhere draws facts from what was said, not the chat."""
+        if memory.scope.is_bound:
+            raise InvalidArgument("give the memory itself: a chat binds each turn to its user")
+        self.memory = memory
+        self._client = client
+        self._owns_client = client is None
+        self._model = model
+        self._counts = counts or LeakCounts()
+        self._runs_jobs = run_jobs
+        self._jobs: asyncio.Task[None] | None = None
+
+    def _chat_model(self) -> ChatModel:
+        """The model for one reply, which counts its own leaks; Conflict where there is none."""
+        settings = self.memory.settings
+        if self._client is None:
+            if not settings.has_llm:
+                raise Conflict(NO_MODEL)
+            from openai import AsyncOpenAI
+
+            key = settings.llm_api_key
+            self._client = AsyncOpenAI(
+                base_url=settings.llm_base_url,
+                # Without a key the library would send one from the environment to another's server.
+                api_key=key.get_secret_value() if key else "none",
+                timeout=settings.llm_timeout_seconds,
+                max_retries=1,
+            )
+        counts = LeakCounts(self._counts)
+        name, client = self._model or settings.llm_model, guard(self._client, counts=counts)
+        return ChatModel(client, name, counts, self.memory.runtime.replied)
+
+    def _language(self, message: str) -> str:
+        """The language to speak to the model in."""
+        chosen = self.memory.settings.recall_language
+        return language_of(message) if chosen == "auto" else chosen
+
+    def _start_jobs(self) -> None:
+        """Run the outbox while the chat goes on; a job that fails is retried later."""
+        if self._runs_jobs and (self._jobs is None or self._jobs.done()):
+            self._jobs = asyncio.create_task(self._run_jobs())
+
+    async def close(self) -> None:
+        """Wait for the jobs of the last turns and close the model's client, not the memory."""
+        if self._jobs is not None:
+            await self._jobs
+            await self._run_jobs()  # of turns that ended while the last job was being done
+        if self._owns_client and self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def _run_jobs(self) -> None:
+        try:
+            await self.memory.run_jobs()
+        except Exception as error:  # of the store or a model; jobs stay in the outbox
+            log.warning("facts will be drawn later: %s", type(error).__name__)
+
+
+async def history_of(memory: AsyncMemory, session_id: str) -> Context:
+    """The context of a session, as much as a model is shown; empty for a new session."""
+    try:
+        return await memory.context(session_id, max_tokens=memory.settings.chat_history_tokens)
+    except NotFound:
+        return Context()
+
+
+def to_chat_messages(
+    history: Context, before: str | None = None, member_id: str = ""
+) -> list[Json]:
+    """A history as a model reads it, before a message that is sent again; others by their names."""
+    chat_messages: list[Json] = []
+    for message in history.messages:
+        if message.message_id == before:
+            break
+        is_other = message.metadata.get("member_id", member_id) != member_id
+        name, content = message.metadata.get("speaker") if is_other else None, message.content
+        if name:  # data of another member, whose further lines cannot pose as somebody's
+            content = f"{name}: {indented(neutralise(content))}"
+        if message.role in ("user", "assistant"):
+            role = "user" if is_other else message.role
+            chat_messages.append({"role": role, "content": content})
+    return chat_messages
+
+
+def check_message(message: object, max_bytes: int) -> None:
+    """Refuse a blank message, and one that would be stored shorter than a model is shown it."""
+    if not isinstance(message, str) or not message.strip():
+        reason = f"message must be a text that is not blank, not {message!r:.80}"
+        raise InvalidArgument(reason, field="message")
+    size = len(message.encode(errors="surrogatepass"))
+    if size > max_bytes:
+        reason = f"message must be at most {max_bytes} bytes, not {size}"
+        raise InvalidArgument(reason, field="message")
+
+
+def _only_reply(replies: list[Reply]) -> Reply:
+    """The whole reply of a turn; raises Unavailable where the model fails."""
+    (reply,) = replies
+    if reply.error:
+        raise Unavailable(reply.error.message)
+    return reply
 
 
 class ChatService(ChatBase):
@@ -51,14 +181,14 @@ class ChatService(ChatBase):
         model = self._chat_model()
         readable = self.memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
         memory = readable.for_user(user_id, agent_id=agent_id or "default", sensitive=sensitive)
-        limit, language = memory.settings.chat_recall_limit, self._language(message)
-        history = await history_of(memory, session_id)
-        recall = TurnRecall(readable, session_id, message_ids(history))
-        recalled = await recall.forced(message)
+        language, history = self._language(message), await history_of(memory, session_id)
+        context_ids = {it.message_id for it in history.messages}
+        tools = TurnTools(readable, session_id, context_ids, language)
+        recalled = await tools.forced(message)
         user_message = {"role": "user", "content": message}
         with_id = {"message_id": message_id} if message_id is not None else {}
         added = await memory.add([{**user_message, **with_id}], session_id=session_id, wait=False)
-        recall.context_ids |= {*added.message_ids, *added.ignored}
+        tools.context_ids |= {*added.message_ids, *added.ignored}
 
         async def store(text: str, is_partial: bool) -> str:
             reply = {"role": "assistant", "content": text}
@@ -66,43 +196,197 @@ class ChatService(ChatBase):
             added = await memory.add([reply], session_id=session_id, metadata=metadata, wait=False)
             return next(iter(added.message_ids), "")  # a hook may keep it from being stored
 
-        earlier = to_chat_messages(messages_before(message_id, history))
-        events = stream_reply(
-            model,
-            system_prompt(instructions, limit, language, history.summaries),
-            [*earlier, user_message, *synthetic_recall(recalled)],
-            [recall_tool(recall, language)],
-        )
+        system = system_prompt(instructions, tools.limit, language, history.summaries)
+        messages = [
+            {"role": "system", "content": system},
+            *to_chat_messages(history, message_id),
+            user_message,
+            *tools.synthetic_calls(recalled),
+        ]
+        events = stream_reply(model, messages, tools, store)
         try:
             yield recalled
-            async with aclosing(finish_turn(events, store, model.counts)) as finished:
-                async for event in finished:
+            async with aclosing(events):
+                async for event in events:
                     yield event
         finally:
             self._start_jobs()
 
-    async def reply(
+    reply = collected(turn, _only_reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group that a model plays; its id is the agent whose memories it has."""
+
+    id: str
+    name: str = ""
+    instructions: str | None = None
+
+    @property
+    def called(self) -> str:
+        """The name that others see."""
+        return self.name or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One message of the user, to which the members reply one after the other."""
+
+    message: str
+    message_id: str | None  # as the application calls it, to send it again
+    user_id: str
+    group_id: str
+    members: tuple[Member, ...]
+    mentions: tuple[str, ...]
+    sensitive: bool
+    language: str
+    histories: dict[str, Context] = field(default_factory=dict)  # by member
+    stored: set[str] = field(default_factory=set)  # ids of messages since then, in any log
+    lines: list[tuple[str, str]] = field(default_factory=list)  # who has said what
+
+    def called(self, member: Member) -> str:
+        """The name that others see; two of the same name are told apart by their ids."""
+        alike = [it for it in self.members if it.called == member.called]
+        return member.called if len(alike) == 1 else f"{member.called} ({member.id})"
+
+    def instructions(self, member: Member) -> str:
+        """What a member is told of itself and of the others."""
+        others = [self.called(it) for it in self.members if it != member]
+        group = prompt(f"group_{self.language}.md").format(
+            name=self.called(member),
+            member_id=member.id,
+            others=text("comma", self.language).join(others) or "—",
+            silence=SILENCE,
+        )
+        return f"{member.instructions}\n\n{group}" if member.instructions else group
+
+    def copy_id(self, member: Member) -> str | None:
+        """The message's id in a member's log, where it has one: a retry has the same."""
+        if self.message_id is None:
+            return None
+        name = repr((check_id(self.message_id, "message_id"), self.group_id, member.id))
+        return f"m_{blake2b(name.encode(), digest_size=15).hexdigest()}"
+
+    def other_replies(self) -> str:
+        """What members said in this round, a line each:  "林：吃火锅" """
+        if not self.lines:
+            return text("nobody_spoke", self.language)
+        colon = text("colon", self.language)
+        # One line each, so that a text cannot pose as another member's.
+        return "\n".join(
+            f"{name}{colon}{' '.join(neutralise(it).split())}" for name, it in self.lines
+        )
+
+
+def _every_reply(replies: list[Reply]) -> tuple[Reply, ...]:
+    """The reply of each member; a part that failed has an error."""
+    return tuple(replies)
+
+
+class GroupChatService(ChatBase):
+    """Group chats: each member hears everything that is said, and recalls only what is its own.
+
+    members = [Member("lin", name="林"), Member("amy", name="Amy")]
+    async for event in group.turn("今晚吃什么？", user_id="u_1", group_id="g_1", members=members):
+        print(event.member_id, event)
+    """
+
+    async def turn(
         self,
         message: str,
         *,
         user_id: str,
-        session_id: str,
-        agent_id: str | None = None,
-        instructions: str | None = None,
+        group_id: str,
+        members: Sequence[Member],
+        mentions: Sequence[str] = (),
         message_id: str | None = None,
         sensitive: bool = False,
-    ) -> Reply:
-        """The whole reply of a turn; raises Unavailable where the model fails."""
-        events = self.turn(
-            message,
-            user_id=user_id,
-            session_id=session_id,
-            agent_id=agent_id,
-            instructions=instructions,
-            message_id=message_id,
-            sensitive=sensitive,
+    ) -> AsyncGenerator[Event, None]:
+        """Events of each member in their order, each ending in `done` or `error`; then a `done`.
+
+        A message is stored in the log of every member before the first is asked; a reply when it
+        has come. A member that has nothing to say ends with an empty text.
+        """
+        check_message(message, self.memory.settings.max_content_bytes)
+        _check_group(members, mentions)
+        self._chat_model()  # where there is no model, nothing is stored
+        members, mentions, language = tuple(members), tuple(mentions), self._language(message)
+        turn = _Turn(message, message_id, user_id, group_id, members, mentions, sensitive, language)
+        for member in turn.members:
+            turn.histories[member.id] = await history_of(self._memory_of(member, turn), group_id)
+        copy = {"role": "user", "content": message}
+        ids = [{"agent_id": it.id, "message_id": turn.copy_id(it)} for it in turn.members]
+        await self._store([{**copy, **own} for own in ids], turn)
+        try:
+            for member in turn.members:
+                async with aclosing(self._part(member, turn)) as events:
+                    async for event in events:
+                        yield replace(event, member_id=member.id)
+            yield DoneEvent("")
+        finally:
+            self._start_jobs()
+
+    replies = collected(turn, _every_reply)
+
+    async def _part(self, member: Member, turn: _Turn) -> AsyncGenerator[Event, None]:
+        """One member's part of a round."""
+        model, memory = self._chat_model(), self._memory_of(member, turn)
+        history, language = turn.histories[member.id], turn.language
+        context_ids = {it.message_id for it in history.messages} | turn.stored
+        mentioned = "mentioned" if member.id in turn.mentions else "not_mentioned"
+        answers = {OTHERS: turn.other_replies(), MENTIONED: text(mentioned, language)}
+        tools = TurnTools(memory, turn.group_id, context_ids, language, answers)
+        recalled = await tools.forced(turn.message)
+        yield recalled
+        system = system_prompt(turn.instructions(member), tools.limit, language, history.summaries)
+        messages = [
+            {"role": "system", "content": system},
+            *to_chat_messages(history, turn.copy_id(member), member.id),
+            {"role": "user", "content": turn.message},
+            *tools.synthetic_calls(recalled),
+        ]
+        store = partial(self._store_reply, turn, member)
+        async with aclosing(stream_reply(model, messages, tools, store, SILENCE)) as events:
+            async for event in events:
+                yield event
+
+    async def _store_reply(self, turn: _Turn, member: Member, reply: str, is_partial: bool) -> str:
+        """Store a reply where the others read it, under the member's name; returns its own id."""
+        turn.lines.append((turn.called(member), reply))
+        own = {"partial": True} if is_partial else {}
+        named = {"speaker": turn.called(member), "member_id": member.id, **own}
+        copy = {"role": "assistant", "content": reply}
+        metadata = {it.id: own if it == member else named for it in turn.members}
+        copies = [{**copy, "agent_id": it, "metadata": metadata[it]} for it in metadata]
+        ids = await self._store(copies, turn)
+        return ids[turn.members.index(member)] if len(ids) == len(turn.members) else ""
+
+    async def _store(self, copies: list[Json], turn: _Turn) -> tuple[str, ...]:
+        """Store copies in the logs of all members; returns ids, fewer where a hook drops one."""
+        added = await self.memory.add(
+            copies, user_id=turn.user_id, session_id=turn.group_id, wait=False
         )
-        (reply,) = await gather(events)
-        if reply.error:
-            raise Unavailable(reply.error.message)
-        return reply
+        ids = (*added.message_ids, *added.ignored)
+        turn.stored.update(ids)
+        return ids
+
+    def _memory_of(self, member: Member, turn: _Turn) -> AsyncMemory:
+        """What a member can see: its own memories of this user, nobody else's."""
+        return self.memory.for_user(turn.user_id, agent_id=member.id, sensitive=turn.sensitive)
+
+
+def _check_group(members: Sequence[Member], mentions: Sequence[str]) -> None:
+    if not 1 <= len(members) <= MAX_MEMBERS:
+        reason = f"members must be 1-{MAX_MEMBERS}, not {len(members)}"
+        raise InvalidArgument(reason, field="members")
+    ids = [check_id(it.id, "members.id") for it in members]
+    for member in members:
+        check_id(member.called, "members.name")  # lines begin with it
+        if ids.count(member.id) > 1:
+            raise InvalidArgument(f"the member {member.id!r} is there twice", field="members")
+    if isinstance(mentions, str):
+        reason = f"mentions must be ids, not the text {mentions!r:.80}"
+        raise InvalidArgument(reason, field="mentions")
+    for mention in mentions:
+        check_id(mention, "mentions")

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Any, cast
 
@@ -73,24 +72,22 @@ class MemorySession:
         from agents.memory.session_settings import resolve_session_limit
 
         entries = await self._newest(resolve_session_limit(limit, self.session_settings))
-        return [cast("TResponseInputItem", entry.item) for entry in reversed(entries)]
+        return [cast("TResponseInputItem", item) for item, *_ in reversed(entries)]
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
         """Append items, durable on return: all of them, or where one is invalid, none.
 
         Their texts can be found at once; a job draws facts from them.
         """
-        deps = await self._memory.runtime.deps()
-        now, max_bytes = deps.clock(), self._memory.settings.max_content_bytes
-        messages = [
-            message
-            for index, item in enumerate(items)
-            for message in _to_messages(_copied(item, f"items[{index}]"), now, max_bytes)
-        ]
-        if not messages:
+        copies = [_copied(item, f"items[{index}]") for index, item in enumerate(items)]
+        if not copies:
             return
+        deps, max_bytes = await self._memory.runtime.deps(), self._memory.settings.max_content_bytes
         last = (await self._memory.messages(page_size=1)).items
-        # A clock that was set back must not put new items before older ones.
+        now = deps.clock()
+        messages = [it for copy in copies for it in _to_messages(copy, now, max_bytes)]
+        # A clock that was set back must not put new items before older ones. It is read after
+        # those: what others add meanwhile is newer, and no sign of such a clock.
         ts = to_rfc3339(last[0].ts + 1) if last and last[0].ts >= now else None
         await self._memory.add(messages, timestamp=ts, wait=False)
 
@@ -99,57 +96,43 @@ class MemorySession:
         deps = await self._memory.runtime.deps()
         async with deps.locks.for_owner(self._memory.scope.scope):
             while entries := await self._newest(1):
-                entry = entries[0]
+                item, message_id, has_parts = entries[0]
                 try:
-                    await self._memory.delete(entry.message_id)
+                    await self._memory.delete(message_id)
                 except NotFound:  # another process took it
                     continue
-                if entry.parts:
-                    parts = {_PART_OF: entry.message_id}
-                    await self._memory.delete_all(filters=parts, kinds=MESSAGES)
-                return cast("TResponseInputItem", entry.item)
+                if has_parts:
+                    await self._memory.delete_all(filters={_PART_OF: message_id}, kinds=MESSAGES)
+                return cast("TResponseInputItem", item)
         return None
 
     async def clear_session(self) -> None:
         """Erase all of this session, what was remembered of it included."""
         await self._memory.delete_all()
 
-    async def _newest(self, limit: int | None) -> "list[_Entry]":
-        """The newest entries, newest first; all of them where the limit is negative, as in SQL."""
+    async def _newest(self, limit: int | None) -> list[tuple[Mapping[str, Any], str, bool]]:
+        """The newest items, newest first; all of them where the limit is negative, as in SQL.
+
+        Each has the id of the message that shows it, and whether others hold parts of it.
+        """
         limit = limit if limit is not None and limit >= 0 else None
-        entries: list[_Entry] = []
-        parts: dict[str, list[str]] = {}
-        size = _PAGE if limit is None else min(limit, _PAGE)
-        cursor: str | None = None
+        entries: list[tuple[Mapping[str, Any], str, bool]] = []
+        parts: dict[str, list[str]] = {}  # of messages that are yet to come
+        size, cursor = _PAGE if limit is None else min(limit, _PAGE), None
         while limit is None or len(entries) < limit:
             page = await self._memory.messages(page_size=size, cursor=cursor)
-            entries += _entries(page.items, parts)
+            for message in page.items:
+                owner, part = message.metadata.get(_PART_OF), message.metadata.get(_PART)
+                if isinstance(owner, str) and isinstance(part, str):
+                    parts.setdefault(owner, []).append(part)
+                    continue
+                own = parts.pop(message.message_id, [])
+                if (item := _to_item(message, "".join(reversed(own)))) is not None:
+                    entries.append((item, message.message_id, bool(own)))
             cursor = page.next_cursor
             if cursor is None:
                 break
         return entries[:limit]
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An item, the message that shows it, and how many others hold parts of it."""
-
-    item: Mapping[str, Any]
-    message_id: str
-    parts: int
-
-
-def _entries(messages: Sequence[Message], parts: dict[str, list[str]]) -> Iterator[_Entry]:
-    """The items of messages, newest first; `parts` belong to messages that are yet to come."""
-    for message in messages:
-        owner, part = message.metadata.get(_PART_OF), message.metadata.get(_PART)
-        if isinstance(owner, str) and isinstance(part, str):
-            parts.setdefault(owner, []).append(part)
-            continue
-        own = parts.pop(message.message_id, [])
-        item = _to_item(message, "".join(reversed(own)))
-        if item is not None:
-            yield _Entry(item, message.message_id, len(own))
 
 
 def _to_item(message: Message, parts: str) -> Mapping[str, Any] | None:
@@ -190,31 +173,27 @@ def _to_message(item: Mapping[str, Any], max_bytes: int) -> tuple[dict[str, Any]
     An item without a text is shown as JSON of a tool. Without a place, the text is not exactly
     what the item says.
     """
-    text, at = _text_of(item)
-    content = _without_surrogates(text)
+    at: _Path | None = None
+    match item:
+        case {"content": str(text)}:
+            at = ["content"]
+        case {"content": [{"text": str(text)}]}:
+            at = ["content", 0, "text"]
+        case {"content": list(parts)}:
+            texts = (part.get("text") for part in parts if isinstance(part, dict))
+            text = "\n".join(it for it in texts if isinstance(it, str))
+        case {"output": str(text)}:
+            at = ["output"]
+        case _:
+            text = ""
+    content = text.encode(errors="replace").decode()  # a store can encode no lone surrogate
     beginning = content.encode()[:max_bytes].decode(errors="ignore")  # what the log keeps of it
     if not beginning.strip():
         shown = json.dumps(item, ensure_ascii=False)[:_MAX_SHOWN]
-        return {"role": "tool", "content": _without_surrogates(shown)}, None
+        return {"role": "tool", "content": shown.encode(errors="replace").decode()}, None
     role = "system" if item.get("role") == "developer" else item.get("role")
     message = {"role": role if role in _SPEAKERS else "tool", "content": content}
     return message, at if beginning == text else None
-
-
-def _text_of(item: Mapping[str, Any]) -> tuple[str, _Path | None]:
-    """The text of an item, and where it stands if it is in one place."""
-    match item:
-        case {"content": str(text)}:
-            return text, ["content"]
-        case {"content": [{"text": str(text)}]}:
-            return text, ["content", 0, "text"]
-        case {"content": list(parts)}:
-            texts = (part.get("text") for part in parts if isinstance(part, dict))
-            return "\n".join(text for text in texts if isinstance(text, str)), None
-        case {"output": str(text)}:
-            return text, ["output"]
-        case _:
-            return "", None
 
 
 def _set_text(item: Any, at: Sequence[str | int], text: str) -> None:
@@ -222,11 +201,6 @@ def _set_text(item: Any, at: Sequence[str | int], text: str) -> None:
     for step in path:
         item = item[step]
     item[last] = text
-
-
-def _without_surrogates(text: str) -> str:
-    """A text that a store can encode."""
-    return text.encode(errors="replace").decode()
 
 
 def _copied(item: object, field: str) -> dict[str, Any]:

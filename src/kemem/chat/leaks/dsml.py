@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kemem.chat.leaks import parsing
-from kemem.chat.leaks.parsing import ANGLE, BARS, Block, LeakedCall, MarkerSet, Steps, StreamBuffer
+from kemem.chat.leaks.parsing import ANGLE, BARS, Block, Buffer, LeakedCall, MarkerSet, Steps
 
 NAMESPACES = ("", *(f"{name}:" for name in ("antml", "minimax")))
 _TAG_LENGTH = 300
@@ -56,7 +56,7 @@ class Tag:
         return self.closes and self.kind == "parameter"
 
 
-def tag_at(buffer: StreamBuffer, at: int) -> Steps[Tag | None]:
+def tag_at(buffer: Buffer, at: int) -> Steps[Tag | None]:
     """The tag that begins here; a plain one only if it is complete."""
     if not ANGLE.match((yield from buffer.char_at(at))):
         return None
@@ -73,7 +73,7 @@ def tag_at(buffer: StreamBuffer, at: int) -> Steps[Tag | None]:
     return Tag(at, match.end(), kind, marked, closes, bool(match["empty"]), attributes)
 
 
-def read_invokes(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
+def read_invokes(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
     """The calls from a wrapper, an invoke or any marked tag on, as long as there are tags."""
     parser, end, tags = _InvokeParser(buffer), start, 0
     while not parser.closed:
@@ -97,7 +97,7 @@ def read_invokes(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[
 class _InvokeParser:
     """The state between two tags: the open invoke, its arguments, and the calls read so far."""
 
-    def __init__(self, buffer: StreamBuffer) -> None:
+    def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self._in_invoke = False
         self.name = ""  # of the open invoke; a malformed one has none

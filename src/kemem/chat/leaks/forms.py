@@ -13,9 +13,9 @@ from typing import Any
 
 from kemem.chat.leaks import parsing
 from kemem.chat.leaks.dsml import ATTRIBUTE, NAMESPACES, read_invokes, tag_at
-from kemem.chat.leaks.parsing import BARS, SPACE, Block, LeakedCall, MarkerSet, Steps, StreamBuffer
+from kemem.chat.leaks.parsing import BARS, SPACE, Block, Buffer, LeakedCall, MarkerSet, Steps
 
-Reader = Callable[[StreamBuffer, str, int, int], Steps[Block | None]]
+Reader = Callable[[Buffer, str, int, int], Steps[Block | None]]
 """Reads what an opener of a form begins, by the opener's start and end; None where it is prose."""
 
 DSML = ("<dsml", "</dsml")  # never prose, whatever follows
@@ -54,7 +54,7 @@ _KIMI_SEPARATOR = MarkerSet("<|sep|>")
 _INSIDE_TOOL_CALL = MarkerSet("<function=", *_INVOKES, *DSML)
 
 
-def skip_closers(buffer: StreamBuffer, at: int) -> Steps[int]:
+def skip_closers(buffer: Buffer, at: int) -> Steps[int]:
     """Where the closing markers end that follow a block."""
     while True:
         here = yield from buffer.skip(SPACE, at)
@@ -66,7 +66,7 @@ def skip_closers(buffer: StreamBuffer, at: int) -> Steps[int]:
         at = end
 
 
-def _json(buffer: StreamBuffer, form: str, at: int, name: str = "") -> Steps[Block | None]:
+def _json(buffer: Buffer, form: str, at: int, name: str = "") -> Steps[Block | None]:
     """Calls as JSON objects, or as a list of them; with a name one call, by its arguments alone."""
     here = yield from buffer.skip(SPACE, at)
     if is_fenced := (yield from buffer.char_at(here)) == "`":
@@ -86,7 +86,7 @@ def _json(buffer: StreamBuffer, form: str, at: int, name: str = "") -> Steps[Blo
 
 
 def _python(
-    buffer: StreamBuffer, form: str, at: int, closers: MarkerSet = _CLOSERS
+    buffer: Buffer, form: str, at: int, closers: MarkerSet = _CLOSERS
 ) -> Steps[Block | None]:
     """Calls as Python writes them, possibly in a list."""
     start = yield from buffer.skip(SPACE, at)
@@ -102,7 +102,7 @@ def _one_call(name: str, arguments: Mapping[str, Any] | None) -> tuple[LeakedCal
     return () if arguments is None else (LeakedCall(parsing.tool_name(name), arguments),)
 
 
-def _looks_like(buffer: StreamBuffer, at: int, first: str, pattern: re.Pattern[str]) -> Steps[bool]:
+def _looks_like(buffer: Buffer, at: int, first: str, pattern: re.Pattern[str]) -> Steps[bool]:
     """Whether the text continues like this; another first character decides at once."""
     character = yield from buffer.char_at(at)
     if not character or character not in first:
@@ -111,9 +111,7 @@ def _looks_like(buffer: StreamBuffer, at: int, first: str, pattern: re.Pattern[s
     return bool(pattern.match(buffer.text, at, end))
 
 
-def _brackets(
-    buffer: StreamBuffer, at: int, closers: MarkerSet = _CLOSERS
-) -> Steps[tuple[str, int]]:
+def _brackets(buffer: Buffer, at: int, closers: MarkerSet = _CLOSERS) -> Steps[tuple[str, int]]:
     """The text in brackets; where they break off, up to the closing marker behind."""
     end, is_complete = yield from parsing.balanced(buffer, at)
     if not is_complete:
@@ -124,7 +122,7 @@ def _brackets(
     return buffer.text[at:end], end
 
 
-def _read_name(buffer: StreamBuffer, at: int) -> Steps[tuple[str, int]]:
+def _read_name(buffer: Buffer, at: int) -> Steps[tuple[str, int]]:
     """The name of a tool, without quotes, and its end; empty where there is none."""
     start = yield from buffer.skip(SPACE, at)
     end = yield from buffer.skip(_QUOTED_NAME, start)
@@ -165,7 +163,7 @@ class _Pairs:
     closer: str
     ends: MarkerSet  # the closer, and what else shows that a value is over
 
-    def read(self, buffer: StreamBuffer, at: int) -> Steps[tuple[dict[str, Any], int]]:
+    def read(self, buffer: Buffer, at: int) -> Steps[tuple[dict[str, Any], int]]:
         """The arguments from here on, and where they end."""
         arguments: dict[str, Any] = {}
         while True:
@@ -186,15 +184,12 @@ class _Pairs:
 def _named(
     separators: Mapping[str, str], pairs: _Pairs | None = None, closer: Iterable[str] = ()
 ) -> Reader:
-    """A reader of NAME separator ARGUMENTS; a separator may give away the form.
-
-    A closer directly behind the name ends a call without arguments.
-    """
+    """A reader of NAME separator ARGUMENTS, or NAME closer; a separator may give away the form."""
     openers = pairs.opener.complete if pairs else ()
     markers = MarkerSet(*separators, *openers, *closer)
     forms = {parsing.normalize(it): form for it, form in separators.items()}
 
-    def read(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
+    def read(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
         name, here = yield from _read_name(buffer, at)
         if not name:
             return None
@@ -254,7 +249,7 @@ _SECTION = _named({"<|tool_sep|>": "deepseek", "<|tool_call_argument_begin|>": "
 # Irregular forms.
 
 
-def _tool_call(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
+def _tool_call(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
     """What Hermes, Qwen, GLM, Hunyuan and Gemma 4 begin alike, and some wrappers of invokes."""
     if block := (yield from _json(buffer, "hermes", at)):
         return block
@@ -270,7 +265,7 @@ def _tool_call(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Bl
     return (yield from _GLM(buffer, "glm", start, at))
 
 
-def _gemma4(buffer: StreamBuffer, name: str, at: int) -> Steps[Block | None]:
+def _gemma4(buffer: Buffer, name: str, at: int) -> Steps[Block | None]:
     """JSON whose keys are bare and whose strings stand unescaped between markers."""
     if (yield from buffer.char_at(at)) != "{":
         return None
@@ -293,7 +288,7 @@ def _gemma4(buffer: StreamBuffer, name: str, at: int) -> Steps[Block | None]:
     return Block("gemma4", end if marker else at, _one_call(name, parsing.parse_object(json_text)))
 
 
-def _kimi_k3(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
+def _kimi_k3(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
     """The name is an attribute, and so are keys and types."""
     stop, marker, past = yield from buffer.find_marker(_KIMI_SEPARATOR, at, _HEAD_LENGTH)
     name = _attributes(buffer.text[at:stop]).get("tool", "")
@@ -303,12 +298,12 @@ def _kimi_k3(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Bloc
     return Block(form, end, _one_call(name, arguments))
 
 
-def _mistral(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
+def _mistral(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
     block = yield from _json(buffer, form, at)
     return block or (yield from _MISTRAL(buffer, form, start, at))
 
 
-def _json_or_python(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
+def _json_or_python(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
     block = yield from _json(buffer, form, at)
     name, past = yield from _read_name(buffer, at)
     if block or (name and (yield from buffer.char_at(past)) != "("):
@@ -316,14 +311,14 @@ def _json_or_python(buffer: StreamBuffer, form: str, start: int, at: int) -> Ste
     return (yield from _python(buffer, form, at))
 
 
-def _harmony(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
+def _harmony(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
     """A message of gpt-oss to a tool; its markers may be lost."""
     brace = yield from buffer.find(_HEADER_END, start, _HEAD_LENGTH)
     to = _RECIPIENT.search(buffer.text, start, brace)
     return (yield from _json(buffer, form, brace, to[1])) if to else None
 
 
-def _tool_code(buffer: StreamBuffer, form: str, start: int, at: int) -> Steps[Block | None]:
+def _tool_code(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
     block = yield from _python(buffer, form, at, _FENCE_END)
     if not block:
         return None

@@ -8,7 +8,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,9 +23,8 @@ SPACE = re.compile(r"\s*+")
 ANGLE = re.compile("[<＜]")
 _MARKER_LENGTH = 80  # with the spaces and bars in between
 _SUFFIX = ":opensource>"  # of Hunyuan's tags
-_LOOKAHEAD = 4
 _IGNORED = BARS + "_▁-"
-_FILLER = rf"[\s{_IGNORED}]"
+_FILLER = rf"[\s{_IGNORED}]*+"
 _NORMAL = dict.fromkeys(_IGNORED, "") | {"＜": "<", "＞": ">"}
 
 _NAMES = ("name", "tool_name", "tool", "function")
@@ -77,20 +76,6 @@ def normalize(text: str) -> str:
     return "".join(_NORMAL.get(it, it) for it in text if not it.isspace()).lower()
 
 
-def _prefix_pattern(markers: Iterable[str], length: int) -> str:
-    """A pattern for where one of the markers may begin, judged by so many characters."""
-    tails: dict[str, set[str]] = {}
-    for marker in markers:
-        tails.setdefault(marker[:1], set()).add(marker[1:])
-    if length == 0 or "" in tails:
-        return ""
-    heads = {"[<＜]" if it == "<" else re.escape(it): rest for it, rest in tails.items()}
-    return "|".join(
-        rf"{head}(?i:(?={_FILLER}*+(?:\Z|{_prefix_pattern(rest, length - 1)})))"
-        for head, rest in heads.items()
-    )
-
-
 class MarkerSet:
     """Markers, recognised in any spelling: other bars, spaces, underscores, case."""
 
@@ -98,10 +83,13 @@ class MarkerSet:
         normal = [normalize(marker) for marker in markers]
         self.complete = {it: it for it in normal} | {it.replace(">", _SUFFIX): it for it in normal}
         self.prefixes = {it[:length] for it in self.complete for length in range(1, len(it))}
-        self.start = re.compile(_prefix_pattern(self.complete, _LOOKAHEAD))
+        # Where one may begin, judged by two characters.
+        heads = {rf"{re.escape(it[0])}(?={_FILLER}(?:\Z|{re.escape(it[1:2])}))" for it in normal}
+        start = "|".join(sorted(heads)).replace("<(", "[<＜](")
+        self.start = re.compile(start, re.IGNORECASE)
 
 
-class StreamBuffer:
+class Buffer:
     """The text received so far and not yet dropped; positions count from its beginning."""
 
     def __init__(self) -> None:
@@ -201,7 +189,7 @@ class StreamBuffer:
         return normalize(text[:1]) != "" and normalize(text) in markers.prefixes
 
 
-def balanced(buffer: StreamBuffer, at: int) -> Steps[tuple[int, bool]]:
+def balanced(buffer: Buffer, at: int) -> Steps[tuple[int, bool]]:
     """Where the brackets that open here are closed; False: where they break off."""
     depth, end, word_may_follow = 0, at, True
     while True:
@@ -222,7 +210,7 @@ def balanced(buffer: StreamBuffer, at: int) -> Steps[tuple[int, bool]]:
             return end, True
 
 
-def _string(buffer: StreamBuffer, at: int, quote: str) -> Steps[int]:
+def _string(buffer: Buffer, at: int, quote: str) -> Steps[int]:
     at += 1
     while (at := (yield from buffer.find(_QUOTES[quote], at))) < buffer.end:
         if buffer.text[at] == "\\":

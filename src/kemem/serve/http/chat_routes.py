@@ -16,8 +16,8 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from kemem.chat import ChatService, ErrorEvent, Event, GroupChatService, Member
 from kemem.chat.events import gather
-from kemem.chat.group import MAX_MEMBERS
 from kemem.chat.proxy import Proxy
+from kemem.chat.service import MAX_MEMBERS
 from kemem.errors import InvalidArgument
 from kemem.records.serialization import Share
 from kemem.serve.http import responses, schemas
