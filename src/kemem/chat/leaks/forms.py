@@ -8,7 +8,6 @@ import json
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kemem.chat.leaks import parsing
@@ -17,6 +16,8 @@ from kemem.chat.leaks.parsing import BARS, SPACE, Block, Buffer, LeakedCall, Mar
 
 Reader = Callable[[Buffer, str, int, int], Steps[Block | None]]
 """Reads what an opener of a form begins, by the opener's start and end; None where it is prose."""
+
+_Parse = Callable[[str, str], tuple[str, Any]]  # of a key and a value as they are written
 
 DSML = ("<dsml", "</dsml")  # never prose, whatever follows
 _INVOKES = tuple(f"<{space}invoke name=" for space in NAMESPACES)
@@ -152,16 +153,16 @@ def _kimi_pair(key: str, value: str) -> tuple[str, Any]:
     return attributes.get("key", ""), value if is_text else parsing.parse_value(value)
 
 
-@dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Arguments between markers: opener KEY separator VALUE closer."""
+    """Arguments between markers: opener KEY separator VALUE closer; `ends` also show its end."""
 
-    form: str  # that such arguments give away
-    parse: Callable[[str, str], tuple[str, Any]]
-    opener: MarkerSet
-    separator: MarkerSet
-    closer: str
-    ends: MarkerSet  # the closer, and what else shows that a value is over
+    def __init__(
+        self, form: str, parse: _Parse, opener: str, separator: MarkerSet, closer: str, *ends: str
+    ) -> None:
+        self.form = form  # that such arguments give away
+        self.opener = MarkerSet(opener)
+        self._ends = MarkerSet(closer, opener, *ends)
+        self._parse, self._separator, self._closer = parse, separator, parsing.normalize(closer)
 
     def read(self, buffer: Buffer, at: int) -> Steps[tuple[dict[str, Any], int]]:
         """The arguments from here on, and where they end."""
@@ -172,11 +173,11 @@ class _Pairs:
             if not opened:
                 cut = buffer.ends_in_marker(here, self.opener)
                 return arguments, buffer.end if cut else at
-            key_end, separated, start = yield from buffer.find_marker(self.separator, key)
-            end, marker, past = yield from buffer.find_marker(self.ends, start)
-            text, closed = buffer.text[start:end], marker == self.closer
+            key_end, separated, start = yield from buffer.find_marker(self._separator, key)
+            end, marker, past = yield from buffer.find_marker(self._ends, start)
+            text, closed = buffer.text[start:end], marker == self._closer
             if separated:
-                pair = self.parse(buffer.text[key:key_end], text if closed else text.rstrip())
+                pair = self._parse(buffer.text[key:key_end], text if closed else text.rstrip())
                 arguments.update([pair])
             at = past if closed or not marker else end
 
@@ -216,30 +217,12 @@ def _named(
     return read
 
 
-_GLM_PAIRS = _Pairs(
-    "",
-    _glm_pair,
-    MarkerSet("<arg_key>"),
-    MarkerSet("</arg_key><arg_value>", "<arg_value>"),
-    "</argvalue>",
-    MarkerSet("</arg_value>", "<arg_key>", "</tool_call>"),
-)
-_QWEN_PAIRS = _Pairs(
-    "qwen",
-    _qwen_pair,
-    MarkerSet("<parameter="),
-    MarkerSet(">"),
-    "</parameter>",
-    MarkerSet("</parameter>", "<parameter=", "</function>", "</tool_call>"),
-)
-_KIMI_PAIRS = _Pairs(
-    "kimi_k3",
-    _kimi_pair,
-    MarkerSet("<|open|>argument"),
-    _KIMI_SEPARATOR,
-    "<close>argument<sep>",
-    MarkerSet("<|close|>argument<|sep|>", "<|open|>argument", "<|close|>call<|sep|>"),
-)
+_GLM_SEPARATOR = MarkerSet("</arg_key><arg_value>", "<arg_value>")
+_GLM_PAIRS = _Pairs("", _glm_pair, "<arg_key>", _GLM_SEPARATOR, "</arg_value>", "</tool_call>")
+_QWEN_ENDS = ("</parameter>", "</function>", "</tool_call>")
+_QWEN_PAIRS = _Pairs("qwen", _qwen_pair, "<parameter=", MarkerSet(">"), *_QWEN_ENDS)
+_KIMI_ENDS = ("<|close|>argument<|sep|>", "<|close|>call<|sep|>")
+_KIMI_PAIRS = _Pairs("", _kimi_pair, "<|open|>argument", _KIMI_SEPARATOR, *_KIMI_ENDS)
 _GLM = _named({"<tool_sep>": "hunyuan"}, _GLM_PAIRS, ["</tool_call>"])
 _FUNCTION = _named({">": ""}, _QWEN_PAIRS, ["</function>"])
 _MISTRAL = _named({"[ARGS]": "", "[CALL_ID]": ""})
