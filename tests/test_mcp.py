@@ -16,7 +16,7 @@ from starlette.requests import Request
 from typer.testing import CliRunner, Result
 
 from kemem.memory import AsyncMemory
-from kemem.recall.texts import Language
+from kemem.recall.schemas import Language
 from kemem.serve.cli.main import app
 from kemem.serve.mcp.server import RESOURCES, create_mcp
 from kemem.serve.mcp.tools import MCP_TOOLS, McpContext

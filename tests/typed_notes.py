@@ -10,8 +10,8 @@ from kemem import AsyncMemory
 from kemem.ports import LLM, Deps, Embedder
 from kemem.recall import Budget, Caches
 from kemem.recall.registry import run_tool
+from kemem.recall.schemas import Language
 from kemem.recall.state import RecallState
-from kemem.recall.texts import Language
 from kemem.records.times import to_rfc3339
 from kemem.runtime import Backends, Runtime
 from kemem.settings import load
@@ -113,7 +113,7 @@ async def state_for(
 
 async def used(state: RecallState, tool: str, **arguments: Any) -> Any:
     """What a tool answers."""
-    return (await run_tool(calling(tool, **arguments), state)).output
+    return await run_tool(calling(tool, **arguments), state)
 
 
 async def searched(memory: AsyncMemory, query: str, **asked: Any) -> Any:

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from kemem import recall as room
 from kemem.recall import MEMRECALL_TOOLS, json_schemas, mcp_tools, openai_tools
-from kemem.recall.texts import Language, tool_texts
+from kemem.recall.schemas import Language, tool_texts
 
 ROOT = Path(__file__).parents[2]
 ROOM = ROOT / "src" / "kemem" / "recall"

@@ -12,7 +12,7 @@ from kemem import AsyncMemory, InvalidArgument
 from kemem.errors import PermissionDenied, Unauthenticated, Unavailable
 from kemem.ports.request import SearchResponse
 from kemem.recall import Budget, Caches, RecallAgent
-from kemem.recall.texts import Language
+from kemem.recall.schemas import Language
 from kemem.records import Row
 from kemem.settings import load
 from kemem.testing import ScriptedLLM, calling

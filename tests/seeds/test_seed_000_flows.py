@@ -13,7 +13,7 @@ import pytest
 from kemem import AsyncMemory
 from kemem.ports import ToolCall
 from kemem.recall import Recalled, openai_tools
-from kemem.recall.texts import Language
+from kemem.recall.schemas import Language
 from kemem.settings import load
 from kemem.testing import FakeClock, calling, running_openai_server
 from kemem.testing.openai_server import OpenAIServer

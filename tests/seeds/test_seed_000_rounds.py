@@ -10,8 +10,8 @@ from kemem.memory import AsyncMemory
 from kemem.ports import LLM
 from kemem.recall import Budget, RecallAgent
 from kemem.recall.results import Recalled
+from kemem.recall.schemas import Language
 from kemem.recall.state import RecallState
-from kemem.recall.texts import Language
 from kemem.testing import ScriptedLLM, calling
 from tests.typed_notes import Fact, notebook, state_for, used
 

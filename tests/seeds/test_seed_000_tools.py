@@ -9,7 +9,7 @@ import pytest
 
 from kemem.backends.llm import OpenAILLM
 from kemem.recall import SearchMemoriesOutput
-from kemem.recall.texts import Language
+from kemem.recall.schemas import Language
 from kemem.recall.tools import CONTENT_BYTES
 from kemem.testing import ScriptedLLM, running_openai_server
 from tests.typed_notes import Fact, notebook, opened, searched, state_for, used

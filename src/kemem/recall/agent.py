@@ -7,13 +7,11 @@ from typing import Any
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import ToolCall
-from kemem.recall.caches import Caches
-from kemem.recall.registry import ToolResult, as_tools, run_tool, succeeded
+from kemem.recall.registry import as_tools, run_tool, succeeded
 from kemem.recall.results import Driver, Recalled, Step, indented
 from kemem.recall.rules import handoff_from, plan
-from kemem.recall.schemas import ExpandContextWindowOutput, Model
-from kemem.recall.state import TOOL_SECONDS, Budget, MemoryReader, RecallState
-from kemem.recall.texts import Language, prompt
+from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model, prompt
+from kemem.recall.state import TOOL_SECONDS, Budget, Caches, MemoryReader, RecallState
 from kemem.results import Item
 from kemem.settings import Settings
 from kemem.text.fence import fenced
@@ -27,8 +25,8 @@ _MAX_HITS = 10  # hits of earlier rounds that a model is shown
 log = logging.getLogger("kemem")
 
 Call = ToolCall | Model  # of a model as it was written, of rules as the input of a tool
-# The next calls, after the results of the last ones; none at all is a failure.
-Planner = Callable[[Sequence[ToolResult]], Awaitable[Sequence[Call]]]
+# The next calls, after the last ones and their outputs; none at all is a failure.
+Planner = Callable[[Sequence[tuple[Call, Model]]], Awaitable[Sequence[Call]]]
 Round = Callable[[RecallState, Sequence[Item]], Awaitable[int | None]]
 
 
@@ -79,9 +77,8 @@ class RecallAgent:
         caches: Caches,
     ) -> "RecallAgent":
         """An agent with the limits and the language of the settings."""
-        rounds = settings.recall_max_iterations if max_iterations is None else max_iterations
         budget = Budget(
-            rounds,
+            settings.recall_max_iterations if max_iterations is None else max_iterations,
             settings.recall_window,
             settings.recall_max_window,
             settings.recall_max_calls,
@@ -101,7 +98,17 @@ class RecallAgent:
 
         `query` is another name of `question`.
         """
-        text = _checked(question, query)
+        if question is not None and query is not None:
+            raise InvalidArgument(
+                "give question or query, not both: they mean the same", field="query"
+            )
+        field, text = ("question", question) if query is None else ("query", query)
+        if not isinstance(text, str) or not text.strip():
+            problem = f"{field} must be a text that is not blank, not {text!r:.80}"
+            raise InvalidArgument(problem, field=field)
+        if len(text) > MAX_QUESTION:
+            problem = f"{field} must be at most {MAX_QUESTION} characters, not {len(text)}"
+            raise InvalidArgument(problem, field=field)
         deps = await self._memory.runtime.deps()
         state = RecallState(
             memory=self._memory,
@@ -153,56 +160,10 @@ class MemoryContext:
         return page.items[::-1]
 
 
-class LLMPlanner:
-    """A model that is shown the window of a conversation, and the outputs of its calls."""
-
-    def __init__(self, state: RecallState, window: Sequence[Item]) -> None:
-        self._state = state
-        self._tools = as_tools(state.language)
-        self._messages: list[dict[str, Any]] = [
-            {"role": "system", "content": _instructions(state)},
-            {"role": "user", "content": _task(state, window)},
-        ]
-
-    async def __call__(self, results: Sequence[ToolResult]) -> Sequence[Call]:
-        """The calls of the model's reply."""
-        state = self._state
-        self._messages += [
-            {
-                "role": "tool",
-                "tool_call_id": each.call_id,
-                "content": fenced("tool_data", each.output.model_dump_json(exclude_none=True)),
-            }
-            for each in results
-        ]
-        reply = await state.deps.converse(
-            self._messages, self._tools, timeout=state.seconds_left / 2
-        )
-        if reply.calls:
-            calls = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for call in reply.calls
-            ]
-            self._messages.append(
-                {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
-            )
-        else:
-            advice = state.text("call_a_tool", calls_left=state.calls_left)
-            self._messages += [
-                {"role": "assistant", "content": reply.text},
-                {"role": "user", "content": advice},
-            ]
-        return reply.calls
-
-
 async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
     """One round: the size of the window that the next one needs, None when the recall has ended."""
-    planner = _planner(state, window)
-    results: list[ToolResult] = []
+    planner = (_by_model if state.driver == "llm" else _by_rules)(state, window)
+    results: list[tuple[Call, Model]] = []
     failures, model_failed = 0, False
     while state.calls_left and state.seconds_left and failures < MAX_FAILURES:
         calls: Sequence[Call] = ()
@@ -219,62 +180,69 @@ async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
                 _record_reply(state, state.text("no_tool_called"))
         results = []
         for call in calls[: state.calls_left]:
-            result = await run_tool(call, state)
-            results.append(result)
-            failures = 0 if succeeded(result.output) else failures + 1
+            output = await run_tool(call, state)
+            results.append((call, output))
+            failures = 0 if succeeded(output) else failures + 1
             if state.handoff is not None:
                 state.completed = True
                 return None
-            if isinstance(result.output, ExpandContextWindowOutput) and result.output.approved:
-                return result.output.new_size
+            if isinstance(output, ExpandContextWindowOutput) and output.approved:
+                return output.new_size
         if failures >= MAX_FAILURES and state.driver == "llm" and not state.hits:
             state.problems.append(state.text("rules_took_over"))
             state.driver, state.searches_in_a_row = "rules", 0
             failures, model_failed, results = 0, False, []
-            planner = _planner(state, window)
+            planner = _by_rules(state, window)
     await _force_handoff(state, failures, model_failed)
     return None
 
 
-def _planner(state: RecallState, window: Sequence[Item]) -> Planner:
-    if state.driver == "llm":
-        return LLMPlanner(state, window)
+def _by_rules(state: RecallState, window: Sequence[Item]) -> Planner:
     steps = plan(state, window)
 
-    async def next_call(results: Sequence[ToolResult]) -> Sequence[Call]:
+    async def next_calls(results: Sequence[tuple[Call, Model]]) -> Sequence[Call]:
         try:
-            return [steps.send(results[-1].output if results else None)]
+            return [steps.send(results[-1][1] if results else None)]
         except StopIteration:
             return ()
 
-    return next_call
+    return next_calls
 
 
-def _record_reply(state: RecallState, outcome: str) -> None:
-    """A reply of the model that calls no tool is a step as well."""
-    number, now = len(state.trace) + 1, state.deps.clock()
-    state.record(Step(number, state.iteration, "model", {}, False, outcome, (), now, 0.0))
-
-
-async def _force_handoff(state: RecallState, failures: int, model_failed: bool) -> None:
-    """Hand off the best hits when a limit or a failure ends the recall."""
-    if model_failed:
-        reason = state.text("model_failed")
-    elif failures >= MAX_FAILURES:
-        reason = state.text("too_many_failures")
-    elif not state.seconds_left:
-        reason = state.text("out_of_time")
-    else:
-        reason = state.text("out_of_calls")
-    best = handoff_from(state, reason=reason)
-    await run_tool(best, state)
-    if state.handoff is None:  # the store cannot be read: no hit can be vouched for
-        await run_tool(best.model_copy(update={"relevant_memory_keys": []}), state)
-
-
-def _instructions(state: RecallState) -> str:
+def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
+    """A model that is shown the window of a conversation, and the outputs of its calls."""
+    tools = as_tools(state.language)
     rounds_left = state.budget.max_iterations - state.iteration
-    return prompt("agent", state.language).format(state=state, rounds_left=rounds_left)
+    instructions = prompt("agent", state.language).format(state=state, rounds_left=rounds_left)
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": instructions},
+        {"role": "user", "content": _task(state, window)},
+    ]
+
+    async def next_calls(results: Sequence[tuple[Call, Model]]) -> Sequence[Call]:
+        for call, output in results:
+            data = fenced("tool_data", output.model_dump_json(exclude_none=True))
+            call_id = call.id if isinstance(call, ToolCall) else ""
+            messages.append({"role": "tool", "tool_call_id": call_id, "content": data})
+        reply = await state.deps.converse(messages, tools, timeout=state.seconds_left / 2)
+        if not reply.calls:
+            advice = state.text("call_a_tool", calls_left=state.calls_left)
+            messages.append({"role": "assistant", "content": reply.text})
+            messages.append({"role": "user", "content": advice})
+            return ()
+        calls = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in reply.calls
+        ]
+        text = reply.text or None
+        messages.append({"role": "assistant", "content": text, "tool_calls": calls})
+        return reply.calls
+
+    return next_calls
 
 
 def _task(state: RecallState, window: Sequence[Item]) -> str:
@@ -289,17 +257,22 @@ def _task(state: RecallState, window: Sequence[Item]) -> str:
     return "\n\n".join(fenced(name, text) for name, text in sections.items() if text)
 
 
-def _checked(question: object, query: object) -> str:
-    """The question under either of its names."""
-    if question is not None and query is not None:
-        raise InvalidArgument("give question or query, not both: they mean the same", field="query")
-    field, text = ("question", question) if query is None else ("query", query)
-    if not isinstance(text, str) or not text.strip():
-        raise InvalidArgument(
-            f"{field} must be a text that is not blank, not {text!r:.80}", field=field
-        )
-    if len(text) > MAX_QUESTION:
-        raise InvalidArgument(
-            f"{field} must be at most {MAX_QUESTION} characters, not {len(text)}", field=field
-        )
-    return text
+def _record_reply(state: RecallState, outcome: str) -> None:
+    """A reply of the model that calls no tool is a step as well."""
+    number, now = len(state.trace) + 1, state.deps.clock()
+    state.record(Step(number, state.iteration, "model", {}, False, outcome, (), now, 0.0))
+
+
+async def _force_handoff(state: RecallState, failures: int, model_failed: bool) -> None:
+    """Hand off the best hits when a limit or a failure ends the recall."""
+    reason = state.text("out_of_calls")
+    if model_failed:
+        reason = state.text("model_failed")
+    elif failures >= MAX_FAILURES:
+        reason = state.text("too_many_failures")
+    elif not state.seconds_left:
+        reason = state.text("out_of_time")
+    best = handoff_from(state, reason=reason)
+    await run_tool(best, state)
+    if state.handoff is None:  # the store cannot be read: no hit can be vouched for
+        await run_tool(best.model_copy(update={"relevant_memory_keys": []}), state)

@@ -5,7 +5,6 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict, cast, get_type_hints
 
 from pydantic import ValidationError
@@ -14,9 +13,8 @@ from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenti
 from kemem.ports import Tool, ToolCall
 from kemem.recall import schemas, tools
 from kemem.recall.results import Step
-from kemem.recall.schemas import Model, schema
+from kemem.recall.schemas import Language, Model, message, schema, tool_texts
 from kemem.recall.state import COUNTED, TOOL_SECONDS, RecallState
-from kemem.recall.texts import Language, message, tool_texts
 from kemem.text.loose_json import parse_json
 
 _SHOWN = 300  # characters of an argument in a trace
@@ -72,12 +70,24 @@ _NAMES = {entry["input_model"]: name for name, entry in MEMRECALL_TOOLS.items()}
 # How tools are described
 
 
+def json_schemas(
+    language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
+) -> dict[str, dict[str, Any]]:
+    """For each tool its description and the JSON schemas of its input and output."""
+    return {
+        name: {
+            "description": entry["description" if language == "zh" else "description_en"].strip(),
+            "input": schema(entry["input_model"], language),
+            "output": schema(entry["output_model"], language),
+        }
+        for name, entry in registry.items()
+    }
+
+
 def as_tools(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) -> list[Tool]:
     """The tools for an LLM of the project."""
-    return [
-        Tool(name, _description(entry, language), schema(entry["input_model"], language))
-        for name, entry in registry.items()
-    ]
+    described = json_schemas(language, registry).items()
+    return [Tool(name, each["description"], each["input"]) for name, each in described]
 
 
 def openai_tools(
@@ -91,39 +101,15 @@ def mcp_tools(
     language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
 ) -> list[dict[str, Any]]:
     """The tools as an MCP server lists them; without hints of its own one only reads."""
-    titles = {
-        name: entry.get("title") if language == "zh" else entry.get("title_en")
-        for name, entry in registry.items()
-    }
-    return [
-        {
-            "name": name,
-            "description": _description(entry, language),
-            "inputSchema": schema(entry["input_model"], language),
-            "outputSchema": schema(entry["output_model"], language),
-            "annotations": {"readOnlyHint": True, "openWorldHint": False, **entry.get("hints", {})},
-            **({"title": titles[name]} if titles[name] else {}),
-        }
-        for name, entry in registry.items()
-    ]
-
-
-def json_schemas(
-    language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
-) -> dict[str, dict[str, Any]]:
-    """For each tool its description and the JSON schemas of its input and output."""
-    return {
-        name: {
-            "description": _description(entry, language),
-            "input": schema(entry["input_model"], language),
-            "output": schema(entry["output_model"], language),
-        }
-        for name, entry in registry.items()
-    }
-
-
-def _description(entry: ToolEntry, language: Language) -> str:
-    return entry["description" if language == "zh" else "description_en"].strip()
+    listed = []
+    for name, each in json_schemas(language, registry).items():
+        entry, hints = registry[name], {"readOnlyHint": True, "openWorldHint": False}
+        tool = {"name": name, "description": each["description"]}
+        tool |= {"inputSchema": each["input"], "outputSchema": each["output"]}
+        title = entry.get("title") if language == "zh" else entry.get("title_en")
+        tool |= {"annotations": {**hints, **entry.get("hints", {})}}
+        listed.append({**tool, "title": title} if title else tool)
+    return listed
 
 
 # How a call is run
@@ -136,23 +122,15 @@ class UnknownTool(Model):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """The output of a call; the id is the one that a model gave it."""
-
-    call_id: str
-    output: Model
-
-
-async def run_tool(call: ToolCall | Model, state: RecallState) -> ToolResult:
+async def run_tool(call: ToolCall | Model, state: RecallState) -> Model:
     """Run a call of a model, or the input of a tool that rules made, as one step of the trace.
 
-    Whatever is wrong with it becomes its output, never an exception.
+    Whatever is wrong with it becomes the output, never an exception.
     """
     started, begun = state.deps.clock(), time.monotonic()
     state.calls += 1
     state.cached = False
-    call_id, name = (call.id, call.name) if isinstance(call, ToolCall) else ("", _NAMES[type(call)])
+    name = call.name if isinstance(call, ToolCall) else _NAMES[type(call)]
     entry = MEMRECALL_TOOLS.get(name)
     arguments: dict[str, Any] = {}
     if entry is None:
@@ -165,24 +143,25 @@ async def run_tool(call: ToolCall | Model, state: RecallState) -> ToolResult:
             output = _failure(entry, state, error.message)
         else:
             output = await _attempt(entry, request, state)
-            if entry["name"] == "search_memories":
+            if name == "search_memories":
                 state.searches_in_a_row += 1
             elif succeeded(output):
                 state.searches_in_a_row = 0
+    outcome, keys = _outcome(output, state)
     step = Step(
         number=len(state.trace) + 1,
         iteration=state.iteration,
         tool=name[:64],
         arguments={field: _shortened(value) for field, value in arguments.items()},
         success=succeeded(output),
-        outcome=_outcome(output, state),
-        keys=_keys(output, state),
+        outcome=outcome,
+        keys=keys,
         started=started,
         seconds=round(time.monotonic() - begun, 6),
         cached=state.cached,
     )
     state.record(step)
-    return ToolResult(call_id, output)
+    return output
 
 
 def succeeded(output: Model) -> bool:
@@ -204,11 +183,8 @@ def check_arguments(
         first = error.errors(include_url=False, include_context=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         value = "" if first["type"] == "missing" else f" ({first['input']!r:.80})"
-        problem, tool = f"{first['msg']}{value}", entry["name"]
-        raise InvalidArgument(
-            message("wrong_argument", language, tool=tool, field=field, problem=problem),
-            field=field,
-        ) from None
+        values = {"tool": entry["name"], "field": field, "problem": f"{first['msg']}{value}"}
+        raise InvalidArgument(message("wrong_argument", language, **values), field=field) from None
 
 
 def _read(
@@ -223,64 +199,49 @@ def _read(
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
-        raise InvalidArgument(
-            message("not_an_object", language, tool=entry["name"], arguments=written)
-        )
+        problem = message("not_an_object", language, tool=entry["name"], arguments=written)
+        raise InvalidArgument(problem)
     return check_arguments(arguments, entry, language)
 
 
 async def _attempt(entry: ToolEntry, request: Model, state: RecallState) -> Model:
     """The output of a tool; a failure of the store is retried once."""
-    func: Callable[..., Awaitable[Model]] = entry["func"]
+    name, func = entry["name"], cast(Callable[..., Awaitable[Model]], entry["func"])
     for last in (False, True):
+        limit = min(TOOL_SECONDS, state.seconds_left)
+        if name == "extract_search_keywords":  # it may call a model
+            limit = state.seconds_left
+        elif entry.get("is_handoff"):  # it must come to an end
+            limit = TOOL_SECONDS
         try:
-            async with asyncio.timeout(_timeout(entry, state)):
+            async with asyncio.timeout(limit):
                 return await func(state, request)
-        except TimeoutError:
-            return _reported(entry, state, state.text("timeout"))
         except NotFound:
             key = getattr(request, "memory_key", "")
             return _failure(entry, state, state.text("not_found", key=key))
-        except (PermissionDenied, Unauthenticated):
-            return _reported(entry, state, state.text("forbidden"))
         except InvalidArgument as error:
             return _failure(entry, state, error.message)
+        except TimeoutError:
+            problem = state.text("timeout")
+        except (PermissionDenied, Unauthenticated):
+            problem = state.text("forbidden")
         except Exception as error:  # the store's code or network, which may raise anything
-            log.warning("recall: %s failed: %s", entry["name"], type(error).__name__)
-            if last:
-                return _reported(entry, state, state.text("store_failed"))
+            log.warning("recall: %s failed: %s", name, type(error).__name__)
+            if not last:
+                continue
+            problem = state.text("store_failed")
+        if problem not in state.problems:  # other arguments would not mend it: the caller is told
+            state.problems.append(problem)
+        return _failure(entry, state, problem)
     raise AssertionError("the last attempt returns")
-
-
-def _timeout(entry: ToolEntry, state: RecallState) -> float:
-    """Seconds for a tool: one of them may call a model, and a handoff must come to an end."""
-    if entry.get("is_handoff"):
-        return TOOL_SECONDS
-    calls_model = entry["name"] == "extract_search_keywords"
-    return state.seconds_left if calls_model else min(TOOL_SECONDS, state.seconds_left)
-
-
-def _reported(entry: ToolEntry, state: RecallState, problem: str) -> Model:
-    """A failure that other arguments would not mend: the caller of the recall is told too."""
-    if problem not in state.problems:
-        state.problems.append(problem)
-    return _failure(entry, state, problem)
 
 
 def _failure(entry: ToolEntry, state: RecallState, problem: str) -> Model:
     """An output of the tool that says what went wrong; each model picks the fields it has."""
-    return entry["output_model"].model_validate(
-        {
-            "success": False,
-            "total_found": 0,
-            "approved": False,
-            "new_size": state.window,
-            "iteration": state.iteration,
-            "max_iterations": state.budget.max_iterations,
-            "task_completed": False,
-            "message": problem,
-        }
-    )
+    values = {"success": False, "total_found": 0, "task_completed": False, "message": problem}
+    values |= {"approved": False, "new_size": state.window, "iteration": state.iteration}
+    values |= {"max_iterations": state.budget.max_iterations}
+    return entry["output_model"].model_validate(values)
 
 
 def _shortened(value: Any) -> Any:
@@ -289,28 +250,18 @@ def _shortened(value: Any) -> Any:
     return f"{value[:_SHOWN]}…" if isinstance(value, str) and len(value) > _SHOWN else value
 
 
-def _outcome(output: Model, state: RecallState) -> str:
-    """The output of a tool in one line."""
+def _outcome(output: Model, state: RecallState) -> tuple[str, tuple[str, ...]]:
+    """The output of a tool in one line, and the memories that it returns."""
     match output:
         case schemas.SearchMemoriesOutput(success=True, total_found=total, results=results):
             more = "" if state.counts_all or total < COUNTED else "+"
-            return state.text("search_outcome", total=f"{total}{more}", shown=len(results))
-        case schemas.GetMemoryDetailOutput(success=True, content=str(content)):
-            return state.text("detail_outcome", length=len(content))
+            outcome = state.text("search_outcome", total=f"{total}{more}", shown=len(results))
+            return outcome, tuple(each.memory_key for each in results)
+        case schemas.GetMemoryDetailOutput(success=True, content=str(content), memory_key=str(key)):
+            return state.text("detail_outcome", length=len(content)), (key,)
         case schemas.ExtractKeywordsOutput(success=True, keywords=words):
-            return ", ".join(each.keyword for each in words)
+            return ", ".join(each.keyword for each in words), ()
         case schemas.HandoffOutput(success=True):
-            return state.text("handoff_outcome")
-    return str(getattr(output, "message", ""))
-
-
-def _keys(output: Model, state: RecallState) -> tuple[str, ...]:
-    """The memories that an output returns."""
-    match output:
-        case schemas.SearchMemoriesOutput(results=results):
-            return tuple(each.memory_key for each in results)
-        case schemas.GetMemoryDetailOutput(memory_key=str(key)):
-            return (key,)
-        case schemas.HandoffOutput(success=True):
-            return tuple(each.memory_key for each in state.evidence)
-    return ()
+            keys = tuple(each.memory_key for each in state.evidence)
+            return state.text("handoff_outcome"), keys
+    return str(getattr(output, "message", "")), ()

@@ -9,16 +9,15 @@ short hit find others of its kind. Long texts stand for themselves.
 import re
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kemem.facts.keywords import keywords
 from kemem.recall import schemas
 from kemem.recall.state import MAX_RESULTS, RecallState
 from kemem.recall.tools import summary
 from kemem.records import Message
-from kemem.results import Hit, Item
+from kemem.results import Item
 from kemem.text.query import asks
 from kemem.text.segment import tokens
 from kemem.text.when import time_phrases
@@ -42,8 +41,7 @@ _SENTENCE = re.compile(r"(?<=[。！？!?；;])|(?<=\. )")
 _SYNTAX = re.compile(r'["“”「」()（）*]')
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """A memory as it was seen, in a search or beside another; a note has no role."""
 
     key: str
@@ -64,19 +62,19 @@ Beside = tuple[Turn, Turn, bool]  # a hit, a turn next to it, whether that is la
 def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
     """The calls for one question; each is decided on after the output of the one before."""
     question = state.question.encode(errors="replace").decode()[:_MAX_QUERY]
-    words = [each.text for each in keywords(question) if each.kind != "time"]
+    words = [each.text.casefold() for each in keywords(question) if each.kind != "time"]
     rankings, answers = yield from _search_question(state, question)
     if not rankings and not words:
         rankings = yield from _search_context(state, question, window)
     own = scores(rankings)
     # Meaning alone, without a word of the question, is a guess, and not followed any further.
-    certain = any(_contains(state.hits[key].memory, words) for key in own)
+    texts = (state.hits[key].memory.casefold() for key in own)
+    certain = any(word in text for text in texts for word in words)
     confidence = max((state.hits[key].score for key in own), default=0.0)
     beside = yield from _read_details(state, list(own)[: DETAILS if certain else 1])
     for query in follow_up_queries(answers) if certain else ():
-        hits = yield from _search(
-            state, query=query[:_MAX_QUERY], search_mode="keyword", min_relevance_score=WEAK
-        )
+        way = {"search_mode": "keyword", "min_relevance_score": WEAK}
+        hits = yield from _search(state, query=query[:_MAX_QUERY], **way)
         rankings.append((FOLLOWED, hits))
     keys = best_keys(scores(rankings), beside if certain else (), MAX_RESULTS)
     confidence *= 1.0 if certain else GUESSED
@@ -98,14 +96,19 @@ def handoff_from(
     hits = [state.hits[key] for key in keys if key in state.hits]
     if confidence is None:
         confidence = max((hit.score for hit in hits), default=0.0)
+    searches = [step for step in state.trace if step.tool == "search_memories"]
+    failures = [step.outcome for step in searches if step.outcome in state.problems]
     if keys:
         lines = [state.text("found_summary", count=len(keys))]
         lines += [f"- {summary(hit)}" for hit in hits]
         if beside := len(keys) - len(hits):
             lines.append(state.text("found_beside", count=beside))
         ended = state.text("found", count=len(keys))
+    elif failures or not any(step.success for step in searches):  # which proves nothing
+        lines = [state.text("search_incomplete")]
+        ended = failures[-1] if failures else lines[0]
     else:
-        lines, ended = _nothing(state)
+        lines, ended = [state.text("nothing_found_summary")], state.text("nothing_found")
     unsure = confidence < SURE
     return schemas.HandoffInput(
         reason=reason or ended,
@@ -117,16 +120,6 @@ def handoff_from(
         iteration_used=state.iteration,
         context_window_used=state.window,
     )
-
-
-def _nothing(state: RecallState) -> tuple[list[str], str]:
-    """The summary and reason of a recall without hits: a search that failed proves nothing."""
-    searches = [step for step in state.trace if step.tool == "search_memories"]
-    failures = [step.outcome for step in searches if step.outcome in state.problems]
-    if failures or not any(step.success for step in searches):
-        incomplete = state.text("search_incomplete")
-        return [incomplete], failures[-1] if failures else incomplete
-    return [state.text("nothing_found_summary")], state.text("nothing_found")
 
 
 def _search_question(
@@ -162,15 +155,12 @@ def _search_context(
     talk = "\n".join(item.memory[:_MAX_QUERY] for item in window)
     words = [each.text for each in keywords(question, context=talk) if each.kind != "time"]
     shown = {item.id for item in window}
-    hits = []
-    if words:
-        all_hits = yield from _search(state, query=" ".join(words))
-        hits = [hit for hit in all_hits if not shown.issuperset(state.hits[hit.key].sources)]
+    hits = (yield from _search(state, query=" ".join(words))) if words else []
+    hits = [hit for hit in hits if not shown.issuperset(state.hits[hit.key].sources)]
     if not hits and state.has_earlier:
+        reason, size = state.text("vague_question"), state.window
         yield schemas.ExpandContextWindowInput(
-            reason=state.text("vague_question"),
-            current_size=state.window,
-            requested_size=4 * state.window,
+            reason=reason, current_size=size, requested_size=4 * size
         )
     return [(1.0, hits)]
 
@@ -178,9 +168,8 @@ def _search_context(
 def _search(state: RecallState, **request: Any) -> Calls[list[Turn]]:
     """The hits of one search."""
     output = yield schemas.SearchMemoriesInput(limit=MAX_RESULTS, **request)
-    if not isinstance(output, schemas.SearchMemoriesOutput):
-        return []
-    return [_turn(state.hits[each.memory_key]) for each in output.results]
+    results = output.results if isinstance(output, schemas.SearchMemoriesOutput) else ()
+    return [_turn(state, each.memory_key) for each in results]
 
 
 def _read_details(state: RecallState, keys: Sequence[str]) -> Calls[list[Beside]]:
@@ -192,17 +181,13 @@ def _read_details(state: RecallState, keys: Sequence[str]) -> Calls[list[Beside]
             for line in output.metadata["context"]:
                 if abs(line["offset"]) == 1 and line["memory_key"] not in state.excluded:
                     other = Turn(line["memory_key"], line["content"], line["role"])
-                    pairs.append((_turn(state.hits[key]), other, line["offset"] > 0))
+                    pairs.append((_turn(state, key), other, line["offset"] > 0))
     return pairs
 
 
-def _turn(hit: Hit) -> Turn:
-    return Turn(hit.id, hit.memory, hit.row.role if isinstance(hit.row, Message) else "")
-
-
-def _contains(text: str, words: Sequence[str]) -> bool:
-    folded = text.casefold()
-    return any(word.casefold() in folded for word in words)
+def _turn(state: RecallState, key: str) -> Turn:
+    row = state.hits[key].row
+    return Turn(key, row.content, row.role if isinstance(row, Message) else "")
 
 
 def _means_last_time(question: str) -> bool:
@@ -246,17 +231,12 @@ def best_keys(own: Mapping[str, float], beside: Iterable[Beside], most: int) -> 
     """The keys that score best, by their own scores and by those of hits that they are beside."""
     lent: dict[str, float] = {}
     for hit, other, later in beside:
-        share = own.get(hit.key, 0.0) * _share(hit, other, later)
-        lent[other.key] = max(lent.get(other.key, 0.0), share)
+        share = REPLY if later and asks(hit.text) else BESIDE
+        if hit.role == other.role or max(_length(hit.text), _length(other.text)) > LONG:
+            share = 0.0  # turns of one speaker are no dialogue
+        lent[other.key] = max(lent.get(other.key, 0.0), own.get(hit.key, 0.0) * share)
     total = {key: own.get(key, 0.0) + lent.get(key, 0.0) for key in [*own, *lent]}
     return [key for key in sorted(total, key=lambda key: -total[key]) if total[key] > 0][:most]
-
-
-def _share(hit: Turn, other: Turn, later: bool) -> float:
-    """What a turn beside a hit gets of its score: turns of one speaker are no dialogue."""
-    if hit.role == other.role or max(_length(hit.text), _length(other.text)) > LONG:
-        return 0.0
-    return REPLY if later and asks(hit.text) else BESIDE
 
 
 def _length(text: str) -> int:

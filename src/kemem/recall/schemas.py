@@ -1,13 +1,37 @@
-"""What the five tools take and give, as pydantic models; `tools.toml` describes their fields."""
+"""What the five tools take and give, as pydantic models, and what models are told of them.
 
+Texts are data files of a package, in Chinese and English; `tools.toml` describes the fields.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kemem.recall.texts import Language, tool_texts
-
+Language = Literal["zh", "en"]
 SearchMode = Literal["semantic", "keyword", "hybrid"]
 KeywordType = Literal["entity", "action", "concept", "time"]
+
+
+@cache
+def tool_texts(package: str) -> Mapping[str, Any]:
+    """The `tools.toml` of a package: what its tools, their fields and their messages say."""
+    return tomllib.loads((files(package) / "tools.toml").read_text("utf-8"))
+
+
+@cache
+def prompt(name: str, language: Language) -> str:
+    """A prompt of the recall agent."""
+    return (files(__package__) / f"{name}_{language}.md").read_text("utf-8")
+
+
+def message(name: str, language: Language, /, **values: object) -> str:
+    """A message of the recall agent with its values filled in."""
+    template: str = tool_texts(__package__)["messages"][name][language]
+    return template.format(**values)
 
 
 class Model(BaseModel):
@@ -20,9 +44,8 @@ class Model(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        texts = _field_texts(cls).get(cls.__name__, {})
-        for name in texts:
-            cls.model_fields[name].description = texts[name]["zh"]
+        for name, text in _field_texts(cls).get(cls.__name__, {}).items():
+            cls.model_fields[name].description = text["zh"]
         cls.model_rebuild(force=True)
 
 

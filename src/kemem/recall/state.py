@@ -1,17 +1,21 @@
-"""RecallState: the memory of one recall's user, what is left of its budget, what it has found."""
+"""RecallState: the memory of one recall's user, what is left of its budget, what it has found.
+
+Caches are shared by recalls: bounded, with a time to live, void as soon as the store changes.
+"""
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from cachetools import TTLCache
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Deps
-from kemem.recall.caches import Caches
+from kemem.recall import schemas
 from kemem.recall.results import Driver, Evidence, Limits, Recalled, Step
-from kemem.recall.schemas import HandoffInput, SearchMemoriesInput
-from kemem.recall.texts import Language, message
+from kemem.recall.schemas import HandoffInput, Language, Model, SearchMemoriesInput
 from kemem.records import MESSAGES, NOTES, Message, Note
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item, Memories
@@ -26,6 +30,70 @@ COUNTED = 60
 _MOST = {"max_iterations": 10, "window": 1_000, "max_window": 1_000, "max_calls": 100}
 _DAY = 86_400_000_000  # microseconds
 
+V = TypeVar("V")
+
+
+class Cache(Generic[V]):
+    """Values with a time to live; one that was stored under another mark is never served.
+
+    `room` bounds the sum of what the values weigh.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seconds: float,
+        room: int,
+        weigh: Callable[[V], int],
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.hits = self.misses = 0
+        self._values: TTLCache[Hashable, tuple[str, V]] = TTLCache(
+            room, seconds, timer, lambda entry: weigh(entry[1])
+        )
+
+    def get(self, key: Hashable, mark: str = "") -> V | None:
+        """The value under a key, if it was stored under this mark and is still fresh."""
+        entry = self._values.get(key)
+        if entry is not None and entry[0] == mark:
+            self.hits += 1
+            return entry[1]
+        self.misses += 1
+        return None
+
+    def put(self, key: Hashable, value: V, mark: str = "") -> None:
+        """Keep a value in place of the last one; what is too large is not kept."""
+        self._values.pop(key, None)
+        try:
+            self._values[key] = (mark, value)
+        except ValueError:  # of cachetools: "value too large"
+            return
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Caches:
+    """The caches of recall; marks are generations of the store, keys name whose data a value is."""
+
+    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
+        small, large = 1_000_000, 16_000_000  # bytes
+        self.expansion = Cache[schemas.ExtractKeywordsOutput]("expansion", 300, small, _size, timer)
+        self.search = Cache[Memories[Hit]]("search", 60, large, _size_of_hits, timer)
+        self.content = Cache[schemas.GetMemoryDetailOutput]("content", 600, large, _size, timer)
+
+    def __iter__(self) -> Iterator[Cache[Any]]:
+        return iter((self.expansion, self.search, self.content))
+
+
+def _size(output: Model) -> int:
+    return 1_000 + 2 * len(output.model_dump_json())
+
+
+def _size_of_hits(hits: Memories[Hit]) -> int:
+    return 1_000 + sum(2_000 + 2 * len(hit.memory) for hit in hits)
+
 
 class DepsProvider(Protocol):
     """Opens the store and the models behind a memory on first use."""
@@ -38,10 +106,8 @@ class MemoryReader(Protocol):
 
     @property
     def scope(self) -> CallScope: ...
-
     @property
     def runtime(self) -> DepsProvider: ...
-
     async def search(
         self,
         query: str,
@@ -55,19 +121,14 @@ class MemoryReader(Protocol):
         mode: Literal["semantic", "lexical", "hybrid"],
         count: bool,
     ) -> Memories[Hit]: ...
-
     async def get(self, memory_id: str) -> Item: ...
-
     async def get_all(
         self, *, session_id: str | None, kinds: Iterable[str] | None, limit: int
     ) -> Memories[Item]: ...
-
     async def sources(self, memory_id: str) -> list[Message]: ...
-
     async def neighbors(
         self, message_id: str, user_id: str | None, before: int, after: int
     ) -> list[Message]: ...
-
     async def generation(self) -> str: ...
 
 
@@ -144,7 +205,7 @@ class RecallState:
 
     def text(self, name: str, /, **values: object) -> str:
         """A message of `tools.toml` in the language of this recall."""
-        return message(name, self.language, **values)
+        return schemas.message(name, self.language, **values)
 
     def record(self, step: Step) -> None:
         """Append a step to the trace, and tell the caller's callback."""
@@ -209,25 +270,11 @@ class RecallState:
     def result(self) -> Recalled:
         """The result of a recall that has ended with a handoff."""
         assert self.handoff is not None, "a recall ends with a handoff"
-        return Recalled(
-            question=self.question,
-            completed=self.completed,
-            by=self.driver,
-            evidence=tuple(self.evidence),
-            message=self.message,
-            limits=self._limits(),
-            trace=tuple(self.trace),
-            problems=tuple(self.problems),
-            **self.handoff.model_dump(exclude={"relevant_memory_keys"}),
-        )
-
-    def _limits(self) -> Limits:
-        """The limits that held for all searches together."""
         days = [each.time_range_days for each in self.searches]
         types = [each.memory_types for each in self.searches]
-        scores = [each.min_relevance_score for each in self.searches]
         all_types = dict.fromkeys(name for some in types for name in some or ())
-        return Limits(
+        scores = [each.min_relevance_score for each in self.searches]
+        limits = Limits(
             max_iterations=self.budget.max_iterations,
             max_window=self.budget.max_window,
             max_calls=self.budget.max_calls,
@@ -236,6 +283,17 @@ class RecallState:
             memory_types=tuple(all_types) if all(types) else (),
             time_range_days=max(filter(None, days), default=None) if all(days) else None,
             min_relevance_score=min(scores, default=None),
+        )
+        return Recalled(
+            question=self.question,
+            completed=self.completed,
+            by=self.driver,
+            evidence=tuple(self.evidence),
+            message=self.message,
+            limits=limits,
+            trace=tuple(self.trace),
+            problems=tuple(self.problems),
+            **self.handoff.model_dump(exclude={"relevant_memory_keys"}),
         )
 
 

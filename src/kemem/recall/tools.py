@@ -2,17 +2,16 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.facts.keywords import expanded, keywords
 from kemem.recall import schemas
 from kemem.recall.results import Evidence
 from kemem.recall.state import MAX_RESULTS, MAX_SEARCHES_IN_A_ROW, RecallState, will_end
-from kemem.recall.texts import prompt
-from kemem.records import Message, Note
+from kemem.records import Note
 from kemem.records.times import to_rfc3339
-from kemem.results import Hit, Item
+from kemem.results import Item
 from kemem.text.fence import neutralise
 
 CONTENT_BYTES = 102_400
@@ -35,12 +34,24 @@ async def search_memories_tool(
     words = request.keywords or []
     if request.search_mode != "keyword":
         words = [*words, *(each.text for each in keywords(request.query))]
+    results = [
+        schemas.MemorySearchResultItem(
+            memory_key=hit.id,
+            summary=summary(hit),
+            content_preview=hit.memory[:_PREVIEW] + ("..." if len(hit.memory) > _PREVIEW else ""),
+            memory_type=memory_type(hit),
+            relevance_score=hit.score,
+            created_at=_created_at(hit),
+            keywords=list(hit.keywords),
+        )
+        for hit in hits
+    ]
     return schemas.SearchMemoriesOutput(
         success=True,
         total_found=hits.total,
-        results=[_result_item(hit) for hit in hits],
+        results=results,
         search_query_expanded=", ".join(dict.fromkeys(words)) or None,
-        message=None if len(hits) else state.text("no_hits"),
+        message=None if results else state.text("no_hits"),
     )
 
 
@@ -54,6 +65,7 @@ async def get_memory_detail_tool(
     if cached is not None:
         return cached
     item = await state.get(request.memory_key, mark)
+    own = {"kind": item.kind, "event_time": to_rfc3339(item.row.ts), "sources": list(item.sources)}
     detail = schemas.GetMemoryDetailOutput(
         success=True,
         memory_key=item.id,
@@ -61,13 +73,7 @@ async def get_memory_detail_tool(
         content=truncated(item.memory),
         memory_type=memory_type(item),
         created_at=_created_at(item),
-        metadata={
-            **item.metadata,
-            "kind": item.kind,
-            "event_time": to_rfc3339(item.row.ts),
-            "sources": list(item.sources),
-            "context": await _context(state, item),
-        },
+        metadata={**item.metadata, **own, "context": await _context(state, item)},
     )
     if not will_end(item):
         state.caches.content.put(key, detail, mark)
@@ -84,9 +90,17 @@ async def extract_search_keywords_tool(
     state.cached = cached is not None
     if cached is not None:
         return cached
-    by_model = None if model is None else await _keywords_by_model(state, request)
-    output = by_model or _keywords_by_rules(request)
-    if by_model or model is None:  # a model that failed may know better a moment later
+    output = None if model is None else await _keywords_by_model(state, request)
+    failed = model is not None and output is None
+    if output is None:
+        words = keywords(request.query, context=request.context or "", limit=request.max_keywords)
+        items = [
+            schemas.KeywordExtractionItem(keyword=each.text, weight=each.weight, type=each.kind)
+            for each in words
+        ]
+        query = expanded(request.query, words) or request.query
+        output = schemas.ExtractKeywordsOutput(success=True, keywords=items, expanded_query=query)
+    if not failed:  # a model that failed may know better a moment later
         state.caches.expansion.put(key, output)
     return output
 
@@ -123,16 +137,21 @@ async def handoff_tool(state: RecallState, request: schemas.HandoffInput) -> sch
             evidence.append(await _evidence(state, await state.get(key, mark)))
         if len(evidence) == MAX_RESULTS:
             break
-    state.evidence = evidence
-    state.handoff = request.model_copy(
-        update={
-            "relevant_memory_keys": [each.memory_key for each in evidence],
-            "confidence": request.confidence if evidence else 0.0,
-            "iteration_used": state.iteration,
-            "context_window_used": state.window,
-        }
+    keys = [each.memory_key for each in evidence]
+    confidence = request.confidence if evidence else 0.0
+    report = state.text(
+        "report", confidence=confidence, summary=request.search_summary, reason=request.reason
     )
-    state.message = _report(state, state.handoff)
+    if keys:
+        listed = "\n".join(f"- {key}" for key in keys)
+        report += state.text("report_keys", count=len(keys), keys=listed)
+    if request.needs_more_info and request.follow_up_question:
+        report += state.text("report_question", question=request.follow_up_question)
+    state.evidence = evidence
+    state.message = neutralise(report)  # it quotes memories, so no markup in it is left alive
+    final = {"relevant_memory_keys": keys, "confidence": confidence}
+    final |= {"iteration_used": state.iteration, "context_window_used": state.window}
+    state.handoff = request.model_copy(update=final)
     return schemas.HandoffOutput(success=True, message=state.message, task_completed=True)
 
 
@@ -163,28 +182,14 @@ def _created_at(item: Item) -> str:
     return to_rfc3339(item.row.created if isinstance(item.row, Note) else item.row.ts)
 
 
-def _result_item(hit: Hit) -> schemas.MemorySearchResultItem:
-    text = hit.memory
-    return schemas.MemorySearchResultItem(
-        memory_key=hit.id,
-        summary=summary(hit),
-        content_preview=text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]}...",
-        memory_type=memory_type(hit),
-        relevance_score=hit.score,
-        created_at=_created_at(hit),
-        keywords=list(hit.keywords),
-    )
-
-
 async def _evidence(state: RecallState, item: Item) -> Evidence:
     hit = state.hits.get(item.id)
-    message_ids: tuple[str, ...] = (item.id,)
-    speaker = ""
     if isinstance(item.row, Note):
-        message_ids = tuple(message.id for message in await state.memory.sources(item.id))
+        speaker, messages = "", await state.memory.sources(item.id)
     else:
         name = item.metadata.get("speaker")
         speaker = name if isinstance(name, str) and name.strip() else item.row.role
+        messages = [item.row]
     return Evidence(
         memory_key=item.id,
         kind=item.kind,
@@ -194,38 +199,41 @@ async def _evidence(state: RecallState, item: Item) -> Evidence:
         score=hit.score if hit else 0.0,
         said_by=speaker,
         event_time=item.row.ts,
-        message_ids=message_ids,
+        message_ids=tuple(message.id for message in messages),
     )
 
 
 async def _context(state: RecallState, item: Item) -> list[dict[str, Any]]:
     """The messages just before and after a message, or those that a note comes from."""
-    if isinstance(item.row, Note):
+    row = item.row
+    if isinstance(row, Note):
         sources = await state.memory.sources(item.id)
-        return [_context_line(message, 0) for message in sources[: 2 * _NEIGHBORS]]
-    near = await state.memory.neighbors(
-        item.id, item.row.user_id, before=_NEIGHBORS, after=_NEIGHBORS
-    )
-    place = (item.row.agent_id, item.row.session_id)
-    here = [each for each in near if (each.agent_id, each.session_id) == place]
-    center = next(at for at, each in enumerate(here) if each.id == item.id)
-    return [_context_line(each, at - center) for at, each in enumerate(here) if at != center]
-
-
-def _context_line(message: Message, offset: int) -> dict[str, Any]:
-    return {
-        "memory_key": message.id,
-        "offset": offset,
-        "role": message.role,
-        "content": message.content[:_CONTEXT],
-    }
+        lines = [(0, message) for message in sources[: 2 * _NEIGHBORS]]
+    else:
+        near = await state.memory.neighbors(
+            item.id, row.user_id, before=_NEIGHBORS, after=_NEIGHBORS
+        )
+        place = (row.agent_id, row.session_id)
+        here = [each for each in near if (each.agent_id, each.session_id) == place]
+        center = next(at for at, each in enumerate(here) if each.id == item.id)
+        lines = [(at - center, each) for at, each in enumerate(here) if at != center]
+    return [
+        {
+            "memory_key": message.id,
+            "offset": offset,
+            "role": message.role,
+            "content": message.content[:_CONTEXT],
+        }
+        for offset, message in lines
+    ]
 
 
 async def _keywords_by_model(
     state: RecallState, request: schemas.ExtractKeywordsInput
 ) -> schemas.ExtractKeywordsOutput | None:
     """The keywords that the model names; None where it fails or names none."""
-    instructions = prompt("keywords", state.language).format(max_keywords=request.max_keywords)
+    most = request.max_keywords
+    instructions = schemas.prompt("keywords", state.language).format(max_keywords=most)
     messages = [
         {"role": "system", "content": instructions},
         {"role": "user", "content": request.model_dump_json(include={"query", "context"})},
@@ -236,58 +244,23 @@ async def _keywords_by_model(
     except (Unavailable, TimeoutError):
         return None
     listed = answer.get("keywords") if isinstance(answer, dict) else None
-    items = [_keyword(each) for each in listed] if isinstance(listed, list) else []
-    usable = [item for item in items if item is not None][: request.max_keywords]
-    if not usable:
+    items: list[schemas.KeywordExtractionItem] = []
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and (word := _text(each.get("keyword"))[:100]):
+            weight, kind = each.get("weight"), each.get("type")
+            if not isinstance(weight, int | float) or not 0 <= weight <= 1:
+                weight = 0.5
+            if kind not in get_args(schemas.KeywordType):
+                kind = "concept"
+            values = {"keyword": word, "weight": weight, "type": kind}
+            items.append(schemas.KeywordExtractionItem.model_validate(values))
+    if not items[:most]:
         return None
-    return schemas.ExtractKeywordsOutput(
-        success=True,
-        keywords=sorted(usable, key=lambda each: -each.weight),
-        expanded_query=_text(answer.get("expanded_query")) or request.query,
-    )
-
-
-def _keywords_by_rules(request: schemas.ExtractKeywordsInput) -> schemas.ExtractKeywordsOutput:
-    words = keywords(request.query, context=request.context or "", limit=request.max_keywords)
-    return schemas.ExtractKeywordsOutput(
-        success=True,
-        keywords=[
-            schemas.KeywordExtractionItem(keyword=each.text, weight=each.weight, type=each.kind)
-            for each in words
-        ],
-        expanded_query=expanded(request.query, words) or request.query,
-    )
-
-
-def _keyword(value: Any) -> schemas.KeywordExtractionItem | None:
-    word = _text(value.get("keyword"))[:100] if isinstance(value, dict) else ""
-    if not word:
-        return None
-    weight, kind = value.get("weight"), value.get("type")
-    return schemas.KeywordExtractionItem(
-        keyword=word,
-        weight=weight if isinstance(weight, int | float) and 0 <= weight <= 1 else 0.5,
-        type=kind if kind in ("entity", "action", "concept", "time") else "concept",
-    )
+    best = sorted(items[:most], key=lambda each: -each.weight)
+    query = _text(answer.get("expanded_query")) or request.query
+    return schemas.ExtractKeywordsOutput(success=True, keywords=best, expanded_query=query)
 
 
 def _text(value: Any) -> str:
     """A string that a model wrote, without lone surrogates; empty for any other value."""
     return value.encode(errors="ignore").decode().strip() if isinstance(value, str) else ""
-
-
-def _report(state: RecallState, handoff: schemas.HandoffInput) -> str:
-    """The final message, in sections; it quotes memories, so no markup in it is left alive."""
-    keys = handoff.relevant_memory_keys
-    report = state.text(
-        "report",
-        confidence=handoff.confidence,
-        summary=handoff.search_summary,
-        reason=handoff.reason,
-    )
-    if keys:
-        listed = "\n".join(f"- {key}" for key in keys)
-        report += state.text("report_keys", count=len(keys), keys=listed)
-    if handoff.needs_more_info and handoff.follow_up_question:
-        report += state.text("report_question", question=handoff.follow_up_question)
-    return neutralise(report)

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from kemem.errors import Internal, NotFound
 from kemem.memory import AsyncMemory
 from kemem.recall.registry import check_arguments, mcp_tools
-from kemem.recall.texts import Language, tool_texts
+from kemem.recall.schemas import Language, tool_texts
 from kemem.results import Item
 from kemem.serve.http.errors import public_error
 from kemem.serve.http.process import background_worker

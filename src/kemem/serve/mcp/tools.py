@@ -14,9 +14,8 @@ from kemem.errors import PermissionDenied
 from kemem.memory import AsyncMemory
 from kemem.recall import MEMRECALL_TOOLS, Budget
 from kemem.recall.registry import ToolEntry, tool_entry
-from kemem.recall.schemas import Model
+from kemem.recall.schemas import Language, Model, tool_texts
 from kemem.recall.state import RecallState
-from kemem.recall.texts import Language, tool_texts
 from kemem.recall.tools import memory_type, summary
 from kemem.records.times import to_rfc3339
 from kemem.text.language import is_chinese
