@@ -71,11 +71,8 @@ def import_messages(
                 except KeMemError as error:
                     raise _locate(error, file.name, some) from None
     finally:
-        counts = {
-            "inserted": sum(len(each.inserted) for each in stored),
-            "ignored": sum(len(each.ignored) for each in stored),
-            "truncated": sum(len(each.truncated) for each in stored),
-        }
+        names = ("inserted", "ignored", "truncated")
+        counts = {name: sum(len(getattr(each, name)) for each in stored) for name in names}
         pending = any(each.pending for each in stored)
         advice = ["Some vectors are still missing; see: kemem doctor"] if pending else []
         text = ", ".join(f"{count} {what}" for what, count in counts.items())

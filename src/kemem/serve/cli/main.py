@@ -15,10 +15,9 @@ from typer import Option
 from typer.core import TyperGroup, TyperOption
 
 from kemem.errors import KeMemError
+from kemem.serve.cli import data, operate
 from kemem.serve.cli.chat import chat
-from kemem.serve.cli.data import backup, import_messages, quality, recall, restore, search
 from kemem.serve.cli.doctor import shown_url
-from kemem.serve.cli.operate import demo, doctor, is_empty, jobs, reindex, retry, work
 from kemem.serve.cli.terminal import (
     DatabaseUrl,
     DataDir,
@@ -122,7 +121,7 @@ def serve(
         f"Access  {'with a key or token' if protected else 'from this machine, without a key'}",
         sep="\n",
     )
-    if is_empty(settings):
+    if operate.is_empty(settings):
         program = "kemem" if which("kemem") else sys.argv[0]
         here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
         output.print(f"Empty?  {program} demo{here} fills it with examples, from another terminal")
@@ -132,17 +131,18 @@ def serve(
 
 
 # In the order of the help; commands whose packages are optional import them late.
-app.command()(command(demo))
-app.command("import")(command(import_messages))
-app.command()(command(search))
-app.command()(command(recall))
+app.command()(command(operate.demo))
+app.command("import")(command(data.import_messages))
+app.command()(command(data.search))
+app.command()(command(data.recall))
 app.command()(command(chat, has_json=False))
 app.add_typer(mcp, name="mcp")
 app.command()(command(rpc, has_json=False))
 app.command()(command(dump, has_json=False))
-for each in (backup, restore, reindex, jobs, work, retry, doctor):
+for each in (data.backup, data.restore, operate.reindex, operate.jobs, operate.work, operate.retry):
     app.command()(command(each))
-app.command(hidden=True)(command(quality))  # after a benchmark, which few run
+app.command()(command(operate.doctor))
+app.command(hidden=True)(command(data.quality))  # after a benchmark, which few run
 
 
 if __name__ == "__main__":

@@ -72,12 +72,12 @@ def command(
         settings = settings_in_force(data_dir, database_url)
         function(Common(settings, as_json, data_dir, database_url), **arguments)  # type: ignore[call-arg]
 
-    options: dict[str, tuple[Any, Any]] = {"as_json": (AsJson, False)} if has_json else {}
-    options |= {"data_dir": (DataDir, None), "database_url": (DatabaseUrl, None)}
+    shared: list[tuple[str, Any, Any]] = [("as_json", AsJson, False)] if has_json else []
+    shared += [("data_dir", DataDir, None), ("database_url", DatabaseUrl, None)]
     _, *own = inspect.signature(function).parameters.values()
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
-        for name, (option, default) in options.items()
+        for name, option, default in shared
     ]
     run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in (*own, *added)}

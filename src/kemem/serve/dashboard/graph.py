@@ -78,7 +78,20 @@ async def read_graph(request: Request, memory: Memory) -> Response:
         {"id": name, "type": kind, "degree": degrees[name]}
         for name, kind in picture["types"].items()
     ]
-    links = [_link(it, picture["cited"](it)) for it in picture["relations"]]
+    links = [
+        {
+            "source": it.source,
+            "target": it.destination,
+            "relationship": it.relationship,
+            "valid_from": to_rfc3339(it.valid_from),
+            "valid_until": None if it.valid_until is None else to_rfc3339(it.valid_until),
+            "count": len(it.note_ids),
+            "notes": [
+                {"text": note.content, "address": link_to(note)} for note in picture["cited"](it)
+            ],
+        }
+        for it in picture["relations"]
+    ]
     read, is_full = picture["read"], picture["is_full"]
     return JSONResponse({"nodes": nodes, "links": links, "read": read, "is_full": is_full})
 
@@ -108,7 +121,7 @@ async def _picture(view: GraphView, memory: AsyncMemory) -> dict[str, Any]:
         part = view.around[-1].casefold()
         names = dict.fromkeys(_ends(await memory.graph(**options)))
         similar = [name for name in names if part in name.casefold()][:SIMILAR]
-    shown = _visible(relations if view.around else _most_connected(relations))
+    shown = _visible(relations, nearest_first=bool(view.around))
     ids = {note_id for relation in shown for note_id in relation.note_ids[-CITED:]}
     notes = {it.id: it for it in (await memory.notes(**owner, ids=ids) if ids else [])}
 
@@ -129,23 +142,20 @@ async def _picture(view: GraphView, memory: AsyncMemory) -> dict[str, Any]:
     }
 
 
-def _most_connected(relations: Sequence[Relation]) -> list[Relation]:
-    """Relations by how many others their ends have, the lesser end first, so that one hub with a
-    thousand leaves does not hide all else; equal ones stay in their order.
+def _visible(relations: Sequence[Relation], nearest_first: bool) -> list[Relation]:
+    """The first relations that a screen has room for, with both of their ends.
+
+    Those that are not nearest first go by how many others their ends have, the lesser end first,
+    so that one hub with a thousand leaves does not hide all else; equal ones stay in their order.
     """
     degrees = Counter(_ends(relations))
 
     def place(relation: Relation) -> list[int]:
         return sorted((degrees[relation.source], degrees[relation.destination]))
 
-    return sorted(relations, key=place, reverse=True)
-
-
-def _visible(relations: Iterable[Relation]) -> list[Relation]:
-    """The first relations that a screen has room for, with both of their ends."""
     shown: list[Relation] = []
     names: set[str] = set()
-    for relation in relations:
+    for relation in relations if nearest_first else sorted(relations, key=place, reverse=True):
         ends = {relation.source, relation.destination}
         if len(names | ends) <= NODES and len(shown) < LINKS:
             names |= ends
@@ -155,19 +165,6 @@ def _visible(relations: Iterable[Relation]) -> list[Relation]:
 
 def _ends(relations: Iterable[Relation]) -> list[str]:
     return [name for it in relations for name in {it.source, it.destination}]
-
-
-def _link(relation: Relation, notes: Iterable[Note]) -> dict[str, Any]:
-    until = relation.valid_until
-    return {
-        "source": relation.source,
-        "target": relation.destination,
-        "relationship": relation.relationship,
-        "valid_from": to_rfc3339(relation.valid_from),
-        "valid_until": None if until is None else to_rfc3339(until),
-        "count": len(relation.note_ids),
-        "notes": [{"text": note.content, "address": link_to(note)} for note in notes],
-    }
 
 
 def _day(at: Micros) -> str:

@@ -1,6 +1,6 @@
 """The journal in the dashboard: traces of recalls, benchmarks over time, and votes on hits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,14 +14,8 @@ from kemem.memory import AsyncMemory
 from kemem.records import Line, Micros
 from kemem.results import Item
 from kemem.runtime import system_clock
-from kemem.serve.dashboard.page import (
-    DashboardRoute,
-    Fields,
-    address,
-    is_fragment,
-    page,
-    suggested_users,
-)
+from kemem.serve.dashboard import page as pages
+from kemem.serve.dashboard.page import DashboardRoute, Fields, page
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.http.routing import Memory
 from kemem.serve.telemetry import journal
@@ -55,7 +49,7 @@ async def list_traces(request: Request, memory: Memory) -> Response:
         "traces.html",
         lines=lines[:PAGE],
         user_id=user_id,
-        user_ids=await suggested_users(memory),
+        user_ids=await pages.suggested_users(memory),
         next_cursor=lines[PAGE - 1].ts if len(lines) > PAGE else None,
         days=memory.settings.trace_days,
     )
@@ -84,7 +78,9 @@ async def show_trace(request: Request, trace_id: str, memory: Memory) -> Respons
         steps=steps,
         width=WIDTH,
         memories=await _memories(line, memory),
-        playground=address(PLAYGROUND, {"query": line.body["question"], "user_id": line.user_id}),
+        playground=pages.address(
+            PLAYGROUND, {"query": line.body["question"], "user_id": line.user_id}
+        ),
     )
 
 
@@ -116,6 +112,9 @@ async def show_quality(request: Request, memory: Memory) -> Response:
     votes = await journal.read_votes(memory)
     queries = journal.opinions(votes, lambda _, it: (it.query, it.user_id, it.mode))
     worst = sorted((it for it in queries if it.down), key=lambda it: (-it.down, it.up))
+    by_day = {it.subject: it for it in journal.opinions(votes, lambda ts, _: _day(ts))}
+    last = [_day(system_clock()) - timedelta(days=before) for before in reversed(range(DAYS))]
+    opinions = [by_day.get(day, journal.Opinion(day)) for day in last]  # also where there are none
     ranks = journal.opinions(votes, lambda _, it: it.rank)
     settings = journal.opinions(votes, lambda _, it: it.settings_text)
     return page(
@@ -126,7 +125,7 @@ async def show_quality(request: Request, memory: Memory) -> Response:
         charts={language: _over_time(runs, metric, language) for language in ("zh", "en")},
         rows=journal.latest(runs, metric),
         all=journal.Opinion("all", sum(it.up for it in queries), sum(it.down for it in queries)),
-        days=_by_day(journal.opinions(votes, lambda ts, _: _day(ts)), _day(system_clock())),
+        days=[(it.subject.timestamp(), it.up, it.down) for it in opinions],
         ranks=sorted(ranks, key=lambda it: it.subject),
         settings=sorted(settings, key=lambda it: -it.n),
         worst=[(it, _playground(*it.subject)) for it in worst[:WORST]],
@@ -149,7 +148,7 @@ async def vote(request: Request, memory: Memory) -> Response:
         field = ".".join(str(part) for part in first["loc"])
         raise InvalidArgument(f"{field}: {first['msg']}", field=field) from None
     await journal.save_vote(memory, cast, system_clock())
-    if is_fragment(request):
+    if pages.is_fragment(request):
         return page(request, "quality_vote.html", cast=cast.vote)
     return RedirectResponse(_playground(cast.query, cast.user_id, cast.mode), 303)
 
@@ -168,13 +167,6 @@ def _over_time(runs: Sequence[journal.Run], metric: str, language: str) -> dict[
     return {"x": [ts / 1e6 for ts in times], "series": series} if lines else None
 
 
-def _by_day(days: Iterable[journal.Opinion], today: datetime) -> list[tuple[float, int, int]]:
-    """Votes of each of the last days, also where there are none: its beginning, up and down."""
-    counts = {it.subject: (it.up, it.down) for it in days}
-    last = [today - timedelta(days=before) for before in reversed(range(DAYS))]
-    return [(day.timestamp(), *counts.get(day, (0, 0))) for day in last]
-
-
 def _day(ts: Micros) -> datetime:
     """When the day of a time began, in the server's time zone."""
     return datetime.fromtimestamp(ts / 1e6).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -182,4 +174,4 @@ def _day(ts: Micros) -> datetime:
 
 def _playground(query: str, user_id: str, mode: str) -> str:
     """Where a question can be asked again."""
-    return address(PLAYGROUND, {"query": query, "user_id": user_id, "mode": mode})
+    return pages.address(PLAYGROUND, {"query": query, "user_id": user_id, "mode": mode})

@@ -15,15 +15,8 @@ from kemem.records import NOTE_KINDS, NOTES, Message, Note, Relation
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item
 from kemem.runtime import counts_hits
-from kemem.serve.dashboard.page import (
-    DashboardRoute,
-    Fields,
-    address,
-    link_to,
-    owner_of,
-    page,
-    suggested_users,
-)
+from kemem.serve.dashboard import page as pages
+from kemem.serve.dashboard.page import DashboardRoute, Fields, page
 from kemem.serve.http.routing import Memory
 from kemem.text.snippets import CLOSE, OPEN
 
@@ -60,7 +53,7 @@ async def list_memories(request: Request, memory: Memory) -> Response:
             values |= {"people": users.items, "next_cursor": users.next_cursor}
     except KeMemError as problem:
         status, values["problem"] = problem.status, problem
-    values |= {"chosen": any(fields.ids.values()), "user_ids": await suggested_users(memory)}
+    values |= {"chosen": any(fields.ids.values()), "user_ids": await pages.suggested_users(memory)}
     return page(request, "memories.html", status, kinds=KINDS, **values)
 
 
@@ -69,7 +62,7 @@ async def show_memory(request: Request, memory_id: str, memory: Memory) -> Respo
     """One memory with its history, its sources in context and its relations."""
     item = await memory.get(memory_id, **Fields(request.query_params).ids)
     if request.query_params.get("ask") == "delete":
-        return page(request, "memories_delete.html", item=item, link=link_to(item.row))
+        return page(request, "memories_delete.html", item=item, link=pages.link_to(item.row))
     return await _show(request, item, memory)
 
 
@@ -79,17 +72,17 @@ async def change_memory(request: Request, memory_id: str, memory: Memory) -> Res
     form = await request.form()
     fields = Fields(form)
     item = await memory.get(memory_id, **Fields(request.query_params).ids)
-    owner = owner_of(item.row)
+    owner = pages.owner_of(item.row)
     try:
         if fields.one_of("action", ("edit", "delete"), "") == "delete":
             await memory.delete(memory_id, **owner)
-            return RedirectResponse(address(HOME, owner), status_code=303)
+            return RedirectResponse(pages.address(HOME, owner), status_code=303)
         text = str(form.get("text", "")).replace("\r\n", "\n")  # as browsers send a line's end
         await memory.update(memory_id, text, fields.mapping("metadata") or {}, **owner)
     except InvalidArgument as problem:
         texts = {name: str(form.get(name, "")) for name in ("text", "metadata")}
         return await _show(request, item, memory, problem.status, problem=problem, **texts)
-    return RedirectResponse(link_to(item.row), status_code=303)
+    return RedirectResponse(pages.link_to(item.row), status_code=303)
 
 
 def changed(before: str, after: str) -> list[Piece]:
@@ -144,9 +137,9 @@ async def _show(
     request: Request, item: Item, memory: AsyncMemory, status: int = 200, **values: Any
 ) -> Response:
     """The page of one memory; `values` replace what the form shows, after a refusal."""
-    row, owner = item.row, owner_of(item.row)
+    row, owner = item.row, pages.owner_of(item.row)
     shown: dict[str, Any] = {
-        "link": link_to(row),
+        "link": pages.link_to(row),
         "text": item.memory,
         "metadata": json.dumps(dict(item.metadata), ensure_ascii=False, indent=2),
         "history": (),
@@ -170,7 +163,7 @@ async def _contexts(item: Item, memory: AsyncMemory) -> list[list[Message]]:
     """The messages that a memory was drawn from, each among those around it, none twice."""
     contexts: list[list[Message]] = []
     shown: set[str] = set()
-    for source in (await memory.sources(item.id, **owner_of(item.row)))[:CONTEXTS]:
+    for source in (await memory.sources(item.id, **pages.owner_of(item.row)))[:CONTEXTS]:
         if source.id in shown:
             continue
         around = [source]
@@ -205,7 +198,7 @@ async def try_search(request: Request, memory: Memory) -> Response:
         key=_key,
         highlighted=highlighted,
         explained=explained,
-        user_ids=await suggested_users(memory),
+        user_ids=await pages.suggested_users(memory),
     )
 
 

@@ -1,10 +1,10 @@
 """Overview: how much there is, and how the server does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
@@ -21,7 +21,6 @@ _DAYS = 30  # of the chart of growth
 _LINES = 5  # of the chart of latencies
 
 Chart = dict[str, Any]  # what app.js draws
-Value = Callable[[Point], float | None]
 
 router = APIRouter(route_class=DashboardRoute)
 
@@ -34,13 +33,13 @@ async def survey(memory: AsyncMemory, metrics: Metrics) -> dict[str, Any]:
 
 
 @router.get("/dashboard")
-async def overview(request: Request, span: Annotated[str, Query()] = "1h") -> Response:
+async def overview(request: Request, span: str = "1h") -> Response:
     """The first page."""
     return page(request, "overview.html", **await _figures(request, span))
 
 
 @router.get("/dashboard/figures")
-async def overview_figures(request: Request, span: Annotated[str, Query()] = "1h") -> Response:
+async def overview_figures(request: Request, span: str = "1h") -> Response:
     """What changes on the first page: htmx polls it."""
     return page(request, "_figures.html", **await _figures(request, span))
 
@@ -55,9 +54,9 @@ async def _figures(request: Request, span: str) -> dict[str, Any]:
     stored = await state.survey.get()
     operations = asked_for(total)
     t = translator(request)
-    tokens: dict[str, Value] = {
-        t("Prompt", "输入"): lambda point: point.counts["llm.prompt_tokens"],
-        t("Completion", "输出"): lambda point: point.counts["llm.completion_tokens"],
+    tokens = {
+        t("Prompt", "输入"): [point.counts["llm.prompt_tokens"] for point in points],
+        t("Completion", "输出"): [point.counts["llm.completion_tokens"] for point in points],
     }
     counted = t("Adds", "写入"), t("Searches", "检索"), t("Failures", "失败")
     grown = t("Messages", "消息"), t("Notes", "记忆")
@@ -107,48 +106,42 @@ def hit_rates(counts: Counter[str]) -> dict[str, float | None]:
 
 def rates(points: Sequence[Point], step: Micros, now: Micros, labels: Sequence[str]) -> Chart:
     """Adds, searches and failures of each minute."""
-
-    def per_minute(count: Callable[[Point], int]) -> Value:
-        """By how much of the step is over."""
-        return lambda point: count(point) * MINUTE / max(MINUTE, min(step, now - point.ts))
-
-    def done(names: Iterable[str]) -> Callable[[Point], int]:
-        return lambda point: sum(it.n for name, it in point.operations.items() if name in names)
-
-    def failed(point: Point) -> int:
-        return sum(timing.errors for timing in asked_for(point).values())
-
-    values = map(per_minute, (done(ADDS), done(SEARCHES), failed))
-    return chart(points, dict(zip(labels, values, strict=True)))
+    lines: dict[str, list[float]] = {label: [] for label in labels}
+    for point in points:
+        timings = point.operations
+        counts = [sum(timings[it].n for it in names if it in timings) for names in (ADDS, SEARCHES)]
+        counts.append(sum(timing.errors for timing in asked_for(point).values()))
+        minutes = max(MINUTE, min(step, now - point.ts)) / MINUTE  # of the step that are over
+        for label, count in zip(labels, counts, strict=True):
+            lines[label].append(count / minutes)
+    return chart(points, lines)
 
 
 def latencies(points: Sequence[Point], names: Iterable[str], share: float = 0.95) -> Chart:
     """The milliseconds within which a share of each operation was done."""
 
-    def within(name: str) -> Value:
-        def milliseconds(point: Point) -> float | None:
-            seconds = point.operations.get(name, Timing()).percentile(share)
-            return None if seconds is None else round(seconds * 1000, 3)
+    def milliseconds(point: Point, name: str) -> float | None:
+        seconds = point.operations.get(name, Timing()).percentile(share)
+        return None if seconds is None else round(seconds * 1000, 3)
 
-        return milliseconds
-
-    return chart(points, {name: within(name) for name in list(names)[:_LINES]}, unit="ms")
+    chosen = list(names)[:_LINES]
+    lines = {name: [milliseconds(point, name) for point in points] for name in chosen}
+    return chart(points, lines, unit="ms")
 
 
 def growth(points: Iterable[Point], labels: tuple[str, str]) -> Chart:
     """How many messages and notes there were at the end of each day that has figures."""
-    values: tuple[Value, Value] = (
-        lambda point: point.gauges.get("messages"),
-        lambda point: point.gauges.get("notes"),
-    )
     counted = [point for point in points if point.gauges]
-    return chart(counted, dict(zip(labels, values, strict=True)))
+    lines = {
+        label: [point.gauges.get(name) for point in counted]
+        for label, name in zip(labels, ("messages", "notes"), strict=True)
+    }
+    return chart(counted, lines)
 
 
-def chart(points: Sequence[Point], lines: Mapping[str, Value], unit: str = "") -> Chart:
+def chart(
+    points: Sequence[Point], lines: Mapping[str, Sequence[float | None]], unit: str = ""
+) -> Chart:
     """What app.js draws: a line for each label, its values by time."""
-    series = [
-        {"label": label, "values": [value(point) for point in points]}
-        for label, value in lines.items()
-    ]
+    series = [{"label": label, "values": values} for label, values in lines.items()]
     return {"x": [point.ts // 1_000_000 for point in points], "series": series, "unit": unit}

@@ -4,7 +4,7 @@ from functools import partial
 from os import PathLike, stat_result
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Form, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Form, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -51,7 +51,7 @@ def offer_dashboard(app: FastAPI) -> None:
 
 
 @sign_in.get("/dashboard/login")
-async def login_page(request: Request, to: Annotated[str | None, Query()] = None) -> Response:
+async def login_page(request: Request, to: str | None = None) -> Response:
     """The form for the key; without a key there is nothing to sign in to."""
     authenticator: Authenticator = request.app.state.authenticator
     if not authenticator.requires_credentials or authenticator.is_signed_in(request.headers):

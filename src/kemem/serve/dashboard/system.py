@@ -44,16 +44,14 @@ class File(NamedTuple):
 
 
 @router.get(HOME)
-async def system(
-    request: Request, memory: Memory, done: Annotated[str | None, Query()] = None
-) -> Response:
+async def system(request: Request, memory: Memory, done: str = "") -> Response:
     """Everything about this server."""
     t = translator(request)
     messages = {
         "backup": t("The backup is written.", "备份已完成。"),
         "restore": t("The backup is restored.", "已从备份恢复。"),
     }
-    return await _system(request, memory, flash=messages.get(done or ""))
+    return await _system(request, memory, flash=messages.get(done))
 
 
 @router.get(HOME + "/checks")
@@ -71,9 +69,7 @@ async def back_up(memory: Memory) -> Response:
 
 
 @router.get(HOME + "/restore")
-async def ask_to_restore(
-    request: Request, memory: Memory, name: Annotated[str, Query()]
-) -> Response:
+async def ask_to_restore(request: Request, memory: Memory, name: str) -> Response:
     """Ask whether everything is to be replaced."""
     backup, survey = await _backup(name, memory), await request.app.state.survey.get()
     return page(request, "system_restore.html", backup=backup, survey=survey)
@@ -92,7 +88,7 @@ async def restore(
 
 
 @router.get(HOME + "/dump")
-async def dump(memory: Memory, agent_id: Annotated[str | None, Query()] = None) -> Response:
+async def dump(memory: Memory, agent_id: str | None = None) -> Response:
     """Knowledge and the files of workspaces as a JSON file."""
     agent = check_id(agent_id or memory.settings.rpc_agent, "agent_id")
     data = (await MemoryTools(memory, agent).dump())["data"]

@@ -1,14 +1,13 @@
 """What a server writes to the journal: traces of recalls, runs of benchmarks, votes on hits."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
 from secrets import token_hex
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -240,8 +239,7 @@ async def read_votes(memory: AsyncMemory) -> list[tuple[Micros, Vote]]:
     return [(line.ts, Vote.model_validate(dict(line.body))) for line in lines]
 
 
-@dataclass(slots=True)
-class Opinion:
+class Opinion(NamedTuple):
     """How many votes there are of each kind on a subject: a day, a rank, a query."""
 
     subject: Any
@@ -262,13 +260,10 @@ def opinions(
     votes: Iterable[tuple[Micros, Vote]], subject: Callable[[Micros, Vote], Hashable]
 ) -> list[Opinion]:
     """The votes counted by their subjects, the newest first."""
-    by_subject: dict[Hashable, Opinion] = {}
+    counts: defaultdict[Hashable, Counter[str]] = defaultdict(Counter)
     for ts, vote in votes:
-        key = subject(ts, vote)
-        opinion = by_subject.setdefault(key, Opinion(key))
-        opinion.up += vote.vote == "up"
-        opinion.down += vote.vote == "down"
-    return list(by_subject.values())
+        counts[subject(ts, vote)][vote.vote] += 1
+    return [Opinion(key, count["up"], count["down"]) for key, count in counts.items()]
 
 
 def _digest(text: str) -> str:
