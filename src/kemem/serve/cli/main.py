@@ -15,17 +15,10 @@ from typer import Option
 from typer.core import TyperGroup, TyperOption
 
 from kemem.errors import KeMemError
-from kemem.serve.cli import data, operate
+from kemem.serve.cli import data, operate, terminal
 from kemem.serve.cli.chat import chat
 from kemem.serve.cli.doctor import shown_url
-from kemem.serve.cli.terminal import (
-    DatabaseUrl,
-    DataDir,
-    command,
-    errors,
-    output,
-    settings_in_force,
-)
+from kemem.serve.cli.terminal import command, errors, output
 from kemem.serve.mcp.command import mcp
 from kemem.serve.rpc.command import dump, rpc
 
@@ -97,11 +90,11 @@ def kemem(_version: Annotated[bool, Version] = False) -> None:
 def serve(
     host: Annotated[str | None, Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, Option(help="Port to listen on.", min=0, max=65_535)] = None,
-    data_dir: DataDir = None,
-    database_url: DatabaseUrl = None,
+    data_dir: terminal.DataDir = None,
+    database_url: terminal.DatabaseUrl = None,
 ) -> None:
     """Serve the HTTP API."""
-    settings = settings_in_force(data_dir, database_url, host=host, port=port)
+    settings = terminal.settings_in_force(data_dir, database_url, host=host, port=port)
 
     from kemem.serve.http.app import serve as serve_http
     from kemem.serve.http.auth import Authenticator

@@ -71,17 +71,10 @@ async def show_trace(request: Request, trace_id: str, memory: Memory) -> Respons
         share = min(1.0, step["seconds"] / whole)
         start = min(1 - share, max(0.0, 1 - (line.ts - step["started"]) / 1e6 / whole))
         steps.append((step, round(WIDTH * start, 1), max(2.0, round(WIDTH * share, 1))))
-    return page(
-        request,
-        "traces_one.html",
-        line=line,
-        steps=steps,
-        width=WIDTH,
-        memories=await _memories(line, memory),
-        playground=pages.address(
-            PLAYGROUND, {"query": line.body["question"], "user_id": line.user_id}
-        ),
-    )
+    again = pages.address(PLAYGROUND, {"query": line.body["question"], "user_id": line.user_id})
+    memories = await _memories(line, memory)
+    values: dict[str, Any] = {"line": line, "steps": steps, "width": WIDTH, "memories": memories}
+    return page(request, "traces_one.html", **values, playground=again)
 
 
 def _is_time(text: str) -> bool:

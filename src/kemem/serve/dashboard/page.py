@@ -27,7 +27,7 @@ from kemem.memory import AsyncMemory
 from kemem.records import Message, Micros, Note
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
-from kemem.serve.http.auth import SESSION_COOKIE, Authenticator
+from kemem.serve.http.auth import SESSION_COOKIE
 from kemem.serve.http.errors import parse_object, public_error
 from kemem.serve.http.responses import invalid_request
 
@@ -86,14 +86,22 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
 
     `?language=` and `?theme=` are remembered.
     """
+
+    def switched(**changes: str) -> str:
+        """The address of this page with another language, theme or cursor."""
+        if request.method != "GET":
+            return f"{PATH}?{urlencode(changes)}"
+        changed = request.url.include_query_params(**changes)
+        return f"{changed.path}?{changed.query}"
+
     language, theme = language_of(request), _chosen(request, "theme", "auto", "light", "dark")
     shared: dict[str, Any] = {
         "t": translator(request),
         "language": language,
         "theme": theme or "auto",
-        "form_token": _csrf_token(request),
+        "form_token": request.app.state.authenticator.form_token(_csrf_cookie(request)),
         "nav": "/".join(request.url.path.split("/")[:3]),
-        "switched": lambda **changes: _switched(request, **changes),
+        "switched": switched,
         "has_vendor": has_all(request.app.state.vendor),
         "is_fragment": is_fragment(request),
         "signed_in": SESSION_COOKIE in request.cookies,
@@ -139,14 +147,6 @@ def own_address(address: str | None) -> str:
     return address if address and _ADDRESS.fullmatch(address) else PATH
 
 
-def _switched(request: Request, **changes: str) -> str:
-    """The address of this page with another language, theme or cursor."""
-    if request.method != "GET":
-        return f"{PATH}?{urlencode(changes)}"
-    changed = request.url.include_query_params(**changes)
-    return f"{changed.path}?{changed.query}"
-
-
 def set_cookie(
     request: Request, response: Response, name: str, value: str, max_age: int | None = None
 ) -> None:
@@ -155,12 +155,6 @@ def set_cookie(
     secure = proxied or request.url.scheme == "https"
     options: dict[str, Any] = {"path": PATH, "httponly": True, "samesite": "strict"}
     response.set_cookie(name, value, max_age=max_age, secure=secure, **options)
-
-
-def _csrf_token(request: Request) -> str:
-    """The token for the forms of a page, bound to the browser that gets the page."""
-    authenticator: Authenticator = request.app.state.authenticator
-    return authenticator.form_token(_csrf_cookie(request))
 
 
 def _csrf_cookie(request: Request) -> str:
@@ -180,7 +174,8 @@ async def _check_csrf(request: Request) -> None:
     has_cookie = SESSION_COOKIE in request.cookies or FORM_COOKIE in request.cookies
     if not has_cookie or not isinstance(token, str):
         raise PermissionDenied("a change needs the token of its page: load the page again")
-    if not hmac.compare_digest(token.encode(), _csrf_token(request).encode()):
+    expected: str = request.app.state.authenticator.form_token(_csrf_cookie(request))
+    if not hmac.compare_digest(token.encode(), expected.encode()):
         raise PermissionDenied("the token is not that of this page: load the page again")
 
 

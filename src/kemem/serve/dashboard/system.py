@@ -15,7 +15,7 @@ from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
 from kemem.serve.cli.doctor import examine, show_settings
-from kemem.serve.dashboard.page import DashboardRoute, Fields, page, translator
+from kemem.serve.dashboard.page import DashboardRoute, Fields, page
 from kemem.serve.http.auth import Authenticator
 from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import Memory
@@ -46,12 +46,7 @@ class File(NamedTuple):
 @router.get(HOME)
 async def system(request: Request, memory: Memory, done: str = "") -> Response:
     """Everything about this server."""
-    t = translator(request)
-    messages = {
-        "backup": t("The backup is written.", "备份已完成。"),
-        "restore": t("The backup is restored.", "已从备份恢复。"),
-    }
-    return await _system(request, memory, flash=messages.get(done))
+    return await _system(request, memory, done=done)
 
 
 @router.get(HOME + "/checks")
@@ -130,7 +125,7 @@ async def _system(request: Request, memory: AsyncMemory, **values: Any) -> Respo
         has_key=state.authenticator.has_key,
         mints=state.authenticator.issues_tokens,
         longest=_LONGEST,
-        **{"minted": None, "flash": None} | values,
+        **{"minted": None, "done": ""} | values,
     )
 
 
@@ -145,26 +140,20 @@ async def _backup(name: str, memory: AsyncMemory) -> File:
 def files_in(directory: Path) -> list[File]:
     """What a directory holds, largest first; a missing directory is empty."""
     files = []
-    for path in _paths(directory):
+    for path in directory.iterdir() if directory.is_dir() else ():
         file = _file(path)
         if path.is_dir() and not path.is_symlink():
             inside = (Path(place, name) for place, _, names in os.walk(path) for name in names)
             sizes = [_file(each).size for each in islice(inside, _MAX_FILES)]
-            is_least = len(sizes) == _MAX_FILES
-            file = File(f"{path.name}/", sum(sizes), file.changed, is_least)
+            file = File(f"{path.name}/", sum(sizes), file.changed, len(sizes) == _MAX_FILES)
         files.append(file)
     return sorted(files, key=lambda file: (-file.size, file.name))
 
 
 def backups_in(directory: Path, most: int) -> list[File]:
     """The newest backups of a directory, the newest first, without unfinished ones."""
-    paths = [it for it in _paths(directory) if not it.name.startswith(".")]
-    files = [_file(path) for path in paths if path.is_file() and not path.is_symlink()]
-    return sorted(files, key=lambda file: (-file.changed, file.name))[:most]
-
-
-def _paths(directory: Path) -> list[Path]:
-    return list(directory.iterdir()) if directory.is_dir() else []  # it is created on first use
+    paths = [it for it in directory.glob("[!.]*") if it.is_file() and not it.is_symlink()]
+    return sorted(map(_file, paths), key=lambda file: (-file.changed, file.name))[:most]
 
 
 def _file(path: Path) -> File:
