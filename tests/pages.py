@@ -15,7 +15,7 @@ from fastapi.routing import iter_route_contexts
 from pydantic import SecretStr
 
 from kemem.memory import AsyncMemory
-from kemem.serve.dashboard.overview import survey
+from kemem.serve.dashboard.operators import survey
 from kemem.serve.dashboard.page import STATIC_PATH
 from kemem.serve.http.app import create_app
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from kemem.memory import AsyncMemory
 from kemem.records import Scope
 from kemem.records.batch import Batch, Job
-from kemem.serve.dashboard import overview, system
+from kemem.serve.dashboard import operators
 from kemem.serve.telemetry.metrics import MINUTE, Point
 from tests.pages import EVIL, browsing, send, text_of
 from tests.routes import SECRET
@@ -142,13 +142,13 @@ def test_charts_say_what_the_points_say() -> None:
     """Rates by minute, also of a step that is not over; times in milliseconds; gaps stay gaps."""
     busy = point(0, add_memories=(20, 0.1, 0), search_memories=(10, 0.01, 5), llm=(9, 1.0, 9))
     points = [busy, point(10 * MINUTE, recall=(4, 0.01, 0))]
-    drawn = overview.rates(points, 10 * MINUTE, 12 * MINUTE, ("写入", "Searches", "失败"))
+    drawn = operators.rates(points, 10 * MINUTE, 12 * MINUTE, ("写入", "Searches", "失败"))
     assert drawn["x"] == [0, 600]
     by_label = {line["label"]: line["values"] for line in drawn["series"]}
     assert by_label == {"写入": [2, 0], "Searches": [1, 2], "失败": [0.5, 0]}
-    (times,) = overview.latencies(points, ["add_memories"])["series"]
+    (times,) = operators.latencies(points, ["add_memories"])["series"]
     assert times["values"][0] == pytest.approx(100, rel=0.1) and times["values"][1] is None
-    assert list(overview.asked_for(overview.merged(points))) == [
+    assert list(operators.asked_for(operators.merged(points))) == [
         *("add_memories", "search_memories", "recall")
     ]
 
@@ -157,9 +157,9 @@ def test_hit_rates_and_growth_need_something_to_count() -> None:
     """Caches that nobody asked have no rate, days that nobody watched no point."""
     made = Point(0)
     made.counts.update({"cache.search.hits": 3, "cache.search.misses": 1, "cache.content.hits": 0})
-    assert overview.hit_rates(made.counts) == {"search": 0.75, "content": None}
+    assert operators.hit_rates(made.counts) == {"search": 0.75, "content": None}
     watched = Point(5_000_000, gauges={"messages": 7, "notes": 2})
-    drawn = overview.growth([Point(0), watched], ("消息", "Notes"))
+    drawn = operators.growth([Point(0), watched], ("消息", "Notes"))
     assert drawn["x"] == [5]
     assert [line["values"] for line in drawn["series"]] == [[7], [2]]
 
@@ -238,7 +238,7 @@ async def test_a_backup_is_restored_only_if_its_name_is_typed(
     await desk.memory.add(words, user_id=user)
     made = await send(desk.browser, f"{SYSTEM}/backup")
     assert made.headers["location"] == f"{SYSTEM}?done=backup"
-    (backup,) = system.backups_in(desk.memory.places.backups, 9)
+    (backup,) = operators.backups_in(desk.memory.places.backups, 9)
     listed = await desk.page(SYSTEM, done="backup", language=language)
     told = {"zh": "备份已完成", "en": "The backup is written"}[language]
     assert backup.name in listed and told in listed
@@ -265,11 +265,11 @@ async def test_only_whole_files_are_backups(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     for name in ("a", "b"):
         (tmp_path / name).write_text("备份")
-    assert sorted(it.name for it in system.backups_in(tmp_path, 9)) == ["a", "b"]
-    assert len(system.backups_in(tmp_path, 1)) == 1
-    assert system.backups_in(tmp_path / "nowhere", 9) == []
+    assert sorted(it.name for it in operators.backups_in(tmp_path, 9)) == ["a", "b"]
+    assert len(operators.backups_in(tmp_path, 1)) == 1
+    assert operators.backups_in(tmp_path / "nowhere", 9) == []
     (tmp_path / "文件夹" / "big").write_bytes(b"x" * 1000)
-    assert (system.files_in(tmp_path)[0].name, system.files_in(tmp_path)[0].size) == (
+    assert (operators.files_in(tmp_path)[0].name, operators.files_in(tmp_path)[0].size) == (
         *("文件夹/", 1000),
     )
 

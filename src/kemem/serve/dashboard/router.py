@@ -10,13 +10,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from kemem.errors import NotFound, Unauthenticated
-from kemem.serve.dashboard import conversations, graph, journal, memories, overview, system
+from kemem.serve.dashboard import conversations, graph, journal, memories, operators
 from kemem.serve.dashboard import page as pages
 from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
-VIEWS = (overview, memories, conversations, graph, journal, system)
+VIEWS = (operators, memories, conversations, graph, journal)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 sign_in = APIRouter(route_class=pages.DashboardRoute)
@@ -44,7 +44,7 @@ def offer_dashboard(app: FastAPI) -> None:
     """Serve the dashboard; `/` leads there."""
     state = app.state
     state.vendor = pages.VENDOR
-    state.survey = StaleWhileRevalidate(partial(overview.survey, state.memory, state.metrics))
+    state.survey = StaleWhileRevalidate(partial(operators.survey, state.memory, state.metrics))
     app.mount(pages.STATIC_PATH, CachedFiles(directory=pages.STATIC))
     for router in (sign_in, *(view.router for view in VIEWS), fallback):  # the last takes the rest
         app.include_router(router, include_in_schema=False)
