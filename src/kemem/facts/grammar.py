@@ -4,9 +4,9 @@ The rules are data: `zh.rules`, `en.rules` and `roles.tsv` explain their formats
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -15,7 +15,10 @@ from kemem.text.lexicon import Lexicon, load
 _SHARED = ("吃", "喝", "eat", "drink")  # verbs that go with everything in a list
 _PASSING = ("event", "plan")  # no states: they do not end, they fail to happen
 _LANGUAGES = {"zh": ("{}的{}", ["NAME", "LONG_NAME"]), "en": ("{}'s {}", ["OPENING_NAME"])}
+_BUILDS = ("plain", "naming", "role_of", "has_role", "pet", "setting")  # methods of Reader
 ME = "\ue000"  # the speaker in names of entities, until the speaker's name is known
+
+Slots = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class Rule:
     topic: str | None  # "{s}/lives_in", "{s}/like/{thing}"
     relations: tuple[str, ...]  # "lives_in:place", "has_pet:name|animal"
     each: str | None  # the slot that may list several things: one statement for each
-    build: "Build"
+    build: str  # the method of a Reader that makes the statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +91,6 @@ class Language:
     possessive: str  # "{}的{}"
     names: Sequence[re.Pattern[str]]  # of people, where a clause opens
     patterns: Lexicon
-
-    def in_role(self, owner: Subject, word: str) -> Subject:
-        """The one in a role of an owner.  (用户, 妈妈) -> 用户的妈妈"""
-        role = self.roles[word]
-        label, entity = self.owned(owner, word)
-        return Subject(label, entity, f"{owner.topic}/{role.name}", role.kind, role, owner)
-
-    def owned(self, owner: Subject, word: str) -> tuple[str, str]:
-        """Something of an owner, as label and as entity.  用户的猫, 李明的猫"""
-        return self.possessive.format(owner.label, word), self.possessive.format(owner.entity, word)
-
-    def trim(self, value: str) -> str:
-        """A value without articles, measures and particles around it."""
-        return self.patterns.pattern("TRIM").sub("", value)
-
-    def without_opener(self, clause: str) -> str:
-        """A clause without words that only lead to it.  "其实，我住在北京" -> "我住在北京" """
-        while match := self.patterns.pattern("OPENER").match(clause):
-            clause = clause[match.end() :]
-        return clause
 
 
 @cache
@@ -128,6 +111,33 @@ def _roles() -> list[Role]:
     return roles
 
 
+def _rules(patterns: Lexicon) -> Mapping[bool, Sequence[Rule]]:
+    """The rules that read whole clauses, marked by "@", and those that read predicates."""
+    rules: dict[bool, list[Rule]] = {True: [], False: []}
+    before, after = (patterns.pattern(name).pattern for name in ("BEFORE", "AFTER"))
+    for heading, lines in patterns.rules:  # "residence {s}/lives_in lives_in:place"
+        fields = heading.text.split()
+        options = {name: value for name, _, value in (it.partition(":") for it in fields[3:])}
+        if len(fields) < 3 or not options.keys() <= {"each", "by"}:
+            problem = f"expected type, topic, relations, options, not {heading.text!r}"
+            patterns.refuse(heading, problem)
+        build = options.get("by", "plain")
+        if build not in _BUILDS:
+            patterns.refuse(heading, f"by:{build} is not one of {', '.join(_BUILDS)}")
+        memory_type, topic, relations = fields[:3]
+        for line in lines:
+            rule = Rule(
+                patterns.compile(line, f"{before}{patterns.expand(line)}{after}"),
+                memory_type,
+                None if topic == "-" else topic,
+                () if relations == "-" else tuple(relations.split(",")),
+                options.get("each"),
+                build,
+            )
+            rules[line.text.startswith("@")].append(rule)
+    return rules
+
+
 @cache  # not at import: compiling takes time
 def language(code: str) -> Language:
     """The rules of zh or en, ready."""
@@ -138,27 +148,12 @@ def language(code: str) -> Language:
     return Language(_rules(patterns), words, possessive, [*map(patterns.pattern, names)], patterns)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A rule that matched: its subject, its slots (trimmed), the clause as text."""
-
-    rule: Rule
-    subject: Subject
-    slots: Mapping[str, str]
-    text: str
-    language: Language
-    me: Subject
-
-
 class Clause(NamedTuple):
     """One way to take a clause apart; no words: the subject is not said."""
 
     subject: Subject
     words: str
     predicate: str
-
-
-Build = Callable[[Reading], Statement | None]
 
 
 @dataclass(slots=True)
@@ -217,35 +212,13 @@ def _in_role(owner: Subject, role: Role, name: str) -> Subject:
     return replace(named(name, role.kind), role=role, owner=owner)
 
 
-def role_clauses(
-    owner: Subject, opening: str, rest: str, discourse: Discourse, language: Language
-) -> Iterator[Clause]:
-    """A clause as one of somebody in a role of the owner, whose name is said, known, or unknown."""
-    match = language.patterns.pattern("ROLE_OF").match(rest)
-    if match is None:
-        return
-    end, role = match.end("role"), language.roles[match["role"]]
-    unnamed = language.in_role(owner, match["role"])
-    label = owner.label + rest[:end] if rest.startswith(("的", "'s")) else unnamed.label
-    after = rest[end:].lstrip(", ")
-    gap = rest[end : len(rest) - len(after)]
-    for name in [it.group() for each in language.names if (it := each.match(after))]:
-        full, edge = f"{label}{gap}{name}", _related(owner, role, name)
-        one = replace(_in_role(owner, role, name), label=full, relations=edge)
-        yield Clause(one, f"{opening}{rest[:end]}{gap}{name}", after[len(name) :].lstrip(", "))
-    entity = discourse.names.get(unnamed.topic, unnamed).entity
-    unnamed = replace(unnamed, label=label, entity=entity)
-    yield Clause(unnamed, opening + rest[:end], rest[match.end() :].lstrip())
-
-
 def _normal(value: str) -> str:
     """A value as part of a topic.  "Spicy  Food" -> "spicy food" """
     return " ".join(value.casefold().replace("'s ", " ").replace("/", " ").split())
 
 
-def _plain(reading: Reading) -> Statement:
+def _plain(rule: Rule, subject: Subject, slots: Slots, text: str) -> Statement:
     """What the table says."""
-    rule, subject, slots = reading.rule, reading.subject, reading.slots
     relations = []
     for row in rule.relations:
         name, _, kinds = row.partition(":")
@@ -255,152 +228,166 @@ def _plain(reading: Reading) -> Statement:
     parts = {name: _normal(value) for name, value in slots.items()}
     topic = rule.topic and rule.topic.format(s=subject.topic, **parts)
     values = tuple(slots.values())
-    return Statement(reading.text, rule.memory_type, topic, values, tuple(relations), subject)
+    return Statement(text, rule.memory_type, topic, values, tuple(relations), subject)
 
 
-def _role_fact(reading: Reading, owner: Subject, word: str, name: str) -> Statement:
-    """Somebody is in a role, by name or not."""
-    role = reading.language.roles[word]
-    return Statement(
-        reading.text,
-        "identity" if role.kind == "animal" else "relationship",
-        f"{owner.topic}/{role.name}" if role.one else None,
-        tuple(value for value in (word, name) if value),
-        _related(owner, role, name) if name else (),
-        _in_role(owner, role, name) if name else reading.language.in_role(owner, word),
-    )
+class Reader:
+    """Reads what one speaker says in a language, by its rules."""
 
+    def __init__(self, discourse: Discourse, code: str) -> None:
+        self.discourse = discourse
+        self.me = discourse.me
+        self.language = language(code)
+        self.pattern = self.language.patterns.pattern
+        self.tables = self.language.patterns.tables
 
-def _naming(reading: Reading) -> Statement | None:
-    """A name: the speaker's, or that of somebody in a role.  我叫李明; 我的导师是张教授"""
-    subject, name = reading.subject, reading.slots["person"]
-    if subject.role and subject.owner:
-        word = next(word for word, role in reading.language.roles.items() if role is subject.role)
-        statement = _role_fact(reading, subject.owner, word, name)
-        related = subject.role.relation != "-"
-        return statement if related else replace(statement, memory_type="general")
-    if subject.entity == subject.label:
-        return None
-    return replace(_plain(reading), name=name if subject.entity == ME else None)
+    def in_role(self, owner: Subject, word: str) -> Subject:
+        """The one in a role of an owner.  (用户, 妈妈) -> 用户的妈妈"""
+        role = self.language.roles[word]
+        topic = f"{owner.topic}/{role.name}"
+        return Subject(*self.owned(owner, word), topic, role.kind, role, owner)
 
+    def owned(self, owner: Subject, word: str) -> tuple[str, str]:
+        """Something of an owner, as label and as entity.  用户的猫, 李明的猫"""
+        of = self.language.possessive.format
+        return of(owner.label, word), of(owner.entity, word)
 
-def _role_of(reading: Reading) -> Statement:
-    """The subject is something to somebody.  李雷是韩梅梅的哥哥"""
-    name, word, subject = reading.slots["owner"], reading.slots["role"], reading.subject
-    owner = reading.me if name in ("我", "user", reading.me.label) else named(name)
-    statement = _role_fact(reading, owner, word, subject.entity)
-    relations = statement.relations
-    if reading.language.roles[word].relation[0] == "=":
-        relations = tuple(replace(it, source=it.target, target=it.source) for it in relations)
-    return replace(statement, about=subject, relations=relations)
+    def without_opener(self, clause: str) -> str:
+        """A clause without words that only lead to it.  "其实，我住在北京" -> "我住在北京" """
+        while match := self.pattern("OPENER").match(clause):
+            clause = clause[match.end() :]
+        return clause
 
+    def mention(self, clause: str, statements: Sequence[Statement]) -> None:
+        """Pronouns now mean those in a role of the speaker, and whom the statements are about."""
+        for match in self.pattern("MINE").finditer(clause):
+            self.discourse.mention(self.in_role(self.me, match["role"]))
+        self.discourse.mention(statements[-1].about if statements else None)
 
-def _has_role(reading: Reading) -> Statement:
-    """The subject has somebody.  有一个妹妹，叫小雨; 和张伟是同学"""
-    slots = reading.slots
-    return _role_fact(reading, reading.subject, slots["role"], slots.get("person", ""))
-
-
-def _pet(reading: Reading) -> Statement:
-    """The subject has an animal.  养了一只橘猫，叫咪咪"""
-    subject, animal = reading.subject, reading.slots["animal"]
-    if "name" in reading.slots:
-        return replace(_plain(reading), about=named(reading.slots["name"], "animal"))
-    owned = reading.language.owned(subject, animal)
-    return replace(_plain(reading), about=Subject(*owned, f"{subject.topic}/pet", "animal"))
-
-
-def _setting(reading: Reading) -> Statement:
-    """A thing and its value; the next clause may say more of it.  的数据库用的是 PostgreSQL"""
-    subject, name = reading.subject, reading.slots["name"]
-    if subject.kind == "setting":
-        return replace(_plain(reading), topic=f"{subject.topic}/{_normal(name)}")
-    topic = f"{subject.topic}/setting/{_normal(name)}"
-    thing = Subject(*reading.language.owned(subject, name), topic, "setting", owner=subject)
-    return replace(_plain(reading), topic=topic, about=thing)
-
-
-_BUILDS: dict[str, Build] = {
-    **{"plain": _plain, "naming": _naming, "role_of": _role_of, "has_role": _has_role},
-    **{"pet": _pet, "setting": _setting},
-}
-
-
-def _rules(patterns: Lexicon) -> Mapping[bool, Sequence[Rule]]:
-    """The rules that read whole clauses, marked by "@", and those that read predicates."""
-    rules: dict[bool, list[Rule]] = {True: [], False: []}
-    before, after = (patterns.pattern(name).pattern for name in ("BEFORE", "AFTER"))
-    for heading, lines in patterns.rules:  # "residence {s}/lives_in lives_in:place"
-        fields = heading.text.split()
-        options = {name: value for name, _, value in (it.partition(":") for it in fields[3:])}
-        if len(fields) < 3 or not options.keys() <= {"each", "by"}:
-            problem = f"expected type, topic, relations, options, not {heading.text!r}"
-            patterns.refuse(heading, problem)
-        build = options.get("by", "plain")
-        if build not in _BUILDS:
-            patterns.refuse(heading, f"by:{build} is not one of {', '.join(_BUILDS)}")
-        memory_type, topic, relations = fields[:3]
-        for line in lines:
-            rule = Rule(
-                patterns.compile(line, f"{before}{patterns.expand(line)}{after}"),
-                memory_type,
-                None if topic == "-" else topic,
-                () if relations == "-" else tuple(relations.split(",")),
-                options.get("each"),
-                _BUILDS[build],
-            )
-            rules[line.text.startswith("@")].append(rule)
-    return rules
-
-
-def read(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
-    """What the rules make of a clause; the end of a state has its topic, not its relations."""
-    if not clause.predicate:
-        return []
-    if match := language.patterns.pattern("ENDED").match(clause.predicate):
-        rest = language.patterns.pattern("STILL").sub("", clause.predicate[match.end() :])
-        lasting = clause._replace(predicate=f"{match['be'] or ''}{rest}".lstrip())
-        over = _fitting(lasting, text, language, me)
-        if over and not over[0].name and over[0].memory_type not in _PASSING:
-            return [replace(it, relations=clause.subject.relations) for it in over]
-    return _fitting(clause, text, language, me)
-
-
-def _fitting(clause: Clause, text: str, language: Language, me: Subject) -> list[Statement]:
-    """What the first fitting rule makes of a clause; nothing if none fits."""
-    mine = language.possessive.format(me.label, "")  # "user's job" -> "job"
-    for rule in language.rules[clause.predicate.startswith("@")]:
-        match = rule.pattern.fullmatch(clause.predicate)
+    def role_clauses(self, owner: Subject, opening: str, rest: str) -> Iterator[Clause]:
+        """A clause as one of somebody in a role of the owner: the name is said, known, or not."""
+        match = self.pattern("ROLE_OF").match(rest)
         if match is None:
-            continue
-        slots = {slot: value.strip() for slot, value in match.groupdict("").items()}
-        for own in ("我的", mine, mine.lower()):
-            slots = {slot: value.removeprefix(own) for slot, value in slots.items()}
-        parts = _parts(slots, text, rule.each, language)
-        readings = [Reading(rule, clause.subject, *part, language, me) for part in parts]
-        statements = [made for reading in readings if (made := rule.build(reading))]
-        if statements:
-            relations = clause.subject.relations + statements[0].relations
-            return [replace(statements[0], relations=relations), *statements[1:]]
-    return []
+            return
+        end, role = match.end("role"), self.language.roles[match["role"]]
+        unnamed = self.in_role(owner, match["role"])
+        label = owner.label + rest[:end] if rest.startswith(("的", "'s")) else unnamed.label
+        after = rest[end:].lstrip(", ")
+        gap = rest[end : len(rest) - len(after)]
+        for name in [it.group() for each in self.language.names if (it := each.match(after))]:
+            full, edge = f"{label}{gap}{name}", _related(owner, role, name)
+            one = replace(_in_role(owner, role, name), label=full, relations=edge)
+            yield Clause(one, f"{opening}{rest[:end]}{gap}{name}", after[len(name) :].lstrip(", "))
+        entity = self.discourse.names.get(unnamed.topic, unnamed).entity
+        unnamed = replace(unnamed, label=label, entity=entity)
+        yield Clause(unnamed, opening + rest[:end], rest[match.end() :].lstrip())
 
+    def read(self, clause: Clause, text: str) -> list[Statement]:
+        """What the rules make of a clause; the end of a state has its topic, not its relations."""
+        if not clause.predicate:
+            return []
+        if match := self.pattern("ENDED").match(clause.predicate):
+            rest = self.pattern("STILL").sub("", clause.predicate[match.end() :])
+            lasting = clause._replace(predicate=f"{match['be'] or ''}{rest}".lstrip())
+            over = self._fitting(lasting, text)
+            if over and not over[0].name and over[0].memory_type not in _PASSING:
+                return [replace(it, relations=clause.subject.relations) for it in over]
+        return self._fitting(clause, text)
 
-def _parts(
-    values: Mapping[str, str], text: str, each: str | None, language: Language
-) -> Iterator[tuple[Mapping[str, str], str]]:
-    """Slots and text, once for every thing of a list.  喜欢打球和游泳 -> 喜欢打球, 喜欢游泳"""
-    things = values.get(each) if each else None
-    if things is not None and not things.strip():
-        return  # "喜欢 了" names nothing
-    filled = {slot: value for slot, value in values.items() if value}
-    verb = filled.pop("verb", "")
-    slots = {slot: language.trim(value) for slot, value in filled.items()}
-    if each not in slots:
-        yield slots, text
-        return
-    listed = filled[each]
-    items = language.patterns.pattern("LISTING").split(listed)
-    for at, item in enumerate(filter(None, map(str.strip, items))):
-        spoken = verb + item if at == 0 or verb.startswith(_SHARED) else item
-        if thing := language.trim(item):
-            yield {**slots, each: thing}, text.replace(verb + listed, spoken)
+    def _fitting(self, clause: Clause, text: str) -> list[Statement]:
+        """What the first fitting rule makes of a clause; nothing if none fits."""
+        subject, mine = clause.subject, self.language.possessive.format(self.me.label, "")
+        for rule in self.language.rules[clause.predicate.startswith("@")]:
+            match = rule.pattern.fullmatch(clause.predicate)
+            if match is None:
+                continue
+            values = {slot: value.strip() for slot, value in match.groupdict("").items()}
+            for own in ("我的", mine, mine.lower()):  # "user's job" -> "job"
+                values = {slot: value.removeprefix(own) for slot, value in values.items()}
+            statements: list[Statement] = []
+            for slots, part in self._parts(values, text, rule.each):
+                plain = _plain(rule, subject, slots, part)
+                made = (
+                    plain
+                    if rule.build == "plain"
+                    else getattr(self, rule.build)(plain, subject, slots)
+                )
+                statements += [made] if made else []
+            if statements:
+                relations = subject.relations + statements[0].relations
+                return [replace(statements[0], relations=relations), *statements[1:]]
+        return []
+
+    def _parts(self, values: Slots, text: str, each: str | None) -> Iterator[tuple[Slots, str]]:
+        """Slots and text, once for every thing of a list.  喜欢打球和游泳 -> 喜欢打球, 喜欢游泳"""
+        things = values.get(each) if each else None
+        if things is not None and not things.strip():
+            return  # "喜欢 了" names nothing
+        trim = partial(self.pattern("TRIM").sub, "")  # articles, measures, particles
+        filled = {slot: value for slot, value in values.items() if value}
+        verb = filled.pop("verb", "")
+        slots = {slot: trim(value) for slot, value in filled.items()}
+        if each not in slots:
+            yield slots, text
+            return
+        listed = filled[each]
+        items = self.pattern("LISTING").split(listed)
+        for at, item in enumerate(filter(None, map(str.strip, items))):
+            spoken = verb + item if at == 0 or verb.startswith(_SHARED) else item
+            if thing := trim(item):
+                yield {**slots, each: thing}, text.replace(verb + listed, spoken)
+
+    def _role_fact(self, text: str, owner: Subject, word: str, name: str) -> Statement:
+        """Somebody is in a role, by name or not."""
+        role = self.language.roles[word]
+        return Statement(
+            text,
+            "identity" if role.kind == "animal" else "relationship",
+            f"{owner.topic}/{role.name}" if role.one else None,
+            tuple(value for value in (word, name) if value),
+            _related(owner, role, name) if name else (),
+            _in_role(owner, role, name) if name else self.in_role(owner, word),
+        )
+
+    def naming(self, plain: Statement, subject: Subject, slots: Slots) -> Statement | None:
+        """A name: the speaker's, or that of somebody in a role.  我叫李明; 我的导师是张教授"""
+        name = slots["person"]
+        if subject.role and subject.owner:
+            roles = self.language.roles.items()
+            word = next(word for word, role in roles if role is subject.role)
+            statement = self._role_fact(plain.text, subject.owner, word, name)
+            related = subject.role.relation != "-"
+            return statement if related else replace(statement, memory_type="general")
+        if subject.entity == subject.label:
+            return None
+        return replace(plain, name=name if subject.entity == ME else None)
+
+    def role_of(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
+        """The subject is something to somebody.  李雷是韩梅梅的哥哥"""
+        name, word = slots["owner"], slots["role"]
+        owner = self.me if name in ("我", "user", self.me.label) else named(name)
+        statement = self._role_fact(plain.text, owner, word, subject.entity)
+        relations = statement.relations
+        if self.language.roles[word].relation[0] == "=":
+            relations = tuple(replace(it, source=it.target, target=it.source) for it in relations)
+        return replace(statement, about=subject, relations=relations)
+
+    def has_role(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
+        """The subject has somebody.  有一个妹妹，叫小雨; 和张伟是同学"""
+        return self._role_fact(plain.text, subject, slots["role"], slots.get("person", ""))
+
+    def pet(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
+        """The subject has an animal.  养了一只橘猫，叫咪咪"""
+        if "name" in slots:
+            return replace(plain, about=named(slots["name"], "animal"))
+        owned = self.owned(subject, slots["animal"])
+        return replace(plain, about=Subject(*owned, f"{subject.topic}/pet", "animal"))
+
+    def setting(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
+        """A thing and its value; the next clause may say more of it.  的数据库用的是 PostgreSQL"""
+        name = slots["name"]
+        if subject.kind == "setting":
+            return replace(plain, topic=f"{subject.topic}/{_normal(name)}")
+        topic = f"{subject.topic}/setting/{_normal(name)}"
+        thing = Subject(*self.owned(subject, name), topic, "setting", owner=subject)
+        return replace(plain, topic=topic, about=thing)

@@ -41,14 +41,9 @@ def _words(name: str) -> Mapping[str, str]:
 
 
 @cache
-def _plain() -> frozenset[str]:
-    """English words that tell nothing."""
-    return STOP_WORDS.union(_words("PLAIN"))
-
-
-@cache
-def _action_stems() -> frozenset[str]:
-    return frozenset(map(stem, _words("DOING")))
+def _english() -> tuple[frozenset[str], frozenset[str]]:
+    """Words that tell nothing, and stems of actions."""
+    return STOP_WORDS.union(_words("PLAIN")), frozenset(map(stem, _words("DOING")))
 
 
 @cache
@@ -64,7 +59,7 @@ def _lexicon() -> Lexicon:
     """The patterns; a Chinese word that the lists lack (`run`) stands whole between known ones."""
     words = sorted((word for word in _kinds() if word[1:]), key=len, reverse=True)
     chinese = {name: language("zh").patterns.pattern(name).pattern for name in ("PLACE", "SELF")}
-    stop, plain = f"[{''.join(STOP_CHARACTERS)}]", "|".join(_plain().union(_words("DOING")))
+    stop, plain = f"[{''.join(STOP_CHARACTERS)}]", "|".join(_english()[0].union(_words("DOING")))
     lists = {"KNOWN": "|".join(words), "STOP": stop, "PLAIN_WORD": plain}
     return load(__package__, "keywords.rules", **lists, **chinese)
 
@@ -150,14 +145,14 @@ def _timeless(text: str) -> Iterator[_Spot]:
 
 def _latin(match: re.Match[str]) -> tuple[str, Kind | None]:
     """A word in Latin letters; beside Chinese it is a name."""
-    text, (at, end) = match.string, match.span()
+    text, (at, end), (plain, actions) = match.string, match.span(), _english()
     low = (word := re.sub(r"['’]s$", "", match.group())).lower()
-    if not word[1:] or (_plain().issuperset(re.split("['’/-]", low)) and word not in ("US", "IT")):
+    if not word[1:] or (plain.issuperset(re.split("['’/-]", low)) and word not in ("US", "IT")):
         return word, None
     if _pattern("ODD").search(word):
         return word, "entity"
     verb = low.rstrip("s") in _words("DOING") or not _pattern("NOUN").search(low)
-    if verb and stem(low) in _action_stems():
+    if verb and stem(low) in actions:
         thing = _pattern("ARTICLE").search(text[max(0, at - 12) : at])
         return word, "concept" if thing else "action"
     opens = _pattern("SENTENCE_START").search(text[max(0, at - 6) : at])

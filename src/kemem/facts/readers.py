@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kemem.facts import grammar
-from kemem.facts.grammar import Clause, Discourse, Statement, Subject, named
+from kemem.facts.grammar import Clause, Discourse, Reader, Statement, Subject, named
 from kemem.facts.sentences import Sentence, without_times
 
 _SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often are: 不吃辣
@@ -27,28 +26,7 @@ def statements_of(sentence: Sentence, discourse: Discourse) -> list[Statement]:
     return reader(discourse, sentence.language).statements(sentence)
 
 
-class _Reader:
-    def __init__(self, discourse: Discourse, code: str) -> None:
-        self.discourse = discourse
-        self.me = discourse.me
-        self.language = grammar.language(code)
-        self.pattern = self.language.patterns.pattern
-        self.tables = self.language.patterns.tables
-
-    def read(self, clause: Clause, text: str) -> list[Statement]:
-        return grammar.read(clause, text, self.language, self.me)
-
-    def role_clauses(self, owner: Subject, opening: str, rest: str) -> Iterator[Clause]:
-        return grammar.role_clauses(owner, opening, rest, self.discourse, self.language)
-
-    def mention(self, clause: str, statements: list[Statement]) -> None:
-        """Pronouns now mean those in a role of the speaker, and whom the statements are about."""
-        for match in self.pattern("MINE").finditer(clause):
-            self.discourse.mention(self.language.in_role(self.me, match["role"]))
-        self.discourse.mention(statements[-1].about if statements else None)
-
-
-class _Chinese(_Reader):
+class _Chinese(Reader):
     def statements(self, sentence: Sentence) -> list[Statement]:
         if self.pattern("SUPPOSED").search(sentence.text):
             return []
@@ -90,7 +68,7 @@ class _Chinese(_Reader):
             question = clauses.pop()
             if not asks.search(question) and not re.search("[你您能可]", question):
                 return []
-        opened = map(self.language.without_opener, clauses)
+        opened = map(self.without_opener, clauses)
         return [it for it in opened if not asks.search(it) and not filler.fullmatch(it)]
 
     def statements_of(self, text: str, last: Subject | None) -> list[Statement]:
@@ -161,7 +139,7 @@ class _Chinese(_Reader):
         return []
 
 
-class _English(_Reader):
+class _English(Reader):
     def statements(self, sentence: Sentence) -> list[Statement]:
         text = sentence.text
         if self.pattern("SUPPOSED").search(text) or self.pattern("ORDER").match(text):
@@ -197,7 +175,7 @@ class _English(_Reader):
     def parts(self, text: str) -> list[str]:
         """A sentence at its borders; "my wife and I" has none inside."""
         first, *rest = self.pattern("BORDER").split(text)
-        parts = [self.language.without_opener(first.strip(" ,."))]
+        parts = [self.without_opener(first.strip(" ,."))]
         for border, part in zip(rest[::2], rest[1::2], strict=True):
             i_too = "and" in border and part[:2] in ("I ", "i ")
             if i_too and self.pattern("MY").fullmatch(parts[-1]):
@@ -205,7 +183,7 @@ class _English(_Reader):
             elif parts[-1] and not without_times(parts[-1]):  # Last Friday, I went
                 parts[-1] = f"{part} {parts[-1][0].lower()}{parts[-1][1:]}"
             else:
-                parts.append(self.language.without_opener(part.strip(" ,.")))
+                parts.append(self.without_opener(part.strip(" ,.")))
         return parts
 
     def statements_of(self, clause_text: str) -> list[Statement]:
@@ -244,7 +222,7 @@ class _English(_Reader):
             if subject := self.discourse.resolve(match.group().lower()):
                 yield subject, match.group()
         elif match := self.pattern("BARE").match(text):
-            yield self.language.in_role(self.me, match.group().lower()), match.group()
+            yield self.in_role(self.me, match.group().lower()), match.group()
         elif (match := self.language.names[0].match(text)) and not (
             self.tables["NOT_NAMES"].keys() & match.group().split()
         ):

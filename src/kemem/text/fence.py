@@ -6,6 +6,7 @@ Brackets and bars of what looks like a marker give way to look-alikes that are p
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 
 from kemem.text.lexicon import load
@@ -19,40 +20,24 @@ _LOOK_ALIKES = str.maketrans(
 )
 _HARMLESS = {"<": "‹", "|": "¦", "[": "⁅", "`": "‵"}  # none of them folds to what it stands for
 
-_END = "(?![.-]?[a-z0-9_])"
+_LISTS = ("BARE_TOKENS", "BARRED_TOKENS", "SQUARE_TAGS", "CODE_LANGUAGES")
+_TAGS = ("FENCES", "CALL_TAGS", "RESULT_TAGS", "ROLE_TAGS", "TOKENS")
 _JOINED, _LOOSE = "[_-]++", r"[\s_-]*+"  # between the words of a name
-
-
-def _names(*lists: str) -> set[str]:
-    lines = load(__package__, "fence.rules").lines
-    return {name for it in lists for name in lines[it].text.split()}
-
-
-def _any(names: set[str], gap: str = _LOOSE) -> str:
-    return "(?:" + "|".join(re.escape(name).replace("_", gap) for name in sorted(names)) + ")"
 
 
 @lru_cache(maxsize=64)
 def _markers(fence: str) -> re.Pattern[str]:
-    """What must not stand in a text.
-
-    Linear time: a repetition ends before the next bracket, or has a limit. Once only: whether
-    something matches does not depend on characters that another match replaces.
-    """
-    tags = _names("FENCES", "CALL_TAGS", "RESULT_TAGS", "ROLE_TAGS", "TOKENS") | ({fence} - {""})
+    lines = load(__package__, "fence.rules").lines
+    lists = {it: lines[it].text.split() for it in (*_TAGS, *_LISTS)}
+    tags = {name for it in _TAGS for name in lists[it]} | ({fence} - {""})
     telling = {tag for tag in tags if "_" in tag or tag in ("dsml", "invoke")}
-    # A word such as "user" is a tag where something closes it: not in "a < user".
-    closed = r"(?(closes)|(?=[^>\n]{0,400}+>|[\s/|]*+>|\s*+(?:[\w:-]{1,40}+\s*+)?=))"
-    return re.compile(
-        r"(?<!<)<++[\s|]*+(?P<closes>/)?[\s/|]*+(?:"
-        rf"(?:\w{{1,40}}+:\s*+)?(?:{_any(telling, _JOINED)}{_END}"
-        rf"|{_any(tags)}{_END}{closed})[\s|]*+|{_any(_names('BARE_TOKENS'))}[\s|]*+>)"
-        r"|<\|++[^>|¦\n]{1,80}+\|++>|<\|++[\w.:-]{1,64}+>|<[\w.:-]{1,64}+\|++>"
-        rf"|<[\s/]*+\|[\s|]*+{_any(_names('BARRED_TOKENS'))}[\s|]*+>"
-        rf"|\|[ \t|]{{0,8}}+dsml{_END}[\s|]*+"
-        rf"|\[[\s/|]*+(?:{_any(_names('SQUARE_TAGS'))}\s*+\]|args\s*+\](?=\s*+\{{))"
-        rf"|(?<!`)`{{3,}}+[^\S\n]*+{_any(_names('CODE_LANGUAGES'))}{_END}"
-    )
+
+    def any_of(names: Iterable[str], gap: str = _LOOSE) -> str:
+        return "|".join(re.escape(name).replace("_", gap) for name in sorted(names))
+
+    patterns = {it: any_of(lists[it]) for it in _LISTS}
+    patterns |= {"TAGS": any_of(tags), "TELLING": any_of(telling, _JOINED)}
+    return load(__package__, "fence.rules", **patterns).pattern("MARKER")
 
 
 def fenced(name: str, text: str) -> str:

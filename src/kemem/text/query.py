@@ -28,7 +28,6 @@ MAX_DEPTH = 32
 MAX_PHRASE = 32  # tokens; engines index long texts in parts that overlap by this much
 
 _LEXEME = re.compile(r'"[^"]*"|“[^”]*”|「[^」]*」|[()（）"“”「」]|[^\s"“”「」()（）]+')
-_LONE_QUOTES = tuple('"“”「」')
 _OPERATORS = ("AND", "OR", "NOT")
 _BY, _ASKING = "\ue000", "\ue001"  # marks
 # A question, whatever closes or is appended to it in brackets: "(Really?) [photo: a cat]", "是吗…"
@@ -68,8 +67,6 @@ class Not:
 
 
 Node = Phrase | AnyOf | AllOf | Not
-
-
 Mask = NDArray[np.bool_]  # one flag for each row of a scope
 
 
@@ -129,9 +126,12 @@ def parse(text: str) -> Query:
         closed = closed[:paired] + closed[paired:].replace(opens, closes)
     lexemes = _LEXEME.findall(closed)
     if any(it in _OPERATORS or (it[1:].endswith("*") and it[0] != '"') for it in lexemes):
+        parser = _Parser(lexemes)
         try:
-            query = _query(_Parser(lexemes).parse())
+            query = _query(parser.either(0))
         except _NotAQuery:
+            return plain(text)
+        if parser.at < len(lexemes):
             return plain(text)
         if (count := len(query.phrases)) > MAX_UNITS:
             raise _wrong(f"name at most {MAX_UNITS} terms, not {count}")
@@ -209,12 +209,6 @@ class _Parser:
         self.lexemes = [_PARENTHESES.get(lexeme, lexeme) for lexeme in lexemes]
         self.at = 0
 
-    def parse(self) -> Node:
-        root = self.either(0)
-        if self.at < len(self.lexemes):
-            raise _NotAQuery
-        return root
-
     def next_is(self, *lexemes: str) -> bool:
         return self.at < len(self.lexemes) and self.lexemes[self.at] in lexemes
 
@@ -255,7 +249,7 @@ class _Parser:
             if inner is None or not self.take(")"):
                 raise _NotAQuery
             return inner
-        if self.next_is(*_LONE_QUOTES):
+        if self.next_is(*'"“”「」'):
             raise _NotAQuery
         self.at += 1
         return _phrase(self.lexemes[self.at - 1])

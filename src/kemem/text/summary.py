@@ -115,8 +115,7 @@ def summarise(
 ) -> str:
     """The most telling sentences within `max_tokens`; `worth` is the rarity in a longer talk."""
     terms = [frozenset(_terms(one.text)) for one in talk]
-    chosen: list[int] = []
-    room = max_tokens
+    chosen, room = list[int](), max_tokens
     for at in _by_worth(talk, terms, rarity(talk, terms) if worth is None else worth):
         cost = count_tokens(talk[at].text) + 2
         if cost <= room:
@@ -167,8 +166,7 @@ def _by_worth(
 def _score(one: Sentence) -> float:
     """How telling a sentence looks by itself."""
     score = sum(weight for weight, cue in _cues() if cue.search(one.text))
-    if one.speaker in _SECOND_RANK:
-        score -= 0.3
+    score -= 0.3 * (one.speaker in _SECOND_RANK)
     return score - 1 if len(_CODE.findall(one.text)) * 8 > len(one.text) else score
 
 
