@@ -20,10 +20,10 @@ from kemem.text.query import (
     Not,
     Phrase,
     Query,
+    matches,
     parse,
 )
 from kemem.text.segment import search_text
-from kemem.text.snippets import matches
 from tests.cases import each
 
 

@@ -5,9 +5,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.text.query import parse
+from kemem.text.query import CLOSE, OPEN, matches, parse
 from kemem.text.segment import tokens
-from kemem.text.snippets import CLOSE, OPEN, matches
 from tests.cases import each
 
 MARKED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import tomllib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -159,16 +159,13 @@ def _read(completion: object) -> Reply:
     if _part(choices[0], "finish_reason") == "length":
         log.warning("the model's answer was cut: it reached its limit of tokens")
     message = _part(choices[0], "message")
-    calls = tuple(_calls(_part(message, "tool_calls")))
-    return _reply(_part(message, "content"), _part(completion, "usage"), calls)
-
-
-def _calls(entries: object) -> Iterator[ToolCall]:
+    entries, calls = _part(message, "tool_calls"), []
     for entry in entries if isinstance(entries, list) else ():
         function = _part(entry, "function")
         name = _part(function, "name")
         if isinstance(name, str) and name:
-            yield _new_call(_part(entry, "id"), name, _part(function, "arguments"))
+            calls.append(_new_call(_part(entry, "id"), name, _part(function, "arguments")))
+    return _reply(_part(message, "content"), _part(completion, "usage"), tuple(calls))
 
 
 def _reply(text: object, usage: object, calls: tuple[ToolCall, ...] = ()) -> Reply:

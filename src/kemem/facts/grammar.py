@@ -208,7 +208,6 @@ def _related(owner: Subject, role: Role, name: str) -> tuple[Relation, ...]:
 
 
 def _in_role(owner: Subject, role: Role, name: str) -> Subject:
-    """Somebody whose role and name are known."""
     return replace(named(name, role.kind), role=role, owner=owner)
 
 
@@ -218,7 +217,6 @@ def _normal(value: str) -> str:
 
 
 def _plain(rule: Rule, subject: Subject, slots: Slots, text: str) -> Statement:
-    """What the table says."""
     relations = []
     for row in rule.relations:
         name, _, kinds = row.partition(":")
@@ -338,7 +336,6 @@ class Reader:
                 yield {**slots, each: thing}, text.replace(verb + listed, spoken)
 
     def _role_fact(self, text: str, owner: Subject, word: str, name: str) -> Statement:
-        """Somebody is in a role, by name or not."""
         role = self.language.roles[word]
         return Statement(
             text,

@@ -111,7 +111,6 @@ def _once(spots: Sequence[_Spot]) -> dict[str, _Spot]:
 
 
 def _spots(text: str) -> list[_Spot]:
-    """The telling words of a text, in order."""
     rest, last = text[:_READ], 0
     spans = [(it.start, it.end) for it in time_phrases(rest, datetime(1970, 1, 1, tzinfo=UTC))]
     spans += [match.span() for match in _pattern("TIME").finditer(rest)]
@@ -124,7 +123,6 @@ def _spots(text: str) -> list[_Spot]:
 
 
 def _timeless(text: str) -> Iterator[_Spot]:
-    """The telling words other than times."""
     for match in _pattern("TOKEN").finditer(text):
         at, word, kind = match.start(), match.group(), _kinds().get(match.group())
         if match.lastgroup == "latin":

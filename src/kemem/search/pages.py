@@ -22,8 +22,7 @@ from kemem.ports.request import Candidates, SearchRequest, SearchResponse, key_o
 from kemem.records import Match, Message, Micros, Note, Page, Position, Rank, Row, Scope, Where
 from kemem.results import Hit, Item, Memories
 from kemem.text.language import is_chinese
-from kemem.text.query import parse
-from kemem.text.snippets import matches
+from kemem.text.query import matches, parse
 
 MAX_PAGE = 1000
 MAX_NEIGHBORS = 1000

@@ -15,8 +15,7 @@ from kemem.results import Hit, Memories
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
-from kemem.text.query import plain
-from kemem.text.snippets import matches
+from kemem.text.query import matches, plain
 
 MAX_HITS = 1000
 _DEPTH = 5  # candidates of each signal for every hit asked for

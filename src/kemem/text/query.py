@@ -9,6 +9,7 @@ tokens that begin with a character for private use, which no text is cut into: n
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -20,20 +21,23 @@ from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
 from kemem.records import Message, Row
-from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, normalise, search_text, tokens
+from kemem.text.segment import STOPS, Token, is_cjk, normalise, search_text, tokens
 
 MAX_CHARACTERS = 10_000
 MAX_UNITS = 256
 MAX_DEPTH = 32
 MAX_PHRASE = 32  # tokens; engines index long texts in parts that overlap by this much
 
+OPEN, CLOSE = "<mark>", "</mark>"
+_MARGIN = 40  # characters of context on each side of a snippet
+_WIDEST = 200  # characters from the first match of a snippet to its last
+_MOST = 3  # snippets of a text
 _LEXEME = re.compile(r'"[^"]*"|“[^”]*”|「[^」]*」|[()（）"“”「」]|[^\s"“”「」()（）]+')
 _OPERATORS = ("AND", "OR", "NOT")
 _BY, _ASKING = "\ue000", "\ue001"  # marks
 # A question, whatever closes or is appended to it in brackets: "(Really?) [photo: a cat]", "是吗…"
 _ASKS = re.compile(r"""[?？][\s"'”’」』)）]*(?:\[[^\]]*\]\s*)?$|[吗呢][\s。…~～]*$""")
 _TAIL = 300  # characters in which a text shows that it asks
-_STOPS = STOP_WORDS | STOP_CHARACTERS
 _PARENTHESES = {"(": "(", "（": "(", ")": ")", "）": ")"}
 
 
@@ -67,6 +71,7 @@ class Not:
 
 
 Node = Phrase | AnyOf | AllOf | Not
+Span = tuple[int, int]
 Mask = NDArray[np.bool_]  # one flag for each row of a scope
 
 
@@ -181,7 +186,7 @@ def _units(text: str) -> Iterator[tuple[Phrase, bool]]:
         for token, following in zip_longest(parts, parts[1:]):
             # As written, not the stem, which "does" shares with Jane Doe.
             folded = normalise(word[token.start : token.end])
-            yield Phrase((token.text,)), folded not in _STOPS
+            yield Phrase((token.text,)), folded not in STOPS
             if following and is_cjk(token.text) and is_cjk(following.text):
                 yield Phrase((token.text, following.text)), True
 
@@ -293,3 +298,67 @@ def spoken_by(token: str) -> str:
 def asks(text: str) -> bool:
     """Whether a text ends as a question.  "去吗？" -> True"""
     return _ASKS.search(text[-_TAIL:].rstrip()) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The places of a text that match, and the terms that do, as the text spells them."""
+
+    snippets: tuple[str, ...]
+    terms: tuple[str, ...]
+
+
+def matches(content: str, query: Query) -> Matches:
+    """Find a query in a text.  "我不吃辣" ~ "不吃辣" -> snippet "我<mark>不吃辣</mark>" """
+    spans = _merge(_find(list(tokens(content)), query.units))
+    windows: list[list[Span]] = []
+    for start, end in spans:
+        near = windows and start - windows[-1][-1][1] <= _MARGIN
+        if near and end - windows[-1][0][0] <= _WIDEST:
+            windows[-1].append((start, end))
+        else:
+            windows.append([(start, end)])
+    snippets = tuple(_extract(content, window) for window in windows[:_MOST])
+    return Matches(snippets, tuple(dict.fromkeys(content[start:end] for start, end in spans)))
+
+
+def _find(text_tokens: list[Token], units: tuple[Phrase, ...]) -> list[Span]:
+    texts = [token.text for token in text_tokens]
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, text in enumerate(texts):
+        places[text].append(place)
+    spans = []
+    for unit in units:
+        (*head, last), size = unit.tokens, len(unit.tokens)
+        starts = places.get(unit.tokens[0], [])
+        if unit.prefix and not head:
+            starts = [at for text in places if text.startswith(last) for at in places[text]]
+        for at in starts:
+            *before, text = texts[at : at + size]
+            if before == head and (text == last or (unit.prefix and text.startswith(last))):
+                spans.append((text_tokens[at].start, text_tokens[at + size - 1].end))
+    return spans
+
+
+def _merge(spans: list[Span]) -> list[Span]:
+    """Overlapping and touching spans as one, cut where that would become long."""
+    merged: list[Span] = []
+    reached = 0
+    for start, whole in sorted(spans):
+        end = min(whole, start + _WIDEST)
+        if merged and start <= reached and end - merged[-1][0] <= _WIDEST:
+            merged[-1] = (merged[-1][0], max(end, reached))
+        elif end > reached:
+            merged.append((max(start, reached), end))
+        reached = merged[-1][1]
+    return merged
+
+
+def _extract(content: str, window: list[Span]) -> str:
+    at = start = max(window[0][0] - _MARGIN, 0)
+    end = min(window[-1][1] + _MARGIN, len(content))
+    pieces = ["…" if start else ""]
+    for opens, closes in window:
+        pieces += [content[at:opens], OPEN, content[opens:closes], CLOSE]
+        at = closes
+    return "".join([*pieces, content[at:end], "…" if end < len(content) else ""])

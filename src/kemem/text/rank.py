@@ -13,7 +13,6 @@ Chinese and English; `docs/benchmarks.md` says what each of them is worth.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +43,7 @@ _CELLS = 1 << 17  # of the table of words and messages that is worked on at once
 _RARE = 100  # a word that one of so many messages has is rare
 
 Numbers = NDArray[np.intp]
+Ints = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 
@@ -62,7 +62,7 @@ class Conversation:
     """The messages of sessions in which both sides speak, session by session, as they were said."""
 
     rows: Numbers  # their places among the rows of a scope
-    times: NDArray[np.int64]
+    times: Ints
     asks: Mask  # whether each is a question
     sessions: Numbers  # numbered from 0
     before: Numbers  # messages of the session that come earlier
@@ -70,12 +70,7 @@ class Conversation:
 
     @classmethod
     def of(
-        cls,
-        sessions: NDArray[np.int64],
-        times: NDArray[np.int64],
-        speakers: NDArray[np.int8],
-        asks: Mask,
-        visible: Mask,
+        cls, sessions: Ints, times: Ints, speakers: NDArray[np.int8], asks: Mask, visible: Mask
     ) -> "Conversation":
         """The conversation among the `visible` rows; a speaker is a place in SPEAKERS."""
         rows = np.flatnonzero(visible & (speakers < len(SPEAKERS)))
@@ -97,19 +92,13 @@ class Conversation:
         if len(pairs) == 1:
             ((part, start),) = pairs
             return replace(part, rows=part.rows + start) if start else part
-        offsets = np.cumsum([0, *(part.sessions[-1] + 1 for part, _ in pairs)])
-
-        def joined(arrays: Iterable[NDArray[Any]]) -> NDArray[Any]:
-            return np.concatenate([*arrays, np.zeros(0, np.intp)])
-
-        return cls(
-            joined(part.rows + start for part, start in pairs),
-            joined(part.times for part, _ in pairs),
-            joined(part.asks for part, _ in pairs).astype(np.bool_),
-            joined(it.sessions + at for (it, _), at in zip(pairs, offsets, strict=False)),
-            joined(part.before for part, _ in pairs),
-            joined(part.after for part, _ in pairs),
-        )
+        none = np.zeros(0, np.intp)
+        columns, sessions = [(none, none, none.astype(np.bool_), none, none, none)], 0
+        for part, start in pairs:
+            rows, numbers = part.rows + start, part.sessions + sessions
+            columns.append((rows, part.times, part.asks, numbers, part.before, part.after))
+            sessions += int(part.sessions[-1]) + 1
+        return cls(*map(np.concatenate, zip(*columns, strict=True)))
 
     @property
     def opens(self) -> Mask:
@@ -184,7 +173,7 @@ class Conversation:
 def word_scores(
     query: Query,
     rows_with: Mapping[Phrase, Mask],
-    lengths: NDArray[np.int64],
+    lengths: Ints,
     counted: Mask | None = None,
     conversation: Conversation | None = None,
 ) -> Scores:

@@ -33,6 +33,7 @@ m am about being having
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 STOP_CHARACTERS = frozenset("的了是我你他她它们在有和就都也吗呢啊吧呀么这那个之与及或一上下来去会")
+STOPS = STOP_WORDS | STOP_CHARACTERS
 
 # What makes two texts the same statement: words, values and signs; not punctuation or fillers.
 _BULLET = re.compile(r"^\s*(?:[-*•·]|\d{1,3}[.)])\s+")

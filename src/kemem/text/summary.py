@@ -14,7 +14,7 @@ from kemem.records import Message
 from kemem.records.times import to_rfc3339
 from kemem.text.language import count_tokens, is_chinese
 from kemem.text.lexicon import load
-from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, search_text
+from kemem.text.segment import STOPS, is_cjk, search_text
 
 _LONGEST = 240  # characters of a sentence; a longer one is a paste, and cut
 _SAMPLE = 4_000  # characters by which the language is decided
@@ -164,7 +164,6 @@ def _by_worth(
 
 
 def _score(one: Sentence) -> float:
-    """How telling a sentence looks by itself."""
     score = sum(weight for weight, cue in _cues() if cue.search(one.text))
     score -= 0.3 * (one.speaker in _SECOND_RANK)
     return score - 1 if len(_CODE.findall(one.text)) * 8 > len(one.text) else score
@@ -173,9 +172,9 @@ def _score(one: Sentence) -> float:
 def _terms(text: str) -> Iterator[str]:
     """Content words: English stems and pairs of Chinese characters."""
     words = search_text(text).split()
-    yield from (word for word in words if not is_cjk(word) and word not in STOP_WORDS)
+    yield from (word for word in words if not is_cjk(word) and word not in STOPS)
     for one, two in pairwise(words):
-        if is_cjk(one) and is_cjk(two) and not {one, two} <= STOP_CHARACTERS:
+        if is_cjk(one) and is_cjk(two) and not {one, two} <= STOPS:
             yield one + two
 
 

@@ -25,7 +25,7 @@ from kemem.serve.cli.terminal import Common, Yes, beginning, errors, plain, prog
 from kemem.serve.telemetry.journal import parse_runs, save_runs
 from kemem.snapshot import Backup
 from kemem.text.ids import check_id
-from kemem.text.snippets import CLOSE, OPEN
+from kemem.text.query import CLOSE, OPEN
 
 _ITEM = re.compile(r"messages\[(\d+)\]\.?")  # how errors name one of several messages
 _MARK = re.compile(f"{OPEN}(.*?){CLOSE}")

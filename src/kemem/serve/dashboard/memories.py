@@ -18,7 +18,7 @@ from kemem.runtime import counts_hits
 from kemem.serve.dashboard import page as pages
 from kemem.serve.dashboard.page import DashboardRoute, Fields, page
 from kemem.serve.http.routing import Memory
-from kemem.text.snippets import CLOSE, OPEN
+from kemem.text.query import CLOSE, OPEN
 
 HOME = "/dashboard/memories"
 KINDS = ("notes", *NOTE_KINDS, "message")
