@@ -11,9 +11,9 @@ import jwt
 from fastapi.routing import iter_route_contexts
 
 from kemem.memory import AsyncMemory
+from kemem.serve.http.app import MCP_PATH as MCP
 from kemem.serve.http.app import create_app
 from kemem.serve.http.auth import OPEN_PATHS
-from kemem.serve.mcp.http import PATH as MCP
 from tests.server import LocalServer, Server, check_all, said
 
 KEY = "钥匙-key-0123456789"

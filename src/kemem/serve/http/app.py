@@ -1,6 +1,7 @@
 """The HTTP server: an app around a memory, its middleware, and the process that runs it."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from time import perf_counter
@@ -12,8 +13,10 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.security import HTTPBearer
+from mcp.server import streamable_http_manager as streamable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kemem.chat import ChatService, GroupChatService, LeakCounts
@@ -26,11 +29,14 @@ from kemem.serve.http.auth import Authenticator, is_page_view
 from kemem.serve.http.errors import NOT_FOUND, RESPONSES
 from kemem.serve.http.process import background_worker, configure_logs
 from kemem.serve.http.responses import error_response, json_response
-from kemem.serve.mcp.http import offer_mcp
+from kemem.serve.http.routing import handle_by_headers, id_in_header
+from kemem.serve.mcp.server import create_mcp
+from kemem.serve.mcp.tools import McpContext
 from kemem.serve.telemetry.journal import Traces, request_in_progress
 from kemem.serve.telemetry.metrics import Metrics
 from kemem.settings import Settings
 
+MCP_PATH = "/mcp"
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _DRAINED = 16 << 20  # bytes read on and dropped: a client that still sends reads no answer
@@ -71,7 +77,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     ):
         app.include_router(router, dependencies=security)
     app.include_router(operator_routes.probes)
-    state.mcp = offer_mcp(app, memory)
+    state.mcp = _offer_mcp(app, memory)
     offer_dashboard(app)
     app.add_middleware(RequestMiddleware)
     return app
@@ -112,6 +118,37 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             async with asyncio.timeout(_GRACE):
                 chats = (state.chat, state.group, state.proxy)
                 await asyncio.gather(*(chat.close() for chat in chats))
+
+
+def _offer_mcp(app: FastAPI, memory: AsyncMemory) -> streamable.StreamableHTTPSessionManager:
+    """Serve MCP from an app while the manager that is returned runs.
+
+    It keeps no sessions: each request is admitted by its own credential, and none can be taken
+    over. The middleware has checked host and origin already.
+    """
+
+    def context_for(request: Request | None) -> McpContext:
+        assert request is not None, "over HTTP there is one"
+        shared = memory if request.state.caller.user_id is None else None
+        session_id = id_in_header(request, "X-KeMem-Session")
+        return McpContext(handle_by_headers(request), session_id, shared)
+
+    manager = streamable.StreamableHTTPSessionManager(
+        app=create_mcp(context_for, memory.settings.recall_language),
+        stateless=True,
+        max_request_body_size=sys.maxsize,  # the app's own limit holds
+    )
+    endpoint = streamable.StreamableHTTPASGIApp(manager)
+    app.router.routes.append(_NamedRoute(MCP_PATH, endpoint, name="mcp"))
+    return manager
+
+
+class _NamedRoute(Route):
+    """A route that logs and metrics can name, as those of the API."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches(scope)
+        return match, {**child, "route": self}
 
 
 class RequestMiddleware:

@@ -48,9 +48,8 @@ class Caller:
     def grant(self, sensitive: bool) -> bool:
         """Whether sensitive memories are shown: if the request asks and the token grants it."""
         if sensitive and self.user_id is not None and not self.sensitive:
-            raise PermissionDenied(
-                'this token does not grant sensitive memories, it lacks the claim "sensitive": true'
-            )
+            reason = 'this token lacks the claim "sensitive": true, which grants sensitive memories'
+            raise PermissionDenied(reason)
         return sensitive
 
 
@@ -71,11 +70,9 @@ class Authenticator:
     def check_host(self, host: str) -> None:
         """Refuse an address that other machines can reach while no credential is required."""
         if not self.requires_credentials and not is_loopback(host):
-            raise InvalidArgument(
-                f"host {host!r:.80} can be reached from other machines: set KEMEM_API_KEY or "
-                "KEMEM_JWT_SECRET, or listen on 127.0.0.1",
-                field="host",
-            )
+            reason = f"host {host!r:.80} can be reached from other machines: set KEMEM_API_KEY "
+            reason += "or KEMEM_JWT_SECRET, or listen on 127.0.0.1"
+            raise InvalidArgument(reason, field="host")
 
     def authenticate(self, path: str, scheme: str, headers: Headers) -> Caller:
         """The caller of a request, if its credential is right."""
@@ -138,11 +135,8 @@ def is_loopback(host: str) -> bool:
 
 def is_page_view(scope: Scope) -> bool:
     """Whether somebody opens a page of the dashboard in a browser."""
-    return (
-        scope["method"] == "GET"
-        and "text/html" in Headers(scope=scope).get("accept", "")
-        and _DASHBOARD.fullmatch(scope["path"]) is not None
-    )
+    accept, page = Headers(scope=scope).get("accept", ""), _DASHBOARD.fullmatch(scope["path"])
+    return scope["method"] == "GET" and "text/html" in accept and page is not None
 
 
 def _check_local(scheme: str, headers: Headers) -> None:
@@ -150,9 +144,8 @@ def _check_local(scheme: str, headers: Headers) -> None:
     host = headers.get("host", "")
     match = _HOST.fullmatch(host)
     if not match or not is_loopback(match[1] or match[2]):
-        raise PermissionDenied(
-            f"without a key this server answers to localhost only, not to {host!r:.80}"
-        )
+        reason = f"without a key this server answers to localhost only, not to {host!r:.80}"
+        raise PermissionDenied(reason)
     origin = headers.get("origin")
     if origin is not None and origin.lower() != f"{scheme}://{host}".lower():
         raise PermissionDenied(f"requests from the site {origin!r:.80} are not allowed")

@@ -1,7 +1,4 @@
-"""Chats over HTTP, and OpenAI's chat API for applications that get a memory by a base URL.
-
-Replies come whole, or as events while the model writes them.
-"""
+"""Chats over HTTP, whole or as events, and OpenAI's chat API with a memory behind it."""
 
 import json
 import re
@@ -170,10 +167,7 @@ def _stream(events: AsyncGenerator[Event, None]) -> Response:
 
 
 def event_item(event: Event) -> dict[str, Any]:
-    """An event as HTTP shows it: an error in the form of every failure, the others as they are.
-
-    The details of an error are the part of the reply that came.
-    """
+    """An event as HTTP shows it: an error in the form of every failure, the others as they are."""
     if not isinstance(event, ErrorEvent):
         return event.to_dict()
     member = {"member_id": event.member_id} if event.member_id else {}

@@ -87,11 +87,8 @@ def parse_object(raw: bytes, name: str = "the body", **details: object) -> dict[
 def invalid_value(problem: Any, place: Sequence[int | str]) -> InvalidArgument:
     """What pydantic finds wrong with a value, by its field."""
     field = ".".join(str(part) for part in place)[:80]
-    match problem["type"]:
-        case "missing":
-            reason = f"{field} is required"
-        case "extra_forbidden":
-            reason = f"{field} is not a field of this request"
-        case _:
-            reason = f"{field}: {problem['msg']}, not {shortened(problem['input'])}"
+    reasons = {"missing": "is required", "extra_forbidden": "is not a field of this request"}
+    if short := reasons.get(problem["type"]):
+        return InvalidArgument(f"{field} {short}", field=field)
+    reason = f"{field}: {problem['msg']}, not {shortened(problem['input'])}"
     return InvalidArgument(reason, field=field)

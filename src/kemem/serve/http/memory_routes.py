@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field, create_model
+from pydantic import Field, Json, WithJsonSchema, create_model
 
 from kemem.errors import InvalidArgument
 from kemem.recall import Recalled
@@ -11,7 +11,6 @@ from kemem.records import MESSAGES, NOTE_KINDS, Change
 from kemem.records.serialization import Share
 from kemem.results import Added, Hit, Item, Memories
 from kemem.serve.http import responses, schemas
-from kemem.serve.http.errors import parse_object
 from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import Ids, Items, OwnerIds, PathId, QueryString, StrictModel, limited
 
@@ -23,13 +22,9 @@ Kinds = Annotated[list[Kind], schemas.many(minItems=1)]
 Keyword = Annotated[str, limited(pattern=r"\S", maxLength=256)]
 Keywords = Annotated[list[Keyword], schemas.many(minItems=1, maxItems=20)]
 TopK = Annotated[schemas.Size | None, Field(description="Another name of limit.")]
-FiltersInUrl = Annotated[
-    str,
-    Field(
-        description='Conditions as JSON: {"tag": "work"}',
-        json_schema_extra={"contentMediaType": "application/json"},
-    ),
-]
+_FILTERS = {"description": 'Conditions as JSON: {"tag": "work"}'}
+_FILTERS_SCHEMA = {"type": "string", **_FILTERS, "contentMediaType": "application/json"}
+FiltersInUrl = Annotated[Json[dict[str, Any]], WithJsonSchema(_FILTERS_SCHEMA), Field(**_FILTERS)]
 
 router = APIRouter(route_class=GuardedRoute, tags=["memories"])
 
@@ -131,13 +126,13 @@ async def add_memories(body: AddRequest, memory: Memory) -> Added:
 @router.get("/v1/memories")
 async def list_memories(query: Annotated[ListQuery, Query()], memory: Memory) -> Memories[Item]:
     """Notes, newest first; with kinds=message the messages."""
-    return await memory.get_all(**_with_filters(query))
+    return await memory.get_all(**query.arguments())
 
 
 @router.delete("/v1/memories", response_model=Deleted)
 async def erase_memories(query: Annotated[DeleteQuery, Query()], memory: Memory) -> object:
     """Erase all that carries the ids; with filters only notes, with kinds those kinds."""
-    return {"deleted": await memory.delete_all(**_with_filters(query))}
+    return {"deleted": await memory.delete_all(**query.arguments())}
 
 
 @router.post("/v1/memories/search")
@@ -165,25 +160,23 @@ async def read_forgotten(query: Changes, memory: Memory) -> Items[Change]:
 
 
 @router.get("/v1/memories/{memory_id}")
-async def read_memory(memory_id: PathId, query: Owner, memory: Memory) -> Item:
+async def read_memory(memory_id: PathId, ids: Owner, memory: Memory) -> Item:
     """One note or message."""
-    return await memory.get(memory_id, **_with_owner(query))
+    return await memory.get(memory_id, **_with_owner(ids))
 
 
 @router.patch("/v1/memories/{memory_id}")
-async def change_memory(
-    memory_id: PathId, query: Owner, body: UpdateRequest, memory: Memory
-) -> Item:
+async def change_memory(memory_id: PathId, ids: Owner, body: UpdateRequest, memory: Memory) -> Item:
     """A note with other words or metadata; messages never change."""
     if body.content is None and body.metadata is None:
         raise InvalidArgument("content or metadata is required", field="content")
-    return await memory.update(memory_id, **body.arguments(), **_with_owner(query))
+    return await memory.update(memory_id, **body.arguments(), **_with_owner(ids))
 
 
 @router.delete("/v1/memories/{memory_id}", response_model=Deleted)
-async def erase_memory(memory_id: PathId, query: Owner, memory: Memory) -> object:
+async def erase_memory(memory_id: PathId, ids: Owner, memory: Memory) -> object:
     """Erase one memory; of a message also the notes that were drawn from it alone."""
-    await memory.delete(memory_id, **_with_owner(query))
+    await memory.delete(memory_id, **_with_owner(ids))
     return {"deleted": 1}
 
 
@@ -204,20 +197,10 @@ async def recall(body: RecallRequest, request: Request, memory: Memory) -> Respo
         return responses.json_response((await handle.recall(**arguments)).to_dict())
 
     async def work(emit: responses.Emit) -> None:
-        recalled = await handle.recall(
-            **arguments, on_step=lambda step: emit("step", step.to_dict())
-        )
+        recalled = await handle.recall(**arguments, on_step=lambda it: emit("step", it.to_dict()))
         emit("result", recalled.to_dict())
 
     return responses.EventStream(work)
-
-
-def _with_filters(query: ListQuery | DeleteQuery) -> dict[str, Any]:
-    """The arguments of a query string, whose filters are JSON."""
-    arguments = query.arguments()
-    if query.filters is not None:
-        arguments["filters"] = parse_object(query.filters.encode(), "filters", field="filters")
-    return arguments
 
 
 def _with_owner(query: MemoryQuery | ChangesQuery) -> dict[str, Any]:

@@ -49,14 +49,13 @@ def _rpc_schema(name: str, **limits: int) -> dict[str, Any]:
 
 
 _RPC_BODY = {"required": True, **_rpc_schema("request", minItems=1, maxItems=MAX_BATCH)}
-_NO_ANSWER = {"description": "Only notifications came."}
 
 
 @router.post(
     "/rpc",
     response_class=Response,
     openapi_extra={"requestBody": _RPC_BODY},
-    responses={200: _rpc_schema("response"), 204: _NO_ANSWER},
+    responses={200: _rpc_schema("response"), 204: {"description": "Only notifications came."}},
 )
 async def rpc(request: Request, memory: Memory) -> Response:
     """The memory tools over JSON-RPC 2.0, one request or a batch."""

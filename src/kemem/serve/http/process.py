@@ -19,10 +19,7 @@ log = structlog.get_logger("kemem")
 
 
 def configure_logs(level: str) -> None:
-    """Log from `level` on, libraries included, one JSON object a line on the error stream.
-
-    Standard output stays free for answers.
-    """
+    """Log from `level` on, libraries included, one JSON object a line on standard error."""
     number = logging.getLevelNamesMapping()[level.upper()]
     details = (structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso"))
     as_json = structlog.processors.JSONRenderer(ensure_ascii=False)

@@ -79,12 +79,16 @@ class EventStream(Response):
         self._pause = pause
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def wait_for_disconnect() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         task = asyncio.create_task(
             self._work(lambda name, data: queue.put_nowait(self.event(name, to_json(data))))
         )
         task.add_done_callback(lambda _: queue.put_nowait(None))
-        disconnect = asyncio.create_task(_wait_for_disconnect(receive))
+        disconnect = asyncio.create_task(wait_for_disconnect())
         disconnect.add_done_callback(lambda _: task.cancel())
         started = False
         try:
@@ -116,11 +120,6 @@ class EventStream(Response):
     def event(self, name: str, data: bytes) -> bytes:
         """An event as it is sent."""
         return format_sse_event(event=name, data_str=data.decode())
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def wants_events(request: Request) -> bool:
