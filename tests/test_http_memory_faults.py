@@ -9,7 +9,7 @@ import structlog
 
 from kemem.records import Link, Message, Note, Scope
 from kemem.records.batch import Job
-from kemem.records.serialization import adapter, to_dict
+from kemem.records.serialization import adapter
 from kemem.results import Added, Context, Hit, Item, Memories, Outcome
 from tests.server import (
     INVALID,
@@ -265,4 +265,4 @@ def test_the_description_names_what_the_library_answers() -> None:
     assert Added((outcome,), (Link("n", "a", "b", "c"),)).to_dict().keys() == described(Added)
     assert Context().to_dict().keys() == described(Context)
     job = Job("j", "embed", Scope("a"), due=0)
-    assert to_dict(job).keys() == described(Job)
+    assert job.to_dict().keys() == described(Job)

@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from kemem.records import Link, Message, Note, Row
-from kemem.records.serialization import Hidden, IfAny, OptionalText, Record, adapter, to_dict
+from kemem.records.serialization import Hidden, IfAny, OptionalText, Record, adapter
 from kemem.records.times import to_rfc3339
 from kemem.text.language import is_chinese
 
@@ -23,7 +23,7 @@ _DATED = re.compile(r"[(（]\d{4}-\d{2}[^()（）]{0,20}[)）]$")  # the text gi
 def memory_to_dict(row: Row) -> dict[str, Any]:
     """A message or note in the flat form that users of such systems know."""
     if isinstance(row, Note):
-        return to_dict(row)
+        return row.to_dict()
     stored = to_rfc3339(row.ingest_time)
     return {
         "id": row.id,
@@ -197,10 +197,6 @@ class Outcome(Record):
     # the text that is no longer true
     previous: Annotated[OptionalText, Field(serialization_alias="previous_memory")] = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The outcome as JSON."""
-        return to_dict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Added(Record):
@@ -213,10 +209,6 @@ class Added(Record):
     truncated: tuple[str, ...] = ()  # cut to the size limit; see the message's metadata
     pending: bool = False  # True: stored and searchable, a job does the rest later
     problems: tuple[str, ...] = ()  # what failed and was left for later, or left out
-
-    def to_dict(self) -> dict[str, Any]:
-        """{"results": [...]} with the relations, ids and problems beside it."""
-        return to_dict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +235,3 @@ class Context(Record):
 
     def __str__(self) -> str:
         return self.text
-
-    def to_dict(self) -> dict[str, Any]:
-        """The context as JSON."""
-        return to_dict(self)

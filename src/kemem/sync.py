@@ -95,12 +95,7 @@ class Memory:
         return handle
 
     def process(
-        self,
-        function: F,
-        *,
-        name: str | None = None,
-        stage: Stage = "before",
-        timeout: float = 5.0,
+        self, function: F, *, name: str | None = None, stage: Stage = "before", timeout: float = 5.0
     ) -> F:
         """Register a function of your own; see AsyncMemory.process."""
         return self._memory.process(function, name=name, stage=stage, timeout=timeout)

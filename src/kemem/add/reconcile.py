@@ -58,7 +58,7 @@ async def apply_facts(
     refuses the batch, and it is decided again.
     """
     facts: Sequence[Fact] = extraction.facts
-    async with deps.locks.for_owner(work.owner):
+    async with deps.lock(work.owner):
         for number in range(_TRIES):
             if number:  # a random pause, so that two processes part
                 await asyncio.sleep(random.uniform(0, _PAUSE * number))

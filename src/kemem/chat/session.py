@@ -94,7 +94,7 @@ class MemorySession:
     async def pop_item(self) -> "TResponseInputItem | None":
         """Take the newest item out of the log, with the memories that were drawn from it alone."""
         deps = await self._memory.runtime.deps()
-        async with deps.locks.for_owner(self._memory.scope.scope):
+        async with deps.lock(self._memory.scope.scope):
             while entries := await self._newest(1):
                 item, message_id, has_parts = entries[0]
                 try:

@@ -9,32 +9,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from kemem import records
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
-from kemem.records import (
-    MESSAGES,
-    NOTES,
-    Census,
-    Change,
-    Checkpoint,
-    Embedded,
-    Entry,
-    Health,
-    Level,
-    Line,
-    Match,
-    Matrix,
-    Message,
-    Micros,
-    Model,
-    Note,
-    Position,
-    Relation,
-    Row,
-    Scope,
-    Vector,
-    Where,
-)
+from kemem.records import MESSAGES, NOTES, Matrix, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Applied, Batch, Job, JobKind
 from kemem.text.loose_json import parse_json
 
@@ -50,7 +28,7 @@ T = TypeVar("T")
 class ReadOptions(TypedDict, total=False):
     """The options of `Store.read`."""
 
-    after: Position | None
+    after: records.Position | None
     limit: int
     newest_first: bool
 
@@ -104,14 +82,11 @@ class Store(Protocol):
         self,
         where: Where,
         *,
-        after: Position | None = None,
+        after: records.Position | None = None,
         limit: int = 100,
         newest_first: bool = True,
     ) -> list[Row]:
-        """Visible messages and notes in time order, strictly beyond `after`.
-
-        Rows with equal times are in the order of their arrival.
-        """
+        """Visible messages and notes beyond `after` in the order of time, then of arrival."""
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         """Candidates by words, vectors and graph, and the selected rows, as of one moment."""
@@ -123,21 +98,21 @@ class Store(Protocol):
         note_id: str | None = None,
         event: str | None = None,
         limit: int = 100,
-    ) -> list[Change]:
+    ) -> list[records.Change]:
         """The changes of a scope's notes, or of one note, newest first."""
 
-    async def checkpoints(self, scope: Scope, *, limit: int = 1) -> list[Checkpoint]:
+    async def checkpoints(self, scope: Scope, *, limit: int = 1) -> list[records.Checkpoint]:
         """The saved states of a scope's sessions, newest first."""
 
     async def directory(
         self,
-        level: Level,
+        level: records.Level,
         scope: Scope | None = None,
         *,
         note_id: str | None = None,
         after: tuple[str, str, str] | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[records.Entry]:
         """Agents, users, sessions or owners in the order of their places, beyond `after`.
 
         Owners are the (agent, user) pairs that have messages or notes; with `note_id`, the pair
@@ -145,10 +120,7 @@ class Store(Protocol):
         """
 
     async def generation(self, where: Where) -> str:
-        """A token that changes with every change to what the where's scope reaches.
-
-        Hit counts of notes are not a change.
-        """
+        """A token that changes with whatever the scope reaches, hit counts of notes excepted."""
 
     async def claim(self, now: Micros, lease: Micros) -> Job | None:
         """A job that is due, hidden from other workers until the lease ends."""
@@ -170,7 +142,7 @@ class Store(Protocol):
         until: Micros | None = None,
         user_id: str | None = None,
         limit: int = 1000,
-    ) -> list[Line]:
+    ) -> list[records.Line]:
         """Lines of a kind, newest first, equal times by id; `since` is inclusive, `until` not."""
 
     async def info(self, *, health: bool = False) -> StoreInfo:
@@ -197,13 +169,13 @@ async def read_notes(store: Store, where: Where, **options: Unpack[ReadOptions])
     return [row for row in rows if isinstance(row, Note)]
 
 
-async def read_relations(store: Store, around: Neighborhood) -> list[Relation]:
+async def read_relations(store: Store, around: Neighborhood) -> list[records.Relation]:
     """The relations of a neighborhood."""
     response = await store.search(SearchRequest(around.where, around=around))
     return list(response.candidates.relations)
 
 
-async def read_health(store: Store) -> Health:
+async def read_health(store: Store) -> records.Health:
     """The counts of a store."""
     health = (await store.info(health=True)).health
     if health is None:
@@ -211,7 +183,7 @@ async def read_health(store: Store) -> Health:
     return health
 
 
-async def read_census(store: Store, largest: int) -> Census:
+async def read_census(store: Store, largest: int) -> records.Census:
     """How much of everything a store holds."""
     if not isinstance(store, Counted):
         raise InvalidArgument("this store has no census")
@@ -229,10 +201,10 @@ class GraphMirror(Protocol):
 
     async def around(
         self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
-    ) -> list[Relation]:
+    ) -> list[records.Relation]:
         """Relations within `hops` of the named entities; without names, the newest ones."""
 
-    async def put(self, note: Note, relations: Sequence[Relation]) -> None:
+    async def put(self, note: Note, relations: Sequence[records.Relation]) -> None:
         """Make these relations what a note supports, no more and no less."""
 
     async def remove(self, owner: Scope, note_ids: Sequence[str] | None = None) -> None:
@@ -245,13 +217,15 @@ class GraphMirror(Protocol):
 class VectorIndex(Protocol):
     """A vector database beside the store; the outbox carries changes to it."""
 
-    async def put(self, embedded: Embedded) -> None:
+    async def put(self, embedded: records.Embedded) -> None:
         """Upsert the vectors of one owner's rows."""
 
     async def remove(self, owner: Scope, ids: Sequence[str] | None = None) -> None:
         """Delete the vectors of some rows, or all that an owner has."""
 
-    async def nearest(self, where: Where, vector: Vector, model: Model, limit: int) -> list[Match]:
+    async def nearest(
+        self, where: Where, vector: records.Vector, model: records.Model, limit: int
+    ) -> list[records.Match]:
         """The rows of the where's scope that are most similar, best first, with scores of 0-1.
 
         The store checks the rest of the Where: it leaves out what may not be seen.
@@ -282,7 +256,7 @@ class Archive(Protocol):
 class Counted(Protocol):
     """A store that can tell how much of everything it holds."""
 
-    async def census(self, largest: int) -> Census:
+    async def census(self, largest: int) -> records.Census:
         """Counts of everything, and the users that have the most; it may take a while."""
 
 
@@ -304,10 +278,7 @@ class LLM(Protocol):
     async def reply(
         self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
     ) -> Reply:
-        """The model's answer; with a schema, JSON of that shape if the model can.
-
-        With tools it may call them, and is held to no schema.
-        """
+        """The model's answer: JSON of the schema if it can, or a text and calls of the tools."""
 
 
 class Reranker(Protocol):
@@ -315,17 +286,6 @@ class Reranker(Protocol):
 
     async def rank(self, query: str, texts: Sequence[str]) -> list[float]:
         """How well each text answers, 0-1."""
-
-
-class OwnerLocks:
-    """One at a time for each owner: what is compared with stored notes must still be so."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
-
-    def for_owner(self, owner: Scope) -> asyncio.Lock:
-        """The lock of an owner; it lives as long as someone holds or awaits it."""
-        return self._locks.setdefault(owner, asyncio.Lock())
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,12 +301,16 @@ class Deps:
     vectors: VectorIndex | None = None  # a vector database beside the store
     llm_timeout: float = LLM_TIMEOUT
     on_reply: OnReply | None = None
-    locks: OwnerLocks = field(default_factory=OwnerLocks)
+    _locks: WeakValueDictionary[Scope, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    def lock(self, owner: Scope) -> asyncio.Lock:
+        """One at a time for each owner: what is compared with stored notes must still be so."""
+        return self._locks.setdefault(owner, asyncio.Lock())
 
     @property
-    def model(self) -> Model | None:
+    def model(self) -> records.Model | None:
         """The fingerprint of the embedder in use."""
-        return Model(self.embedder.name, self.embedder.width) if self.embedder else None
+        return records.Model(self.embedder.name, self.embedder.width) if self.embedder else None
 
     @property
     def embeds_in_process(self) -> bool:
@@ -363,7 +327,7 @@ class Deps:
             raise InvalidArgument("this store cannot be backed up")
         return self.store
 
-    async def relations(self, near: Neighborhood) -> list[Relation]:
+    async def relations(self, near: Neighborhood) -> list[records.Relation]:
         """The relations of a neighborhood, from the graph database if there is one."""
         if self.graph is None:
             return await read_relations(self.store, near)
@@ -423,7 +387,8 @@ def _checked(reply: object) -> Reply:
     """A reply that says or calls something: a model of the user's own may return anything."""
     if not isinstance(reply, Reply) or not (reply.text.strip() or reply.calls):
         raise Unavailable("the LLM answered with nothing")
-    if not all(map(_is_readable, reply.calls)):
+    texts = [getattr(call, name, None) for call in reply.calls for name in ("name", "arguments")]
+    if not all(isinstance(text, str) for text in texts):
         raise Unavailable("the LLM called a tool in a way that cannot be read")
     return reply
 
@@ -433,8 +398,3 @@ def _to_json(reply: object) -> Any:
         return parse_json(_checked(reply).text)
     except ValueError:
         raise Unavailable("the LLM answered with something that is not JSON") from None
-
-
-def _is_readable(call: object) -> bool:
-    texts = (call.name, call.arguments) if isinstance(call, ToolCall) else (None,)
-    return all(isinstance(text, str) for text in texts)

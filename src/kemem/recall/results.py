@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from kemem.records import Scope
-from kemem.records.serialization import JsonRecord, Share, Timestamp, to_dict, without_defaults
+from kemem.records.serialization import Record, Share, Timestamp, without_defaults
 from kemem.records.times import to_rfc3339
 from kemem.text.fence import fenced
 
@@ -20,7 +20,7 @@ def indented(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step(JsonRecord):
+class Step(Record):
     """One tool call of a recall."""
 
     number: int  # from 1
@@ -36,7 +36,7 @@ class Step(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence(JsonRecord):
+class Evidence(Record):
     """A memory that answers the question, with the messages that it comes from."""
 
     memory_key: str
@@ -51,7 +51,7 @@ class Evidence(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits(JsonRecord):
+class Limits(Record):
     """What a recall was limited to."""
 
     max_iterations: int
@@ -73,7 +73,7 @@ def _describe_derived(schema: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled(JsonRecord):
+class Recalled(Record):
     """The result of a recall; in an f-string it is the evidence, delimited as data for a prompt."""
 
     __pydantic_config__ = ConfigDict(
@@ -117,7 +117,7 @@ class Recalled(JsonRecord):
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON."""
         return {
-            **to_dict(self),
+            **Record.to_dict(self),
             "relevant_memory_keys": list(self.memory_keys),
             "message_ids": list(self.message_ids),
             "text": str(self),

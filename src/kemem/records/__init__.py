@@ -10,15 +10,11 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from kemem.errors import InvalidArgument
 from kemem.records.filters import Filter
-from kemem.records.serialization import (
-    Hidden,
-    OptionalText,
-    OwnerId,
-    Record,
-    Timestamp,
-    as_memory,
-    to_dict,
-)
+from kemem.records.operations import Census as Census
+from kemem.records.operations import Health as Health
+from kemem.records.operations import Holding as Holding
+from kemem.records.operations import Line as Line
+from kemem.records.serialization import Hidden, OptionalText, OwnerId, Record, Timestamp, as_memory
 from kemem.records.times import Micros as Micros
 
 Vector = NDArray[np.float32]
@@ -46,8 +42,26 @@ class Scope(Record):
             raise InvalidArgument("a scope needs at least one of agent_id, user_id, session_id")
 
 
+class _Row(Record):
+    """What messages and notes have in common."""
+
+    __slots__ = ()
+
+    @property
+    def position(self: Any) -> "Position":
+        return Position(self.ts, self.arrival)
+
+    def field(self: Any, name: str) -> Any:
+        """What a filter sees under a name; names that are no fields are keys of the metadata."""
+        names = _OF_NOTES if isinstance(self, Note) else _OF_MESSAGES
+        if name not in names:
+            return self.metadata.get(name.removeprefix("metadata."))
+        value = getattr(self, names[name], None)
+        return list(value) if isinstance(value, tuple) else value
+
+
 @dataclass(frozen=True, slots=True)
-class Message(Record):
+class Message(_Row):
     """What was said, verbatim."""
 
     message_id: str
@@ -70,10 +84,6 @@ class Message(Record):
         return self.message_id
 
     @property
-    def position(self) -> "Position":
-        return Position(self.ts, self.arrival)
-
-    @property
     def kind(self) -> str:
         return "message"
 
@@ -83,16 +93,9 @@ class Message(Record):
         speaker = self.metadata.get("speaker")
         return f"{speaker} {self.content}" if isinstance(speaker, str) else self.content
 
-    def field(self, name: str) -> Any:
-        """What a filter sees under a name; names that are no fields are keys of the metadata."""
-        if name in ("role", "sensitive"):
-            return getattr(self, name)
-        known = {"created_at": self.ingest_time, "updated_at": self.ingest_time}
-        return known[name] if name in known else _field(self, name)
-
 
 @dataclass(frozen=True, slots=True)
-class Note(Record):
+class Note(_Row):
     """One remembered thing, drawn from messages or told directly."""
 
     __pydantic_config__ = ConfigDict(json_schema_extra=as_memory)
@@ -127,10 +130,6 @@ class Note(Record):
         return self.note_id
 
     @property
-    def position(self) -> "Position":
-        return Position(self.ts, self.arrival)
-
-    @property
     def words(self) -> str:
         """The text to index."""
         return " ".join(filter(None, (self.content, self.summary, *self.keywords)))
@@ -139,30 +138,21 @@ class Note(Record):
         """Whether it was no longer true, or expired, at a time."""
         return any(end is not None and end <= at for end in (self.valid_until, self.expires))
 
-    def field(self, name: str) -> Any:
-        """What a filter sees under a name; names that are no fields are keys of the metadata."""
-        if name in ("memory_type", "importance", "topic", "sensitive"):
-            return getattr(self, name)
-        if name in ("keywords", "sources"):
-            return list(getattr(self, name))
-        known = {"role": None, "created_at": self.created, "updated_at": self.updated}
-        return known[name] if name in known else _field(self, name)
-
 
 Row = Message | Note
 
 TIME_FIELDS = frozenset({"created_at", "updated_at", "ts", "timestamp"})
-_FIELDS = {
-    **{name: name for name in ("id", "user_id", "agent_id", "session_id", "kind", "ts")},
-    **{"memory_id": "id", "run_id": "session_id", "timestamp": "ts"},
+_FIELDS = {  # what filters call the attributes of rows
+    **{name: name for name in ("id", "user_id", "agent_id", "session_id", "kind", "ts", "role")},
+    **{"memory_id": "id", "run_id": "session_id", "timestamp": "ts", "sensitive": "sensitive"},
     **{"content": "content", "memory": "content", "data": "content"},
 }
-
-
-def _field(row: Row, name: str) -> Any:
-    if name in _FIELDS:
-        return getattr(row, _FIELDS[name])
-    return row.metadata.get(name.removeprefix("metadata."))
+_OF_MESSAGES = {**_FIELDS, "created_at": "ingest_time", "updated_at": "ingest_time"}
+_OF_NOTES = {
+    **_FIELDS,
+    **{name: name for name in ("memory_type", "importance", "topic", "keywords", "sources")},
+    **{"created_at": "created", "updated_at": "updated"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +290,6 @@ class Link(Record):
     source_type: Annotated[str, Hidden] = "thing"
     destination_type: Annotated[str, Hidden] = "thing"
 
-    def to_dict(self) -> dict[str, str]:
-        """The bare triple."""
-        return to_dict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Relation(Record):
@@ -382,53 +368,6 @@ class Entry(Record):
     def place(self) -> tuple[str, str, str]:
         """What entries are ordered by."""
         return (self.id, self.agent_id, self.user_id or "")
-
-
-@dataclass(frozen=True, slots=True)
-class Health(Record):
-    """The state of a store, for operators."""
-
-    backend: str
-    schema_version: int
-    messages: int
-    notes: int
-    vectors: int
-    pending_jobs: int
-    failed_jobs: int
-    oldest_error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the journal: what the system did, for those who run it; no memory."""
-
-    kind: str
-    id: str  # unique within its kind
-    ts: Micros
-    body: Mapping[str, Any]  # JSON
-    user_id: str = ""  # whose data it tells of; empty: nobody's
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """How much of a memory is one user's."""
-
-    user_id: str
-    messages: int
-    notes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """How much of each a memory has, for operators."""
-
-    agents: int
-    users: int
-    sessions: int
-    notes: Mapping[str, int]  # by kind
-    entities: int
-    relations: int
-    largest: tuple[Holding, ...]  # those with the most messages and notes
 
 
 Messages = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]

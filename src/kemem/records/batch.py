@@ -29,7 +29,7 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.records.serialization import Hidden, Record, Timestamp, to_dict, without_defaults
+from kemem.records.serialization import Hidden, Record, Timestamp, without_defaults
 
 Refusal = Literal["job", "row", "source", "changed"]
 JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror"]
@@ -73,7 +73,7 @@ class Job(Record):
 
     @model_serializer(mode="wrap")
     def _serialize(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {**handler(self), **to_dict(self.scope)}
+        return {**handler(self), **self.scope.to_dict()}
 
     @classmethod
     def __get_pydantic_json_schema__(

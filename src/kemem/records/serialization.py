@@ -48,25 +48,14 @@ class Record:
         json_schema_serialization_defaults_required=True, json_schema_extra=without_defaults
     )
 
-
-class JsonRecord(Record):
-    """A record that callers can turn into JSON themselves."""
-
-    __slots__ = ()
-
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON."""
-        return to_dict(self)
+        """The record as JSON, as HTTP and the command line show it."""
+        kind: Any = type(self)
+        shown: dict[str, Any] = adapter(kind).dump_python(self, mode="json", by_alias=True)
+        return shown
 
 
 @cache
 def adapter(record_type: Any) -> TypeAdapter[Any]:
     """Writes records of a type as JSON; built on first use, so that importing stays fast."""
     return TypeAdapter(record_type)
-
-
-def to_dict(record: Record) -> dict[str, Any]:
-    """A record as JSON, as HTTP and the command line show it."""
-    kind: Any = type(record)
-    shown: dict[str, Any] = adapter(kind).dump_python(record, mode="json", by_alias=True)
-    return shown

@@ -18,7 +18,6 @@ from typer import Argument, Option
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.recall import Step
-from kemem.records.serialization import to_dict
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Ingested
 from kemem.serve.cli.terminal import Common, Yes, beginning, errors, plain, progress
@@ -157,7 +156,7 @@ def search(
             case "semantic":
                 hits = memory.semantic_search(query, user, top_k=limit, **only)
     items = [  # as POST /v1/messages/hybrid_search shows them
-        {**to_dict(it.message), "score": it.score, "why": it.why, "highlights": it.snippets}
+        {**it.message.to_dict(), "score": it.score, "why": it.why, "highlights": it.snippets}
         for it in hits
     ]
     common.print({"items": items}, *(map(_hit_text, hits) if hits else ["Nothing was found."]))

@@ -16,7 +16,6 @@ from typer import Argument, Option
 
 from kemem.errors import Conflict, Unavailable
 from kemem.memory import AsyncMemory
-from kemem.records.serialization import to_dict
 from kemem.runtime import system_clock
 from kemem.serve.cli.doctor import examine, show_settings, shown_url
 from kemem.serve.cli.terminal import Common, Yes, output, plain, progress
@@ -52,7 +51,7 @@ def jobs(
 ) -> None:
     """Show the work that waits or has failed."""
     with common.open() as memory:
-        items = [to_dict(job) for job in memory.jobs(limit)]
+        items = [job.to_dict() for job in memory.jobs(limit)]
     common.print({"items": items}, *(map(_job_text, items) if items else ["No work waits."]))
 
 
@@ -96,7 +95,7 @@ def retry(
             count = memory.retry_jobs()
             common.print({"retried": count}, f"{count} to be tried again")
         else:
-            item = to_dict(memory.retry_job(job_id))
+            item = memory.retry_job(job_id).to_dict()
             common.print(item, _job_text(item))
 
 

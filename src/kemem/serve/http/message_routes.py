@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, create_model
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.records import Checkpoint, Entry, Message, Page, Relation
-from kemem.records.serialization import Share, to_dict
+from kemem.records.serialization import Share
 from kemem.results import Added, Context, Hit, Ingested
 from kemem.serve.http import schemas
 from kemem.serve.http.routing import GuardedRoute, Memory
@@ -233,7 +233,7 @@ async def hybrid_search(body: HybridSearch, memory: Memory) -> object:
 
 def _selected(hit: Hit, body: MessageSearch) -> dict[str, Any]:
     """The fields of a message that the request names; without names, all of them."""
-    message, names = to_dict(hit.message), body.return_fields
+    message, names = hit.message.to_dict(), body.return_fields
     return {name: message[name] for name in (FIELD_NAMES if names is None else names)}
 
 
