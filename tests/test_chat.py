@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from secrets import token_hex
@@ -19,6 +20,7 @@ from kemem.chat import (
     ToolResultEvent,
 )
 from kemem.errors import Unavailable
+from kemem.serve.http.process import background_worker
 from kemem.settings import load
 from kemem.testing import calling
 from kemem.testing.openai_server import MODEL, Answer, Streamed, running_openai_server, status
@@ -301,14 +303,30 @@ async def test_facts_are_notes_once_the_chat_is_closed(
 
 
 async def test_a_chat_beside_a_worker_runs_no_jobs(tmp_path: Path, user: str) -> None:
-    """Those of its turn wait in the outbox for the worker."""
+    """Those of its turn wait in the outbox for the worker, which it wakes."""
     async with staged(tmp_path) as stage, stage.api.async_client() as client:
         chat = ChatService(stage.memory, client=client, model=MODEL, run_jobs=False)
+        woken = asyncio.Event()
+        chat.wake_worker = woken.set
         stage.model.says("你好，文博！")
         await chat.reply("我叫周文博，住在杭州。", user_id=user, session_id="s")
         await chat.close()
+        assert woken.is_set()
         assert "extract" in [job.kind for job in await stage.memory.jobs()]
         assert not await stage.memory.get_all(user)
+
+
+async def test_a_worker_that_is_woken_runs_jobs_at_once(tmp_path: Path, user: str) -> None:
+    """And not only when its pause of five seconds is over."""
+    memory = AsyncMemory(settings=load(data_dir=tmp_path, embedder="none", llm="none"))
+    async with background_worker(memory) as wake, asyncio.timeout(30):
+        for number, message in enumerate(("我叫周文博。", "我住在杭州。", "我不吃辣。")):
+            await memory.add(message, user_id=user, wait=False)
+            started = time.monotonic()
+            wake()
+            while len(await memory.get_all(user)) <= number:
+                await asyncio.sleep(0.01)
+            assert time.monotonic() - started < 4
 
 
 @TALK

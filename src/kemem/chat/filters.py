@@ -60,25 +60,23 @@ class LeakCounts:
 class ToolPolicy:
     """The tools that a request offers, and the schemas of those that a leaked call may run.
 
-    With `only`, no other tool may be run; unless calls are `wanted`, none at all.
+    With `only`, no other tool may be run; none at all where the application takes no calls.
     """
 
     def __init__(
-        self, tools: Iterable[Any], only: Collection[str] | None = None, *, wanted: bool = True
+        self, tools: Iterable[Any], only: Collection[str] | None = None, *, takes_calls: bool = True
     ) -> None:
         from jsonschema import Draft202012Validator
         from referencing import Registry
 
         functions = [tool["function"] for tool in tools if tool.get("type") == "function"]
+        schemas = {it["name"]: it.get("parameters") or {"type": "object"} for it in functions}
+        self.names = frozenset(schemas)
+        self.takes_calls = takes_calls
+        runnable = [it for it in schemas if takes_calls and (only is None or it in only)]
         offline = Registry()  # the library would fetch whatever URL a schema refers to
-        self.names = frozenset(it["name"] for it in functions)
-        self.wanted = wanted
         self._schemas = {
-            it["name"]: Draft202012Validator(
-                it.get("parameters") or {"type": "object"}, registry=offline
-            )
-            for it in functions
-            if wanted and (only is None or it["name"] in only)
+            name: Draft202012Validator(schemas[name], registry=offline) for name in runnable
         }
 
     def allow(self, leaked: LeakedCall) -> ToolCall | None:
@@ -220,7 +218,7 @@ class ChoiceFilter:
             new += fresh
             is_double = any(it.name in names for it in leak.calls) if own else bool(allowed)
             self._count("run" if fresh else "doubled" if is_double else "hidden", leak)
-        is_dropped = bool(own) and not self._policy.wanted
+        is_dropped = bool(own) and not self._policy.takes_calls
         self.has_output |= bool(new) or (bool(own) and not is_dropped)
         self.has_hidden |= is_dropped
         if is_dropped and reason == "tool_calls":

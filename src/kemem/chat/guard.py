@@ -35,9 +35,10 @@ class _Exchange:
     ) -> None:
         self.request = sanitize_request(request, base_url=base_url)
         tools = self.request.get("tools") or ()
-        wanted = not tools or (bool(request.get("tools")) and request.get("tool_choice") != "none")
+        has_tools, choice = bool(request.get("tools")), request.get("tool_choice")
+        policy = ToolPolicy(tools, only, takes_calls=not tools or (has_tools and choice != "none"))
         used_ids = call_ids(self.request.get("messages") or ())
-        new = partial(ChoiceFilter, ToolPolicy(tools, only, wanted=wanted), counts, used_ids)
+        new = partial(ChoiceFilter, policy, counts, used_ids)
         self._filters = defaultdict[int, ChoiceFilter](new)  # by the index of a choice
         self._last: Any = None
         self._has_ended = False

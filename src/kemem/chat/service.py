@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -55,6 +55,7 @@ class ChatBase:
         self._owns_client = client is None
         self._model = model
         self._counts = counts or LeakCounts()
+        self.wake_worker: Callable[[], None] | None = None  # called after a turn, if one is set
         self._runs_jobs = run_jobs
         self._jobs: asyncio.Task[None] | None = None
 
@@ -84,8 +85,10 @@ class ChatBase:
         return language_of(message) if chosen == "auto" else chosen
 
     def _start_jobs(self) -> None:
-        """Run the outbox while the chat goes on; a job that fails is retried later."""
-        if self._runs_jobs and (self._jobs is None or self._jobs.done()):
+        """Draw facts while the chat goes on, here or in a worker; a job that fails is retried."""
+        if self.wake_worker is not None:
+            self.wake_worker()
+        elif self._runs_jobs and (self._jobs is None or self._jobs.done()):
             self._jobs = asyncio.create_task(self._run_jobs())
 
     async def close(self) -> None:

@@ -110,13 +110,15 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
     flushes = state.metrics.flush, state.traces.flush
-    async with background_worker(state.memory, *flushes), state.mcp.run():
+    chats = (state.chat, state.group, state.proxy)
+    async with background_worker(state.memory, *flushes) as run_jobs, state.mcp.run():
+        for chat in chats:
+            chat.wake_worker = run_jobs
         yield
         if state.requests:  # a turn that was cancelled stores what was said
             await asyncio.wait(state.requests, timeout=_GRACE)
         with suppress(TimeoutError):  # what is not remembered by then is a job of the next start
             async with asyncio.timeout(_GRACE):
-                chats = (state.chat, state.group, state.proxy)
                 await asyncio.gather(*(chat.close() for chat in chats))
 
 

@@ -39,28 +39,36 @@ def configure_logs(level: str) -> None:
 @asynccontextmanager
 async def background_worker(
     memory: AsyncMemory, *flushes: Callable[[], Awaitable[None]]
-) -> AsyncIterator[None]:
-    """Run jobs of the outbox and the flushes at intervals; close the memory at the end."""
-    stopping = asyncio.Event()
+) -> AsyncIterator[Callable[[], None]]:
+    """Run jobs of the outbox and the flushes at intervals; close the memory at the end.
+
+    Yields a function that makes it run jobs at once.
+    """
+    stopping, has_jobs = asyncio.Event(), asyncio.Event()
 
     async def write() -> None:
         for flush in flushes:
             await flush()
 
-    async def repeat(work: Callable[[], Awaitable[object]], name: str, pause: float) -> None:
+    async def repeat(
+        work: Callable[[], Awaitable[object]], name: str, pause: float, wake: asyncio.Event
+    ) -> None:
         while not stopping.is_set():
             await _attempt(work, name)
             with suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), pause)
+                await asyncio.wait_for(wake.wait(), pause)
+            if wake is has_jobs:
+                wake.clear()
 
     workers = [
-        asyncio.create_task(repeat(memory.run_jobs, "jobs", _JOBS_SECONDS)),
-        asyncio.create_task(repeat(write, "writing the journal", _FLUSH_SECONDS)),
+        asyncio.create_task(repeat(memory.run_jobs, "jobs", _JOBS_SECONDS, has_jobs)),
+        asyncio.create_task(repeat(write, "writing the journal", _FLUSH_SECONDS, stopping)),
     ]
     try:
-        yield
+        yield has_jobs.set
     finally:
         stopping.set()
+        has_jobs.set()
         await asyncio.wait(workers, timeout=_GRACE)
         for worker in workers:
             worker.cancel()
