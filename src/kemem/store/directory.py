@@ -5,6 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from kemem.records import Census, Entry, Health, Holding, Level, Scope
+from kemem.store.database import equal
 from kemem.store.schema import (
     agent,
     app_user,
@@ -19,44 +20,30 @@ from kemem.store.schema import (
 )
 from kemem.store.spaces import ids_of
 
+_PLACES = {  # what the entries of a level are ordered by; the first column is their id
+    "agent": (agent.c.agent_id,),
+    "user": (app_user.c.user_id,),
+    "session": (session.c.session_id, session.c.agent_id, session.c.user_id),
+    "owner": (space.c.user_id, space.c.agent_id),
+}
+
+
+def _entries(level: str, name: sa.Column[Any], *more: sa.Column[Any]) -> sa.Select[Any]:
+    """The fields of the entries of a level; the table of their names has their times too."""
+    key, state = _PLACES[level][0], name.table.c
+    own = key.table.c
+    owner = (own.agent_id, own.user_id if "user_id" in own else sa.null())
+    return sa.select(key, *owner, name, state.status, state.create_time, state.update_time, *more)
+
+
 _has_rows = (sa.exists().where(it.c.space_no == space.c.space_no) for it in (message, note))
-
-
-def _state(table: sa.Table) -> tuple[sa.Column[Any], ...]:
-    return (table.c.status, table.c.create_time, table.c.update_time)
-
-
-# How the entries of a level are selected, and what they are ordered by.
-_LEVELS: dict[str, tuple[sa.Select[Any], tuple[sa.Column[str], ...]]] = {
-    "agent": (
-        sa.select(
-            agent.c.agent_id, agent.c.agent_id, sa.null(), agent.c.agent_name, *_state(agent)
-        ),
-        (agent.c.agent_id,),
-    ),
-    "user": (
-        sa.select(
-            *(app_user.c.user_id, app_user.c.agent_id, app_user.c.user_id),
-            *(app_user.c.user_name, *_state(app_user)),
-        ).where(app_user.c.user_id != ""),
-        (app_user.c.user_id,),
-    ),
-    "session": (
-        sa.select(
-            *(session.c.session_id, session.c.agent_id, session.c.user_id),
-            *(session.c.session_name, *_state(session), session.c.end_time),
-        ),
-        (session.c.session_id, session.c.agent_id, session.c.user_id),
-    ),
-    "owner": (
-        sa.select(
-            *(space.c.user_id, space.c.agent_id, space.c.user_id),
-            *(app_user.c.user_name, *_state(app_user)),
-        )
-        .join(app_user, app_user.c.user_id == space.c.user_id)
-        .where(sa.or_(*_has_rows)),
-        (space.c.user_id, space.c.agent_id),
-    ),
+_ENTRIES = {
+    "agent": _entries("agent", agent.c.agent_name),
+    "user": _entries("user", app_user.c.user_name).where(app_user.c.user_id != ""),
+    "session": _entries("session", session.c.session_name, session.c.end_time),
+    "owner": _entries("owner", app_user.c.user_name)
+    .join(app_user, app_user.c.user_id == space.c.user_id)
+    .where(sa.or_(*_has_rows)),
 }
 
 
@@ -69,7 +56,7 @@ def directory(
     limit: int,
 ) -> list[Entry]:
     """Agents, users, sessions or owners in the order of their places."""
-    statement, place = _LEVELS[level]
+    statement, place = _ENTRIES[level], _PLACES[level]
     if note_id is not None:
         having = sa.select(note.c.space_no).where(note.c.note_id == note_id)
         statement = statement.where(space.c.space_no.in_(having))
@@ -88,7 +75,7 @@ def _in_scope(level: str, scope: Scope) -> sa.ColumnElement[bool]:
     """Entries that a space of the scope belongs to."""
     ids = ids_of(scope)
     table = session if level == "session" or "session_id" in ids else space
-    conditions = [table.c[name] == value for name, value in ids.items()]
+    conditions = equal(table, **ids)
     if level == "session":
         return sa.and_(*conditions)
     entries = {"agent": agent.c.agent_id, "user": app_user.c.user_id, "owner": space.c.space_no}

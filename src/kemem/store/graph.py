@@ -12,10 +12,9 @@ from kemem.errors import InvalidArgument
 from kemem.ports.request import Key, Neighborhood
 from kemem.records import Link, Relation
 from kemem.store.database import Space, Statement, Values, in_list, upsert
-from kemem.store.read import chunks
-from kemem.store.rows import Shape, conditions_of, notes, one_of, shape_of, values_of
 from kemem.store.schema import entity, note, relation, relation_source
 from kemem.store.spaces import Transaction
+from kemem.store.tables import Shape, chunks, conditions_of, notes, one_of, shape_of, values_of
 from kemem.text.segment import normalise
 
 MAX_HOPS = 5
@@ -103,27 +102,21 @@ def _ensure_entities(
     transaction: Transaction, space: Space, links: Sequence[Link]
 ) -> dict[str, int]:
     """The entities of some links by their keys; the first spelling and the first type stay."""
-    ends = [
-        end
-        for it in links
-        for end in ((it.source, it.source_type), (it.destination, it.destination_type))
-    ]
     columns: dict[str, Values] = {}
-    for name, kind in ends:
-        row = columns.setdefault(name_key(name), {"name": name, "name_key": name_key(name)})
-        if row.get("type", "thing") == "thing":  # which says nothing
-            row["type"] = kind
+    for link in links:
+        ends = ((link.source, link.source_type), (link.destination, link.destination_type))
+        for name, kind in ends:
+            row = columns.setdefault(name_key(name), {"name": name, "name_key": name_key(name)})
+            if row.get("type", "thing") == "thing":  # which says nothing
+                row["type"] = kind
+    this = {"of_space": space.space_no}
     existing: dict[str, int] = {}
     for chunk in chunks(sorted(columns)):
-        values = {"of_space": space.space_no, "names": chunk}
-        for key, row_id, kind in transaction.connection.execute(_entities, values).all():
+        rows = transaction.connection.execute(_entities, {**this, "names": chunk}).all()
+        for key, row_id, kind in rows:
             existing[key] = row_id
             if kind == "thing" != columns[key]["type"]:
-                new = {
-                    "of_space": space.space_no,
-                    "of_row": row_id,
-                    "new_type": columns[key]["type"],
-                }
+                new = {**this, "of_row": row_id, "new_type": columns[key]["type"]}
                 transaction.connection.execute(_set_type, new)
     return existing | _insert_missing(transaction, space, entity, columns, existing)
 
@@ -184,9 +177,6 @@ _edges = (
     )
     .order_by(_begun.desc(), _source.c.name, relation.c.relationship, _destination.c.name)
 )
-_notes = sa.select(
-    relation_source.c.relation_id, note.c.id, note.c.note_id, note.c.valid_until
-).join_from(relation_source, note, _refers(relation_source.c.note_row, note))
 
 
 @cache
@@ -204,9 +194,14 @@ def _edges_of(shape: Shape, by_ends: bool) -> Statement:
 @cache
 def _notes_of(shape: Shape) -> Statement:
     """The visible notes that support some relations."""
-    of_spaces = one_of(relation_source.c.space_no, "spaces")
-    of_relations = in_list(relation_source.c.relation_id, "relations")
-    return _notes.where(of_spaces, of_relations, *conditions_of(notes, shape))
+    supports = relation_source.c
+    columns = (supports.relation_id, note.c.id, note.c.note_id, note.c.valid_until)
+    return (
+        sa.select(*columns)
+        .join_from(relation_source, note, _refers(supports.note_row, note))
+        .where(one_of(supports.space_no, "spaces"), in_list(supports.relation_id, "relations"))
+        .where(*conditions_of(notes, shape))
+    )
 
 
 def around(

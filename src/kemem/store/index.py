@@ -6,101 +6,79 @@ when rows were removed, the cache entry is dropped. So no write of another proce
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy import (
-    Column,
-    Connection,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    cast,
-    func,
-    select,
-    union_all,
-)
 
 from kemem.records import MESSAGES, NOTE_KINDS, NOTES, ROLES, Matrix, Where
-from kemem.store.database import Database, Space, in_list
-from kemem.store.schema import message, note, row_vector
-from kemem.store.words import Postings, lookup, mark_rows, numbers_in
-from kemem.text.query import ASKING, Mask
+from kemem.store.database import Database, IndexedText, Lookup, Space, bound, in_list
+from kemem.store.schema import row_vector
+from kemem.store.tables import CHUNK, TABLES, RowTable, Stored, notes
+from kemem.text.query import ASKING, Mask, Phrase, index_text
 from kemem.text.rank import Conversation
 
 _ENTRY_BYTES = 4096  # of an empty cache entry
 _NAME_BYTES = 96  # of an id as Python keeps it
 _FEW = 500  # missing vectors that are looked up one by one
 _PAGE = 8192  # vectors that are read at once
+_COMMON = 500  # rows; phrases of fewer are looked up fast enough
+_REMEMBERED = 32  # phrases of a space
 _SEPARATOR = "\x1f"  # no id contains it
 
 KINDS = (*ROLES, *NOTE_KINDS)  # a row is a message of some role, or a note of some kind
 _KIND_NUMBER = {name: number for number, name in enumerate(KINDS)}
 _FLOATS = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+_COLUMNS = {"ids": "i8", "names": "O", "times": "i8", "lengths": "i8", "kinds": "i1", "asks": "?"}
+_COLUMNS |= {"sessions": "i4", "vectors": "f4", "embedded": "?"}
+
+Ids = NDArray[np.int64]
+# The last sequence number that was looked at, and the rows; those used longest ago come first.
+Postings = OrderedDict[Phrase, tuple[int, Ids]]
 
 
 def _joined(column: Any) -> Any:
     """All values of a column in one text: a fifth of the time that fetching rows takes."""
-    return func.aggregate_strings(cast(column, Text), ",")
+    return sa.func.aggregate_strings(sa.cast(column, sa.Text), ",")
 
 
-def _new_rows(table: Table, time: Column[int], kind: Column[str]) -> Select[*tuple[Any, ...]]:
-    return select(
-        _joined(table.c.id),
-        _joined(time),
-        _joined(table.c.length),
-        func.aggregate_strings(kind, ","),
-        func.aggregate_strings(func.coalesce(table.c.session_id, ""), _SEPARATOR),
-    ).where(table.c.space_no == bindparam("space_no"), table.c.id > bindparam("last_id"))
+def _new_rows(rows: RowTable[Any]) -> sa.Select[*tuple[Any, ...]]:
+    columns = rows.table.c
+    return sa.select(
+        *(_joined(columns.id), _joined(rows.time), _joined(columns.length)),
+        sa.func.aggregate_strings(columns.kind if rows is notes else columns.role, ","),
+        sa.func.aggregate_strings(sa.func.coalesce(columns.session_id, ""), _SEPARATOR),
+    ).where(columns.space_no == sa.bindparam("space_no"), columns.id > sa.bindparam("last_id"))
 
 
-_rows_after = union_all(
-    _new_rows(message, message.c.create_time, message.c.role),
-    _new_rows(note, note.c.event_time, note.c.kind),
-)
-
-
-def _names(table: Table, name: Column[str]) -> Select[*tuple[Any, ...]]:
-    of_space = table.c.space_no.in_(bindparam("spaces", expanding=True))
-    return select(table.c.id, name).where(of_space, in_list(table.c.id, "keys"))
-
-
-_names_of = union_all(_names(message, message.c.message_id), _names(note, note.c.note_id))
+_rows_after = sa.union_all(*map(_new_rows, TABLES))
 
 
 class AppendArray:
     """An array that rows can be appended to; slices handed out earlier stay as they were."""
 
     def __init__(self, dtype: str, width: int | None = None) -> None:
-        self._buffer: NDArray[Any] = np.zeros((0,) if width is None else (0, width), dtype)
+        self.buffer: NDArray[Any] = np.zeros((0,) if width is None else (0, width), dtype)
         self._size = 0
 
     @property
     def rows(self) -> NDArray[Any]:
-        return self._buffer[: self._size]
-
-    def extend(self, rows: NDArray[Any]) -> None:
-        self.grow(len(rows))[...] = rows
+        return self.buffer[: self._size]
 
     def grow(self, count: int) -> NDArray[Any]:
         """The place of `count` more rows, which are 0."""
         size = self._size + count
-        if size > len(self._buffer):
+        if size > len(self.buffer):
             room = size if not self._size else size * 5 // 4
-            grown = np.zeros((room, *self._buffer.shape[1:]), self._buffer.dtype)
+            grown = np.zeros((room, *self.buffer.shape[1:]), self.buffer.dtype)
             grown[: self._size] = self.rows
-            self._buffer = grown
-        added = self._buffer[self._size : size]
+            self.buffer = grown
+        added = self.buffer[self._size : size]
         self._size = size
         return added
-
-    @property
-    def bytes(self) -> int:
-        return self._buffer.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +87,15 @@ class SpaceSnapshot:
 
     space: Space
     ids: NDArray[np.int64]
-    names: NDArray[Any]  # what callers know rows by; None where nobody asked yet
+    names: NDArray[Any]  # what callers know rows by; None where not read yet
     times: NDArray[np.int64]
     lengths: NDArray[np.int64]
     kinds: NDArray[np.int8]
     asks: Mask
     sessions: NDArray[np.int32]
-    session_no: int  # the number of the session asked for; -1: it has no rows
     vectors: Matrix
     embedded: Mask
+    session_no: int  # the number of the requested session; -1: it has no rows
     talks: dict[int, Conversation]  # of all messages among the first rows, one for now
     postings: Postings  # of common phrases
 
@@ -125,13 +103,7 @@ class SpaceSnapshot:
         """The first rows only."""
         if end == len(self.ids):
             return self
-        columns = ("ids", "names", "times", "lengths", "kinds", "asks", "sessions")
-        rows = {name: getattr(self, name)[:end] for name in (*columns, "vectors", "embedded")}
-        return replace(self, **rows)
-
-    @property
-    def has_notes(self) -> bool:
-        return bool((self.kinds >= len(ROLES)).any())
+        return replace(self, **{name: getattr(self, name)[:end] for name in _COLUMNS})
 
     def talk(self, seen: Mask) -> Conversation:
         """The conversations of the messages that are seen."""
@@ -169,27 +141,10 @@ class SpaceSnapshot:
 def _chosen(kinds: frozenset[str], role: str | None) -> Mask:
     """For each kind of row whether it is meant; a role means messages only."""
     roles = {role} & set(ROLES) if role is not None else set(ROLES)
-    wanted = roles if "message" in kinds else set[str]()
+    chosen = roles if "message" in kinds else set[str]()
     if role is None:
-        wanted |= kinds & NOTES
-    return np.array([kind in wanted for kind in KINDS], dtype=np.bool_)
-
-
-def load_names(
-    connection: Connection, snapshots: Sequence[SpaceSnapshot], rows: Sequence[NDArray[np.intp]]
-) -> None:
-    """Learn the names of some rows of each snapshot, in one statement."""
-    pairs = [
-        (snapshot, at[[name is None for name in snapshot.names[at]]])
-        for snapshot, at in zip(snapshots, rows, strict=True)
-    ]
-    keys = [key for snapshot, at in pairs for key in snapshot.ids[at].tolist()]
-    if not keys:
-        return
-    values = {"spaces": [it.space.space_no for it in snapshots], "keys": keys}
-    names: dict[int, str] = {key: name for key, name in connection.execute(_names_of, values)}
-    for snapshot, at in pairs:
-        snapshot.names[at] = [names.get(key, "") for key in snapshot.ids[at].tolist()]
+        chosen |= kinds & NOTES
+    return np.array([kind in chosen for kind in KINDS], dtype=np.bool_)
 
 
 def _numbering() -> dict[str, int]:
@@ -199,35 +154,26 @@ def _numbering() -> dict[str, int]:
     return numbers
 
 
-@dataclass(slots=True)
 class _CacheEntry:
     """The columns of one space."""
 
-    epoch: int
-    next_seq: int = 0
-    vector_writes: int = -1
-    model_no: int | None = None
-    ids: AppendArray = field(default_factory=lambda: AppendArray("i8"))
-    names: AppendArray = field(default_factory=lambda: AppendArray("O"))
-    times: AppendArray = field(default_factory=lambda: AppendArray("i8"))
-    lengths: AppendArray = field(default_factory=lambda: AppendArray("i8"))
-    kinds: AppendArray = field(default_factory=lambda: AppendArray("i1"))
-    asks: AppendArray = field(default_factory=lambda: AppendArray("?"))
-    sessions: AppendArray = field(default_factory=lambda: AppendArray("i4"))
-    session_numbers: dict[str, int] = field(default_factory=_numbering)
-    vectors: AppendArray = field(default_factory=lambda: AppendArray("f4", 0))
-    embedded: AppendArray = field(default_factory=lambda: AppendArray("?"))
-    talks: dict[int, Conversation] = field(default_factory=dict)
-    postings: Postings = field(default_factory=OrderedDict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    counted: int = 0  # bytes that the budget includes
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.next_seq = 0
+        self.vector_writes = -1
+        self.model_no: int | None = None
+        self.columns = {name: AppendArray(dtype) for name, dtype in _COLUMNS.items()}
+        self.session_numbers = _numbering()
+        self.talks: dict[int, Conversation] = {}
+        self.postings: Postings = OrderedDict()
+        self.lock = threading.Lock()
+        self.counted = 0  # bytes that the budget includes
 
     @property
     def bytes(self) -> int:
-        columns = (self.ids, self.times, self.lengths, self.kinds, self.asks, self.sessions)
-        arrays = sum(each.bytes for each in (*columns, self.names, self.vectors, self.embedded))
+        arrays = sum(column.buffer.nbytes for column in self.columns.values())
         postings = sum(rows.nbytes for _, rows in [*self.postings.values()])
-        return arrays + postings + _NAME_BYTES * len(self.names.rows) + _ENTRY_BYTES
+        return arrays + postings + _NAME_BYTES * len(self.columns["names"].rows) + _ENTRY_BYTES
 
 
 class SpaceCache:
@@ -239,25 +185,17 @@ class SpaceCache:
         self._entries: OrderedDict[int, _CacheEntry] = OrderedDict()
         self._used = 0
         self._lock = threading.Lock()
-        this_model = (
-            row_vector.c.space_no == bindparam("space_no"),
-            row_vector.c.model_no == bindparam("model_no"),
-        )
         key, vector = row_vector.c.id, row_vector.c.vector
-        page = (
-            select(key, vector)
-            .where(*this_model, key > bindparam("last_id"))
-            .order_by(key)
-            .limit(_PAGE)
-            .subquery()
-        )
-        self._vector_page = select(_joined(page.c.id), database.joined_vectors(page.c.vector))
-        named = select(_joined(key), database.joined_vectors(vector))
-        self._few_vectors = named.where(*this_model, in_list(key, "keys"))
+        this_model = sa.and_(*bound(row_vector, space_no="space_no", model_no="model_no"))
+        rows = sa.select(key, vector).where(this_model, key > sa.bindparam("last_id"))
+        page = rows.order_by(key).limit(_PAGE).subquery()
+        self._vector_page = sa.select(_joined(page.c.id), database.joined_vectors(page.c.vector))
+        joined = sa.select(_joined(key), database.joined_vectors(vector))
+        self._few_vectors = joined.where(this_model, in_list(key, "keys"))
 
     def snapshot(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         space: Space,
         *,
         session_id: str | None = None,
@@ -269,21 +207,12 @@ class SpaceCache:
             self._add_rows(connection, space, entry)
             if model is not None:
                 self._add_vectors(connection, space, entry, *model)
-            count = len(entry.ids.rows)
+            count = len(entry.columns["ids"].rows)
+            rows = {name: column.rows[:count] for name, column in entry.columns.items()}
+            rows["embedded"] = rows["embedded"].copy()
+            number = -1 if session_id is None else entry.session_numbers.get(session_id, -1)
             snapshot = SpaceSnapshot(
-                space,
-                entry.ids.rows,
-                entry.names.rows,
-                entry.times.rows,
-                entry.lengths.rows,
-                entry.kinds.rows,
-                entry.asks.rows,
-                entry.sessions.rows,
-                -1 if session_id is None else entry.session_numbers.get(session_id, -1),
-                entry.vectors.rows[:count],
-                entry.embedded.rows[:count].copy(),
-                entry.talks,
-                entry.postings,
+                space, **rows, session_no=number, talks=entry.talks, postings=entry.postings
             )
         self._evict(space.space_no, entry)
         return snapshot
@@ -311,60 +240,56 @@ class SpaceCache:
                 _, oldest = self._entries.popitem(last=False)
                 self._used -= oldest.counted
 
-    def _add_rows(self, connection: Connection, space: Space, entry: _CacheEntry) -> None:
+    def _add_rows(self, connection: sa.Connection, space: Space, entry: _CacheEntry) -> None:
         if entry.next_seq >= space.next_seq:
             return
-        last = int(entry.ids.rows[-1]) if len(entry.ids.rows) else space.first_id
+        columns = entry.columns
+        ids = columns["ids"].rows
+        last = int(ids[-1]) if len(ids) else space.first_id
         values = {"space_no": space.space_no, "last_id": last}
-        found = [row for row in connection.execute(_rows_after, values) if row[0]]
-        if found:
-            ids, times, lengths = (
-                np.concatenate([numbers_in(row[at]) for row in found]) for at in range(3)
-            )
-            names = [name for row in found for name in row[3].split(",")]
+        rows = [row for row in connection.execute(_rows_after, values) if row[0]]
+        if rows:
+            numbers = [np.concatenate([numbers_in(row[at]) for row in rows]) for at in range(3)]
+            kinds = [_KIND_NUMBER[name] for row in rows for name in row[3].split(",")]
             number_of = entry.session_numbers.__getitem__
-            sessions = [n for row in found for n in map(number_of, row[4].split(_SEPARATOR))]
-            kinds = np.array([*map(_KIND_NUMBER.__getitem__, names)], np.int8)
-            order = np.argsort(ids, kind="stable")
-            entry.ids.extend(ids[order])
-            entry.times.extend(times[order])
-            entry.lengths.extend(lengths[order])
-            entry.kinds.extend(kinds[order])
-            entry.sessions.extend(np.array(sessions, np.int32)[order])
-            entry.names.grow(len(ids))[...] = None
-            asks = entry.asks.grow(len(ids))
-            lookups = [(space, ASKING, last - space.first_id)]
-            mark_rows(
-                asks, entry.ids.rows[-len(ids) :], *lookup(connection, self._database, lookups)
-            )
+            sessions = [n for row in rows for n in map(number_of, row[4].split(_SEPARATOR))]
+            order = np.argsort(numbers[0], kind="stable")
+            names = ("ids", "times", "lengths", "kinds", "sessions")
+            for name, new in zip(names, (*numbers, kinds, sessions), strict=True):
+                columns[name].grow(len(order))[...] = np.asarray(new)[order]
+            columns["names"].grow(len(order))[...] = None
+            (asking,) = lookup(connection, self._database, [(space, ASKING, last - space.first_id)])
+            mark_rows(columns["asks"].grow(len(order)), numbers[0][order], asking)
         entry.next_seq = space.next_seq
 
     def _add_vectors(
-        self, connection: Connection, space: Space, entry: _CacheEntry, model_no: int, width: int
+        self, connection: sa.Connection, space: Space, entry: _CacheEntry, model_no: int, width: int
     ) -> None:
+        columns = entry.columns
         if entry.model_no != model_no:
             entry.model_no, entry.vector_writes = model_no, -1
-            entry.vectors, entry.embedded = AppendArray("f4", width), AppendArray("?")
-        fresh = len(entry.ids.rows) - len(entry.embedded.rows)
+            columns |= {"vectors": AppendArray("f4", width), "embedded": AppendArray("?")}
+        ids = columns["ids"].rows
+        fresh = len(ids) - len(columns["embedded"].rows)
         if fresh:
-            entry.vectors.grow(fresh)
-            entry.embedded.grow(fresh)
+            columns["vectors"].grow(fresh)
+            columns["embedded"].grow(fresh)
         if entry.vector_writes >= space.vector_writes and not fresh:
             return
-        ids, vectors, embedded = entry.ids.rows, entry.vectors.rows, entry.embedded.rows
-        missing = ids[~embedded]
-        for keys, halves in self._read_vectors(connection, space, missing, model_no):
+        vectors, embedded = columns["vectors"].rows, columns["embedded"].rows
+        for keys, halves in self._read_vectors(connection, space, ids[~embedded], model_no):
             at = np.minimum(np.searchsorted(ids, keys), len(ids) - 1)
-            known = ids[at] == keys
-            if known.all() and at[-1] - at[0] == len(at) - 1:
+            present = ids[at] == keys
+            if present.all() and at[-1] - at[0] == len(at) - 1:
                 _load(halves, vectors[at[0] : at[-1] + 1])
             else:
-                vectors[at[known]] = _load(halves[known], np.empty((known.sum(), width), "f4"))
-            embedded[at[known]] = True
+                few = np.empty((present.sum(), width), "f4")
+                vectors[at[present]] = _load(halves[present], few)
+            embedded[at[present]] = True
         entry.vector_writes = space.vector_writes
 
     def _read_vectors(
-        self, connection: Connection, space: Space, missing: NDArray[np.int64], model_no: int
+        self, connection: sa.Connection, space: Space, missing: NDArray[np.int64], model_no: int
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint16]]]:
         """Row ids in order with their vectors, page by page."""
         if not len(missing):
@@ -394,3 +319,78 @@ def _load(halves: NDArray[np.uint16], place: Matrix) -> Matrix:
         np.take(_FLOATS, halves[start : start + 256], out=rows, mode="clip")
         rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, np.newaxis]
     return place
+
+
+def rows_with(
+    connection: sa.Connection,
+    database: Database,
+    views: Sequence[SpaceSnapshot],
+    phrases: Sequence[Phrase],
+) -> dict[Phrase, Mask]:
+    """For each phrase the rows that contain it, of one space after the other.
+
+    Of common phrases the rows are remembered, and only newer ones are looked up.
+    """
+    starts = np.cumsum([0, *(len(view.ids) for view in views)])
+    masks = {phrase: np.zeros(starts[-1], np.bool_) for phrase in phrases}
+    pairs = [(at, phrase) for at in range(len(views)) for phrase in phrases]
+    nothing = (0, np.zeros(0, np.int64))
+    remembered = [views[at].postings.get(phrase, nothing) for at, phrase in pairs]
+    lookups = [
+        (views[at].space, phrase, last)
+        for (at, phrase), (last, _) in zip(pairs, remembered, strict=True)
+    ]
+    added = lookup(connection, database, lookups)
+    for (at, phrase), (_, before), after in zip(pairs, remembered, added, strict=True):
+        view, rows = views[at], np.concatenate([before, after]) if len(after) else before
+        if len(rows) >= _COMMON:
+            view.postings.pop(phrase, None)
+            view.postings[phrase] = (view.space.next_seq - 1, rows)
+            if len(view.postings) > _REMEMBERED:
+                view.postings.popitem(last=False)
+        mark_rows(masks[phrase][starts[at] : starts[at + 1]], view.ids, rows)
+    return masks
+
+
+def lookup(connection: sa.Connection, database: Database, lookups: Sequence[Lookup]) -> list[Ids]:
+    """The rows of each lookup."""
+    rows = [np.zeros(0, np.int64)] * len(lookups)
+    if lookups:
+        for number, joined in connection.execute(*database.phrase_query(lookups)):
+            if joined is not None:
+                rows[number] = numbers_in(joined) + lookups[number][0].first_id
+    return rows
+
+
+def numbers_in(joined: str) -> Ids:
+    """Whole numbers that the database has put together with commas."""
+    return np.fromstring(joined, dtype=np.int64, sep=",")
+
+
+def mark_rows(mask: Mask, ids: Ids, marked: Ids) -> None:
+    """Set the places of the ids that are `marked`; `ids` are in order."""
+    if not len(ids):
+        return
+    dense = ids[-1] - ids[0] == len(ids) - 1
+    at = marked - ids[0] if dense else np.searchsorted(ids, marked)
+    inside = (at >= 0) & (at < len(ids))
+    at = at[inside]
+    mask[at[ids[at] == marked[inside]]] = True
+
+
+def indexed_texts(rows: Iterable[Stored[Any]]) -> list[IndexedText]:
+    """The search texts of rows as they are indexed."""
+    return [IndexedText(it.space_no, it.id, index_text(it.row)) for it in rows]
+
+
+def rebuild_words(connection: sa.Connection, database: Database) -> None:
+    """Empty the word index and derive it again from messages and notes."""
+    database.clear_words(connection)
+    for table in TABLES:
+        key = sa.tuple_(table.table.c.space_no, table.table.c.id)
+        page = sa.select(*table.columns).order_by(*key.clauses).limit(CHUNK)
+        rows = table.load(connection.execute(page))
+        while rows:
+            database.add_words(connection, indexed_texts(rows))
+            last = sa.tuple_(rows[-1].space_no, rows[-1].id)
+            rows = table.load(connection.execute(page.where(key > last)))

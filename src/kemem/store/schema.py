@@ -8,53 +8,35 @@ Indexes of the meta tables lead with the space because no read goes without one.
 import json
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Dialect,
-    Float,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    MetaData,
-    SmallInteger,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    false,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, SmallInteger, String, Text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
+from sqlalchemy.types import UserDefinedType
 
 SEQ_BITS = 32
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 
-class Verbatim(TypeDecorator[str]):
+class Verbatim(sa.TypeDecorator[str]):
     """Text that comes back exactly as it went in, NUL included, which PostgreSQL cannot hold."""
 
     impl = Text
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
         order = "C" if dialect.name == "postgresql" else None  # by code point, as SQLite orders
         return dialect.type_descriptor(Text(collation=order))
 
     _ESCAPE = "\U000f5c5c"  # private use; doubled where a text contains it
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         if value is None or ("\0" not in value and self._ESCAPE not in value):
             return value
         return value.replace(self._ESCAPE, self._ESCAPE * 2).replace("\0", self._ESCAPE + "0")
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
         if value is None or self._ESCAPE not in value:
             return value
         parts = value.split(self._ESCAPE * 2)
@@ -83,34 +65,36 @@ def dump_json(value: Any) -> str:
 # Collation "C" orders as SQLite and Python do: by code point.
 Id = String(64).with_variant(String(64, collation="C"), "postgresql")
 Serial = BigInteger().with_variant(Integer, "sqlite")
-Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+Json = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 
-def _times() -> tuple[Column[int], Column[int]]:
-    return (
-        Column("create_time", BigInteger, nullable=False),
-        Column("update_time", BigInteger, nullable=False),
-    )
+def _columns(kind: Any, *names: str, **options: Any) -> list[Column[Any]]:
+    """Columns of one type that hold no NULL, unless the options say otherwise."""
+    return [Column(name, kind, **{"nullable": False, **options}) for name in names]
+
+
+def _unique(name: str, *columns: str) -> Index:
+    return Index(name, *columns, unique=True)
 
 
 def _space_key() -> tuple[Column[int], Column[int]]:
     return (
-        Column("space_no", BigInteger, ForeignKey("space.space_no"), primary_key=True),
+        Column("space_no", BigInteger, sa.ForeignKey("space.space_no"), primary_key=True),
         Column("id", BigInteger, primary_key=True, autoincrement=False),
     )
 
 
-def _table(name: str, *items: Any) -> Table:
+def _table(name: str, *items: Any) -> sa.Table:
     """A table stored in the order of its primary key."""
-    return Table(name, metadata, *items, sqlite_with_rowid=False)
+    return sa.Table(name, metadata, *items, sqlite_with_rowid=False)
 
 
-def _sensitive_rows(table: Table) -> Index:
+def _sensitive_rows(table: sa.Table) -> Index:
     """An index of a table's sensitive rows alone, which are few."""
     return Index(
         f"idx_{table.name}_sensitive",
         *(table.c.space_no, table.c.id),
-        sqlite_where=text("sensitive = 1"),  # in the words of the statements that can use it
+        sqlite_where=sa.text("sensitive = 1"),  # in the words of the statements that can use it
         postgresql_where=table.c.sensitive,
     )
 
@@ -127,7 +111,7 @@ agent = _table(
     Column("description", Text),
     Column("config", Json),
     Column("status", SmallInteger, nullable=False, server_default="1"),
-    *_times(),
+    *_columns(BigInteger, "create_time", "update_time"),
     Column("creator", String(64)),
     Index("idx_agent_status", "status"),
     Index("idx_agent_create_time", "create_time"),
@@ -136,30 +120,30 @@ agent = _table(
 app_user = _table(
     "app_user",
     Column("user_id", Id, primary_key=True),
-    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("agent_id", Id, sa.ForeignKey("agent.agent_id"), nullable=False),
     Column("user_name", String(255)),
     Column("user_type", String(50)),
     Column("profile", Json),
     Column("status", SmallInteger, nullable=False, server_default="1"),
-    *_times(),
+    *_columns(BigInteger, "create_time", "update_time"),
     Column("last_active_time", BigInteger),
     Index("idx_user_agent_status", "agent_id", "status"),
     Index("idx_user_last_active_time", "last_active_time"),
 )
 
-space = Table(
+space = sa.Table(
     "space",
     metadata,
     Column("space_no", Serial, primary_key=True),
-    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("agent_id", Id, sa.ForeignKey("agent.agent_id"), nullable=False),
     Column("user_id", Id, nullable=False),  # empty: the part that an agent's users share
-    UniqueConstraint("agent_id", "user_id"),
+    sa.UniqueConstraint("agent_id", "user_id"),
     Index("idx_space_user", "user_id"),
 )
 
 space_state = _table(
     "space_state",
-    Column("space_no", BigInteger, ForeignKey("space.space_no"), primary_key=True),
+    Column("space_no", BigInteger, sa.ForeignKey("space.space_no"), primary_key=True),
     Column("next_seq", BigInteger, nullable=False, server_default="1"),
     Column("epoch", BigInteger, nullable=False, server_default="0"),  # bumped when rows go
     Column("vector_writes", BigInteger, nullable=False, server_default="0"),
@@ -167,15 +151,15 @@ space_state = _table(
 
 session = _table(
     "session",
-    Column("space_no", BigInteger, ForeignKey("space.space_no"), primary_key=True),
+    Column("space_no", BigInteger, sa.ForeignKey("space.space_no"), primary_key=True),
     Column("session_id", Id, primary_key=True),
-    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("agent_id", Id, sa.ForeignKey("agent.agent_id"), nullable=False),
     Column("user_id", Id, nullable=False),
     Column("session_name", String(255)),
     Column("session_type", String(50)),
     Column("context", Json),
     Column("status", SmallInteger, nullable=False, server_default="1"),
-    *_times(),
+    *_columns(BigInteger, "create_time", "update_time"),
     Column("end_time", BigInteger),
     Index("idx_session_id", "session_id"),
     Index("idx_session_user", "user_id"),
@@ -187,48 +171,42 @@ message = _table(
     "message",
     *_space_key(),
     Column("message_id", Id, nullable=False),
-    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
-    Column("user_id", Id, nullable=False),
-    Column("session_id", Id, nullable=False),
+    Column("agent_id", Id, sa.ForeignKey("agent.agent_id"), nullable=False),
+    *_columns(Id, "user_id", "session_id"),
     Column("role", String(20), nullable=False),
     Column("content", Verbatim, nullable=False),
     Column("content_type", String(50), nullable=False, server_default="text"),
     Column("metadata", Json),
     Column("parent_message_id", Id),
     Column("create_time", BigInteger, nullable=False),  # when it was said, microseconds
-    Column("ingest_time", BigInteger, nullable=False),
-    Column("sequence_no", BigInteger, nullable=False),
+    *_columns(BigInteger, "ingest_time", "sequence_no"),
     Column("length", Integer, nullable=False),  # in search tokens
-    Column("sensitive", Boolean, nullable=False, server_default=false()),
-    Index("uk_message_id", "space_no", "message_id", unique=True),
-    Index(  # two messages may tell of the same time
-        "uk_agent_user_session_time",
-        *("space_no", "session_id", "create_time", "sequence_no"),
-        unique=True,
-    ),
-    Index("uk_session_sequence", "space_no", "session_id", "sequence_no", unique=True),
-    ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
+    Column("sensitive", sa.Boolean, nullable=False, server_default=sa.false()),
+    _unique("uk_message_id", "space_no", "message_id"),
+    # Two messages may tell of the same time.
+    _unique("uk_agent_user_session_time", "space_no", "session_id", "create_time", "sequence_no"),
+    _unique("uk_session_sequence", "space_no", "session_id", "sequence_no"),
+    sa.ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
     Index("idx_message_user_create_time", "space_no", "create_time", "id"),
     Index("idx_message_create_time", "create_time"),
 )
 sensitive_messages = _sensitive_rows(message)
 
-embedding_model = Table(
+embedding_model = sa.Table(
     "embedding_model",
     metadata,
     Column("model_no", Serial, primary_key=True),
     Column("name", String(255), nullable=False),
     Column("width", Integer, nullable=False),
-    UniqueConstraint("name", "width"),
+    sa.UniqueConstraint("name", "width"),
 )
 
 # Vectors live apart: inside a wide row they cost three times as much to read. Messages and notes
 # of a space draw their ids from one sequence, so one table of vectors and one of words serve both.
 row_vector = _table(
     "row_vector",
-    Column("space_no", BigInteger, primary_key=True),
-    Column("id", BigInteger, primary_key=True),
-    Column("model_no", Integer, ForeignKey("embedding_model.model_no"), nullable=False),
+    *_columns(BigInteger, "space_no", "id", primary_key=True),
+    Column("model_no", Integer, sa.ForeignKey("embedding_model.model_no"), nullable=False),
     Column("vector", HalfVector, nullable=False),
 )
 
@@ -236,9 +214,7 @@ job = _table(
     "job",
     Column("job_id", Id, primary_key=True),
     Column("kind", String(32), nullable=False),
-    Column("agent_id", Id),
-    Column("user_id", Id),
-    Column("session_id", Id),
+    *_columns(Id, "agent_id", "user_id", "session_id", nullable=True),
     Column("payload", Json, nullable=False),
     Column("state", String(16), nullable=False),
     Column("attempts", Integer, nullable=False),
@@ -251,30 +227,26 @@ note = _table(
     "note",
     *_space_key(),
     Column("note_id", Id, nullable=False),
-    Column("agent_id", Id, ForeignKey("agent.agent_id"), nullable=False),
+    Column("agent_id", Id, sa.ForeignKey("agent.agent_id"), nullable=False),
     Column("user_id", Id, nullable=False),
     Column("session_id", Id),
     Column("kind", String(32), nullable=False),  # user_info, knowledge, experience, short_term
     Column("content", Verbatim, nullable=False),
     Column("digest", String(32), nullable=False),
-    Column("event_time", BigInteger, nullable=False),
-    *_times(),
-    Column("valid_from", BigInteger, nullable=False),
-    Column("valid_until", BigInteger),
-    Column("expire_time", BigInteger),
+    *_columns(BigInteger, "event_time", "create_time", "update_time", "valid_from"),
+    *_columns(BigInteger, "valid_until", "expire_time", nullable=True),
     Column("memory_type", String(64), nullable=False),
     Column("summary", Verbatim),
-    Column("keywords", Json),
-    Column("metadata", Json),
+    *_columns(Json, "keywords", "metadata", nullable=True),
     Column("topic", String(255)),
     Column("supersedes", Id),
     Column("importance", Float(53), nullable=False),
-    Column("sensitive", Boolean, nullable=False),
+    Column("sensitive", sa.Boolean, nullable=False),
     Column("use_count", BigInteger, nullable=False),
     Column("use_time", BigInteger),
     Column("length", Integer, nullable=False),  # in search tokens
     Column("arrival", BigInteger, nullable=False),  # its first id: other words get it a new one
-    Index("uk_note_id", "space_no", "note_id", unique=True),
+    _unique("uk_note_id", "space_no", "note_id"),
     Index("idx_note_id", "note_id"),
     Index("idx_note_time", "space_no", "event_time", "arrival"),
     Index("idx_note_digest", "space_no", "digest"),
@@ -286,14 +258,13 @@ sensitive_notes = _sensitive_rows(note)
 
 note_source = _table(  # the messages that a note cites, in the order of `position`
     "note_source",
-    Column("space_no", BigInteger, primary_key=True),
-    Column("note_row", BigInteger, primary_key=True),
+    *_columns(BigInteger, "space_no", "note_row", primary_key=True),
     Column("position", Integer, primary_key=True),
     Column("message_id", Id, nullable=False),
-    ForeignKeyConstraint(
+    sa.ForeignKeyConstraint(
         ["space_no", "note_row"], ["note.space_no", "note.id"], ondelete="CASCADE"
     ),
-    ForeignKeyConstraint(
+    sa.ForeignKeyConstraint(
         ["space_no", "message_id"], ["message.space_no", "message.message_id"], ondelete="CASCADE"
     ),
     Index("idx_note_source_message", "space_no", "message_id", "note_row"),
@@ -305,8 +276,7 @@ note_history = _table(
     Column("note_id", Id, nullable=False),
     Column("event", String(16), nullable=False),  # add, update, delete
     Column("create_time", BigInteger, nullable=False),
-    Column("before", Verbatim),
-    Column("after", Verbatim),
+    *_columns(Verbatim, "before", "after", nullable=True),
     Column("reason", Text),
     Index("idx_note_history_note", "space_no", "note_id"),
 )
@@ -317,7 +287,7 @@ entity = _table(
     Column("name", Verbatim, nullable=False),
     Column("name_key", Verbatim, nullable=False),  # folded; what makes two names one entity
     Column("type", String(64), nullable=False),
-    Index("idx_entity_name", "space_no", "name_key", unique=True),
+    _unique("idx_entity_name", "space_no", "name_key"),
 )
 
 relation = _table(
@@ -326,19 +296,13 @@ relation = _table(
     Column("source_id", BigInteger, nullable=False),
     Column("relationship", Verbatim, nullable=False),
     Column("destination_id", BigInteger, nullable=False),
-    Index(
-        "idx_relation_source",
-        *("space_no", "source_id", "relationship", "destination_id"),
-        unique=True,
-    ),
+    _unique("idx_relation_source", "space_no", "source_id", "relationship", "destination_id"),
     Index("idx_relation_destination", "space_no", "destination_id"),
 )
 
 relation_source = _table(  # which notes say so; a relation is true while one of them is
     "relation_source",
-    Column("space_no", BigInteger, primary_key=True),
-    Column("relation_id", BigInteger, primary_key=True),
-    Column("note_row", BigInteger, primary_key=True),
+    *_columns(BigInteger, "space_no", "relation_id", "note_row", primary_key=True),
     Index("idx_relation_source_note", "space_no", "note_row"),
 )
 
@@ -356,10 +320,9 @@ journal = _table(  # of no space: operators read it, backups leave it out
 checkpoint = _table(
     "checkpoint",
     *_space_key(),
-    Column("checkpoint_id", Id, nullable=False),
-    Column("session_id", Id, nullable=False),
+    *_columns(Id, "checkpoint_id", "session_id"),
     Column("state", Verbatim, nullable=False),  # JSON
     Column("create_time", BigInteger, nullable=False),
-    ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
+    sa.ForeignKeyConstraint(["space_no", "session_id"], ["session.space_no", "session.session_id"]),
     Index("idx_checkpoint_session", "space_no", "session_id", "create_time"),
 )

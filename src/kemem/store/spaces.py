@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from kemem.records import Micros, Model, Scope, Where
 from kemem.records.batch import Batch, Refusal
-from kemem.store.database import Database, Space, Statement, Values, upsert
+from kemem.store.database import Database, Space, Statement, Values, bound, group, upsert
 from kemem.store.schema import (
     agent,
     app_user,
@@ -28,8 +28,7 @@ from kemem.store.schema import (
 FIRST_EPOCH = "first_epoch"
 
 model_number = sa.select(embedding_model.c.model_no).where(
-    embedding_model.c.name == sa.bindparam("of_name"),
-    embedding_model.c.width == sa.bindparam("of_width"),
+    *bound(embedding_model, name="of_name", width="of_width")
 )
 _columns = (*space.c, *list(space_state.c)[1:], model_number.scalar_subquery())
 
@@ -68,7 +67,7 @@ def find_spaces(
     A session reaches those in which it has messages or notes; if not `with_rows`, all that it is
     registered in.
     """
-    return _find(connection, scope, with_rows, shared, None)[0]
+    return spaces_and_model(connection, scope, None, with_rows, shared)[0]
 
 
 def visible_spaces(connection: sa.Connection, where: Where) -> list[Space]:
@@ -77,19 +76,13 @@ def visible_spaces(connection: sa.Connection, where: Where) -> list[Space]:
 
 
 def spaces_and_model(
-    connection: sa.Connection, where: Where, model: Model | None
-) -> tuple[list[Space], int | None]:
-    """The visible spaces, and the number of an embedding model that made vectors."""
-    return _find(connection, where.scope, True, where.shared, model)
-
-
-def _find(
     connection: sa.Connection,
     scope: Scope,
-    with_rows: bool,
-    shared: str | None,
     model: Model | None,
+    with_rows: bool = True,
+    shared: str | None = None,
 ) -> tuple[list[Space], int | None]:
+    """The same, and the number of an embedding model that made vectors."""
     ids = ids_of(scope)
     values = {**ids, "shared": shared, "of_name": None, "of_width": None}
     if model:
@@ -158,22 +151,19 @@ class Transaction:
         Owners that it writes to and that are missing are created. Locks are taken in the order of
         user ids, so that no two transactions wait for each other.
         """
-        agents: dict[str, set[str]] = defaultdict(set)
-        times: dict[str, list[tuple[Micros, Micros]]] = defaultdict(list)  # created, updated
-        rows: list[tuple[Any, Micros, Micros]] = [
+        rows: list[tuple[Any, Micros, Micros]] = [  # with the times of their creation and change
             *((row, row.ingest_time, row.ingest_time) for row in batch.put),
             *((row, row.created, row.updated) for row in batch.notes),
             *((row, row.at, row.at) for row in batch.changes),
             *((row, row.created, row.created) for row in batch.checkpoints),
         ]
-        for row, created, updated in rows:
-            agents[row.user_id].add(row.agent_id)
-            times[row.user_id].append((created, updated))
-        self._locked = {*agents, *self._users_read(batch)}
+        written = group(rows, lambda it: str(it[0].user_id))
+        self._locked = {*written, *self._users_read(batch)}
         for user_id in sorted(self._locked):
-            if user_id in agents:
-                begun, now = times[user_id][0][0], max(updated for _, updated in times[user_id])
-                spaces = self._lock_written(user_id, agents[user_id], begun, now)
+            if user_id in written:
+                own = written[user_id]
+                begun, now = own[0][1], max(updated for *_, updated in own)
+                spaces = self._lock_written(user_id, {it[0].agent_id for it in own}, begun, now)
                 self._spaces[user_id] = {each.agent_id: each for each in spaces}
                 self._next_seq |= {each.space_no: each.next_seq for each in spaces}
             else:

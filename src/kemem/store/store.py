@@ -1,37 +1,25 @@
 """SqlStore: the store of KeMem on SQLite or PostgreSQL, one implementation for both."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+import sqlalchemy as sa
 
-from kemem.errors import Unavailable
-from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo
-from kemem.records import (
-    Census,
-    Change,
-    Checkpoint,
-    Entry,
-    Level,
-    Line,
-    Micros,
-    Position,
-    Row,
-    Scope,
-    Where,
-)
+from kemem import records
+from kemem.errors import InvalidArgument, Unavailable
+from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo, key_of
 from kemem.records.batch import Applied, Batch, Job, JobKind
-from kemem.store import archive, directory, read, records, search, spaces
-from kemem.store.apply import apply
-from kemem.store.database import Database
-from kemem.store.index import SpaceCache
+from kemem.store import archive, directory, graph, history, search, spaces, tables, vectors
+from kemem.store.database import Database, Space, group
+from kemem.store.index import SpaceCache, rebuild_words
 from kemem.store.migrate import read_meta
-from kemem.store.spaces import Refused
-from kemem.store.vectors import parse_model
+from kemem.store.spaces import Refused, Transaction
+from kemem.store.write import count_uses, drop_rows, put_messages, put_notes
 
 _READERS = 4
 
@@ -60,46 +48,48 @@ class SqlStore:
 
     async def read(
         self,
-        where: Where,
+        where: records.Where,
         *,
-        after: Position | None = None,
+        after: records.Position | None = None,
         limit: int = 100,
         newest_first: bool = True,
-    ) -> list[Row]:
-        return await self._read(read.read, where, after, limit, newest_first)
+    ) -> list[records.Row]:
+        return await self._read(tables.read, where, after, limit, newest_first)
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         return await self._read(search.search, self._database, self._cache, request)
 
     async def history(
         self,
-        scope: Scope,
+        scope: records.Scope,
         *,
         note_id: str | None = None,
         event: str | None = None,
         limit: int = 100,
-    ) -> list[Change]:
-        return await self._read(records.history, scope, note_id, event, limit)
+    ) -> list[records.Change]:
+        return await self._read(history.history, scope, note_id, event, limit)
 
-    async def checkpoints(self, scope: Scope, *, limit: int = 1) -> list[Checkpoint]:
-        return await self._read(records.checkpoints, scope, limit)
+    async def checkpoints(
+        self, scope: records.Scope, *, limit: int = 1
+    ) -> list[records.Checkpoint]:
+        return await self._read(history.checkpoints, scope, limit)
 
     async def directory(
         self,
-        level: Level,
-        scope: Scope | None = None,
+        level: records.Level,
+        scope: records.Scope | None = None,
         *,
         note_id: str | None = None,
         after: tuple[str, str, str] | None = None,
         limit: int = 100,
-    ) -> list[Entry]:
+    ) -> list[records.Entry]:
         return await self._read(directory.directory, level, scope, note_id, after, limit)
 
-    async def generation(self, where: Where) -> str:
+    async def generation(self, where: records.Where) -> str:
         return await self._read(spaces.generation, where)
 
-    async def claim(self, now: Micros, lease: Micros) -> Job | None:
-        return await self._write(lambda it: records.claim(it, now, lease))
+    async def claim(self, now: records.Micros, lease: records.Micros) -> Job | None:
+        return await self._write(lambda it: history.claim(it, now, lease))
 
     async def jobs(
         self,
@@ -108,44 +98,37 @@ class SqlStore:
         ids: Sequence[str] | None = None,
         kinds: Sequence[JobKind] | None = None,
     ) -> list[Job]:
-        return await self._read(records.list_jobs, limit, ids, kinds)
+        return await self._read(history.list_jobs, limit, ids, kinds)
 
     async def journal(
         self,
         kind: str,
         *,
-        since: Micros | None = None,
-        until: Micros | None = None,
+        since: records.Micros | None = None,
+        until: records.Micros | None = None,
         user_id: str | None = None,
         limit: int = 1000,
-    ) -> list[Line]:
-        return await self._read(records.lines, kind, since, until, user_id, limit)
+    ) -> list[records.Line]:
+        return await self._read(history.lines, kind, since, until, user_id, limit)
 
     async def info(self, *, health: bool = False) -> StoreInfo:
-        return await self._read(self._info, health)
+        def load(connection: sa.Connection) -> StoreInfo:
+            # Not kept: another process may restore a backup, which ends the cursors of before.
+            meta = read_meta(connection)
+            backend, version = self._database.name, int(meta.get("schema_version", 0))
+            secret, label = bytes.fromhex(meta.get("secret", "")), meta.get("label", "current")
+            state = directory.take_health(connection, backend, version) if health else None
+            model = vectors.parse_model(meta.get("embedder"))
+            return StoreInfo(backend, version, secret, label, model, state)
 
-    def _info(self, connection: Connection, health: bool) -> StoreInfo:
-        # Not kept: another process may restore a backup, which ends the cursors of before.
-        values = read_meta(connection)
-        backend, version = self._database.name, int(values.get("schema_version", 0))
-        return StoreInfo(
-            backend,
-            version,
-            bytes.fromhex(values.get("secret", "")),
-            values.get("label", "current"),
-            parse_model(values.get("embedder")),
-            directory.take_health(connection, backend, version) if health else None,
-        )
+        return await self._read(load)
 
-    async def census(self, largest: int) -> Census:
+    async def census(self, largest: int) -> records.Census:
         return await self._read(directory.take_census, largest)
 
     async def export(self, take: Callable[[str, Mapping[str, Any]], None]) -> None:
-        self._check_open()
-        try:
+        with self._working():
             await asyncio.to_thread(archive.export, self._database, take)
-        except DBAPIError as error:
-            raise self._database.to_error(error) from None
 
     async def replace(self, rows: Iterable[tuple[str, Mapping[str, Any]]], label: str) -> None:
         await self._write(lambda it: archive.replace(it, self._database, rows, label), alone=True)
@@ -157,30 +140,119 @@ class SqlStore:
             await asyncio.to_thread(self._database.close)
 
     async def _read(
-        self, work: Callable[Concatenate[Connection, P], T], *given: P.args, **named: P.kwargs
+        self, work: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **options: P.kwargs
     ) -> T:
-        self._check_open()
-
         def with_connection() -> T:
             with self._database.reading() as connection:
-                return work(connection, *given, **named)
+                return work(connection, *args, **options)
 
-        try:
+        with self._working():
             return await asyncio.get_running_loop().run_in_executor(self._readers, with_connection)
-        except DBAPIError as error:
-            raise self._database.to_error(error) from None
 
     async def _write(
-        self, work: Callable[[Connection], T], durable: bool = True, alone: bool = False
+        self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
     ) -> T:
-        self._check_open()
-        # Shielded: a caller that goes away must not leave a batch in doubt.
-        future = asyncio.wrap_future(self._database.write(work, durable, alone))
-        try:
+        with self._working():
+            # Shielded: a caller that goes away must not leave a batch in doubt.
+            future = asyncio.wrap_future(self._database.write(work, durable, alone))
             return await asyncio.shield(future)
-        except DBAPIError as error:
-            raise self._database.to_error(error) from None
 
-    def _check_open(self) -> None:
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Refuse work on a closed store; raise a driver's error as one of KeMem's."""
         if self._closed:
             raise Unavailable("this store is closed")
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            raise self._database.to_error(error) from None
+
+
+def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applied:
+    """Write a batch. Whatever fails, the transaction takes all of it back; Refused among it."""
+    transaction = Transaction(connection, database)
+    transaction.lock(batch)  # first: what is checked below holds until the end
+    _check(transaction, batch)
+    dropped = sum(_drop(transaction, where, batch) for where in batch.drop)
+    inserted, ignored = put_messages(transaction, batch.put)
+    places, merged = put_notes(transaction, batch.notes, inserted)
+    of_notes = {item.note_id: places[key_of(item)] for item in batch.notes}
+    by_space: dict[Space, list[tuple[records.Link, int]]] = defaultdict(list)
+    for link in batch.links:
+        if link.note_id not in of_notes:
+            raise InvalidArgument(
+                f"a link names the note {link.note_id!r:.80}, which is not in the batch"
+            )
+        space, row = of_notes[link.note_id]
+        by_space[space].append((link, row))
+    for space, links in by_space.items():
+        graph.put_links(transaction, space, links)
+    for space in {space for space, _ in places.values()}:
+        transaction.reserve(space, 1)
+    changes = [it for it in batch.changes if (it.agent_id, it.user_id, it.note_id) not in merged]
+    history.put_changes(transaction, changes)
+    history.put_checkpoints(transaction, batch.checkpoints)
+    count_uses(connection, batch.used)
+    for embedded in batch.vectors:
+        vectors.put_vectors(transaction, embedded)
+    history.end_sessions(transaction, batch.ended)
+    history.put_jobs(connection, batch.jobs)
+    history.finish_jobs(connection, batch.done)
+    history.put_lines(connection, batch.journal)
+    dropped += sum(history.trim_lines(connection, each) for each in batch.trim)
+    if batch.model is not None:
+        vectors.record_model(connection, batch.model)
+    if batch.rebuild_words:
+        rebuild_words(connection, database)
+    transaction.finish()
+    names = {note_id: twin for (_, _, note_id), twin in merged.items()}
+    return Applied(tuple(inserted), tuple(ignored), dropped, names)
+
+
+def _check(transaction: Transaction, batch: Batch) -> None:
+    """Refuse a batch whose preconditions do not hold."""
+    connection = transaction.connection
+    if batch.only_if is not None and not history.has_job(connection, batch.only_if):
+        raise Refused("job")
+    by_owner = group(batch.present, lambda row: records.Scope(row.agent_id, row.user_id))
+    if not all(_has(transaction, owner, rows) for owner, rows in by_owner.items()):
+        raise Refused("row")
+    for expected in batch.expects:
+        where = expected.where
+        spaces = transaction.spaces(where.scope, where.shared)
+        rows = tables.read_rows(connection, tables.notes, where, spaces, None, expected.limit, True)
+        if not expected.holds([stored.row for stored in rows]):
+            raise Refused("changed")
+
+
+def _has(
+    transaction: Transaction, owner: records.Scope, rows: Sequence[records.Row | records.Checkpoint]
+) -> bool:
+    """Whether an owner has rows still, under whatever words, and checkpoints are the newest."""
+    connection, spaces = transaction.connection, transaction.spaces(owner)
+    message_ids = {row.id for row in rows if isinstance(row, records.Message)}
+    note_ids = {row.id for row in rows if isinstance(row, records.Note)}
+    stored = {it.row.id for it in tables.named(connection, tables.notes, spaces, note_ids)}
+    numbers = [space.space_no for space in spaces]
+    if (
+        message_ids - tables.existing_messages(connection, numbers, message_ids)
+        or note_ids - stored
+    ):
+        return False
+    return all(
+        history.checkpoints(connection, replace(owner, session_id=row.session_id), 1) == [row]
+        for row in rows
+        if isinstance(row, records.Checkpoint)
+    )
+
+
+def _drop(transaction: Transaction, where: records.Where, batch: Batch) -> int:
+    connection = transaction.connection
+    removed = drop_rows(transaction, where, batch.at, batch.reason)
+    sessions = {(it.space_no, it.row.session_id) for it in removed if it.row.session_id is not None}
+    history.drop_checkpoints(connection, sessions)
+    messages = [it.row for it in removed if isinstance(it.row, records.Message)]
+    history.remove_from_jobs(connection, messages)
+    if where.everything:
+        history.erase_scope(transaction, where.scope)
+    return len(removed)

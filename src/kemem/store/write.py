@@ -1,6 +1,5 @@
 """Messages and notes written to their tables, with their words: put, merge, drop."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,78 +10,52 @@ from kemem.errors import Conflict
 from kemem.ports.request import Key, key_of
 from kemem.records import Message, Micros, Note, Scope, Where
 from kemem.records.batch import Use
-from kemem.store.database import Space
+from kemem.store import tables
+from kemem.store.database import Space, Values, bound, group
 from kemem.store.graph import unlink
-from kemem.store.read import (
-    CHUNK,
-    chunks,
-    existing_messages,
-    indexed_texts,
-    named,
-    open_notes,
-    read_rows,
-)
-from kemem.store.rows import TABLES, R, RowTable, Stored, messages, notes
+from kemem.store.index import indexed_texts
 from kemem.store.schema import message, note, note_history, note_source, row_vector
 from kemem.store.spaces import Refused, Transaction
+from kemem.store.tables import R, RowTable, Stored
 from kemem.text.query import index_text, length
-
-TimeRequest = tuple[Micros, bool]  # a time, and whether the caller chose it: then it stays
 
 _FIXED = {"space_no", "id", "note_id", "agent_id", "user_id", "arrival"}
 _CHANGEABLE = [each.name for each in note.c if each.name not in _FIXED]
 _update = (
     sa.update(note)
-    .where(note.c.space_no == sa.bindparam("of_space"), note.c.id == sa.bindparam("of_row"))
+    .where(*bound(note, space_no="of_space", id="of_row"))
     .values({name: sa.bindparam(f"new_{name}") for name in _CHANGEABLE})
 )
-_drop_sources = sa.delete(note_source).where(
-    note_source.c.space_no == sa.bindparam("of_space"),
-    note_source.c.note_row == sa.bindparam("of_row"),
-)
+_drop_sources = sa.delete(note_source)
+_drop_sources = _drop_sources.where(*bound(note_source, space_no="of_space", note_row="of_row"))
 _use = (
     sa.update(note)
-    .where(note.c.note_id == sa.bindparam("of_note"))
-    .where(note.c.agent_id == sa.bindparam("of_agent"), note.c.user_id == sa.bindparam("of_user"))
+    .where(*bound(note, note_id="of_note", agent_id="of_agent", user_id="of_user"))
     .values(use_count=note.c.use_count + sa.bindparam("more"), use_time=sa.bindparam("at"))
 )
 _insert = {table: sa.insert(table) for table in (message, note, note_source)}
-_of_session = (
-    message.c.space_no == sa.bindparam("space_no"),
-    message.c.session_id == sa.bindparam("session_id"),
-)
+_of_session = bound(message, space_no="space_no", session_id="session_id")
 _last = sa.select(
     sa.select(sa.func.max(message.c.sequence_no)).where(*_of_session).scalar_subquery(),
     sa.select(sa.func.max(message.c.create_time)).where(*_of_session).scalar_subquery(),
 )
-_taken = sa.select(message.c.create_time).where(
-    *_of_session, message.c.create_time.in_(sa.bindparam("times", expanding=True))
-)
-_taken_from = (
-    sa.select(message.c.create_time)
-    .where(*_of_session, message.c.create_time >= sa.bindparam("time"))
-    .order_by(message.c.create_time)
-    .limit(CHUNK)
-)
+_times = sa.select(message.c.create_time).where(*_of_session).order_by(message.c.create_time)
+_taken = _times.where(tables.one_of(message.c.create_time, "times"))
+_taken_from = _times.where(message.c.create_time >= sa.bindparam("time")).limit(tables.CHUNK)
 
 
 def put_messages(
     transaction: Transaction, items: Sequence[Message]
 ) -> tuple[list[Message], list[str]]:
     """Store messages; returns them as stored, and the ids that were there already."""
-    by_user: dict[str, list[Message]] = defaultdict(list)
-    for item in items:
-        by_user[item.user_id].append(item)
     stored: dict[tuple[str, str], Message] = {}
-    for user_id, own in by_user.items():
-        by_agent: dict[str, list[Message]] = defaultdict(list)
-        for item in _new_messages(transaction, user_id, own):
-            by_agent[item.agent_id].append(item)
-        for agent_id, new in by_agent.items():
+    for user_id, own in group(items, lambda item: item.user_id).items():
+        new_items = _new_messages(transaction, user_id, own)
+        for agent_id, new in group(new_items, lambda item: item.agent_id).items():
             space, now = transaction.space(agent_id, user_id), new[0].ingest_time
             transaction.ensure_sessions(space, {item.session_id: (now, now) for item in new})
             numbered = _number(transaction.connection, space.space_no, new)
-            for each in _insert_rows(transaction, messages, space, numbered):
+            for each in _insert_rows(transaction, tables.messages, space, numbered):
                 stored[user_id, each.row.message_id] = each.row
     inserted, ignored = [], []
     for item in items:
@@ -103,7 +76,7 @@ def _new_messages(
     """
     spaces = transaction.spaces(Scope(user_id=user_id))
     names = [item.message_id for item in items]
-    rows = named(transaction.connection, messages, spaces, names)
+    rows = tables.named(transaction.connection, tables.messages, spaces, names)
     existing = {stored.row.message_id: stored.row for stored in rows}
     new, conflicts = [], []
     for item in items:
@@ -128,34 +101,41 @@ def _number(connection: sa.Connection, space_no: int, items: Sequence[Message]) 
 
     A message whose time is that of its storing gets the next microsecond that is free.
     """
-    by_session: dict[str, list[int]] = defaultdict(list)
-    for index, item in enumerate(items):
-        by_session[item.session_id].append(index)
     numbered = list(items)
-    for session_id, indexes in by_session.items():
+    sessions = group(range(len(items)), lambda at: items[at].session_id)
+    for session_id, indexes in sessions.items():
         values = {"space_no": space_no, "session_id": session_id}
         last, newest = connection.execute(_last, values).one()
-        requests = [(items[at].ts, items[at].ts != items[at].ingest_time) for at in indexes]
-        times = _free_times(connection, values, requests, newest or 0)
-        for number, (index, time) in enumerate(zip(indexes, times, strict=True), 1 + (last or 0)):
-            numbered[index] = replace(items[index], ts=time, sequence_no=number, arrival=0)
+        times = _free_times(connection, values, [items[at] for at in indexes], newest or 0)
+        for number, (at, time) in enumerate(zip(indexes, times, strict=True), 1 + (last or 0)):
+            numbered[at] = replace(items[at], ts=time, sequence_no=number, arrival=0)
     return numbered
 
 
 def _free_times(
-    connection: sa.Connection,
-    values: dict[str, Any],
-    requests: Sequence[TimeRequest],
-    newest: Micros,
+    connection: sa.Connection, values: Values, items: Sequence[Message], newest: Micros
 ) -> list[Micros]:
-    """The requested times; those not chosen are moved to the next free microsecond."""
+    """The times of a session's messages; those not chosen are moved to the next free microsecond.
+
+    With 6 taken, 5, 5 and 5 become 5, 7 and 8; a 6 that was chosen stays one.
+    """
     taken: set[Micros] = set()
     while True:
-        times = _next_free(requests, taken)
-        free = [it for it, (_, chosen) in zip(times, requests, strict=True) if not chosen]
+        times, used, moved = [], set(taken), set()
+        following: dict[Micros, Micros] = {}  # where the search goes on for messages of one time
+        for item in items:
+            time = item.ts
+            if time == item.ingest_time:
+                time = following.get(time, time)
+                while time in used:
+                    time += 1
+                following[item.ts] = time + 1
+                moved.add(time)
+            used.add(time)
+            times.append(time)
         clashes = {
             time
-            for chunk in chunks([time for time in free if time <= newest])
+            for chunk in tables.chunks(sorted(time for time in moved if time <= newest))
             for time in connection.execute(_taken, {**values, "times": chunk}).scalars()
         }
         if not clashes:
@@ -165,33 +145,11 @@ def _free_times(
         taken |= set(connection.execute(_taken_from, {**values, "time": min(clashes)}).scalars())
 
 
-def _next_free(requests: Sequence[TimeRequest], taken: Iterable[Micros]) -> list[Micros]:
-    """Times that were chosen, and for all others the first free one from theirs on.
-
-    With 6 taken, 5, 5 and 5 become 5, 7 and 8; a 6 that was chosen stays one.
-    """
-    following = {time: time + 1 for time in taken}
-
-    def claim(time: Micros) -> Micros:
-        passed = []
-        while time in following:
-            passed.append(time)
-            time = following[time]
-        for step in passed:  # shorten the way for those who come later
-            following[step] = time + 1
-        following[time] = time + 1
-        return time
-
-    times = []
-    for time, is_chosen in requests:
-        if is_chosen:
-            following.setdefault(time, time + 1)
-        times.append(time if is_chosen else claim(time))
-    return times
-
-
 def _insert_rows(
-    transaction: Transaction, table: RowTable[R], space: Space, rows: Sequence[R]
+    transaction: Transaction,
+    table: RowTable[R],
+    space: Space,
+    rows: Sequence[R],
 ) -> list[Stored[R]]:
     """New rows of one space with their words."""
     if not rows:
@@ -203,16 +161,11 @@ def _insert_rows(
         for number, row in enumerate(rows, first)
     ]
     texts = indexed_texts(stored)
-    connection.execute(
-        _insert[table.table],
-        [
-            {
-                **table.dump(it.row),
-                **{"space_no": it.space_no, "id": it.id, "length": length(text.text)},
-            }
-            for it, text in zip(stored, texts, strict=True)
-        ],
-    )
+    values = [
+        {**table.dump(it.row), "space_no": it.space_no, "id": it.id, "length": length(text.text)}
+        for it, text in zip(stored, texts, strict=True)
+    ]
+    connection.execute(_insert[table.table], values)
     _insert_sources(connection, stored)
     transaction.database.add_words(connection, texts)
     return stored
@@ -238,12 +191,9 @@ def put_notes(
     Returns the space and row of each note, and the id of the note that each merged one is now part
     of. The messages `inserted` before need not be looked up.
     """
-    by_owner: dict[tuple[str, str], list[Note]] = defaultdict(list)
-    for item in items:
-        by_owner[item.agent_id, item.user_id].append(item)
     places: dict[Key, tuple[Space, int]] = {}
     merged: dict[Key, str] = {}
-    for owner, own in by_owner.items():
+    for owner, own in group(items, lambda item: (item.agent_id, item.user_id)).items():
         space = transaction.space(*owner)
         new = {it.message_id for it in inserted if (it.agent_id, it.user_id) == owner}
         rows = _put_space(transaction, space, own, merged, new)
@@ -264,8 +214,8 @@ def _put_space(
     stored = {
         it.row.note_id: it
         for it in (
-            *named(connection, notes, [space], {item.note_id for item in items}),
-            *open_notes(connection, space, [item.digest for item in items]),
+            *tables.named(connection, tables.notes, [space], {item.note_id for item in items}),
+            *tables.open_notes(connection, space, [item.digest for item in items]),
         )
     }
     sessions = {
@@ -275,7 +225,7 @@ def _put_space(
     }
     transaction.ensure_sessions(space, sessions)
     cited = {name for item in items for name in item.sources} - inserted
-    missing = cited - existing_messages(connection, [space], cited)
+    missing = cited - tables.existing_messages(connection, [space.space_no], cited)
     if any(missing & {*item.sources} for item in items if item.note_id not in stored):
         raise Refused("source")
     if missing:  # a changed note only loses the sources that have been deleted since
@@ -295,9 +245,9 @@ def _put_space(
         elif before.row != item:
             _change(transaction, before, item)
     if replaced:
-        _remove(transaction, notes, replaced)
-    rows = {name: it.id for name, it in stored.items()}
-    return rows | {it.row.note_id: it.id for it in _insert_rows(transaction, notes, space, new)}
+        _remove(transaction, tables.notes, replaced)
+    inserted_notes = _insert_rows(transaction, tables.notes, space, new)
+    return {it.row.note_id: it.id for it in (*stored.values(), *inserted_notes)}
 
 
 def _settle(
@@ -338,7 +288,7 @@ def _merge(old: Note, new: Note) -> Note:
 def _change(transaction: Transaction, before: Stored[Note], item: Note) -> None:
     """Everything but a note's words."""
     connection, this = transaction.connection, {"of_space": before.space_no, "of_row": before.id}
-    values = {**notes.dump(item), "length": length(index_text(item))}
+    values = {**tables.notes.dump(item), "length": length(index_text(item))}
     connection.execute(_update, this | {f"new_{name}": values[name] for name in _CHANGEABLE})
     if before.row.sources != item.sources:
         connection.execute(_drop_sources, this)
@@ -348,15 +298,17 @@ def _change(transaction: Transaction, before: Stored[Note], item: Note) -> None:
         transaction.invalidate_cache(before.space_no, rows=True)
 
 
-def _remove(transaction: Transaction, table: RowTable[R], rows: Sequence[Stored[R]]) -> None:
+def _remove(
+    transaction: Transaction,
+    table: RowTable[R],
+    rows: Sequence[Stored[R]],
+) -> None:
     """Take rows out with their words, vectors, links and sources."""
     connection = transaction.connection
     transaction.database.remove_words(connection, indexed_texts(rows))
-    by_space: dict[int, list[int]] = defaultdict(list)
-    for it in rows:
-        by_space[it.space_no].append(it.id)
-    for space_no, keys in by_space.items():
-        if table is notes:
+    for space_no, own in group(rows, lambda it: it.space_no).items():
+        keys = [it.id for it in own]
+        if table is tables.notes:
             unlink(connection, space_no, keys)
         for each in (row_vector, table.table):
             connection.execute(
@@ -374,26 +326,31 @@ def drop_rows(
     """
     connection = transaction.connection
     spaces = transaction.spaces(where.scope, where.shared)
+    line = {"event": "delete", "create_time": at, "reason": reason}
     removed: list[Stored[Any]] = []
-    for table in TABLES:
-        while rows := read_rows(connection, table, where, spaces, None, CHUNK, False):
+    for table in tables.TABLES:
+        while rows := tables.read_rows(connection, table, where, spaces, None, tables.CHUNK, False):
             _remove(transaction, table, rows)
             removed += rows
-            for space in spaces if table is notes else ():
+            for space in spaces if table is tables.notes else ():
                 names = [it.row.note_id for it in rows if it.space_no == space.space_no]
-                if names:
-                    this_space = note_history.c.space_no == space.space_no
-                    own = (this_space, note_history.c.note_id.in_(names))
-                    connection.execute(sa.delete(note_history).where(*own))
-                if names and not where.everything:  # an erased scope leaves no trace at all
-                    first = transaction.reserve(space, len(names))
-                    line = {"event": "delete", "create_time": at, "reason": reason}
-                    lines = [
-                        {"space_no": space.space_no, "id": number, "note_id": name, **line}
-                        for number, name in enumerate(names, first)
-                    ]
-                    connection.execute(sa.insert(note_history), lines)
+                # An erased scope leaves no trace at all.
+                lines = [] if where.everything else [{**line, "note_id": name} for name in names]
+                _replace_history(transaction, space, names, lines)
     return removed
+
+
+def _replace_history(
+    transaction: Transaction, space: Space, names: Sequence[str], lines: Sequence[Values]
+) -> None:
+    """Remove the histories of some notes, and put these lines in their place."""
+    if names:
+        of_notes = (note_history.c.space_no == space.space_no, note_history.c.note_id.in_(names))
+        transaction.connection.execute(sa.delete(note_history).where(*of_notes))
+    if lines:
+        numbers = enumerate(lines, transaction.reserve(space, len(lines)))
+        rows = [{**line, "space_no": space.space_no, "id": number} for number, line in numbers]
+        transaction.connection.execute(sa.insert(note_history), rows)
 
 
 def count_uses(connection: sa.Connection, uses: Sequence[Use]) -> None:

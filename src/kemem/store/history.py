@@ -1,28 +1,16 @@
 """The small tables that a batch writes besides rows: histories, checkpoints, jobs, the journal."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
 
+from kemem import records
 from kemem.errors import InvalidArgument
-from kemem.records import (
-    CHECKPOINTS_KEPT,
-    Change,
-    Checkpoint,
-    Layer,
-    Line,
-    Message,
-    Micros,
-    Note,
-    Position,
-    Scope,
-)
 from kemem.records.batch import Ending, Job, JobKind, Trim
-from kemem.store.database import Values, upsert
+from kemem.store.database import Values, bound, equal, group, upsert
 from kemem.store.schema import checkpoint, dump_json, job, journal, note_history, session, space
 from kemem.store.spaces import Transaction, find_spaces, ids_of
 
@@ -30,32 +18,25 @@ from kemem.store.spaces import Transaction, find_spaces, ids_of
 _CHANGE = {"note_id": "note_id", "event": "event", "create_time": "at"}
 _CHANGE |= {name: name for name in ("before", "after", "reason")}
 _insert_changes, _insert_checkpoint = sa.insert(note_history), sa.insert(checkpoint)
-_this_session = (
-    checkpoint.c.space_no == sa.bindparam("of_space"),
-    checkpoint.c.session_id == sa.bindparam("of_session"),
-)
+_this_session = bound(checkpoint, space_no="of_space", session_id="of_session")
 _drop_checkpoints = sa.delete(checkpoint).where(*_this_session)
 _newest_first = (checkpoint.c.create_time.desc(), checkpoint.c.id.desc())
 _outdated = (
     sa.select(checkpoint.c.id)
     .where(*_this_session)
     .order_by(*_newest_first)
-    .offset(CHECKPOINTS_KEPT)
+    .offset(records.CHECKPOINTS_KEPT)
 )
 _end_session = (
     sa.update(session)
-    .where(session.c.space_no == sa.bindparam("of_space"))
-    .where(session.c.session_id == sa.bindparam("of_session"))
+    .where(*bound(session, space_no="of_space", session_id="of_session"))
     .values(status=0, end_time=sa.bindparam("at"))
 )
 
 
-def put_changes(transaction: Transaction, changes: Iterable[Change]) -> None:
+def put_changes(transaction: Transaction, changes: Iterable[records.Change]) -> None:
     """Lines of histories."""
-    by_owner: dict[tuple[str, str], list[Change]] = defaultdict(list)
-    for each in changes:
-        by_owner[each.agent_id, each.user_id].append(each)
-    for owner, own in by_owner.items():
+    for owner, own in group(changes, lambda it: (it.agent_id, it.user_id)).items():
         space = transaction.space(*owner)
         rows = [
             {"space_no": space.space_no, "id": number}
@@ -66,26 +47,27 @@ def put_changes(transaction: Transaction, changes: Iterable[Change]) -> None:
 
 
 def history(
-    connection: sa.Connection, scope: Scope, note_id: str | None, event: str | None, limit: int
-) -> list[Change]:
+    connection: sa.Connection,
+    scope: records.Scope,
+    note_id: str | None,
+    event: str | None,
+    limit: int,
+) -> list[records.Change]:
     """Lines of the histories of a scope's notes, newest first."""
     if scope.session_id is not None:
         raise InvalidArgument("a history belongs to a user or agent, not to a session")
-    columns = [note_history.c[name] for name in _CHANGE]
-    statement = sa.select(space.c.agent_id, space.c.user_id, *columns).join_from(
-        space, note_history
+    owner, columns = (space.c.agent_id, space.c.user_id), [note_history.c[it] for it in _CHANGE]
+    statement = (
+        sa.select(*owner, *columns)
+        .join_from(space, note_history)
+        .where(*equal(space, **ids_of(scope)), *equal(note_history, note_id=note_id, event=event))
+        .order_by(note_history.c.create_time.desc(), note_history.c.id.desc())
+        .limit(limit)
     )
-    for name, value in ids_of(scope).items():
-        statement = statement.where(space.c[name] == value)
-    if note_id is not None:
-        statement = statement.where(note_history.c.note_id == note_id)
-    if event is not None:
-        statement = statement.where(note_history.c.event == event)
-    order = (note_history.c.create_time.desc(), note_history.c.id.desc())
-    return [Change(*row) for row in connection.execute(statement.order_by(*order).limit(limit))]
+    return [records.Change(*row) for row in connection.execute(statement)]
 
 
-def put_checkpoints(transaction: Transaction, checkpoints: Iterable[Checkpoint]) -> None:
+def put_checkpoints(transaction: Transaction, checkpoints: Iterable[records.Checkpoint]) -> None:
     """States of sessions; only the newest of each session are kept."""
     connection = transaction.connection
     for each in checkpoints:
@@ -102,22 +84,26 @@ def put_checkpoints(transaction: Transaction, checkpoints: Iterable[Checkpoint])
         connection.execute(sa.delete(checkpoint).where(this_space, checkpoint.c.id.in_(outdated)))
 
 
-def checkpoints(connection: sa.Connection, scope: Scope, limit: int) -> list[Checkpoint]:
+def checkpoints(
+    connection: sa.Connection, scope: records.Scope, limit: int
+) -> list[records.Checkpoint]:
     """States of a scope's sessions, newest first."""
-    owner, state = (space.c.agent_id, space.c.user_id), checkpoint.c
-    columns = (state.checkpoint_id, *owner, state.session_id, state.create_time, state.state)
-    statement = sa.select(*columns).join_from(space, checkpoint)
-    for name, value in ids_of(scope).items():
-        statement = statement.where((state if name == "session_id" else space.c)[name] == value)
+    own = equal(space, agent_id=scope.agent_id, user_id=scope.user_id)
+    own += equal(checkpoint, session_id=scope.session_id)
+    statement = sa.select(checkpoint, space.c.agent_id, space.c.user_id).join_from(
+        space, checkpoint
+    )
     saved = []
-    for name, agent_id, user_id, session_id, created, text in connection.execute(
-        statement.order_by(*_newest_first).limit(limit)
-    ):
-        state = json.loads(text)
-        layers = tuple(Layer(**it) for it in state["layers"])
+    rows = connection.execute(statement.where(*own).order_by(*_newest_first).limit(limit))
+    for row in rows:
+        state, owner = json.loads(row.state), (row.agent_id, row.user_id)
+        layers = tuple(records.Layer(**it) for it in state["layers"])
         lists = [{key: tuple(it[key]) for key in ("keywords", "sources")} for it in state["notes"]]
-        notes = tuple(Note(**{**it, **own}) for it, own in zip(state["notes"], lists, strict=True))
-        saved.append(Checkpoint(name, agent_id, user_id, session_id, created, layers, notes))
+        notes = tuple(
+            records.Note(**{**it, **own}) for it, own in zip(state["notes"], lists, strict=True)
+        )
+        times = (row.session_id, row.create_time)
+        saved.append(records.Checkpoint(row.checkpoint_id, *owner, *times, layers, notes))
     return saved
 
 
@@ -139,27 +125,24 @@ def end_sessions(transaction: Transaction, endings: Iterable[Ending]) -> None:
             transaction.reserve(each, 1)
 
 
-def erase_scope(transaction: Transaction, scope: Scope) -> None:
+def erase_scope(transaction: Transaction, scope: records.Scope) -> None:
     """Remove histories, states, sessions, jobs and journal lines of a scope that is erased."""
     connection = transaction.connection
     spaces = find_spaces(connection, scope, with_rows=False)
     for each in spaces:
         transaction.reserve(each, 1)
-    numbers, this_session = [each.space_no for each in spaces], scope.session_id
+    numbers = [each.space_no for each in spaces]
     for table in (checkpoint, session):
-        statement = sa.delete(table).where(table.c.space_no.in_(numbers))
-        if this_session is not None:
-            statement = statement.where(table.c.session_id == this_session)
-        connection.execute(statement)
-    if this_session is None:  # neither histories nor the journal say of which session they are
+        own = (table.c.space_no.in_(numbers), *equal(table, session_id=scope.session_id))
+        connection.execute(sa.delete(table).where(*own))
+    if scope.session_id is None:  # neither histories nor the journal say of which session they are
         connection.execute(sa.delete(note_history).where(note_history.c.space_no.in_(numbers)))
         of_users = journal.c.user_id == scope.user_id
         if scope.user_id is None:
             users = sa.select(space.c.user_id).where(space.c.agent_id == scope.agent_id)
             of_users = journal.c.user_id.in_(users)
         connection.execute(sa.delete(journal).where(of_users, journal.c.user_id != ""))
-    own = [job.c[name] == value for name, value in ids_of(scope).items()]
-    connection.execute(sa.delete(job).where(*own))
+    connection.execute(sa.delete(job).where(*equal(job, **ids_of(scope))))
 
 
 _next_job = (
@@ -169,7 +152,7 @@ _next_job = (
     .limit(1)
     .with_for_update(skip_locked=True)
 )
-_this_job = job.c.job_id == sa.bindparam("of_job")
+(_this_job,) = bound(job, job_id="of_job")
 _lease = sa.update(job).where(_this_job)
 _lease = _lease.values(due_time=sa.bindparam("until"), attempts=job.c.attempts + 1)
 _oldest_first = sa.select(job).order_by(job.c.due_time, job.c.job_id)
@@ -198,7 +181,7 @@ def finish_jobs(connection: sa.Connection, job_ids: Iterable[str]) -> None:
         connection.execute(_finish, rows)
 
 
-def claim(connection: sa.Connection, now: Micros, lease: Micros) -> Job | None:
+def claim(connection: sa.Connection, now: records.Micros, lease: records.Micros) -> Job | None:
     """The job that has been due longest, hidden from others until the lease ends."""
     row = connection.execute(_next_job, {"now": now}).first()
     if row is None:
@@ -228,10 +211,10 @@ def _job(row: sa.Row[*tuple[Any, ...]]) -> Job:
     return Job(
         row.job_id,
         row.kind,
-        Scope(row.agent_id, row.user_id, row.session_id),
+        records.Scope(row.agent_id, row.user_id, row.session_id),
         row.due_time,
         tuple(row.payload["ids"]),
-        Position(*after) if after and isinstance(after[1], int) else None,
+        records.Position(*after) if after and isinstance(after[1], int) else None,
         row.attempts,
         row.state,
         row.error,
@@ -244,12 +227,10 @@ def has_job(connection: sa.Connection, job_id: str) -> bool:
     return connection.execute(_exists, {"of_job": job_id}).first() is not None
 
 
-def remove_from_jobs(connection: sa.Connection, messages: Iterable[Message]) -> None:
+def remove_from_jobs(connection: sa.Connection, messages: Iterable[records.Message]) -> None:
     """Take messages out of the jobs of their users; a job that names no other goes."""
-    by_user: dict[str, set[str]] = defaultdict(set)
-    for message in messages:
-        by_user[message.user_id].add(message.message_id)
-    for user_id, removed in by_user.items():
+    for user_id, own in group(messages, lambda it: it.user_id).items():
+        removed = {message.message_id for message in own}
         jobs = map(_job, connection.execute(_oldest_first.where(job.c.user_id == user_id)).all())
         changed = [
             replace(each, ids=tuple(it for it in each.ids if it not in removed))
@@ -263,7 +244,7 @@ def remove_from_jobs(connection: sa.Connection, messages: Iterable[Message]) -> 
 _newest_line_first = (journal.c.create_time.desc(), journal.c.line_id)
 
 
-def put_lines(connection: sa.Connection, lines: Iterable[Line]) -> None:
+def put_lines(connection: sa.Connection, lines: Iterable[records.Line]) -> None:
     """Write lines of the journal, each in the place of one of its kind and id."""
     rows = [
         {"kind": line.kind, "line_id": line.id, "create_time": line.ts, "user_id": line.user_id}
@@ -277,23 +258,22 @@ def put_lines(connection: sa.Connection, lines: Iterable[Line]) -> None:
 def lines(
     connection: sa.Connection,
     kind: str,
-    since: Micros | None,
-    until: Micros | None,
+    since: records.Micros | None,
+    until: records.Micros | None,
     user_id: str | None,
     limit: int,
-) -> list[Line]:
+) -> list[records.Line]:
     """Lines of the journal of a kind, newest first."""
-    line = journal.c
-    statement = sa.select(line.line_id, line.create_time, line.body, line.user_id)
-    statement = statement.where(line.kind == kind).order_by(*_newest_line_first).limit(limit)
+    statement = sa.select(journal).where(*equal(journal, kind=kind, user_id=user_id))
     if since is not None:
-        statement = statement.where(line.create_time >= since)
+        statement = statement.where(journal.c.create_time >= since)
     if until is not None:
-        statement = statement.where(line.create_time < until)
-    if user_id is not None:
-        statement = statement.where(line.user_id == user_id)
-    rows = connection.execute(statement)
-    return [Line(kind, name, ts, json.loads(body), user) for name, ts, body, user in rows]
+        statement = statement.where(journal.c.create_time < until)
+    rows = connection.execute(statement.order_by(*_newest_line_first).limit(limit))
+    return [
+        records.Line(kind, row.line_id, row.create_time, json.loads(row.body), row.user_id)
+        for row in rows
+    ]
 
 
 def trim_lines(connection: sa.Connection, trim: Trim) -> int:
