@@ -248,7 +248,8 @@ class SpaceCache:
         last = int(ids[-1]) if len(ids) else space.first_id
         values = {"space_no": space.space_no, "last_id": last}
         rows = [row for row in connection.execute(_rows_after, values) if row[0]]
-        if rows:
+        if rows:  # all is read before anything grows: a failure leaves columns of one length
+            (asking,) = lookup(connection, self._database, [(space, ASKING, last - space.first_id)])
             numbers = [np.concatenate([numbers_in(row[at]) for row in rows]) for at in range(3)]
             kinds = [_KIND_NUMBER[name] for row in rows for name in row[3].split(",")]
             number_of = entry.session_numbers.__getitem__
@@ -258,7 +259,6 @@ class SpaceCache:
             for name, new in zip(names, (*numbers, kinds, sessions), strict=True):
                 columns[name].grow(len(order))[...] = np.asarray(new)[order]
             columns["names"].grow(len(order))[...] = None
-            (asking,) = lookup(connection, self._database, [(space, ASKING, last - space.first_id)])
             mark_rows(columns["asks"].grow(len(order)), numbers[0][order], asking)
         entry.next_seq = space.next_seq
 
