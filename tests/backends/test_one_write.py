@@ -19,7 +19,7 @@ from kemem.store.store import SqlStore
 from kemem.testing import HashingEmbedder
 from tests.conftest import new_database
 
-MOST = 34
+MOST = 33
 SAID = [
     {"role": "user", "content": "我叫李明，我住在杭州，我在北京大学学习。I like jazz."},
     {"role": "assistant", "content": "好的。Noted."},

@@ -237,8 +237,7 @@ def _compare(operator: str, key: str, value: Any, table: RowTable[Any]) -> Condi
             return _UNKNOWN
         return _any([_compare("eq", key, each, table) for each in value])
     if key in ("role", "kind") and key not in table.filters:
-        constant = "message" if key == "kind" else None
-        holds = COMPARISONS[operator](constant, value)
+        holds = COMPARISONS[operator]("message" if key == "kind" else None, value)
         return Condition(sa.true() if holds else sa.false(), True)
     if key in table.filters:
         return _compare_column(operator, table.filters[key], value)
@@ -251,7 +250,7 @@ def _compare(operator: str, key: str, value: Any, table: RowTable[Any]) -> Condi
         return Condition(sa.exists().where(*own, note_source.c.message_id == value), True)
     key, metadata = key.removeprefix("metadata."), table.table.c.metadata
     is_text = isinstance(value, str) and value.isprintable()
-    if operator != "eq" or not is_text or not _KEY.fullmatch(key):
+    if operator != "eq" or not (is_text and _KEY.fullmatch(key)):
         return _UNKNOWN
     return Condition(sa.and_(metadata.is_not(None), json_holds(metadata, key, value)), False)
 
@@ -295,8 +294,8 @@ def read(
     spaces = visible_spaces(connection, where)
     rows: list[Row] = []
     for table in TABLES:
-        page = read_rows(connection, table, where, spaces, after, limit, newest_first)
-        rows += [stored.row for stored in page]
+        stored = read_rows(connection, table, where, spaces, after, limit, newest_first)
+        rows += [it.row for it in stored]
     return sorted(rows, key=lambda row: row.position, reverse=newest_first)[:limit]
 
 
@@ -383,23 +382,14 @@ def named(
     connection: sa.Connection, table: RowTable[R], spaces: Iterable[Space], names: Iterable[str]
 ) -> list[Stored[R]]:
     """Rows by the names that callers know them by; those that do not exist are left out."""
-    numbers = [space.space_no for space in spaces]
-    return _matching(connection, table, table.name, numbers, sorted(set(names)))
+    of_spaces = [space.space_no for space in spaces]
+    return _matching(connection, table, table.name, of_spaces, sorted(set(names)))
 
 
 def keyed(connection: sa.Connection, table: RowTable[R], keys: Sequence[int]) -> list[Stored[R]]:
     """Rows by their numbers, which hold those of their spaces."""
     spaces = sorted({key >> SEQ_BITS for key in keys})
     return _matching(connection, table, table.table.c.id, spaces, keys)
-
-
-def open_notes(
-    connection: sa.Connection, space: Space, digests: Iterable[str]
-) -> list[Stored[Note]]:
-    """Notes of a space that say one of these things and have not been replaced."""
-    values = sorted(set(digests))
-    rows = _matching(connection, notes, note.c.digest, [space.space_no], values)
-    return [stored for stored in rows if stored.row.valid_until is None]
 
 
 def _matching(
@@ -411,8 +401,8 @@ def _matching(
 ) -> list[Stored[R]]:
     if not spaces or not values:
         return []
-    bound = {"spaces": spaces, "values": values}
-    return table.load(connection.execute(_by_values(table, column), bound))
+    statement = _by_values(table, column)
+    return table.load(connection.execute(statement, {"spaces": spaces, "values": values}))
 
 
 @cache

@@ -11,7 +11,7 @@ from kemem.ports.request import Key, key_of
 from kemem.records import Message, Micros, Note, Scope, Where
 from kemem.records.batch import Use
 from kemem.store import tables
-from kemem.store.database import Space, Values, bound, group
+from kemem.store.database import Space, Values, bound, group, in_list
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
 from kemem.store.schema import message, note, note_history, note_source, row_vector
@@ -34,6 +34,11 @@ _use = (
     .values(use_count=note.c.use_count + sa.bindparam("more"), use_time=sa.bindparam("at"))
 )
 _insert = {table: sa.insert(table) for table in (message, note, note_source)}
+_notes = sa.select(*tables.notes.columns).where(*bound(note, space_no="of_space"))
+_same_notes = sa.union_all(  # by their ids; or they say the same and have not been replaced
+    _notes.where(in_list(note.c.note_id, "names")),
+    _notes.where(in_list(note.c.digest, "digests"), note.c.valid_until.is_(None)),
+)
 _of_session = bound(message, space_no="space_no", session_id="session_id")
 _last = sa.select(
     sa.select(sa.func.max(message.c.sequence_no)).where(*_of_session).scalar_subquery(),
@@ -211,13 +216,13 @@ def _put_space(
 ) -> dict[str, int]:
     """Store the notes of one space; returns the row of each, and of those they merged into."""
     connection = transaction.connection
-    stored = {
-        it.row.note_id: it
-        for it in (
-            *tables.named(connection, tables.notes, [space], {item.note_id for item in items}),
-            *tables.open_notes(connection, space, [item.digest for item in items]),
-        )
+    values = {
+        "of_space": space.space_no,
+        "names": sorted({item.note_id for item in items}),
+        "digests": sorted({item.digest for item in items}),
     }
+    existing = tables.notes.load(connection.execute(_same_notes, values))
+    stored = {it.row.note_id: it for it in existing}
     sessions = {
         item.session_id: (item.created, item.updated)
         for item in items
