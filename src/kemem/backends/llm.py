@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from inspect import Parameter, signature
 from secrets import token_hex
@@ -184,31 +184,29 @@ def _part(value: object, name: str) -> Any:
 
 
 def _ask_autogen(client: Any) -> Callable[..., Awaitable[Reply]]:
-    """A client with `create(messages=..., json_output=True)`, as AutoGen's have it."""
+    """A client with `create(messages=..., json_output=True)`, as AutoGen's have it.
+
+    Its own clients take its own message objects; those built alike take plain messages.
+    """
     # A client that says that its model has no JSON mode refuses to be asked for it.
     has_json = _part(_part(client, "model_info"), "json_output") is not False
+    family = {base.__module__.split(".")[0] for base in type(client).__mro__}
 
     async def reply(messages: Prompt, *, schema: Schema | None = None) -> Reply:
+        prompt: list[Any] = [dict(message) for message in messages]
+        models = sys.modules.get("autogen_core.models")
+        if models and "autogen_core" in family:
+            kinds = {
+                "system": models.SystemMessage,
+                "user": partial(models.UserMessage, source="user"),
+                "assistant": partial(models.AssistantMessage, source="assistant"),
+            }
+            prompt = [kinds[it["role"]](content=it["content"]) for it in messages]
         options = {"json_output": True} if schema is not None and has_json else {}
-        prompt = _for_autogen(messages, type(client))
         result = await call(client.create, messages=prompt, **options)
         return _reply(_part(result, "content"), _part(result, "usage"))
 
     return reply
-
-
-def _for_autogen(messages: Prompt, client: type) -> list[Any]:
-    """AutoGen's own message objects for its own clients; plain messages for those built alike."""
-    models = sys.modules.get("autogen_core.models")
-    family = {base.__module__.split(".")[0] for base in client.__mro__}
-    if models is None or "autogen_core" not in family:
-        return [dict(message) for message in messages]
-    kinds = {
-        "system": models.SystemMessage,
-        "user": lambda content: models.UserMessage(content=content, source="user"),
-        "assistant": lambda content: models.AssistantMessage(content=content, source="assistant"),
-    }
-    return [kinds[message["role"]](content=message["content"]) for message in messages]
 
 
 def _ask_function(function: Callable[..., Any]) -> Callable[..., Awaitable[Reply]]:

@@ -52,9 +52,13 @@ def sentences(text: str) -> Iterator[Sentence]:
     ends = (end for end in _pattern("END").finditer(plain + "\n") if end["inside"] is None)
     for count, end in enumerate(ends):
         sentence, start = plain[start : end.start()].strip(" ,，、"), end.end()
-        language = _language(sentence)
-        if language and len(sentence) <= LONGEST and GAP not in sentence:
-            yield Sentence(sentence, language, bool(set("?？") & set(end.group())))
+        han, latin = (len(_pattern(name).findall(sentence)) for name in ("HAN", "LATIN"))
+        readable = han + latin and not _pattern("OTHER").search(sentence)
+        if readable and len(sentence) <= LONGEST and GAP not in sentence:
+            # Chinese with English names is Chinese: 我用 Neovim
+            chinese = han and (han >= 2 * latin or _pattern("HAN").match(sentence))
+            asks = bool(set("?？") & set(end.group()))
+            yield Sentence(sentence, "zh" if chinese else "en", asks)
         if count == MOST:
             return
 
@@ -73,14 +77,6 @@ def _unquoted(line: str) -> str:
         paired = line.rfind(closes) + 1
         line = line[:paired] + line[paired:].replace(opens, hidden)
     return _pattern("QUOTE").sub(inside, line).translate(_SHOWN)
-
-
-def _language(text: str) -> Literal["zh", "en"] | None:
-    """By script; Chinese with English names is Chinese.  "我用 Neovim" -> "zh" """
-    han, words = len(_pattern("HAN").findall(text)), len(_pattern("LATIN").findall(text))
-    if _pattern("OTHER").search(text) or not han + words:
-        return None
-    return "zh" if han and (han >= 2 * words or _pattern("HAN").match(text)) else "en"
 
 
 def without_times(text: str) -> str:

@@ -97,25 +97,19 @@ def parse(text: str, file: str, **extra: str) -> Lexicon:
             continue
         if raw.rstrip() in _SECTIONS:
             section, name = line.text, ""
+        elif section == "[rules]" and indent == 0:
+            lexicon.rules.append((line, []))
         elif section == "[rules]":
-            _add_rule(lexicon, line, indent)
+            patterns = lexicon.rules[-1][1] if lexicon.rules else None
+            if patterns is None or (indent >= 4 and not patterns):
+                lexicon.refuse(line, f"nothing above to go on with: {line.text!r:.60}")
+            begun = patterns.pop() if indent >= 4 else Line(number, "")
+            patterns.append(Line(begun.number, begun.text + line.text))
         elif section:
             name = _add_entry(lexicon, line, section, name if indent else None)
         else:
             lexicon.refuse(line, f"expected one of {', '.join(_SECTIONS)}, not {line.text!r:.60}")
     return lexicon
-
-
-def _add_rule(lexicon: Lexicon, line: Line, indent: int) -> None:
-    patterns = lexicon.rules[-1][1] if lexicon.rules else None
-    if indent == 0:
-        lexicon.rules.append((line, []))
-    elif patterns is None or (indent >= 4 and not patterns):
-        lexicon.refuse(line, f"nothing above to go on with: {line.text!r:.60}")
-    elif indent < 4:
-        patterns.append(line)
-    else:
-        patterns[-1] = Line(patterns[-1].number, patterns[-1].text + line.text)
 
 
 def _add_entry(lexicon: Lexicon, line: Line, section: str, last: str | None) -> str:

@@ -74,8 +74,8 @@ _FOLD = str.maketrans(
     "後週個剛來過這禮號兩两鐘鍾時幾裡裏間陣頭淩〇　" + "".join(map(chr, range(0xFF01, 0xFF5F))),
     "后周个刚来过这礼号二二钟钟时几里里间阵头凌零 " + "".join(map(chr, range(0x21, 0x7F))),
 )
-_AHEAD = frozenset(["后", "未来", "接下来", "今后", "from now", "next", "coming"])
-_FEW = frozenset(["几", "好几", "few", "several"])
+_AHEAD = {"后", "未来", "接下来", "今后", "from now", "next", "coming"}
+_FEW = {"几", "好几", "few", "several"}
 _DIGITS = str.maketrans("零一二三四五六七八九", "0123456789")
 _HOURS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _DAYS = {"day": 1, "week": 7}
