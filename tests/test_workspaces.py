@@ -21,8 +21,7 @@ from kemem.errors import (
 )
 from kemem.serve.rpc.methods import dump_workspaces
 from kemem.settings import Settings
-from kemem.workspace import Workspaces
-from kemem.workspace.folders import folder_name
+from kemem.workspace import Workspaces, folder_name
 
 PLAIN = ["task-12345-abcde", "x", "X", "任务一", "é", "ß", "ss", "Task.1", "a_b", "Ａ", "-rf", "K"]
 HOSTILE = [

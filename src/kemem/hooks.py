@@ -52,33 +52,16 @@ class Hooks:
         self, function: F, *, name: str | None = None, stage: Stage = "before", timeout: float = 5.0
     ) -> F:
         """Register a function; one of the same name is replaced."""
-        if not callable(function):
-            raise InvalidArgument(
-                f"a hook must be a function, not {shown(function)}", field="function"
-            )
-        named = getattr(function, "__name__", None) if name is None else name
-        if (
-            not isinstance(named, str)
-            or not named.strip()
-            or named == "<lambda>"
-            or len(named) > 64
-        ):
-            raise InvalidArgument(
-                f"name must be a text of 1-64 characters, not {shown(named)}", field="name"
-            )
-        if stage not in ("before", "after"):
-            raise InvalidArgument(
-                f"stage must be before or after, not {shown(stage)}", field="stage"
-            )
-        if (
-            isinstance(timeout, bool)
-            or not isinstance(timeout, int | float)
-            or not 0 < timeout <= 600
-        ):
-            raise InvalidArgument(
-                f"timeout must be seconds, at most 600, not {shown(timeout)}", field="timeout"
-            )
-        self._hooks[named] = Hook(named, function, stage, float(timeout))
+        chosen: Any = getattr(function, "__name__", None) if name is None else name
+        is_text = isinstance(chosen, str) and chosen.strip() and len(chosen) <= 64
+        is_name = is_text and chosen != "<lambda>"
+        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        _check(callable(function), "function", "a hook must be a function", function)
+        _check(is_name, "name", "name must be a text of 1-64 characters", chosen)
+        _check(stage in ("before", "after"), "stage", "stage must be before or after", stage)
+        is_allowed = is_number and 0 < timeout <= 600
+        _check(is_allowed, "timeout", "timeout must be seconds, at most 600", timeout)
+        self._hooks[chosen] = Hook(chosen, function, stage, float(timeout))
         return function
 
     def remove(self, name: str) -> None:
@@ -93,7 +76,13 @@ class Hooks:
         for hook in self._of("before"):
             try:
                 returned = await _call(hook, copy.deepcopy(messages))
-                messages = messages if returned is None else _checked(returned)
+                if returned is None:
+                    continue
+                if not isinstance(returned, list) or not all(
+                    isinstance(it, dict) for it in returned
+                ):
+                    raise Failed("it did not return a list of messages")
+                messages = copy.deepcopy(returned)  # whatever the hook still does with its own
             except Exception as error:  # the user's code, which may raise anything
                 problems.append(_problem(hook, error))
         return messages, problems
@@ -112,10 +101,9 @@ class Hooks:
         return [hook for hook in self._hooks.values() if hook.stage == stage]
 
 
-def _checked(returned: object) -> MessageDicts:
-    if not isinstance(returned, list) or not all(isinstance(item, dict) for item in returned):
-        raise Failed("it did not return a list of messages")
-    return copy.deepcopy(returned)  # whatever the hook still does with its own
+def _check(is_valid: object, argument: str, rule: str, value: object) -> None:
+    if not is_valid:
+        raise InvalidArgument(f"{rule}, not {shown(value)}", field=argument)
 
 
 def _problem(hook: Hook, error: Exception) -> str:
@@ -144,18 +132,15 @@ async def _outcome(hook: Hook, argument: object) -> Outcome:
     try:
         if inspect.iscoroutinefunction(hook.function):
             return await hook.function(argument), None
-        value, error = await _in_thread(hook, argument)
+        hook.stuck[:] = [thread for thread in hook.stuck if thread.is_alive()]
+        if hook.stuck:
+            raise Failed("it still runs from an earlier call")
+        thread, outcome = start(hook.function, argument, name=f"kemem hook {hook.name}")
+        try:
+            value, error = await asyncio.wrap_future(outcome)
+        except asyncio.CancelledError:
+            hook.stuck.append(thread)
+            raise
         return (await value if inspect.isawaitable(value) else value), error
     except BaseException as error:
         return None, error
-
-
-def _in_thread(hook: Hook, argument: object) -> asyncio.Future[Outcome]:
-    """Run a plain function beside the event loop, unless it is stuck in an earlier call."""
-    hook.stuck[:] = [thread for thread in hook.stuck if thread.is_alive()]
-    if hook.stuck:
-        raise Failed("it still runs from an earlier call")
-    thread, outcome = start(hook.function, argument, name=f"kemem hook {hook.name}")
-    future = asyncio.wrap_future(outcome)
-    future.add_done_callback(lambda done: hook.stuck.append(thread) if done.cancelled() else None)
-    return future

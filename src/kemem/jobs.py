@@ -1,7 +1,7 @@
 """The outbox: later work that was promised in the same transaction as the data that needs it."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kemem.add.edit import Policy, run_forget
@@ -10,14 +10,13 @@ from kemem.add.recipe import run_extract
 from kemem.add.summarize import summarize_session
 from kemem.errors import NotFound, Unavailable
 from kemem.ports import Deps, read_owners
-from kemem.records import MESSAGES, NOTES, Micros, Position, Row, Scope, Where
+from kemem.records import MESSAGES, NOTES, Micros, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
 LEASE: Micros = 300_000_000
 DAY: Micros = 86_400_000_000
 PAGE = 256
-_ALL = 1_000_000
 
 log = logging.getLogger("kemem")
 
@@ -26,7 +25,7 @@ async def ask_to_forget(deps: Deps) -> None:
     """A job for each owner, which applies the policy of forgetting, unless one is due anyway."""
     now = deps.clock()
     jobs = [Job(new_id("j", now), "forget", scope, now) for scope in await read_owners(deps.store)]
-    due = {it.scope for it in await deps.store.jobs(_ALL, kinds=("forget",)) if it.due <= now}
+    due = {it.scope for it in await deps.store.jobs(None, kinds=("forget",)) if it.due <= now}
     await deps.store.apply(Batch(jobs=tuple(job for job in jobs if job.scope not in due)))
 
 
@@ -51,11 +50,11 @@ async def retry(job_id: str, deps: Deps) -> Job:
 
 async def retry_failed(deps: Deps) -> int:
     """Try every job that was given up again now; returns how many."""
-    failed = [job for job in await deps.store.jobs(_ALL) if job.state == "failed"]
+    failed = [job for job in await deps.store.jobs(None) if job.state == "failed"]
     return len(await _retry(failed, deps))
 
 
-async def _retry(jobs: Iterable[Job], deps: Deps) -> tuple[Job, ...]:
+async def _retry(jobs: Sequence[Job], deps: Deps) -> tuple[Job, ...]:
     now = deps.clock()
     again = tuple(replace(job, state="pending", due=now, attempts=0) for job in jobs)
     if again:
@@ -70,23 +69,18 @@ async def run_due(deps: Deps, policy: Policy) -> int:
         try:
             await _run(job, policy, deps)
         except Exception as error:  # one job's fault must not keep the others waiting
-            reason = error if isinstance(error, Unavailable) else _fault(error)
-            log.warning("%s; job %s will try again", reason.message, job.job_id)
-            await deps.store.apply(reschedule(job, reason, deps.clock()))
+            if not isinstance(error, Unavailable):
+                error = Unavailable(f"the job failed: {type(error).__name__}")
+            log.warning("%s; job %s will try again", error.message, job.job_id)
+            await deps.store.apply(reschedule(job, error, deps.clock()))
         done += 1
     return done
 
 
-def _fault(error: Exception) -> Unavailable:
-    return Unavailable(f"the job failed: {type(error).__name__}")
-
-
 async def _run(job: Job, policy: Policy, deps: Deps) -> None:
     match job.kind:
-        case "embed":
-            await run_embed(await _rows(job.scope, frozenset(job.ids), None, deps), job, deps)
-        case "reembed":
-            await _reembed(job, deps)
+        case "embed" | "reembed":
+            await _embed(job, deps)
         case "extract" | "end":
             await run_extract(job, deps)
         case "condense":
@@ -98,19 +92,16 @@ async def _run(job: Job, policy: Policy, deps: Deps) -> None:
             await run_mirror(job, deps)
 
 
-async def _reembed(job: Job, deps: Deps) -> None:
-    """A page of a scope gets new vectors; the job goes on with the next."""
-    page = await _rows(job.scope, None, job.after, deps)
-    if await run_embed(page, job, deps) and len(page) == PAGE:
-        last = page[-1].position
+async def _embed(job: Job, deps: Deps) -> None:
+    """The rows that a job names get vectors, or a page of its scope; then it goes on with the next.
+
+    A message and a note can have the same id.
+    """
+    is_page = job.kind == "reembed"
+    where = Where(job.scope, ids=None if is_page else frozenset(job.ids), kinds=MESSAGES | NOTES)
+    limit = PAGE if is_page else 2 * len(job.ids)
+    rows = await deps.store.read(where, after=job.after, limit=limit)
+    if await run_embed(rows, job, deps) and is_page and len(rows) == PAGE:
+        last = rows[-1].position
         rest = replace(job, after=last, due=deps.clock(), attempts=0, error=None)
         await deps.store.apply(Batch(jobs=(rest,)))
-
-
-async def _rows(
-    scope: Scope, ids: frozenset[str] | None, after: Position | None, deps: Deps
-) -> list[Row]:
-    """Messages and notes of a scope, newest first: those named, or a page beyond `after`."""
-    where = Where(scope, ids=ids, kinds=MESSAGES | NOTES)
-    limit = PAGE if ids is None else 2 * len(ids)  # a message and a note can have the same id
-    return await deps.store.read(where, after=after, limit=limit)

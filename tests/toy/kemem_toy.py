@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from sqlalchemy.engine import make_url
 
 from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo
 from kemem.records import Change, Checkpoint, Entry, Level, Line, Micros, Row, Scope, Where
-from kemem.records.batch import Applied, Batch, Job, JobKind
+from kemem.records.batch import Applied, Batch, Job
 from kemem.settings import Settings
 from kemem_conformance import RamStore
 
@@ -63,14 +62,8 @@ class ToyStore:
     async def generation(self, where: Where) -> str:
         return await self._ram.generation(where)
 
-    async def jobs(
-        self,
-        limit: int = 100,
-        *,
-        ids: Sequence[str] | None = None,
-        kinds: Sequence[JobKind] | None = None,
-    ) -> list[Job]:
-        return await self._ram.jobs(limit, ids=ids, kinds=kinds)
+    async def jobs(self, limit: int | None = 100, **options: Any) -> list[Job]:
+        return await self._ram.jobs(limit, **options)
 
     async def journal(self, kind: str, **options: Any) -> list[Line]:
         return await self._ram.journal(kind, **options)

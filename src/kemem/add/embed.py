@@ -17,7 +17,6 @@ from kemem.records import MESSAGES, NOTES, Embedded, Micros, Note, Row, Scope, W
 from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
-_ALL = 1_000_000
 MAX_ATTEMPTS = 24  # over about 15 hours
 _FIRST_PAUSE: Micros = 10_000_000
 _LONGEST_PAUSE: Micros = 3_600_000_000
@@ -66,7 +65,7 @@ async def prepare(deps: Deps, *, again: bool = False) -> None:
     now = deps.clock()
     owners = await read_owners(deps.store)
     fresh = tuple(Job(new_id("j", now), "reembed", owner, now) for owner in owners)
-    replaced = await deps.store.jobs(_ALL, kinds=("embed", "reembed"))
+    replaced = await deps.store.jobs(None, kinds=("embed", "reembed"))
     done = tuple(job.job_id for job in replaced)
     await deps.store.apply(Batch(jobs=fresh, done=done, model=deps.model))
 

@@ -127,12 +127,15 @@ class Store(Protocol):
 
     async def jobs(
         self,
-        limit: int = 100,
+        limit: int | None = 100,
         *,
         ids: Sequence[str] | None = None,
         kinds: Sequence[JobKind] | None = None,
     ) -> list[Job]:
-        """Jobs that wait or have failed, oldest first; with `ids` or `kinds`, only these."""
+        """Jobs that wait or have failed, oldest first; with `ids` or `kinds`, only these.
+
+        With None as the limit, all.
+        """
 
     async def journal(
         self,

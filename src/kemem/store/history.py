@@ -192,7 +192,7 @@ def claim(connection: sa.Connection, now: records.Micros, lease: records.Micros)
 
 def list_jobs(
     connection: sa.Connection,
-    limit: int,
+    limit: int | None,
     ids: Sequence[str] | None = None,
     kinds: Sequence[JobKind] | None = None,
 ) -> list[Job]:

@@ -93,7 +93,7 @@ class SqlStore:
 
     async def jobs(
         self,
-        limit: int = 100,
+        limit: int | None = 100,
         *,
         ids: Sequence[str] | None = None,
         kinds: Sequence[JobKind] | None = None,

@@ -57,6 +57,8 @@ class KeepingRules(Suite):
         await store.apply(Batch(jobs=(told[3], told[1], told[2], told[0])))
         assert await store.jobs() == list(told)
         assert await store.jobs(limit=2) == list(told[:2])
+        assert await store.jobs(None) == list(told)
+        assert await store.jobs(None, kinds=[told[0].kind]) == [told[0]]
         later = replace(told[0], due=NOW + 1, attempts=2, error="again 再来")
         await store.apply(Batch(jobs=(later,)))
         assert await store.jobs() == [*told[1:], later]

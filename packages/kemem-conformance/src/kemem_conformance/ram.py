@@ -254,7 +254,7 @@ class RamStore(RamWriter):
 
     async def jobs(
         self,
-        limit: int = 100,
+        limit: int | None = 100,
         *,
         ids: Sequence[str] | None = None,
         kinds: Sequence[JobKind] | None = None,

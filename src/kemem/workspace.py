@@ -1,11 +1,11 @@
-"""The folders of tasks under one root: what they are called, what goes in and what comes out."""
+"""Workspaces: the folders in which tasks keep their files, under one root."""
 
 import os
 import re
 import shutil
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -13,12 +13,13 @@ from pathlib import Path
 from reprlib import repr as shown
 
 from kemem.errors import Conflict, InvalidArgument, NotFound, Unavailable
-from kemem.workspace.lines import line_with
 
 MAX_TASK_ID = 64  # characters
 MAX_TASK_ID_BYTES = 200  # a file system takes 255, with the mark
 MAX_DEPTH = 64  # folders in each other
 MAX_SEARCHED = 64 << 20  # bytes of files that one search reads
+_MAX_LINE = 1 << 16  # bytes; what is longer is searched in parts
+_SHOWN = 500  # characters of a line that a search answers with
 _MAX_NAME = 255  # bytes
 _CHUNK = 1 << 16
 
@@ -41,9 +42,9 @@ class StoredFile:
 
     def chunks(self) -> Iterator[bytes]:
         """What is in it, piece by piece; no link on the way is followed."""
-        with _disk(f"read {self.path!r:.200} of task {self.task_id!r}"):
-            with _opened(self.folder, self.path) as (place, name):
-                file = os.open(name, _READ, dir_fd=place)
+        with disk(f"cannot read {self.path!r:.200} of task {self.task_id!r}"):
+            with _opened(self.folder, self.path) as (parent, name):
+                file = os.open(name, _READ, dir_fd=parent)
             with os.fdopen(file, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise Unavailable(f"{self.path!r:.200} is no longer a file")
@@ -64,7 +65,7 @@ class Workspaces:
     def init(self, task_id: str, *, reset: bool = False) -> Path:
         """A fresh, empty workspace; one that exists is kept, unless it is to be reset."""
         path = self._path(task_id)
-        with _disk(f"create the workspace of task {task_id!r}"):
+        with disk(f"cannot create the workspace of task {task_id!r}"):
             if reset:
                 _remove(path)
             _create(path.parent)
@@ -81,14 +82,14 @@ class Workspaces:
     def cleanup(self, task_id: str) -> Path:
         """Delete the workspace of a task with all that is in it, and nothing else."""
         path = self._path(task_id)
-        with _disk(f"delete the workspace of task {task_id!r}"):
+        with disk(f"cannot delete the workspace of task {task_id!r}"):
             if not _remove(path):
                 raise NotFound(f"task {task_id!r} has no workspace", task_id=task_id)
         return path
 
     def tasks(self) -> list[str]:
         """The tasks that have a workspace, in order."""
-        with _disk("list the workspaces"):
+        with disk("cannot list the workspaces"):
             try:
                 entries = list(os.scandir(self.root))
             except FileNotFoundError:
@@ -99,24 +100,24 @@ class Workspaces:
     def files(self) -> Iterator[StoredFile]:
         """Every regular file, in order of task and path; links and devices are left out."""
         for task_id in self.tasks():
-            path = self._path(task_id)
-            with _disk(f"list the workspace of task {task_id!r}"), suppress(FileNotFoundError):
+            path, action = self._path(task_id), f"cannot list the workspace of task {task_id!r}"
+            with disk(action), suppress(FileNotFoundError):
                 yield from _walk(task_id, path, os.open(path, _FOLDER), ())
 
     def put(self, task_id: str, path: str, mode: int, chunks: Iterable[bytes]) -> None:
         """Write a file durably, in a workspace that is made where it is missing."""
         folder = self._path(task_id)
         check_path(path)
-        with _disk(f"write {path!r:.200} of task {task_id!r}"):
+        with disk(f"cannot write {path!r:.200} of task {task_id!r}"):
             _create(folder)
-            with _opened(folder, path, create=True) as (place, name):
-                file = os.open(name, _WRITE, 0o600, dir_fd=place)
+            with _opened(folder, path, create=True) as (parent, name):
+                file = os.open(name, _WRITE, 0o600, dir_fd=parent)
                 with os.fdopen(file, "wb") as opened:
                     opened.writelines(chunks)
                     opened.flush()
                     os.fchmod(file, mode & 0o777)
                     os.fsync(file)
-                os.fsync(place)
+                os.fsync(parent)
 
     def search(self, query: str, *, limit: int) -> list[tuple[str, str, str]]:
         """Text files with a line that has all words of the query: task, path and that line.
@@ -126,7 +127,7 @@ class Workspaces:
         words = query.casefold().split()
         if not words:
             raise InvalidArgument("query must not be blank", field="query")
-        found: list[tuple[str, str, str]] = []
+        hits: list[tuple[str, str, str]] = []
         left = MAX_SEARCHED
 
         def within_bounds(file: StoredFile) -> Iterator[bytes]:
@@ -138,25 +139,63 @@ class Workspaces:
                 yield chunk
 
         for file in self.files():
-            if len(found) == limit or left < 0:
+            if len(hits) == limit or left < 0:
                 break
             with suppress(Unavailable):  # it has gone, or nobody may read it
-                line = line_with(words, within_bounds(file))
+                line = _line_with(words, within_bounds(file))
                 if line is not None:
-                    found.append((file.task_id, file.path, line))
-        return found
+                    hits.append((file.task_id, file.path, line))
+        return hits
 
     def _path(self, task_id: str) -> Path:
         return self.root / folder_name(task_id)
 
 
-def folder_name(task_id: str) -> str:
+def _line_with(words: Sequence[str], chunks: Iterable[bytes]) -> str | None:
+    """The first line of a text that has all words, which are casefolded; None where none has."""
+    for raw in _lines(chunks):
+        if b"\0" in raw:
+            return None  # no text
+        line = raw.decode("utf-8", "replace")
+        folded = line.casefold()
+        if all(word in folded for word in words):
+            start = max(0, folded.find(words[0]) - _SHOWN // 2)
+            return line[start : start + _SHOWN].strip()
+    return None
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines of a stream; one that is too long comes in parts."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+        while len(rest) > _MAX_LINE:
+            yield rest[:_MAX_LINE]
+            rest = rest[_MAX_LINE:]
+    if rest:
+        yield rest
+
+
+def folder_name(task_id: object) -> str:
     """What the folder of a task is called: another name for every id on every file system.
 
     Ids in lower case are their own folder; others, which a file system might take for each other,
     carry a mark of their bytes.  "X" -> "X~6a1e…"
     """
-    _check_task_id(task_id)
+    if (
+        not isinstance(task_id, str)
+        or not 1 <= len(task_id) <= MAX_TASK_ID
+        or not all(it.isalnum() or it in "-_." for it in task_id)
+        or task_id != task_id.strip(".")
+        or unicodedata.normalize("NFC", task_id) != task_id
+        or len(task_id.encode()) > MAX_TASK_ID_BYTES
+    ):
+        raise InvalidArgument(
+            f"task_id must be 1-{MAX_TASK_ID} letters, digits, '-', '_' and '.', with no dot at "
+            f"either end, not {shown(task_id)}",
+            field="task_id",
+        )
     if _PLAIN.fullmatch(task_id):
         return task_id
     return f"{task_id}{_MARK}{blake2b(task_id.encode(), digest_size=6).hexdigest()}"
@@ -171,45 +210,25 @@ def _task_id(folder: str) -> str | None:
         return None
 
 
-def _check_task_id(task_id: object) -> None:
-    """Refuse what is no plain name."""
-    if (
-        not isinstance(task_id, str)
-        or not 1 <= len(task_id) <= MAX_TASK_ID
-        or not all(it.isalnum() or it in "-_." for it in task_id)
-        or task_id.startswith(".")
-        or task_id.endswith(".")
-        or unicodedata.normalize("NFC", task_id) != task_id
-        or len(task_id.encode()) > MAX_TASK_ID_BYTES
-    ):
-        raise InvalidArgument(
-            f"task_id must be 1-{MAX_TASK_ID} letters, digits, '-', '_' and '.', with no dot at "
-            f"either end, not {shown(task_id)}",
-            field="task_id",
-        )
-
-
 def check_path(path: object) -> None:
     """Refuse a path that is not plainly one inside a workspace."""
-    names = path.split("/") if isinstance(path, str) else []
-    if not 1 <= len(names) <= MAX_DEPTH or not all(map(_is_name, names)):
+    try:
+        names = os.fsencode(path).split(b"/") if isinstance(path, str) else []
+    except UnicodeEncodeError:  # half a character
+        names = []
+    if not 1 <= len(names) <= MAX_DEPTH or not all(
+        1 <= len(name) <= _MAX_NAME and name not in (b".", b"..") and b"\0" not in name
+        for name in names
+    ):
         raise InvalidArgument(
             f"path must lead to a file inside the workspace, not {shown(path)}", field="path"
         )
 
 
-def _is_name(name: str) -> bool:
-    try:
-        raw = os.fsencode(name)
-    except UnicodeEncodeError:  # half a character
-        return False
-    return 1 <= len(raw) <= _MAX_NAME and raw not in (b".", b"..") and b"\0" not in raw
-
-
-def _walk(task_id: str, folder: Path, place: int, above: tuple[str, ...]) -> Iterator[StoredFile]:
+def _walk(task_id: str, root: Path, folder: int, above: tuple[str, ...]) -> Iterator[StoredFile]:
     """The files of an open folder, which is closed then, and of those inside it."""
     try:
-        with os.scandir(place) as entries:
+        with os.scandir(folder) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)
         for entry in ordered:
             parts = (*above, entry.name)
@@ -217,32 +236,32 @@ def _walk(task_id: str, folder: Path, place: int, above: tuple[str, ...]) -> Ite
                 if len(parts) == MAX_DEPTH:
                     raise Unavailable(f"folders of task {task_id!r} are nested over {MAX_DEPTH}")
                 with suppress(FileNotFoundError, NotADirectoryError):  # it has gone meanwhile
-                    inner = os.open(entry.name, _FOLDER, dir_fd=place)
-                    yield from _walk(task_id, folder, inner, parts)
+                    inner = os.open(entry.name, _FOLDER, dir_fd=folder)
+                    yield from _walk(task_id, root, inner, parts)
             elif entry.is_file(follow_symlinks=False):
-                found = entry.stat(follow_symlinks=False)
-                mode = stat.S_IMODE(found.st_mode)
-                yield StoredFile(task_id, "/".join(parts), mode, found.st_size, folder)
+                about = entry.stat(follow_symlinks=False)
+                mode = stat.S_IMODE(about.st_mode)
+                yield StoredFile(task_id, "/".join(parts), mode, about.st_size, root)
     finally:
-        os.close(place)
+        os.close(folder)
 
 
 @contextmanager
 def _opened(folder: Path, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
     """The open folder that a path's last name stands in, and that name."""
     *above, name = path.split("/")
-    place = os.open(folder, _FOLDER)
+    parent = os.open(folder, _FOLDER)
     try:
         for each in above:
             if create:
                 with suppress(FileExistsError):
-                    os.mkdir(each, 0o700, dir_fd=place)
-                    os.fsync(place)
-            outer, place = place, os.open(each, _FOLDER, dir_fd=place)
+                    os.mkdir(each, 0o700, dir_fd=parent)
+                    os.fsync(parent)
+            outer, parent = parent, os.open(each, _FOLDER, dir_fd=parent)
             os.close(outer)
-        yield place, name
+        yield parent, name
     finally:
-        os.close(place)
+        os.close(parent)
 
 
 def _create(folder: Path) -> None:
@@ -251,10 +270,10 @@ def _create(folder: Path) -> None:
     for each in reversed(missing):
         with suppress(FileExistsError):
             each.mkdir(mode=0o700)
-            _sync(each.parent)
+            sync_folder(each.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """What was made in a folder outlives a loss of power."""
     opened = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -266,10 +285,10 @@ def _sync(folder: Path) -> None:
 def _remove(path: Path) -> bool:
     """Delete a folder with all that is in it; of a link, the link. Whether there was anything."""
     try:
-        found = path.lstat()
+        is_folder = stat.S_ISDIR(path.lstat().st_mode)
     except FileNotFoundError:
         return False
-    if stat.S_ISDIR(found.st_mode):
+    if is_folder:
         shutil.rmtree(path)  # follows no link
     else:
         path.unlink()
@@ -277,11 +296,11 @@ def _remove(path: Path) -> bool:
 
 
 @contextmanager
-def _disk(what: str) -> Iterator[None]:
-    """What the file system refuses is Unavailable."""
+def disk(problem: str) -> Iterator[None]:
+    """What the file system refuses is Unavailable, with the problem that it makes."""
     try:
         yield
     except OSError as error:
-        raise Unavailable(f"cannot {what}: {error.strerror}") from error
+        raise Unavailable(f"{problem}: {error.strerror}") from error
     except RecursionError:
-        raise Unavailable(f"cannot {what}: its folders are nested too deeply") from None
+        raise Unavailable(f"{problem}: its folders are nested too deeply") from None
