@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import count, groupby, islice, takewhile
+from itertools import chain, count, groupby, islice, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -31,7 +31,7 @@ from kemem.records.serialization import JsonRecord, Timestamp
 from kemem.records.times import to_micros, to_rfc3339
 from kemem.settings import Settings
 from kemem.text.ids import new_id
-from kemem.workspace import StoredFile, Workspaces, check_path, disk, folder_name, sync_folder
+from kemem.workspace import Workspaces, check_path, disk, folder_name, sync_folder
 
 VERSION = 1
 MAX_LINE = 64 << 20  # bytes
@@ -140,22 +140,15 @@ class _Draft:
         for task_id in workspaces.tasks():
             self._write({"workspace": task_id})
         for file in workspaces.files():
-            self._add_file(file)
-
-    def _add_file(self, file: StoredFile) -> None:
-        about = {"task_id": file.task_id, "path": file.path, "mode": file.mode}
-        is_empty = True
-        try:
-            for chunk in file.chunks():
-                self._write({"file": about, "data": base64.b64encode(chunk).decode()})
-                is_empty = False
-        except Unavailable as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return  # whoever works there has removed it meanwhile
-            raise
-        if is_empty:
-            self._write({"file": about, "data": ""})
-        self._counts["file"] += 1
+            about = {"task_id": file.task_id, "path": file.path, "mode": file.mode}
+            data = map(base64.b64encode, file.chunks())
+            try:
+                for piece in chain([next(data, b"")], data):
+                    self._write({"file": about, "data": piece.decode()})
+                self._counts["file"] += 1
+            except Unavailable as error:  # whoever works there may have removed it meanwhile
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
 
     def add_row(self, table: str, values: Mapping[str, Any]) -> None:
         """One row of the store."""
@@ -266,10 +259,11 @@ def _checked_header(entry: Any) -> dict[str, Any]:
         case {
             "format": "kemem-backup",
             "version": int(),
-            "schema_version": int(schema_version),
-            "created": str(created),
+            "schema_version": int(),
+            "created": str(),
         }:
-            return {"schema_version": schema_version, "created": to_micros(created, "created")}
+            created = to_micros(entry["created"], "created")
+            return {"schema_version": entry["schema_version"], "created": created}
     _refuse("it does not begin as one")
 
 

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from reprlib import repr as shown
 from typing import Any
 
 from kemem.add import parse
 from kemem.add.embed import by_owner, embed_rows, mirror_jobs, read_all, read_pages
+from kemem.add.extract import new_note
+from kemem.add.rules import Fact
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps
 from kemem.records import CHECKPOINTS_KEPT, NOTES, Change, Message, Micros, Note, Row, Scope, Where
@@ -50,35 +51,17 @@ async def rewrite(
 
 
 async def learn(
-    content: str,
-    summary: str | None,
-    tags: Sequence[str],
-    agent_id: str,
-    max_bytes: int,
-    deps: Deps,
+    content: str, summary: str | None, tags: Sequence[str], agent_id: str, most: int, deps: Deps
 ) -> str:
     """Store a knowledge entry as a note; returns its id, or that of an equal entry."""
-    text = parse.check_text(content, "content", max_bytes)
+    text, now = parse.check_text(content, "content", most), deps.clock()
     if summary is not None:
         summary = parse.check_label(summary, "summary", parse.MAX_SUMMARY)
-    words, now = parse.check_tags(tags), deps.clock()
-    exact = repr((text, summary, words)).encode()  # verbatim: it may be code
-    note = Note(
-        note_id=new_id("n", now),
-        agent_id=agent_id,
-        user_id="",
-        session_id=None,
-        kind="knowledge",
-        content=text,
-        digest=blake2b(exact, digest_size=16).hexdigest(),
-        ts=now,
-        created=now,
-        updated=now,
-        valid_from=now,
-        summary=summary,
-        keywords=words,
-        topic=fingerprint(text),
-    )
+    fact = Fact(text, (), keywords=parse.check_tags(tags), topic=fingerprint(text))
+    note = new_note(fact, parse.Task("knowledge"), Scope(agent_id, ""), now, now)
+    exact = repr((text, summary, note.keywords)).encode()  # verbatim: it may be code
+    digest = blake2b(exact, digest_size=16).hexdigest()
+    note = replace(note, digest=digest, summary=summary)
     line = Change(agent_id, "", note.note_id, "add", now, after=text)
     applied = await deps.store.apply(await _batch(note, line, deps))
     return applied.merged.get(note.note_id, note.note_id)
@@ -93,10 +76,7 @@ async def _batch(note: Note, line: Change, deps: Deps) -> Batch:
 
 
 async def erase(row: Row, deps: Deps) -> None:
-    """One memory; of a message also the notes that quote it, its other notes cite it no longer.
-
-    A note must go with a message if it has no other source, or retells all of them.
-    """
+    """One memory; of a message also the notes that quote it, its other notes cite it no longer."""
     scope = Scope(row.agent_id, row.user_id)
     drop = [Where(scope, kinds=frozenset({row.kind}), ids=frozenset([row.id]))]
     for _ in range(_TRIES):
@@ -107,6 +87,7 @@ async def erase(row: Row, deps: Deps) -> None:
             citing = tuple(await read_all(Note, where, deps.store))
             # One more may have been drawn from it by now: then this is decided again.
             expects = (Expected(where, citing, len(citing) + 1),)
+            # A note goes with a message if it has no other source, or retells all of them.
             quoting = [it.id for it in citing if it.sources == (row.id,) or it.kind == "experience"]
             drop[1:] = [Where(scope, kinds=NOTES, ids=frozenset(quoting))]
             erased |= set(quoting)
@@ -134,15 +115,12 @@ class Policy:
     half_life_days: float = 90
 
     def __post_init__(self) -> None:
-        rules = {
-            "limit": (isinstance(self.limit, int) and self.limit >= 0, "0 or more"),
-            "below": (0 <= self.below <= 1, "0-1"),
-            "half_life_days": (0 < self.half_life_days < math.inf, "more than 0"),
-        }
-        for name, (is_valid, rule) in rules.items():
-            if not is_valid:
-                value = shown(getattr(self, name))
-                raise InvalidArgument(f"{name} must be {rule}, not {value}", field=name)
+        if not isinstance(self.limit, int) or self.limit < 0:
+            parse.refuse("limit", "be 0 or more", self.limit)
+        if not 0 <= self.below <= 1:
+            parse.refuse("below", "be 0-1", self.below)
+        if not 0 < self.half_life_days < math.inf:
+            parse.refuse("half_life_days", "be more than 0", self.half_life_days)
 
 
 def strength(note: Note, now: Micros, policy: Policy) -> float:

@@ -113,10 +113,7 @@ async def _vectors(rows: Sequence[Row], deps: Deps) -> tuple[Embedded, ...]:
 
 
 def reschedule(job: Job, error: Unavailable, now: Micros) -> Batch:
-    """The job due again after an exponential backoff; failed after the last attempt.
-
-    Nothing is written if its scope was erased and the job with it.
-    """
+    """The job due again after an exponential backoff, if it is still there; at last failed."""
     attempts = max(job.attempts, 1)
     again = replace(
         job,

@@ -20,16 +20,15 @@ from kemem.records.times import to_micros, to_rfc3339
 from kemem.search.recipe import nearest_notes
 from kemem.text.ids import new_id
 from kemem.text.language import is_chinese
-from kemem.text.segment import as_printed, normalise
+from kemem.text.segment import as_printed, dated, normalise
 
 MAX_FACTS = 50
 MAX_FACT_CHARACTERS = 1_000
 MAX_KEYWORDS = 10
-MAX_KEYWORD_CHARACTERS = 64
 MAX_ENTITIES = 100
 MAX_RELATIONS = 20  # of one fact
 MAX_NAME_CHARACTERS = 200
-MAX_LABEL_CHARACTERS = 64  # of a type or a relationship
+MAX_LABEL_CHARACTERS = 64  # of a type, a relationship or a keyword
 
 # What the model is shown.
 MAX_SHOWN_CHARACTERS = 24_000
@@ -52,6 +51,7 @@ _LABEL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NUMBER = re.compile(r"[\[(]?M?(\d{1,6})[\])]?", re.ASCII)  # "2", "[2]", "M2", "(M2)"
 
+Item = Mapping[str, Any]  # an object in the answer of a model
 log = logging.getLogger("kemem")
 
 
@@ -61,39 +61,35 @@ def object_schema(**fields: Any) -> dict[str, Any]:
     return {"type": "object", **properties, "additionalProperties": False}
 
 
-def _list(item: Mapping[str, Any]) -> dict[str, Any]:
+def list_schema(item: Mapping[str, Any]) -> dict[str, Any]:
+    """A list of such items."""
     return {"type": "array", "items": item}
 
 
-_TEXT, _INTEGER = {"type": "string"}, {"type": "integer"}
-SCHEMA = object_schema(
-    facts=_list(
-        object_schema(
-            text=_TEXT,
-            type=_TEXT,
-            keywords=_list(_TEXT),
-            importance={"type": "number"},
-            date={"type": ["string", "null"]},
-            sources=_list(_INTEGER),
-            replaces=_list(_INTEGER),
-            relations=_list(object_schema(source=_TEXT, relationship=_TEXT, destination=_TEXT)),
-        )
-    ),
-    entities=_list(object_schema(name=_TEXT, type=_TEXT)),
+_TEXT, _INTEGERS = {"type": "string"}, list_schema({"type": "integer"})
+_RELATION = object_schema(source=_TEXT, relationship=_TEXT, destination=_TEXT)
+_FACT = object_schema(
+    text=_TEXT,
+    type=_TEXT,
+    keywords=list_schema(_TEXT),
+    importance={"type": "number"},
+    date={"type": ["string", "null"]},
+    sources=_INTEGERS,
+    replaces=_INTEGERS,
+    relations=list_schema(_RELATION),
 )
+_ENTITY = object_schema(name=_TEXT, type=_TEXT)
+SCHEMA = object_schema(facts=list_schema(_FACT), entities=list_schema(_ENTITY))
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Messages of one session to extract notes from.
-
-    Without a job the messages are not stored yet: they are written together with their notes.
-    """
+    """Messages of one session to extract notes from."""
 
     scope: Scope
     task: Task
     messages: tuple[Message, ...] = ()
-    job: Job | None = None  # done as soon as the notes are written
+    job: Job | None = None  # done as soon as the notes are written; None: nothing is stored yet
 
     @property
     def owner(self) -> Scope:
@@ -117,16 +113,14 @@ class Work:
 
 
 async def extract_facts(work: Work, deps: Deps) -> Extraction:
-    """The facts of messages, by the LLM or by rules; Unavailable when the model fails.
-
-    Lines that only quote a memory are left out: what was recalled is not said again.
-    """
+    """The facts of messages, by the LLM or by rules; Unavailable when the model fails."""
     if not work.task.infer:
         return Extraction()
     lines = await asyncio.to_thread(_fingerprints, work.messages)
     if not lines:
         return Extraction()
-    # One read: notes that lines may quote, and for rules those that tell the user's name.
+    # One read: notes that lines may quote, as what was recalled is not said again; and for rules
+    # those that tell the user's name.
     marks = islice(
         (mark for _, own in lines for some in own.values() for mark in some), _MAX_FINGERPRINTS
     )
@@ -147,33 +141,20 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
         return await extract(messages, shown, work.task.prompt, deps, earlier)
     if work.task.kind == "knowledge":
         return Extraction(tuple(verbatim_fact(message) for message in messages))
-    names = [
-        note
-        for note in notes
-        if note.kind == "user_info"
-        and note.topic in _USER_NAMES
-        and (work.task.sensitive or not note.sensitive)
-    ]
-    return await extract(messages, names, None, deps)
+    visible = [note for note in notes if work.task.sensitive or not note.sensitive]
+    own = [note for note in visible if note.kind == "user_info"]
+    return await extract(messages, own, None, deps)
 
 
-def _fingerprints(
-    messages: Sequence[Message],
-) -> list[tuple[Message, dict[str, frozenset[str]]]]:
+def _fingerprints(messages: Sequence[Message]) -> list[tuple[Message, dict[str, frozenset[str]]]]:
     """The fingerprints of each line of each message, without lines that a search printed."""
-    lines = [
-        (
-            message,
-            {
-                line: frozenset(as_printed(line))
-                for line in message.content.splitlines()
-                if line.strip() and not _PRINTED.match(line)
-            },
-        )
-        for message in messages
-        if message.role in _ROLES
-    ]
-    return [(message, own) for message, own in lines if own]
+    lines = []
+    for message in messages:
+        own = message.content.splitlines() if message.role in _ROLES else ()
+        new = [line for line in own if line.strip() and not _PRINTED.match(line)]
+        if new:
+            lines.append((message, {line: frozenset(as_printed(line)) for line in new}))
+    return lines
 
 
 def verbatim_fact(message: Message) -> Fact:
@@ -181,22 +162,47 @@ def verbatim_fact(message: Message) -> Fact:
     return Fact(message.content, (message.message_id,), memory_type="verbatim")
 
 
-async def _earlier(messages: Sequence[Message], work: Work, deps: Deps) -> list[Message]:
-    """What was said just before in the same session: without it a model cannot read an answer.
+def digest(fact: Fact) -> str:
+    """Equal for facts that say the same of the same day."""
+    return dated(fact.text, None if fact.when is None else to_rfc3339(fact.when)[:10])
 
-    Where a model has failed it is left out: it may be what the model refuses.
-    """
+
+def new_note(fact: Fact, task: Task, scope: Scope, since: Micros, now: Micros) -> Note:
+    """A fact as a note that has been true since it was said."""
+    return Note(
+        note_id=new_id("n", now),
+        agent_id=scope.agent_id or "",
+        user_id=scope.user_id or "",
+        session_id=scope.session_id,
+        kind=task.kind,
+        content=fact.text,
+        digest=digest(fact),
+        ts=since if fact.when is None else fact.when,
+        created=now,
+        updated=now,
+        valid_from=since,
+        expires=task.expires,
+        memory_type=fact.memory_type,
+        keywords=fact.keywords,
+        metadata=task.metadata,
+        sources=fact.sources,
+        topic=fact.topic,
+        importance=fact.importance,
+        sensitive=task.sensitive,
+    )
+
+
+async def _earlier(messages: Sequence[Message], work: Work, deps: Deps) -> list[Message]:
+    """What was said just before in the same session: without it a model cannot read an answer."""
     if work.scope.session_id is None or (work.job and work.job.attempts):
-        return []
+        return []  # where a model has failed, it may be what the model refuses
     where, before = Where(work.scope, sensitive=work.task.sensitive), messages[0].position
     return (await read_messages(deps.store, where, after=before, limit=MAX_SHOWN_EARLIER))[::-1]
 
 
 async def _notes_to_show(messages: Sequence[Message], work: Work, deps: Deps) -> list[Note]:
-    """Stored notes for the model: those nearest to what was said, then the newest.
-
-    What is sensitive could be retold: it is shown only where what comes out of it is sensitive too.
-    """
+    """Stored notes for the model: those nearest to what was said, then the newest."""
+    # What is sensitive could be retold: it is shown only for what is sensitive itself.
     kinds, sensitive = frozenset({work.task.kind}), work.task.sensitive
     where = Where(work.owner, kinds=kinds, valid_at=deps.clock(), sensitive=sensitive)
     newest = await read_notes(deps.store, where, limit=MAX_SHOWN_NOTES)
@@ -226,37 +232,24 @@ async def extract(
         # Not on the event loop: a long message takes a second.
         return await asyncio.to_thread(extract_by_rules, messages, name)
     shown = notes[:MAX_SHOWN_NOTES]
-    return _read(
-        await deps.ask(_question(messages, earlier, shown, prompt), SCHEMA), messages, shown
-    )
-
-
-def _question(
-    messages: Sequence[Message],
-    earlier: Sequence[Message],
-    notes: Sequence[Note],
-    prompt: str | None,
-) -> Prompt:
-    chinese = is_chinese("\n".join(message.content for message in messages))
-    day = max((message.ts for message in messages), default=0)
-    memories = (
-        f"(M{number}) {_indented(note.content, MAX_SHOWN_OF_NOTE)}"
-        for number, note in enumerate(notes, start=1)
-    )
+    memories = enumerate((_indented(note.content, MAX_SHOWN_OF_NOTE) for note in shown), start=1)
     blocks = {
         "earlier": [_message_line(it, MAX_SHOWN_OF_EARLIER) for it in earlier],
         "conversation": list(_within_limit(messages)),
-        "memories": list(memories),
+        "memories": [f"(M{number}) {text}" for number, text in memories],
         "instructions": [_indented(prompt, MAX_SHOWN_OF_PROMPT)] if prompt else [],
     }
+    day = max((message.ts for message in messages), default=0)
     texts = [f"Date of the conversation: {to_rfc3339(day)[:10]}"]
     for name, lines in blocks.items():
         if lines:
             texts.append("\n".join([f"<{name}>", *lines, f"</{name}>"]))
-    return [
+    chinese = is_chinese("\n".join(message.content for message in messages))
+    question: Prompt = [
         {"role": "system", "content": instructions("zh" if chinese else "en")},
         {"role": "user", "content": "\n\n".join(texts)},
     ]
+    return _read(await deps.ask(question, SCHEMA), messages, shown)
 
 
 @cache
@@ -292,10 +285,17 @@ def _indented(text: str, most: int) -> str:
 
 def _read(answer: object, messages: Sequence[Message], notes: Sequence[Note]) -> Extraction:
     """Reads an answer, of which nothing is trusted: what is wrong is left out, item by item."""
-    items = answer.get("facts") if isinstance(answer, Mapping) else answer
+    fields = answer if isinstance(answer, Mapping) else {"facts": answer}
+    items, listed = fields.get("facts"), fields.get("entities")
     if not isinstance(items, list):
         raise Unavailable("the model answered without a list of facts")
-    entities = _entities(answer.get("entities") if isinstance(answer, Mapping) else None)
+    if isinstance(listed, Mapping):  # of names to types
+        listed = [{"name": name, "type": kind} for name, kind in listed.items()]
+    entities: dict[str, str] = {}
+    for item in _objects(listed):
+        name = _name(item.get("name"))
+        if name and len(entities) < MAX_ENTITIES:
+            entities.setdefault(name, _label(item.get("type"), "thing"))
     read = (_fact(item, messages, notes, entities) for item in _objects(items))
     facts = tuple(islice((fact for fact in read if fact is not None), MAX_FACTS))
     if items and not facts:
@@ -303,23 +303,8 @@ def _read(answer: object, messages: Sequence[Message], notes: Sequence[Note]) ->
     return Extraction(facts, entities)
 
 
-def _entities(value: object) -> dict[str, str]:
-    """The entities that an answer lists, with their types; also as a map of names to types."""
-    if isinstance(value, Mapping):
-        value = [{"name": name, "type": kind} for name, kind in value.items()]
-    entities: dict[str, str] = {}
-    for item in _objects(value):
-        name = _name(item.get("name"))
-        if name and len(entities) < MAX_ENTITIES:
-            entities.setdefault(name, _label(item.get("type"), "thing"))
-    return entities
-
-
 def _fact(
-    item: Mapping[str, Any],
-    messages: Sequence[Message],
-    notes: Sequence[Note],
-    entities: Mapping[str, str],
+    item: Item, messages: Sequence[Message], notes: Sequence[Note], entities: Iterable[str]
 ) -> Fact | None:
     text = _clean(item.get("text"))[:MAX_FACT_CHARACTERS]
     numbers = _numbers(item.get("replaces"))
@@ -332,9 +317,9 @@ def _fact(
     ids = [message.message_id for message in messages]
     cited = [ids[it - 1] for it in _numbers(item.get("sources")) if 1 <= it <= len(ids)]
     users = [message.message_id for message in messages if message.role == "user"]
-    words = [_clean(word) for word in _items(item.get("keywords"))]
-    keywords = [word for word in words if 0 < len(word) <= MAX_KEYWORD_CHARACTERS]
-    importance = item.get("importance")
+    words, importance = item.get("keywords"), item.get("importance")
+    cleaned = map(_clean, words if isinstance(words, list) else ())
+    keywords = [word for word in cleaned if 0 < len(word) <= MAX_LABEL_CHARACTERS]
     if isinstance(importance, bool) or not isinstance(importance, int | float):
         importance = 0.5
     return Fact(
@@ -362,13 +347,10 @@ def _relations(value: object, entities: Iterable[str]) -> tuple[Triple, ...]:
     return tuple(triples)
 
 
-def _items(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _objects(value: object) -> Iterator[Mapping[str, Any]]:
+def _objects(value: object) -> list[Item]:
     """The objects in what should be a list of objects."""
-    return (item for item in _items(value) if isinstance(item, Mapping))
+    items = value if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, Mapping)]
 
 
 def _clean(value: object) -> str:

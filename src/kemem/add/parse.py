@@ -54,9 +54,7 @@ class Task:
     ) -> "Task":
         """The task that the arguments of `add` describe; what nobody owns is knowledge."""
         if memory_type not in (None, "long", "short"):
-            raise InvalidArgument(
-                f"memory_type must be short or long, not {memory_type!r:.80}", field="memory_type"
-            )
+            refuse("memory_type", "be short or long", memory_type)
         long = "user_info" if owner.user_id else "knowledge"
         kind = "short_term" if memory_type == "short" else long
         fields = check_metadata(metadata, "metadata")
@@ -81,7 +79,7 @@ def to_list(messages: object) -> list[object]:
         return [{"role": "user", "content": messages}]
     items = [messages] if isinstance(messages, Mapping) else messages
     if not isinstance(items, list | tuple) or not items:
-        _refuse("messages", "be a text, a message or a list of messages", messages)
+        refuse("messages", "be a text, a message or a list of messages", messages)
     if len(items) > MAX_MESSAGES:
         raise Exhausted(
             f"at most {MAX_MESSAGES} messages in one call, not {len(items)}", field="messages"
@@ -122,9 +120,9 @@ def _message(
     ts, role = item.get("ts"), item.get("role", "user")
     micros = now if ts is None else to_micros(ts, f"{field}.ts")
     if micros > _LAST:
-        _refuse(f"{field}.ts", "be before 9999-12-31T23:59:59Z", ts)
+        refuse(f"{field}.ts", "be before 9999-12-31T23:59:59Z", ts)
     if not isinstance(role, str) or role not in ROLES:
-        _refuse(f"{field}.role", f"be one of {', '.join(ROLES)}", role)
+        refuse(f"{field}.role", f"be one of {', '.join(ROLES)}", role)
     # The store moves a message whose two times are equal, but never one that came with a time.
     is_moment_given = ts is not None and micros == now
     message = Message(
@@ -143,7 +141,8 @@ def _message(
     return message, truncated
 
 
-def _refuse(field: str, rule: str, value: object) -> NoReturn:
+def refuse(field: str, rule: str, value: object) -> NoReturn:
+    """Say what would be right in the place of a value."""
     raise InvalidArgument(f"{field} must {rule}, not {shown(value)}", field=field)
 
 
@@ -151,7 +150,7 @@ def _content_type(content_type: object, field: str) -> str:
     if content_type is None:
         return "text"
     if not isinstance(content_type, str) or not 1 <= len(content_type) <= 50:
-        _refuse(field, "be 1-50 characters", content_type)
+        refuse(field, "be 1-50 characters", content_type)
     _refuse_nul(b"\0" in _encoded(content_type, field), field)
     return content_type
 
@@ -161,7 +160,7 @@ def _content(content: object, field: str, most: int) -> tuple[str, bool]:
     raw = _encoded(content, field) if isinstance(content, str) else b""
     text = raw[:most].decode(errors="ignore")
     if not text.strip():
-        _refuse(field, "be a text that is not blank", content)
+        refuse(field, "be a text that is not blank", content)
     return text, len(raw) > most
 
 
@@ -170,7 +169,7 @@ def check_metadata(metadata: object, field: str) -> Mapping[str, Any]:
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping):
-        _refuse(field, "be an object", metadata)
+        refuse(field, "be an object", metadata)
     _check_nesting(metadata, field)
     try:
         raw = json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode()
@@ -194,9 +193,8 @@ def _check_nesting(metadata: object, field: str) -> None:
             raise Exhausted(f"{field} must be at most {MAX_METADATA_BYTES} bytes", field=field)
         if not level:
             return
-    raise InvalidArgument(
-        f"{field} must not be nested deeper than {MAX_METADATA_DEPTH}", field=field
-    )
+    problem = f"{field} must not be nested deeper than {MAX_METADATA_DEPTH}"
+    raise InvalidArgument(problem, field=field)
 
 
 def _children(item: object) -> Iterable[object]:
@@ -239,7 +237,7 @@ def check_label(text: object, field: str, most: int) -> str:
 def check_tags(tags: object) -> tuple[str, ...]:
     """Words to find a text by, each once."""
     if not isinstance(tags, list | tuple):
-        _refuse("tags", "be a list of words", tags)
+        refuse("tags", "be a list of words", tags)
     if len(tags) > MAX_TAGS:
         raise Exhausted(f"at most {MAX_TAGS} tags, not {len(tags)}", field="tags")
     checked = (check_label(tag, f"tags[{at}]", MAX_TAG) for at, tag in enumerate(tags))

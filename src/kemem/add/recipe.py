@@ -13,7 +13,7 @@ from kemem.add.rules import Extraction
 from kemem.add.summarize import extract_experience, summarize_session
 from kemem.errors import KeMemError, Unavailable
 from kemem.hooks import Hooks
-from kemem.ports import Deps, read_messages, read_notes
+from kemem.ports import Deps, ReadOptions, read_messages, read_notes
 from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Scope, Where
 from kemem.records.batch import Applied, Batch, Job
 from kemem.results import Added, Ingested
@@ -73,18 +73,16 @@ async def ingest(messages: Messages, owner: Owner, max_content_bytes: int, deps:
 async def _remember(
     parsed: Parsed, task: Task, deps: Deps, wait: bool
 ) -> tuple[Added, Sequence[Message]]:
-    """What became of messages, and those that were stored.
-
-    Where no model has to be waited for, one write stores messages and notes together. Else, or if
-    that fails, the messages are durable before a model is asked, with a job that asks it again.
-    """
+    """What became of messages, and those that were stored."""
+    # Where no model has to be waited for, one write stores messages and notes together. Else, or if
+    # that fails, the messages are durable before a model is asked, with a job that asks it again.
     messages = [replace(message, sensitive=task.sensitive) for message in parsed.messages]
     works = _split(messages, task)
     is_local = deps.embeds_in_process and (deps.llm is None or not task.infer)
     is_small = len(works) == 1 and len(messages) <= _WRITTEN_AT_ONCE
     if wait and is_local and is_small and not parsed.has_ids:
         try:
-            added, stored = await _extract(replace(works[0], messages=_spread(messages)), deps)
+            added, stored = await _run(replace(works[0], messages=_spread(messages)), deps)
             return replace(added, truncated=parsed.truncated), stored
         except OrderUnknown:
             log.debug("messages as old as what is known are stored first")
@@ -119,12 +117,9 @@ def _spread(messages: Sequence[Message]) -> tuple[Message, ...]:
 async def _store(
     messages: Sequence[Message], jobs: tuple[Job, ...], deps: Deps
 ) -> tuple[Applied, tuple[Job, ...], bool]:
-    """Store messages with jobs for them; the jobs that are left, and whether vectors follow later.
-
-    Jobs of messages that were there already have nothing to do. Vectors of an embedder in this
-    process are stored at once; another embedder is asked as soon as the messages are durable.
-    """
+    """Store messages with their jobs; the jobs that are left, and whether vectors follow later."""
     now = deps.clock()
+    # An embedder in this process comes first; another is asked once the messages are durable.
     is_embedded_first = deps.embeds_in_process and len(messages) <= _WRITTEN_AT_ONCE
     vectors, embed_jobs = await embed_rows(messages if is_embedded_first else (), now, deps)
     if deps.embedder is not None and not is_embedded_first:
@@ -135,7 +130,7 @@ async def _store(
     mirrored = vector_jobs(vectors, now, deps)
     batch = Batch(put=tuple(messages), vectors=vectors, jobs=(*promised, *mirrored))
     applied = await deps.store.apply(batch)
-    if applied.ignored:
+    if applied.ignored:  # they were there already: for them there is nothing to do
         new = {message.message_id for message in applied.inserted}
         left = [replace(job, ids=tuple(it for it in job.ids if it in new)) for job in promised]
         promised = tuple(job for job in left if job.ids)
@@ -149,40 +144,33 @@ async def _store(
 
 
 def _split(messages: Sequence[Message], task: Task) -> list[Work]:
-    """Messages of one session together, as many as a model reads at once.
-
-    What is sensitive is kept apart, so that no other note can be extracted from it. What nobody
-    owns is knowledge.
-    """
-    parts: list[tuple[Scope, bool, list[Message]]] = []
+    """Messages of one session together, as many as a model reads at once."""
+    parts: list[list[Message]] = []
     current: dict[tuple[Scope, bool], list[Message]] = {}
     for message in messages:
         scope = Scope(message.agent_id, message.user_id, message.session_id)
-        key = (scope, message.sensitive)
-        size = sum(len(it.content) for it in current.get(key, ())) + len(message.content)
-        if key not in current or size > _READ_AT_ONCE:
-            current[key] = []
-            parts.append((*key, current[key]))
-        current[key].append(message)
+        key = (scope, message.sensitive)  # no other note can be extracted from what is sensitive
+        part = current.get(key)
+        if part is None or sum(len(it.content) for it in (*part, message)) > _READ_AT_ONCE:
+            part = current[key] = []
+            parts.append(part)
+        part.append(message)
     works = []
-    for scope, sensitive, own in parts:
-        is_shared = not scope.user_id and task.kind == "user_info"
+    for part in parts:
+        first = part[0]
+        is_shared = not first.user_id and task.kind == "user_info"  # what nobody owns is knowledge
         kind = "knowledge" if is_shared else task.kind
-        is_sensitive = task.sensitive or sensitive
-        works.append(Work(scope, replace(task, kind=kind, sensitive=is_sensitive), tuple(own)))
+        own = replace(task, kind=kind, sensitive=task.sensitive or first.sensitive)
+        scope = Scope(first.agent_id, first.user_id, first.session_id)
+        works.append(Work(scope, own, tuple(part)))
     return works
 
 
-async def _extract(work: Work, deps: Deps) -> tuple[Added, tuple[Message, ...]]:
-    """Extract notes from messages and write them; Unavailable when the model fails."""
-    return await apply_facts(await extract_facts(work, deps), work, deps)
-
-
-async def _end(work: Work, deps: Deps) -> tuple[Added, tuple[Message, ...]]:
-    """Extract the experience of a session and end it: one batch adds one and drops the rest.
-
-    What is sensitive teaches nothing, so that an experience can be told to everyone.
-    """
+async def _run(work: Work, deps: Deps) -> tuple[Added, tuple[Message, ...]]:
+    """Write the notes that messages give, or end a session with its experience, in one batch."""
+    if work.job is None or work.job.kind != "end":
+        return await apply_facts(await extract_facts(work, deps), work, deps)
+    # What is sensitive teaches nothing, so that an experience can be told to everyone.
     where = Where(work.scope, kinds=MESSAGES | SHORT_TERM, sensitive=False)
     newest = await read_messages(deps.store, where, limit=_EXPERIENCE_MESSAGES)
     notes = await read_notes(deps.store, where, limit=_EXPERIENCE_MESSAGES)
@@ -193,12 +181,11 @@ async def _end(work: Work, deps: Deps) -> tuple[Added, tuple[Message, ...]]:
 
 async def _try(added: Added, work: Work, deps: Deps) -> Added:
     """Do the work of a job now, or leave the job to be tried again."""
-    job = work.job
-    assert job is not None
+    assert work.job is not None
     try:
-        done, _ = await (_end if job.kind == "end" else _extract)(work, deps)
+        done, _ = await _run(work, deps)
     except Unavailable as error:
-        await deps.store.apply(reschedule(job, error, deps.clock()))
+        await deps.store.apply(reschedule(work.job, error, deps.clock()))
         return replace(added, pending=True, problems=(*added.problems, error.message))
     return replace(
         added,
@@ -210,12 +197,10 @@ async def _try(added: Added, work: Work, deps: Deps) -> Added:
 
 async def run_extract(job: Job, deps: Deps) -> None:
     """Carry out an `extract` or an `end` job."""
-    if job.kind == "end":
-        await _end(Work.of(job), deps)
-        return
     where = Where(job.scope, ids=frozenset(job.ids))
-    messages = await read_messages(deps.store, where, limit=len(job.ids), newest_first=False)
-    await _extract(Work.of(job, messages), deps)
+    options: ReadOptions = {"limit": len(job.ids), "newest_first": False}
+    messages = await read_messages(deps.store, where, **options) if job.ids else []
+    await _run(Work.of(job, messages), deps)
 
 
 async def reextract(where: Where, task: Task, deps: Deps) -> Added:

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
-from kemem.add.extract import Work, verbatim_fact
+from kemem.add.extract import Work, digest, new_note, verbatim_fact
 from kemem.add.parse import Task
 from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope, Where
 from kemem.records.batch import Batch, Ending, Expected
-from kemem.records.times import to_rfc3339
 from kemem.results import Added, Outcome
-from kemem.text.ids import new_id
-from kemem.text.segment import dated, fingerprint
+from kemem.text.segment import fingerprint
 
 _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most
@@ -26,10 +24,7 @@ _RIVALS = 1000  # stored notes that facts are compared with
 
 
 class OrderUnknown(Exception):
-    """Messages are not later than notes they compete with: only a store can say which is newer.
-
-    It moves messages of the same time apart.
-    """
+    """Messages are not later than notes they compete with: a store must first move them apart."""
 
 
 @dataclass(slots=True)
@@ -51,11 +46,10 @@ class Decision:
 async def apply_facts(
     extraction: Extraction, work: Work, deps: Deps
 ) -> tuple[Added, tuple[Message, ...]]:
-    """Make facts into notes, one owner at a time, so that equal facts meet each other.
+    """Make facts into notes; returns what was written, and messages that were stored with them.
 
-    Returns what was written, and the messages that were stored with the notes. Optimistic: where
-    another process has changed what a decision is based on, or has deleted what it cites, the store
-    refuses the batch, and it is decided again.
+    One owner at a time, so that equal facts meet each other. Where another process has changed what
+    a decision is based on, the store refuses the batch, and it is decided again.
     """
     facts: Sequence[Fact] = extraction.facts
     async with deps.lock(work.owner):
@@ -106,38 +100,8 @@ async def _rivals(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[Expect
 
 def marks(facts: Sequence[Fact]) -> frozenset[str]:
     """What to look stored notes up by: statements that are the same, and topics."""
-    digests = {_digest(fact) for fact in facts if fact.text}
+    digests = {digest(fact) for fact in facts if fact.text}
     return frozenset(digests | {fact.topic for fact in facts if fact.topic is not None})
-
-
-def _digest(fact: Fact) -> str:
-    """Equal for facts that say the same of the same day."""
-    return dated(fact.text, None if fact.when is None else to_rfc3339(fact.when)[:10])
-
-
-def new_note(fact: Fact, task: Task, scope: Scope, since: Micros, now: Micros) -> Note:
-    """A fact as a note that has been true since it was said."""
-    return Note(
-        note_id=new_id("n", now),
-        agent_id=scope.agent_id or "",
-        user_id=scope.user_id or "",
-        session_id=scope.session_id,
-        kind=task.kind,
-        content=fact.text,
-        digest=_digest(fact),
-        ts=since if fact.when is None else fact.when,
-        created=now,
-        updated=now,
-        valid_from=since,
-        expires=task.expires,
-        memory_type=fact.memory_type,
-        keywords=fact.keywords,
-        metadata=task.metadata,
-        sources=fact.sources,
-        topic=fact.topic,
-        importance=fact.importance,
-        sensitive=task.sensitive,
-    )
 
 
 def reconcile(
@@ -231,16 +195,15 @@ async def commit(
     """
     now, job = deps.clock(), work.job
     is_end = job is not None and job.kind == "end"
-    fresh = [each.note for each in decisions if each.note and not each.known]
-    new = {note.note_id for note in fresh}
-    vectors, embed_jobs = await embed_rows([*work.new_messages, *fresh], now, deps)
+    new = {it.note.note_id: it.note for it in decisions if it.note and not it.known}
+    vectors, embed_jobs = await embed_rows([*work.new_messages, *new.values()], now, deps)
     final: dict[str, Note] = {}
     for each in decisions:
         final |= each.changed
     changed = [*final, *(it.message_id for it in work.new_messages if deps.vectors)]
     jobs = [*embed_jobs, *(mirror_jobs(work.owner, changed, now, deps) if changed else ())]
     jobs += mirror_jobs(work.scope, (), now, deps) if is_end else ()
-    jobs += await expiry_jobs(work.owner, work.task.expires if fresh else None, deps)
+    jobs += await expiry_jobs(work.owner, work.task.expires if new else None, deps)
     types = defaultdict(lambda: "thing", entities)
     links = tuple(
         Link(each.note.note_id, *it, types[it.source], types[it.destination])
@@ -268,8 +231,8 @@ async def commit(
     )
     if applied.refused:
         return (Added(), ()) if applied.refused == "job" else None
-    again = mirror_jobs(work.owner, list(applied.merged.values()), now, deps)
-    if applied.merged and again:
+    merged = list(applied.merged.values())
+    if merged and (again := mirror_jobs(work.owner, merged, now, deps)):
         await deps.store.apply(Batch(jobs=again))
     outcomes = tuple(outcome for each in decisions for outcome in _outcomes(each, applied.merged))
     ids = tuple(message.message_id for message in applied.inserted)

@@ -8,11 +8,10 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from kemem.add.embed import read_all
-from kemem.add.extract import instructions, object_schema
+from kemem.add.extract import instructions, list_schema, object_schema
 from kemem.add.rules import Fact
 from kemem.errors import Unavailable
 from kemem.ports import Deps, Schema, Store
@@ -38,11 +37,11 @@ _LONGEST = 300  # tokens of an experience
 _STEPS = 4
 _KEYWORDS = 8
 _EXPERIENCE_SCHEMA = object_schema(
-    experience={"type": ["string", "null"]},
-    keywords={"type": "array", "items": {"type": "string"}},
+    experience={"type": ["string", "null"]}, keywords=list_schema({"type": "string"})
 )
 _LATIN_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.+#-]+[A-Za-z0-9_+#]")
 
+Layers = tuple[Layer, ...]
 log = logging.getLogger("kemem")
 
 
@@ -99,11 +98,7 @@ def count_lines(messages: Sequence[Message]) -> int:
 
 
 def next_checkpoint(
-    scope: Scope,
-    live: Checkpoint | None,
-    layers: tuple[Layer, ...],
-    notes: tuple[Note, ...],
-    deps: Deps,
+    scope: Scope, live: Checkpoint | None, layers: Layers, notes: tuple[Note, ...], deps: Deps
 ) -> Checkpoint:
     """A checkpoint newer than the live one, even if the clock stands still or steps back."""
     now = max(deps.clock(), live.created + 1 if live else 0)
@@ -111,15 +106,12 @@ def next_checkpoint(
     return Checkpoint(new_id("c", now), *owner, now, layers, notes)
 
 
-async def _layers(
-    layers: tuple[Layer, ...], waiting: Sequence[Message], summarizer: "_Summarizer"
-) -> tuple[Layer, ...]:
+async def _layers(layers: Layers, waiting: Sequence[Message], summarizer: "_Summarizer") -> Layers:
     """The layers with all but the newest messages of the budget in them."""
-    budget = summarizer.budget
+    budget, sample = summarizer.budget, waiting[:_SAMPLE]
     costs = await asyncio.to_thread(lambda: [count_tokens(it.content) for it in waiting])
     worth: Mapping[str, float] = {}
     if sum(costs) > budget:
-        sample = waiting[:_SAMPLE]
         worth = await asyncio.to_thread(lambda: summary.rarity(summary.sentences_of(sample, True)))
     start = 0
     while sum(costs[start:]) > budget and len(waiting) - start >= KEPT + 2:
@@ -137,15 +129,10 @@ async def _layers(
     return layers
 
 
-def _crowded(layers: Sequence[Layer]) -> int | None:
-    """Where a level has one layer too many, if one has."""
-    at = 0
-    for _, run in groupby(layers, lambda layer: layer.level):
-        size = len(list(run))
-        if size > _WIDTH:
-            return at
-        at += size
-    return None
+def _crowded(layers: Layers) -> int | None:
+    """Where a level begins that has one layer too many, if one has."""
+    levels = [layer.level for layer in layers]
+    return next((at for at, level in enumerate(levels) if levels.count(level) > _WIDTH), None)
 
 
 @dataclass(slots=True)
@@ -202,14 +189,9 @@ async def _ask(
 ) -> Any:
     """What the model makes of a talk, which is data and cannot end itself."""
     system = instructions("zh" if chinese else "en", stage).replace("{most}", str(most))
-    data = talk.replace("</talk", "< /talk")
-    return await deps.ask(
-        [
-            {"role": "system", "content": system},
-            {"role": "user", "content": f"<talk>\n{data}\n</talk>"},
-        ],
-        schema,
-    )
+    data = "<talk>\n" + talk.replace("</talk", "< /talk") + "\n</talk>"
+    prompt = [{"role": "system", "content": system}, {"role": "user", "content": data}]
+    return await deps.ask(prompt, schema)
 
 
 async def extract_experience(
@@ -226,7 +208,13 @@ async def extract_experience(
         try:
             talk = await asyncio.to_thread(_shown, messages, notes, chinese)
             answer = await _ask("experience", talk, chinese, _EXPERIENCE_SCHEMA, deps)
-            return _read_experience(answer, messages)
+            if not isinstance(answer, dict) or not isinstance(answer.get("experience"), str | None):
+                raise Unavailable("the LLM answered without an experience")
+            text, words = (answer.get("experience") or "").strip(), answer.get("keywords")
+            listed = words if isinstance(words, list) else []
+            keywords = [word.strip() for word in listed if isinstance(word, str)]
+            ids = [message.id for message in messages]
+            return _experience(text, ids, keywords) if text else None
         except Unavailable as error:
             log.warning("%s; the experience is extracted by rules", error.message)
     return await asyncio.to_thread(_experience_by_rules, messages, notes, chinese)
@@ -246,15 +234,6 @@ def _shown(messages: Sequence[Message], notes: Sequence[Note], chinese: bool) ->
         older = summary.summarise(summary.sentences_of(messages[:start], chinese), _SHOWN // 4)
     bullets = summary.cut("\n".join(f"- {note.content}" for note in notes), _SHOWN // 4)
     return "\n".join(part for part in (bullets, older, *lines[start:]) if part)
-
-
-def _read_experience(answer: object, messages: Sequence[Message]) -> Fact | None:
-    if not isinstance(answer, dict) or not isinstance(answer.get("experience"), str | None):
-        raise Unavailable("the LLM answered without an experience")
-    text, words = (answer.get("experience") or "").strip(), answer.get("keywords")
-    listed = words if isinstance(words, list) else []
-    keywords = [word.strip() for word in listed if isinstance(word, str)]
-    return _experience(text, [message.id for message in messages], keywords) if text else None
 
 
 class _Sentence(NamedTuple):

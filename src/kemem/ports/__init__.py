@@ -127,15 +127,12 @@ class Store(Protocol):
 
     async def jobs(
         self,
-        limit: int | None = 100,
+        limit: int | None = 100,  # None: all
         *,
         ids: Sequence[str] | None = None,
         kinds: Sequence[JobKind] | None = None,
     ) -> list[Job]:
-        """Jobs that wait or have failed, oldest first; with `ids` or `kinds`, only these.
-
-        With None as the limit, all.
-        """
+        """Jobs that wait or have failed, oldest first; with `ids` or `kinds`, only these."""
 
     async def journal(
         self,
