@@ -15,7 +15,6 @@ from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
 LEASE: Micros = 300_000_000
-DAY: Micros = 86_400_000_000
 PAGE = 256
 
 log = logging.getLogger("kemem")
@@ -93,13 +92,10 @@ async def _run(job: Job, policy: Policy, deps: Deps) -> None:
 
 
 async def _embed(job: Job, deps: Deps) -> None:
-    """The rows that a job names get vectors, or a page of its scope; then it goes on with the next.
-
-    A message and a note can have the same id.
-    """
+    """Vectors for the rows that a job names, or for a page of its scope; then for the next page."""
     is_page = job.kind == "reembed"
     where = Where(job.scope, ids=None if is_page else frozenset(job.ids), kinds=MESSAGES | NOTES)
-    limit = PAGE if is_page else 2 * len(job.ids)
+    limit = PAGE if is_page else 2 * len(job.ids)  # a message and a note can have the same id
     rows = await deps.store.read(where, after=job.after, limit=limit)
     if await run_embed(rows, job, deps) and is_page and len(rows) == PAGE:
         last = rows[-1].position

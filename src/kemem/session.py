@@ -6,21 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from reprlib import repr as shown
 
+from kemem import records
 from kemem.add import summarize as state
 from kemem.add.embed import mirror_jobs
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages
-from kemem.records import (
-    CHECKPOINTS_KEPT,
-    SHORT_TERM,
-    Change,
-    Checkpoint,
-    Layer,
-    Message,
-    Note,
-    Scope,
-    Where,
-)
+from kemem.records import Checkpoint, Layer, Message, Note, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.results import Context
 from kemem.text import summary
@@ -131,12 +122,9 @@ def compose(
     start = len(messages) - len(newest)
     summaries = _summaries(messages[:start], layers, chinese, room - _cost(*newest))
     recent = sorted(zip(messages[start:], newest, strict=True), key=lambda it: it[0].position)
-    sections = {
-        of_notes: bullets,
-        of_summaries: summaries,
-        of_messages: [line for _, line in recent],
-    }
-    text = "\n".join("\n".join((heading, *body)) for heading, body in sections.items() if body)
+    spoken = [line for _, line in recent]
+    sections = ((of_notes, bullets), (of_summaries, summaries), (of_messages, spoken))
+    text = "\n".join("\n".join((heading, *body)) for heading, body in sections if body)
     # Tokens of the messages that only layers tell of, as they were counted for the layers.
     reach = layers[-1].last if layers else 0
     read = [it for it in messages if it.sequence_no <= reach and not it.sensitive]
@@ -214,11 +202,7 @@ async def save_checkpoint(scope: Scope, deps: Deps) -> Checkpoint:
         present = (*notes, *((live,) if live else ()))  # what is deleted must not come back
         if not (await deps.store.apply(Batch(checkpoints=(saved,), present=present))).refused:
             return saved
-    raise _conflict(scope)
-
-
-def _conflict(scope: Scope) -> Unavailable:
-    return Unavailable(f"conflicting updates of session {scope.session_id!r}, retry")
+    raise Unavailable(f"conflicting updates of session {scope.session_id!r}, retry")
 
 
 async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps) -> Checkpoint:
@@ -227,7 +211,7 @@ async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps
     A deleted note whose messages are all deleted as well stays away.
     """
     for _ in range(_TRIES):
-        saved = await deps.store.checkpoints(scope, limit=CHECKPOINTS_KEPT)
+        saved = await deps.store.checkpoints(scope, limit=records.CHECKPOINTS_KEPT)
         chosen = next((one for one in saved if checkpoint_id in (None, one.checkpoint_id)), None)
         if chosen is None:
             named = "" if checkpoint_id is None else f" {shown(checkpoint_id)}"
@@ -244,7 +228,7 @@ async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps
             ids, owner = tuple(note.id for note in back), Scope(scope.agent_id, scope.user_id)
             jobs += (Job(new_id("j", now), "embed", owner, deps.clock(), ids),)
         batch = Batch(
-            drop=(Where(scope, ids=gone, kinds=SHORT_TERM),) if gone else (),
+            drop=(Where(scope, ids=gone, kinds=records.SHORT_TERM),) if gone else (),
             notes=tuple(back),
             changes=tuple(_change(stored.get(note.id), note, now, reason) for note in back),
             # To drop a row of a session drops its checkpoints: these are written again.
@@ -256,7 +240,7 @@ async def restore_checkpoint(scope: Scope, checkpoint_id: str | None, deps: Deps
         )
         if not (await deps.store.apply(batch)).refused:
             return fresh
-    raise _conflict(scope)
+    raise Unavailable(f"conflicting updates of session {scope.session_id!r}, retry")
 
 
 async def _with_sources(
@@ -276,6 +260,7 @@ async def _with_sources(
     )
 
 
-def _change(before: Note | None, after: Note, at: int, reason: str) -> Change:
-    line = Change(after.agent_id, after.user_id, after.id, "add", at, None, after.content, reason)
+def _change(before: Note | None, after: Note, at: int, reason: str) -> records.Change:
+    owner = (after.agent_id, after.user_id)
+    line = records.Change(*owner, after.id, "add", at, None, after.content, reason)
     return replace(line, event="update", before=before.content) if before else line

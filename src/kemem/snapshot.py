@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, NoReturn
 from kemem.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps
 from kemem.records import Micros
-from kemem.records.serialization import JsonRecord, Timestamp
+from kemem.records.serialization import Record, Timestamp
 from kemem.records.times import to_micros, to_rfc3339
 from kemem.settings import Settings
 from kemem.text.ids import new_id
@@ -43,7 +43,7 @@ _PAUSE = 0.02  # seconds between two attempts to get the lock
 
 
 @dataclass(frozen=True, slots=True)
-class Backup(JsonRecord):
+class Backup(Record):
     """A file that holds a whole memory."""
 
     path: Path  # absolute

@@ -142,8 +142,7 @@ class Workspaces:
             if len(hits) == limit or left < 0:
                 break
             with suppress(Unavailable):  # it has gone, or nobody may read it
-                line = _line_with(words, within_bounds(file))
-                if line is not None:
+                if (line := _line_with(words, within_bounds(file))) is not None:
                     hits.append((file.task_id, file.path, line))
         return hits
 

@@ -156,9 +156,7 @@ async def _forget(scope: Scope, policy: Policy, deps: Deps) -> tuple[dict[str, s
     strongest: dict[tuple[str, str], list[tuple[float, Micros, str, Note]]] = defaultdict(list)
     async for page in read_pages(Where(scope, kinds=NOTES), deps.store, _PAGE):
         gone: dict[str, list[Note]] = {"expired": [], "decayed": [], "limit": []}
-        for note in page:
-            if not isinstance(note, Note):
-                continue
+        for note in (row for row in page if isinstance(row, Note)):
             if note.expires is not None and note.expires <= now:
                 gone["expired"].append(note)
                 continue
@@ -182,17 +180,13 @@ async def _forget(scope: Scope, policy: Policy, deps: Deps) -> tuple[dict[str, s
 async def expiry_jobs(
     owner: Scope, due: Micros | None, deps: Deps, running: str | None = None
 ) -> tuple[Job, ...]:
-    """The job that forgets what has expired: one for each owner, due when the next note expires.
-
-    One that runs at this moment may have looked already: then there is another, unless it is the
-    one that asks.
-    """
+    """The job that forgets what has expired: one for each owner, due when the next note expires."""
     if due is None:
         return ()
     name = blake2b(repr(owner).encode(), digest_size=15).hexdigest()
     job = Job(f"f_{name}", "forget", owner, due)
     for planned in await deps.store.jobs(ids=[job.job_id]):
-        if planned.attempts and planned.job_id != running:
+        if planned.attempts and planned.job_id != running:  # it may have looked already
             return (replace(job, job_id=new_id("j", deps.clock())),)
         if planned.due <= due and planned.job_id != running:
             return ()

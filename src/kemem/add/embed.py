@@ -1,7 +1,4 @@
-"""Vectors for rows, and copies of rows in a graph and a vector database beside the store.
-
-A model or a database may fail in any way: the rows stay, a job remembers.
-"""
+"""Vectors of rows, and copies in databases beside the store; where these fail, a job remembers."""
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -39,9 +36,7 @@ async def read_pages(
         after = page[-1].position
 
 
-async def read_all(
-    kind: type[R], where: Where, store: Store, *, newest_first: bool = True
-) -> list[R]:
+async def read_all(kind: type[R], where: Where, store: Store, newest_first: bool = True) -> list[R]:
     """All messages, or all notes, that a Where admits."""
     pages = read_pages(where, store, newest_first=newest_first)
     return [row async for page in pages for row in page if isinstance(row, kind)]
@@ -126,10 +121,7 @@ def reschedule(job: Job, error: Unavailable, now: Micros) -> Batch:
 
 
 def mirror_jobs(scope: Scope, ids: Sequence[str], now: Micros, deps: Deps) -> tuple[Job, ...]:
-    """The job that copies changed rows to the databases beside the store, if there are any.
-
-    Without ids all of the scope is copied again.
-    """
+    """The job that copies rows, without ids all of a scope, to databases beside the store."""
     if deps.graph is None and deps.vectors is None:
         return ()
     return (Job(new_id("j", now), "mirror", scope, now, tuple(ids)),)
@@ -137,8 +129,8 @@ def mirror_jobs(scope: Scope, ids: Sequence[str], now: Micros, deps: Deps) -> tu
 
 def vector_jobs(vectors: Sequence[Embedded], now: Micros, deps: Deps) -> tuple[Job, ...]:
     """The jobs that copy vectors to a vector database beside the store, if there is one."""
-    jobs = [mirror_jobs(each.scope, each.ids, now, deps) for each in vectors if deps.vectors]
-    return tuple(job for each in jobs for job in each)
+    new = vectors if deps.vectors else ()
+    return tuple(job for each in new for job in mirror_jobs(each.scope, each.ids, now, deps))
 
 
 async def run_mirror(job: Job, deps: Deps) -> None:
@@ -147,9 +139,12 @@ async def run_mirror(job: Job, deps: Deps) -> None:
     try:
         if graph is not None:
             async for page in _pages_to_copy(job, NOTES, graph, deps):
-                for note in page:
-                    if isinstance(note, Note):
-                        await graph.put(note, await read_relations(deps.store, _around(note)))
+                for note in (row for row in page if isinstance(row, Note)):
+                    own = Where(
+                        Scope(note.agent_id, note.user_id), kinds=NOTES, ids=frozenset([note.id])
+                    )
+                    around = Neighborhood(own, limit=_RELATIONS)
+                    await graph.put(note, await read_relations(deps.store, around))
         if vectors is not None and deps.model is not None:
             async for page in _pages_to_copy(job, MESSAGES | NOTES, vectors, deps):
                 for embedded in await _vectors(page, deps):
@@ -172,8 +167,3 @@ async def _pages_to_copy(
         await target.remove(job.scope, gone)
     async for page in read_pages(where, deps.store, _PAGE):
         yield page
-
-
-def _around(note: Note) -> Neighborhood:
-    owner = Scope(note.agent_id, note.user_id)
-    return Neighborhood(Where(owner, kinds=NOTES, ids=frozenset([note.id])), limit=_RELATIONS)

@@ -96,11 +96,6 @@ class Work:
         """Whose notes they become."""
         return Scope(self.scope.agent_id, self.scope.user_id)
 
-    @property
-    def new_messages(self) -> tuple[Message, ...]:
-        """Messages that are stored together with their notes."""
-        return () if self.job else self.messages
-
     @classmethod
     def of(cls, job: Job, messages: Sequence[Message] = ()) -> "Work":
         """What a job promised."""
@@ -121,10 +116,9 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
         return Extraction()
     # One read: notes that lines may quote, as what was recalled is not said again; and for rules
     # those that tell the user's name.
-    marks = islice(
-        (mark for _, own in lines for some in own.values() for mark in some), _MAX_FINGERPRINTS
-    )
-    looked_up = frozenset((*(() if deps.llm else _USER_NAMES), *marks))
+    marks = (mark for _, own in lines for some in own.values() for mark in some)
+    names = () if deps.llm else _USER_NAMES
+    looked_up = frozenset((*names, *islice(marks, _MAX_FINGERPRINTS)))
     where = Where(work.owner, kinds=NOTES, marks=looked_up, valid_at=deps.clock())
     notes = await read_notes(deps.store, where, limit=_MAX_QUOTED)
     stored = {mark for note in notes for mark in (note.digest, note.topic)}

@@ -81,9 +81,8 @@ def to_list(messages: object) -> list[object]:
     if not isinstance(items, list | tuple) or not items:
         refuse("messages", "be a text, a message or a list of messages", messages)
     if len(items) > MAX_MESSAGES:
-        raise Exhausted(
-            f"at most {MAX_MESSAGES} messages in one call, not {len(items)}", field="messages"
-        )
+        problem = f"at most {MAX_MESSAGES} messages in one call, not {len(items)}"
+        raise Exhausted(problem, field="messages")
     return list(items)
 
 
@@ -176,9 +175,8 @@ def check_metadata(metadata: object, field: str) -> Mapping[str, Any]:
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"{field} must be JSON: {error}", field=field) from None
     if len(raw) > MAX_METADATA_BYTES:
-        raise Exhausted(
-            f"{field} must be at most {MAX_METADATA_BYTES} bytes, not {len(raw)}", field=field
-        )
+        problem = f"{field} must be at most {MAX_METADATA_BYTES} bytes, not {len(raw)}"
+        raise Exhausted(problem, field=field)
     _refuse_nul(_ESCAPED_NUL.search(raw.decode()), field)
     checked: Mapping[str, Any] = json.loads(raw)  # a copy: tuples become lists, keys strings
     return checked

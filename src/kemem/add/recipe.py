@@ -8,7 +8,7 @@ from hashlib import blake2b
 from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
 from kemem.add.extract import Work, extract_facts
 from kemem.add.parse import Parsed, Task, parse_messages, with_defaults
-from kemem.add.reconcile import OrderUnknown, apply_facts
+from kemem.add.reconcile import OrderUnknown, Written, apply_facts
 from kemem.add.rules import Extraction
 from kemem.add.summarize import extract_experience, summarize_session
 from kemem.errors import KeMemError, Unavailable
@@ -70,9 +70,7 @@ async def ingest(messages: Messages, owner: Owner, max_content_bytes: int, deps:
     return Ingested(ids, applied.ignored, truncated=parsed.truncated, pending=pending)
 
 
-async def _remember(
-    parsed: Parsed, task: Task, deps: Deps, wait: bool
-) -> tuple[Added, Sequence[Message]]:
+async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Written:
     """What became of messages, and those that were stored."""
     # Where no model has to be waited for, one write stores messages and notes together. Else, or if
     # that fails, the messages are durable before a model is asked, with a job that asks it again.
@@ -91,12 +89,9 @@ async def _remember(
     now = deps.clock()
     jobs = tuple(work.to_job("extract", now, now + _GRACE if wait else now) for work in works)
     applied, jobs, pending = await _store(messages, jobs, deps)
-    added = Added(
-        message_ids=tuple(message.message_id for message in applied.inserted),
-        ignored=applied.ignored,
-        truncated=parsed.truncated,
-        pending=pending or bool(jobs and not wait),
-    )
+    ids, cut = tuple(it.message_id for it in applied.inserted), parsed.truncated
+    is_pending = pending or bool(jobs and not wait)
+    added = Added(message_ids=ids, ignored=applied.ignored, truncated=cut, pending=is_pending)
     for job in jobs if wait else ():
         own = [message for message in applied.inserted if message.message_id in job.ids]
         added = await _try(added, Work.of(job, own), deps)
@@ -166,7 +161,7 @@ def _split(messages: Sequence[Message], task: Task) -> list[Work]:
     return works
 
 
-async def _run(work: Work, deps: Deps) -> tuple[Added, tuple[Message, ...]]:
+async def _run(work: Work, deps: Deps) -> Written:
     """Write the notes that messages give, or end a session with its experience, in one batch."""
     if work.job is None or work.job.kind != "end":
         return await apply_facts(await extract_facts(work, deps), work, deps)

@@ -22,6 +22,8 @@ _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most
 _RIVALS = 1000  # stored notes that facts are compared with
 
+Written = tuple[Added, tuple[Message, ...]]  # and the messages that were stored with the notes
+
 
 class OrderUnknown(Exception):
     """Messages are not later than notes they compete with: a store must first move them apart."""
@@ -43,13 +45,11 @@ class Decision:
         return {note.note_id: note for note in notes}
 
 
-async def apply_facts(
-    extraction: Extraction, work: Work, deps: Deps
-) -> tuple[Added, tuple[Message, ...]]:
-    """Make facts into notes; returns what was written, and messages that were stored with them.
+async def apply_facts(extraction: Extraction, work: Work, deps: Deps) -> Written:
+    """Make facts into notes, one owner at a time, so that equal facts meet each other.
 
-    One owner at a time, so that equal facts meet each other. Where another process has changed what
-    a decision is based on, the store refuses the batch, and it is decided again.
+    Where another process has changed what a decision is based on, or has deleted what it cites, the
+    store refuses the batch, and it is decided again.
     """
     facts: Sequence[Fact] = extraction.facts
     async with deps.lock(work.owner):
@@ -57,11 +57,11 @@ async def apply_facts(
             if number:  # a random pause, so that two processes part
                 await asyncio.sleep(random.uniform(0, _PAUSE * number))
             if number and work.job:
-                facts, work = await _without_deleted(facts, work, deps)
+                facts, work = await _still_stored(facts, work, deps)
             now, expects = deps.clock(), await _rivals(facts, work, deps)
             notes = [note for each in expects for note in each.notes]
             times = {message.message_id: message.ts for message in work.messages}
-            if work.new_messages and any(it.valid_from >= min(times.values()) for it in notes):
+            if work.job is None and any(it.valid_from >= min(times.values()) for it in notes):
                 raise OrderUnknown
             if work.task.infer:
                 decisions = reconcile(facts, notes, times, work.task, work.scope, now)
@@ -73,9 +73,7 @@ async def apply_facts(
     raise Unavailable("conflicting updates, retry")
 
 
-async def _without_deleted(
-    facts: Sequence[Fact], work: Work, deps: Deps
-) -> tuple[list[Fact], Work]:
+async def _still_stored(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[list[Fact], Work]:
     """Facts and messages without those that have been deleted since they were read."""
     ids = frozenset(message.message_id for message in work.messages)
     ids |= {name for fact in facts for name in fact.sources}
@@ -187,20 +185,20 @@ async def commit(
     work: Work,
     deps: Deps,
     expects: tuple[Expected, ...] = (),
-) -> tuple[Added, tuple[Message, ...]] | None:
+) -> Written | None:
     """Write decisions and finish their job; None: what they are based on has changed meanwhile.
 
-    If the job is gone, so is its user, and nothing is written. An `end` job ends the session in the
-    same batch, and its short-term notes go with it.
+    An `end` job ends the session in the same batch, and its short-term notes go with it.
     """
     now, job = deps.clock(), work.job
     is_end = job is not None and job.kind == "end"
+    messages = () if job else work.messages  # they are stored together with their notes
     new = {it.note.note_id: it.note for it in decisions if it.note and not it.known}
-    vectors, embed_jobs = await embed_rows([*work.new_messages, *new.values()], now, deps)
+    vectors, embed_jobs = await embed_rows([*messages, *new.values()], now, deps)
     final: dict[str, Note] = {}
     for each in decisions:
         final |= each.changed
-    changed = [*final, *(it.message_id for it in work.new_messages if deps.vectors)]
+    changed = [*final, *(it.message_id for it in messages if deps.vectors)]
     jobs = [*embed_jobs, *(mirror_jobs(work.owner, changed, now, deps) if changed else ())]
     jobs += mirror_jobs(work.scope, (), now, deps) if is_end else ()
     jobs += await expiry_jobs(work.owner, work.task.expires if new else None, deps)
@@ -213,7 +211,7 @@ async def commit(
     )
     applied = await deps.store.apply(
         Batch(
-            put=work.new_messages,
+            put=messages,
             notes=tuple(final.values()),
             links=links,
             changes=tuple(line for each in decisions for line in _history(each, now)),
@@ -229,7 +227,7 @@ async def commit(
             expects=expects,
         )
     )
-    if applied.refused:
+    if applied.refused:  # if the job is gone, so is its user
         return (Added(), ()) if applied.refused == "job" else None
     merged = list(applied.merged.values())
     if merged and (again := mirror_jobs(work.owner, merged, now, deps)):
@@ -241,18 +239,15 @@ async def commit(
 
 def _history(decision: Decision, now: Micros) -> list[Change]:
     note = decision.note
-    lines = [
-        Change(
-            *(old.agent_id, old.user_id, old.note_id, "update", now),
-            before=old.content,  # and not what came after: that is another note's text
-            reason=f"replaced by {note.note_id}" if note else "told to be over",
-        )
-        for old in decision.ended
+    reason = f"replaced by {note.note_id}" if note else "told to be over"
+    lines = [  # without what came after: that is another note's text
+        Change(it.agent_id, it.user_id, it.note_id, "update", now, it.content, reason=reason)
+        for it in decision.ended
     ]
     if note and not decision.known:
-        reason = f"replaces {note.supersedes}" if note.supersedes else None
-        added = Change(note.agent_id, note.user_id, note.note_id, "add", now)
-        lines.append(replace(added, after=note.content, reason=reason))
+        added = Change(note.agent_id, note.user_id, note.note_id, "add", now, after=note.content)
+        replaced = f"replaces {note.supersedes}" if note.supersedes else None
+        lines.append(replace(added, reason=replaced))
     return lines
 
 

@@ -1,7 +1,4 @@
-"""Sessions in short: the State while one goes on, the experience that is left when it ends.
-
-A State tells what was said longer ago as summaries, the coarser the older.
-"""
+"""Sessions in short: the State, in summaries that are coarser the older, and the experience."""
 
 import asyncio
 import logging
@@ -172,7 +169,7 @@ class _Summarizer:
             return None
         self.calls += 1
         try:
-            answer = await _ask("summarise", talk, chinese, _STATE_SCHEMA, self.deps, most)
+            answer = await _ask("summarise", talk, chinese, _STATE_SCHEMA, most, self.deps)
             text = answer.get("summary") if isinstance(answer, dict) else None
             if not isinstance(text, str) or not text.strip():
                 raise Unavailable("the LLM answered without a summary")
@@ -184,9 +181,7 @@ class _Summarizer:
         return summary.cut(" ".join(text.split()), most)
 
 
-async def _ask(
-    stage: str, talk: str, chinese: bool, schema: Schema, deps: Deps, most: int = 0
-) -> Any:
+async def _ask(stage: str, talk: str, chinese: bool, schema: Schema, most: int, deps: Deps) -> Any:
     """What the model makes of a talk, which is data and cannot end itself."""
     system = instructions("zh" if chinese else "en", stage).replace("{most}", str(most))
     data = "<talk>\n" + talk.replace("</talk", "< /talk") + "\n</talk>"
@@ -207,7 +202,7 @@ async def extract_experience(
     if deps.llm is not None:
         try:
             talk = await asyncio.to_thread(_shown, messages, notes, chinese)
-            answer = await _ask("experience", talk, chinese, _EXPERIENCE_SCHEMA, deps)
+            answer = await _ask("experience", talk, chinese, _EXPERIENCE_SCHEMA, _LONGEST, deps)
             if not isinstance(answer, dict) or not isinstance(answer.get("experience"), str | None):
                 raise Unavailable("the LLM answered without an experience")
             text, words = (answer.get("experience") or "").strip(), answer.get("keywords")
@@ -229,9 +224,7 @@ def _shown(messages: Sequence[Message], notes: Sequence[Note], chinese: bool) ->
     start, room = len(lines), _SHOWN // 2
     while start and (room := room - count_tokens(lines[start - 1])) >= 0:
         start -= 1
-    older = ""
-    if start:
-        older = summary.summarise(summary.sentences_of(messages[:start], chinese), _SHOWN // 4)
+    older = summary.summarise(summary.sentences_of(messages[:start], chinese), _SHOWN // 4)
     bullets = summary.cut("\n".join(f"- {note.content}" for note in notes), _SHOWN // 4)
     return "\n".join(part for part in (bullets, older, *lines[start:]) if part)
 
