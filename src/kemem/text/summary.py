@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -105,7 +105,7 @@ def sentences(text: str) -> Iterator[str]:
 
 def rarity(talk: Iterable[Sentence], terms: Sequence[Collection[str]] = ()) -> dict[str, float]:
     """How much each term of a talk tells: the more, the fewer sentences have it."""
-    terms = terms or [frozenset(_terms(one.text)) for one in talk]
+    terms = terms or [_terms(one.text) for one in talk]
     counts = Counter(term for some in terms for term in some)
     return {term: math.log(1 + len(terms) / (1 + count)) for term, count in counts.items()}
 
@@ -114,7 +114,7 @@ def summarise(
     talk: Sequence[Sentence], max_tokens: int, worth: Mapping[str, float] | None = None
 ) -> str:
     """The most telling sentences within `max_tokens`; `worth` is the rarity in a longer talk."""
-    terms = [frozenset(_terms(one.text)) for one in talk]
+    terms = [_terms(one.text) for one in talk]
     chosen, room = list[int](), max_tokens
     for at in _by_worth(talk, terms, rarity(talk, terms) if worth is None else worth):
         cost = count_tokens(talk[at].text) + 2
@@ -139,18 +139,19 @@ def cut(text: str, max_tokens: int) -> str:
 
 
 def _by_worth(
-    talk: Sequence[Sentence], terms: Sequence[Collection[str]], values: Mapping[str, float]
+    talk: Sequence[Sentence], terms: Sequence[frozenset[str]], values: Mapping[str, float]
 ) -> Iterator[int]:
     """Places of sentences, most worth for their length first, given those that came before."""
     covered: set[str] = set()
 
     def worth(at: int) -> float:
-        whole = sum(values.get(term, 1.0) for term in terms[at])
-        news = sum(values.get(term, 1.0) for term in terms[at] if term not in covered)
-        score = cues[at] * (news / whole if cues[at] > 0 else 1) + news / (news + 12)
-        return score / math.sqrt(8 + count_tokens(talk[at].text)) if score > _DULL else 0.0
+        news = sum(values.get(term, 1.0) for term in terms[at] - covered)
+        score = cues[at] * (news / wholes[at] if cues[at] > 0 else 1) + news / (news + 12)
+        return score / lengths[at] if score > _DULL else 0.0
 
     cues = [_score(one) for one in talk]
+    wholes = [sum(values.get(term, 1.0) for term in some) for some in terms]
+    lengths = [math.sqrt(8 + count_tokens(one.text)) for one in talk]
     heap = [(-worth(at), at) for at in range(len(talk)) if terms[at]]
     heapq.heapify(heap)
     while heap:
@@ -163,19 +164,23 @@ def _by_worth(
             yield at
 
 
+@lru_cache(4096)  # every turn makes a context, mostly of the same sentences
 def _score(one: Sentence) -> float:
     score = sum(weight for weight, cue in _cues() if cue.search(one.text))
     score -= 0.3 * (one.speaker in _SECOND_RANK)
     return score - 1 if len(_CODE.findall(one.text)) * 8 > len(one.text) else score
 
 
-def _terms(text: str) -> Iterator[str]:
+@lru_cache(4096)
+def _terms(text: str) -> frozenset[str]:
     """Content words: English stems and pairs of Chinese characters."""
     words = search_text(text).split()
-    yield from (word for word in words if not is_cjk(word) and word not in STOPS)
-    for one, two in pairwise(words):
-        if is_cjk(one) and is_cjk(two) and not {one, two} <= STOPS:
-            yield one + two
+    pairs = {
+        one + two
+        for one, two in pairwise(words)
+        if is_cjk(one) and is_cjk(two) and not {one, two} <= STOPS
+    }
+    return frozenset(pairs.union(word for word in words if not is_cjk(word) and word not in STOPS))
 
 
 def _written(talk: Sequence[Sentence], chosen: Iterable[int]) -> str:
