@@ -1,9 +1,15 @@
-"""The command line: the memory for people and scripts."""
+"""The command line: the application, the server, and the commands of operators."""
 
+import asyncio
 import gc
+import json
 import shlex
+import signal
 import sys
+import time
 import traceback
+from contextlib import suppress
+from dataclasses import asdict
 from importlib.metadata import version
 from shutil import which
 from typing import Annotated, Any
@@ -11,16 +17,21 @@ from typing import Annotated, Any
 import structlog
 import typer
 from rich.text import Text
-from typer import Option
+from typer import Argument, Option
 from typer.core import TyperGroup, TyperOption
 
-from kemem.errors import KeMemError
-from kemem.serve.cli import data, operate, terminal
+from kemem.errors import Conflict, KeMemError, Unavailable
+from kemem.memory import AsyncMemory
+from kemem.runtime import system_clock
+from kemem.serve.cli import data, terminal
 from kemem.serve.cli.chat import chat
-from kemem.serve.cli.doctor import shown_url
-from kemem.serve.cli.terminal import command, errors, output
+from kemem.serve.cli.doctor import examine, show_settings, shown_url
+from kemem.serve.cli.terminal import Common, command, errors, output, plain, progress
+from kemem.serve.demo.world import evaluate, fill, read_questions, read_world
 from kemem.serve.mcp.command import mcp
 from kemem.serve.rpc.command import dump, rpc
+from kemem.settings import Settings
+from kemem.sync import Memory
 
 OPTIONAL_PACKAGES = {  # and the extra that brings them
     **dict.fromkeys(("fastapi", "jinja2", "jwt", "starlette", "uvicorn"), "server"),
@@ -29,6 +40,12 @@ OPTIONAL_PACKAGES = {  # and the extra that brings them
     **dict.fromkeys(("agents", "jsonschema"), "agents"),
 }
 COMPLETION = ("install_completion", "show_completion")  # options that typer adds
+STORE_FILE = "kemem.db"  # of the embedded store
+TO_TRY = (
+    "kemem search 我上周说的那家牙医叫什么 --user lin_yue",
+    'kemem recall "Does Grace still eat bacon?" --user grace',
+    "kemem serve",
+)
 
 
 class Commands(TyperGroup):
@@ -114,7 +131,7 @@ def serve(
         f"Access  {'with a key or token' if protected else 'from this machine, without a key'}",
         sep="\n",
     )
-    if operate.is_empty(settings):
+    if is_empty(settings):
         program = "kemem" if which("kemem") else sys.argv[0]
         here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
         output.print(f"Empty?  {program} demo{here} fills it with examples, from another terminal")
@@ -123,8 +140,157 @@ def serve(
     serve_http(settings, frozenset(name for name, value in options.items() if value is not None))
 
 
+def reindex(common: Common) -> None:
+    """Derive the words and vectors of all messages and notes again."""
+    started = time.monotonic()
+    with common.open() as memory, progress("Deriving words and vectors"):
+        memory.reindex()
+        health = memory.health()
+    counts = {"messages": health.messages, "notes": health.notes, "vectors": health.vectors}
+    common.print_counts(counts, time.monotonic() - started)
+    if health.oldest_error and health.vectors < health.messages + health.notes:
+        raise Unavailable(f"some vectors could not be derived: {health.oldest_error}")
+
+
+def jobs(
+    common: Common,
+    limit: Annotated[int, Option(help="Most jobs to show.", min=1, max=1000)] = 100,
+) -> None:
+    """Show the work that waits or has failed."""
+    with common.open() as memory:
+        items = [job.to_dict() for job in memory.jobs(limit)]
+    common.print({"items": items}, *(map(_job_text, items) if items else ["No work waits."]))
+
+
+def work(
+    common: Common,
+    once: Annotated[bool, Option("--once", help="Do what is due now and stop.")] = False,
+    interval: Annotated[float, Option(help="Seconds between two looks.", min=0.1)] = 5.0,
+) -> None:
+    """Do the work that waits, beside a server or alone, until stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), common.open() as memory:
+        _run_jobs(memory, common.as_json, quiet=not (once and common.as_json))
+        while not once:
+            time.sleep(interval)
+            try:
+                _run_jobs(memory, common.as_json)
+            except Unavailable as error:  # the store may be away for a while
+                log.warning("jobs failed", reason=error.message)
+
+
+def _run_jobs(memory: Memory, as_json: bool, *, quiet: bool = True) -> None:
+    """Do what is due and print how much that was; `quiet` prints nothing for nothing."""
+    with progress("Working"):
+        count = memory.run_jobs()
+    if count or not quiet:
+        print(json.dumps({"done": count}) if as_json else f"{count} done", flush=True)
+
+
+def retry(
+    common: Common,
+    job_id: Annotated[
+        str | None, Argument(metavar="JOB_ID", help="As kemem jobs shows it.")
+    ] = None,
+    every: Annotated[bool, Option("--all", help="Every job that was given up.")] = False,
+) -> None:
+    """Let a job that was given up be tried again, or all of them."""
+    if (job_id is None) != every:
+        raise typer.BadParameter("name one, or give --all instead", param_hint="JOB_ID")
+    with common.open() as memory:
+        if job_id is None:
+            count = memory.retry_jobs()
+            common.print({"retried": count}, f"{count} to be tried again")
+        else:
+            item = memory.retry_job(job_id).to_dict()
+            common.print(item, _job_text(item))
+
+
+def doctor(common: Common) -> None:
+    """Say what is configured and healthy, and what to do where it is not."""
+    options = {"data_dir": common.data_dir, "database_url": common.database_url}
+    flags = frozenset(name for name, value in options.items() if value is not None)
+    with progress("Examining"):
+        settings, checks = show_settings(common.settings, flags), examine(common.settings)
+    healthy = all(check.healthy for check in checks)
+    report = {
+        "healthy": healthy,
+        "settings": [asdict(setting) for setting in settings],
+        "checks": [{"healthy": check.healthy, **asdict(check)} for check in checks],
+    }
+    common.print(report, *settings, *checks)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+def _job_text(job: dict[str, Any]) -> Text:
+    """A job to be read: id, kind, state, how often it was tried, when it is due; its error."""
+    tried = f"{job['attempts']} tried"
+    line = f"{job['id']}  {job['kind']:<7}  {job['state']:<7}  {tried}  due {job['due']}"
+    return Text(f"{line}\n      {plain(job['error'])}" if job["error"] else line)
+
+
+def demo(common: Common, yes: terminal.Yes = False) -> None:
+    """Fill a fresh store with examples in Chinese and English."""
+    settings, url = common.settings, common.settings.database_url
+    place = str(settings.data_dir) if url is None else shown_url(url)
+    with _open_store(settings) as memory:
+        health = memory.health()
+        if health.messages or health.notes or memory.agents(limit=1).items:
+            raise Conflict(
+                f"the store {place} is in use ({health.messages} messages, {health.notes} notes): "
+                "examples go into a fresh one, as in kemem demo --data-dir demo"
+            )
+    if not yes:
+        typer.confirm(f"Fill the empty store {place} with made-up people?", abort=True, err=True)
+    started = time.perf_counter()
+    world, questions = read_world(system_clock()), read_questions()
+
+    async def fill_store() -> None:
+        with progress("Adding", len(world.events)) as advance:
+            await fill(world, settings, system_clock(), advance)
+        async with AsyncMemory(settings=settings.model_copy(update={"llm": "none"})) as memory:
+            with progress("Making vectors"):
+                # run_jobs would make none where a server has noted its model before
+                await memory.reindex()
+            with progress("Asking", len(questions)) as advance:
+                await evaluate(questions, memory, advance)
+
+    asyncio.run(fill_store())
+    with common.open() as memory:
+        health, users = memory.health(), memory.users().items
+        counts = {
+            "users": len({user.id for user in users}),
+            "messages": health.messages,
+            "notes": health.notes,
+            "relations": sum(len(memory.graph(user.id, limit=1000)) for user in users),
+            "workspaces": len({task for task, _ in world.files}),
+        }
+    common.print_counts(counts, time.perf_counter() - started)
+    if not common.as_json:
+        here = f" --data-dir {shlex.quote(str(common.data_dir))}" if common.data_dir else ""
+        if common.database_url:
+            here = " --database-url URL"  # the URL itself may hold a password
+        output.print("Try:", *(f"  {command}{here}" for command in TO_TRY), sep="\n")
+
+
+def is_empty(settings: Settings) -> bool:
+    """Whether the embedded store is empty; False for a database elsewhere, which is not asked."""
+    if settings.database_url is not None:
+        return False
+    if not (settings.data_dir / STORE_FILE).exists():
+        return True
+    with _open_store(settings) as memory:
+        return not memory.agents(limit=1).items
+
+
+def _open_store(settings: Settings) -> Memory:
+    """The store without a model or a graph database beside it."""
+    return Memory(settings=settings.model_copy(update={"llm": "none", "neo4j_url": None}))
+
+
 # In the order of the help; commands whose packages are optional import them late.
-app.command()(command(operate.demo))
+app.command()(command(demo))
 app.command("import")(command(data.import_messages))
 app.command()(command(data.search))
 app.command()(command(data.recall))
@@ -132,9 +298,9 @@ app.command()(command(chat, has_json=False))
 app.add_typer(mcp, name="mcp")
 app.command()(command(rpc, has_json=False))
 app.command()(command(dump, has_json=False))
-for each in (data.backup, data.restore, operate.reindex, operate.jobs, operate.work, operate.retry):
+for each in (data.backup, data.restore, reindex, jobs, work, retry):
     app.command()(command(each))
-app.command()(command(operate.doctor))
+app.command()(command(doctor))
 app.command(hidden=True)(command(data.quality))  # after a benchmark, which few run
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -33,17 +34,17 @@ async def report(metrics: Metrics) -> bytes:
     return generate_latest(registry)
 
 
+@dataclass(frozen=True)
 class _Exposition(Collector):
-    def __init__(self, metrics: Metrics, store_up: bool) -> None:
-        self._metrics = metrics
-        self._store_up = store_up
+    metrics: Metrics
+    store_up: bool
 
     def collect(self) -> Iterator[core.Metric]:
         """The families of our metrics."""
         requests: list[Sample] = []
         operations: Counter[tuple[str, str]] = Counter()
         times: defaultdict[tuple[str, str], Timing] = defaultdict(Timing)
-        for (operation, route, method, status), timing in self._metrics.total().items():
+        for (operation, route, method, status), timing in self.metrics.total().items():
             if route:
                 requests.append(((route, method, str(status)), timing.n))
                 outcome = "ok" if status < 400 else "refused" if status < 500 else "failed"
@@ -58,14 +59,14 @@ class _Exposition(Collector):
             buckets = [(str(bound), float(timing.within(bound))) for bound in _BUCKETS]
             seconds.add_metric(each, [*buckets, ("+Inf", timing.n)], timing.seconds)
         yield seconds
-        yield _gauges("store_up", "1 if the store answers.", "", [((), self._store_up)])
-        if health := self._metrics.health.last:
+        yield _gauges("store_up", "1 if the store answers.", "", [((), self.store_up)])
+        if health := self.metrics.health.last:
             yield _gauges("messages", "Messages stored.", "", [((), health.messages)])
             yield _gauges("notes", "Notes stored.", "", [((), health.notes)])
             yield _gauges("vectors", "Rows with a vector.", "", [((), health.vectors)])
             jobs = {("pending",): health.pending_jobs, ("failed",): health.failed_jobs}
             yield _gauges("jobs", "Later work by state.", "state", jobs.items())
-        caches = list(self._metrics.memory.caches)
+        caches = list(self.metrics.memory.caches)
         lookups = [((it.name, "hit"), it.hits) for it in caches]
         lookups += [((it.name, "miss"), it.misses) for it in caches]
         ratios = [((it.name,), it.hits / max(1, it.hits + it.misses)) for it in caches]
@@ -74,7 +75,7 @@ class _Exposition(Collector):
         yield _gauges("cache_hit_ratio", "Hits of all lookups.", "cache", ratios)
         yield _gauges("cache_entries", "What is kept.", "cache", sizes)
         text = "Tool calls that a model wrote into its text, by form and what became of them."
-        yield _counters("leaks", text, "form outcome", self._metrics.leaks or ())
+        yield _counters("leaks", text, "form outcome", self.metrics.leaks or ())
 
 
 def _family(
