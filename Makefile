@@ -9,6 +9,8 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 VENDOR := src/kemem/serve/dashboard/static/vendor
 # Durable commits cost a hundred times less in memory than on a disk.
 TEST_TMP := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
+# Compiled tests and modules are kept: without them, each process that tests start compiles anew.
+unexport PYTHONDONTWRITEBYTECODE
 INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/embedder.txt
 
 .DEFAULT_GOAL := help

@@ -14,9 +14,15 @@ from unittest.mock import patch
 import structlog
 
 from kemem.serve.cli.main import main
+from tests import warm
 
-COMMAND = [sys.executable, "-W", "error", "-m", "kemem.serve.cli.main"]
+COMMAND = ["-W", "error", "-m", "kemem.serve.cli.main"]
 SECONDS = 60
+
+
+def command(*arguments: str) -> list[str]:
+    """The command in a process of its own, which starts at once."""
+    return [*warm.python(), *COMMAND, *arguments]
 
 
 def environment(home: Path, **given: str) -> dict[str, str]:
@@ -45,7 +51,7 @@ def kemem_cold(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a new interpreter, which imports what it finds in the home first."""
     ran = subprocess.run(
-        [*COMMAND, *arguments],
+        [sys.executable, *COMMAND, *arguments],
         input=typed,
         env=environment(home, **given),
         cwd=home,

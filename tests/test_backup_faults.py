@@ -17,6 +17,7 @@ import pytest
 from kemem import InvalidArgument, KeMemError, Memory, Unavailable
 from kemem.records import MESSAGES, NOTES
 from kemem.settings import load
+from tests import warm
 
 SECRET = "密码是swordfish"
 
@@ -362,7 +363,7 @@ def test_kill_9_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
     """Of rows, words and workspaces together; what a killed restore left is removed by the next."""
     rounds = 15
     process = subprocess.Popen(
-        [sys.executable, "-c", DYING, str(tmp_path), str(rounds)],
+        [*warm.python(), "-c", DYING, str(tmp_path), str(rounds)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

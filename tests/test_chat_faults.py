@@ -7,7 +7,6 @@ import logging
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
@@ -50,6 +49,7 @@ from kemem.testing.openai_server import (
     status,
 )
 from kemem_conformance.ram import RamStore
+from tests import warm
 from tests.chats import (
     CHINESE,
     ENGLISH,
@@ -558,7 +558,7 @@ async def test_a_process_that_is_killed_in_a_call_leaves_no_orphan(tmp_path: Pat
     script = [calling(RECALL, query="火锅 hotpot")] * 2
     with running_openai_server(script, strict=STRICT) as server:
         said = [it.message for it in talks.values()]
-        command = [sys.executable, "-c", KILLED, str(tmp_path), server.base_url, *said]
+        command = [*warm.python(), "-c", KILLED, str(tmp_path), server.base_url, *said]
         killed = await asyncio.to_thread(subprocess.run, command, timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL and len(server.requests) == 2
     async with staged(tmp_path) as stage:

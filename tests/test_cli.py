@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from kemem.errors import InvalidArgument
 from kemem.serve.cli.data import Line, Owner, batches, read_lines
 from kemem.serve.cli.main import app
-from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
+from tests.command import SECONDS, command, environment, kemem, kemem_cold
 
 NAMES = [
     "serve",
@@ -276,7 +276,7 @@ def test_a_server_announces_itself_and_stops_when_asked(tmp_path: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with subprocess.Popen(
-        [*COMMAND, "serve", "--port", str(port)],
+        command("serve", "--port", str(port)),
         env=environment(tmp_path),
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -317,7 +317,7 @@ def messages_in(path: Path) -> int:
 def test_an_import_can_be_interrupted(tmp_path: Path) -> None:
     """Ctrl-C ends with the summary and the exit code of an interrupt, and with nothing else."""
     with subprocess.Popen(
-        [*COMMAND, "import", "-", "--user", "李明", "--batch", "1"],
+        command("import", "-", "--user", "李明", "--batch", "1"),
         env=environment(tmp_path),
         cwd=tmp_path,
         stdin=subprocess.PIPE,

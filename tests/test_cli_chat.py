@@ -18,7 +18,7 @@ from kemem.settings import load
 from kemem.testing import calling
 from kemem.testing.openai_server import Streamed, running_openai_server
 from tests.chats import BOTH, ONE, SAID, Model, leaked
-from tests.command import COMMAND, SECONDS, environment, kemem, kemem_cold
+from tests.command import SECONDS, command, environment, kemem, kemem_cold
 
 ZH, EN = (message for _, _, message, _ in SAID)
 HAO, FINE = (reply for _, _, _, reply in SAID)
@@ -112,7 +112,7 @@ def test_on_a_terminal_each_line_is_asked_for_and_ctrl_c_ends_cleanly(
     model.says(HAO, Streamed(FINE, piece=3, pause=2 * SECONDS))
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*COMMAND, "chat", "--user", "typist", "--session", "typed"],
+        command("chat", "--user", "typist", "--session", "typed"),
         env=environment(home, **of(address), TERM="dumb"),
         cwd=home,
         stdin=theirs,

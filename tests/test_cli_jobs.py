@@ -17,7 +17,7 @@ from kemem.records.batch import Batch, Job
 from kemem.runtime import open_store
 from kemem.settings import load
 from kemem.testing.openai_server import Answer, running_openai_server, status
-from tests.command import COMMAND, SECONDS, environment, kemem
+from tests.command import SECONDS, command, environment, kemem
 
 SAID = [("我真的一点辣都吃不了", "用户不吃辣"), ("No chilli for me, ever", "User eats no chilli")]
 LATER = 4_000_000_000_000_000
@@ -131,7 +131,7 @@ def test_a_worker_works_until_it_is_told_to_stop(
 ) -> None:
     """It finds work that comes later, and ends as if it had finished."""
     with subprocess.Popen(
-        [*COMMAND, "work", "--interval", "0.2"],
+        command("work", "--interval", "0.2"),
         env=environment(tmp_path),
         cwd=tmp_path,
         stdout=subprocess.PIPE,

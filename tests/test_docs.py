@@ -8,7 +8,8 @@ A fence says what happens to its block:
     ```bash no-run     only its `make` targets are checked; so for console, never for python
 
 `curl` may address 127.0.0.1:8420 only: it meets a server started for the page on a free port.
-A model at 127.0.0.1:11434 is a scripted one.
+A model at 127.0.0.1:11434 is a scripted one. The README runs in new interpreters, as for its
+readers; the other pages run in processes that have imported the package before (tests/warm.py).
 """
 
 import json
@@ -27,6 +28,7 @@ from pathlib import Path
 import pytest
 
 from kemem.testing.openai_server import running_openai_server
+from tests import warm
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -130,9 +132,9 @@ def commands(page: Path) -> Iterator[tuple[int, str]]:
 
 def clean_environment(home: Path) -> dict[str, str]:
     """A user's first day: an empty home, nothing configured, `kemem` on the path."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    folders = [str(home / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     return {
-        "PATH": path,
+        "PATH": os.pathsep.join(folders),
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "KEMEM_DATA_DIR": str(home / "data"),
@@ -140,10 +142,11 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 
 def run_python(page: Path, home: Path) -> None:
-    """Run the python blocks of a page in order in one fresh interpreter."""
+    """Run the python blocks of a page in order in one process."""
     found = [it for it in blocks(page.read_text("utf-8")) if it.language == "python"]
+    python = [sys.executable] if page == README else warm.python()
     ran = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUN_BLOCKS],
+        [*python, "-W", "error", "-c", RUN_BLOCKS],
         input=json.dumps([str(page), [(it.line, it.code) for it in found]]),
         env=clean_environment(home),
         cwd=home,
@@ -248,6 +251,9 @@ def terminal(home: Path) -> Iterator[Shell]:
 
 def run_shell(page: Path, home: Path) -> None:
     """Type the commands of a page in order; the first that fails is named with its line."""
+    if page != README:
+        (home / "bin").mkdir(exist_ok=True)
+        warm.write_command(home / "bin")
     with terminal(home) as shell:
         for line, command in commands(page):
             try:

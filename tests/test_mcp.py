@@ -22,7 +22,7 @@ from kemem.serve.mcp.server import RESOURCES, create_mcp
 from kemem.serve.mcp.tools import MCP_TOOLS, McpContext
 from kemem.settings import Settings
 from kemem.testing import ScriptedLLM
-from tests.command import COMMAND, environment, kemem, kemem_cold
+from tests.command import command, environment, kemem, kemem_cold
 from tests.server import Server, refusal, running_server
 
 READ_ONLY = {
@@ -410,9 +410,9 @@ async def test_a_fault_of_ours_is_not_explained(memory: AsyncMemory) -> None:
 
 def started(home: Path, *flags: str, **given: str) -> StdioServerParameters:
     """How a coding agent starts the memory."""
-    command = [*COMMAND, "mcp", *flags]
+    program, *arguments = command("mcp", *flags)
     return StdioServerParameters(
-        command=command[0], args=command[1:], env=environment(home, **given), cwd=home
+        command=program, args=arguments, env=environment(home, **given), cwd=home
     )
 
 

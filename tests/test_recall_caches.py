@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from kemem.recall import Cache, Caches, GetMemoryDetailOutput, RecallAgent, Reca
 from kemem.records import Matrix
 from kemem.records.times import to_rfc3339
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
+from tests import warm
 from tests.recalls import (
     NOW,
     ONE,
@@ -306,7 +306,7 @@ async def test_what_another_process_changes_is_seen_at_once(tmp_path: Path) -> N
             for result, key in zip(results, keys, strict=True):
                 assert key in result.memory_keys
         assert all(all(cached(result).values()) for result in results)
-        command = [sys.executable, "-c", ELSEWHERE, str(tmp_path), "u", *keys]
+        command = [*warm.python(), "-c", ELSEWHERE, str(tmp_path), "u", *keys]
         await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
         for tongue, key in zip(TONGUES, keys, strict=True):
             after = await memory.recall(tongue.question, "u")

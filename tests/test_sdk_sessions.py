@@ -1,7 +1,7 @@
 """The Agents SDK's own tests of sessions, run on MemorySession.
 
 They are in the SDK's source distribution, which pip fetches: of the version that is installed, from
-wherever pip is configured to look.
+wherever pip is configured to look. It stays in the cache of pytest.
 """
 
 import os
@@ -52,9 +52,12 @@ EXPECTED = {
 }
 
 
-def fetched(directory: Path) -> Path:
-    """The SDK's source, of the version that is installed."""
-    wanted = f"openai-agents=={version('openai-agents')}"
+def fetch(directory: Path) -> Path:
+    """The archive of the SDK's source, of the version that is installed."""
+    installed = version("openai-agents")
+    if archives := [*directory.glob(f"*-{installed}.tar.gz")]:
+        return archives[0]
+    wanted = f"openai-agents=={installed}"
     pinned = ["--build-constraint", str(TESTS.parent / "constraints.txt")]
     command = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "openai-agents"]
     done = subprocess.run(
@@ -65,7 +68,12 @@ def fetched(directory: Path) -> Path:
     )
     if done.returncode:
         pytest.fail(f"pip cannot fetch the source of {wanted}:\n{done.stderr[-2000:]}")
-    (archive,) = directory.glob("*.tar.gz")
+    (archive,) = directory.glob(f"*-{installed}.tar.gz")
+    return archive
+
+
+def unpack(archive: Path, directory: Path) -> Path:
+    """The folder of a source in a directory."""
     with tarfile.open(archive) as packed:
         packed.extractall(directory, filter="data")
     return directory / archive.name.removesuffix(".tar.gz")
@@ -91,8 +99,12 @@ def outcomes(source: Path, directory: Path) -> dict[str, bool]:
     return {case.attrib["name"]: not FAILED.intersection(it.tag for it in case) for case in cases}
 
 
-def test_the_sdks_own_tests_pass_but_for_those_about_its_sqlite(tmp_path: Path) -> None:
+def test_the_sdks_own_tests_pass_but_for_those_about_its_sqlite(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     """A test that fails and is not listed is a fault; one that is listed and passes is news."""
-    found = outcomes(fetched(tmp_path), tmp_path)
+    cache = getattr(pytestconfig, "cache", None)  # without its plugin there is none
+    archive = fetch(cache.mkdir("openai-agents") if cache else tmp_path)
+    found = outcomes(unpack(archive, tmp_path), tmp_path)
     assert {name for name, passed in found.items() if not passed} == set().union(*EXPECTED.values())
     assert sum(found.values()) >= LEAST_PASSED

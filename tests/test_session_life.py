@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ import pytest
 from kemem import AsyncMemory, InvalidArgument, Memory, NotFound, Policy
 from kemem.settings import load
 from kemem.testing import FakeClock, ScriptedLLM
+from tests import warm
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 DAY = 86_400
@@ -180,7 +180,7 @@ while True:
 def test_a_new_process_goes_on_where_a_killed_one_was_saved(tmp_path: Path, language: str) -> None:
     """kill -9 in the middle of writing: the checkpoint is whole, and equal to what was saved."""
     process = subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(tmp_path), LINES[language]],
+        [*warm.python(), "-c", WORKER, str(tmp_path), LINES[language]],
         stdout=subprocess.PIPE,
         text=True,
     )

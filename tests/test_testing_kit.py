@@ -40,6 +40,7 @@ from kemem.testing.openai_server import (
     status,
 )
 from kemem.testing.openai_server.__main__ import parse_script
+from tests import warm
 
 PATIENCE = 20.0
 KNOWN = [{"type": "function", "function": {"name": "recall_memory", "parameters": {}}}]
@@ -307,7 +308,7 @@ def test_a_script_is_served_from_a_file(tmp_path: Path, text: str, thought: str)
     told = [text, {"text": text, "reasoning": thought, "calls": [called]}, {"status": 429}]
     script = tmp_path / "script.json"
     script.write_text(json.dumps(told, ensure_ascii=False), "utf-8")
-    command = [sys.executable, "-m", "kemem.testing.openai_server", str(script)]
+    command = [*warm.python(), "-m", "kemem.testing.openai_server", str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
@@ -347,7 +348,7 @@ def test_a_script_that_cannot_be_played_is_refused(told: Any, reason: str) -> No
 
 def test_the_command_says_what_is_wrong_with_a_script() -> None:
     """And does not listen."""
-    command = [sys.executable, "-m", "kemem.testing.openai_server", "-"]
+    command = [*warm.python(), "-m", "kemem.testing.openai_server", "-"]
     told = json.dumps([{"txt": "你好"}])
     done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, "'txt'" in done.stderr) == (2, "", True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.command import COMMAND, SECONDS, environment
+from tests.command import SECONDS, command, environment
 from tests.server import running_server
 
 DOCKER = {
@@ -87,7 +87,7 @@ def over_a_pipe(home: Path) -> Iterator[Face]:
 def piped(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`kemem rpc`, which ends by itself when its input does."""
     process = subprocess.Popen(
-        [*COMMAND, "rpc"],
+        command("rpc"),
         env=environment(home),
         cwd=home,
         stdin=subprocess.PIPE,

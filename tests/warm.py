@@ -1,26 +1,39 @@
-"""The command `kemem` as a process that starts at once: forked from one that has it imported.
+"""Processes that start at once: forked from one that has imported what takes a second or two.
 
-A process of its own with its own streams, signals and end, like any other; only the second or
-two of importing is spared. What the documentation shows is run cold, as people do.
+Each is a process of its own with its own streams, signals and end, like any other. What depends on
+a cold start (an import that fails, what is imported and when) needs a new interpreter instead.
 """
 
 import atexit
 import gc
+import io
 import json
 import os
+import runpy
+import select
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import types
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import IO
 
+import kemem
+from tests import warm_python
+
+ROOT = Path(__file__).parents[1]
 STEP = 0.01  # seconds
 
 
@@ -69,83 +82,141 @@ def start_warm(
     streams: Sequence[IO[bytes]],
     environment: Mapping[str, str],
     cwd: Path,
-    *,
-    strict: bool = False,
 ) -> Warm:
-    """Start the command with its three streams; `strict` makes warnings errors."""
-    asked = json.dumps([[*arguments], dict(environment), str(cwd), strict]).encode()
-    read, write = os.pipe()
-    given = [*(stream.fileno() for stream in streams), write]
-    socket.send_fds(_nursery(), [len(asked).to_bytes(4)], given)
-    _nursery().sendall(asked)
-    os.close(write)
-    return Warm(os.fdopen(read, "rb", buffering=0))
+    """Start the command `kemem` with its three streams."""
+    numbers = [stream.fileno() for stream in streams]
+    status = warm_python.ask(_nursery(), ["kemem", *arguments], numbers, environment, str(cwd))
+    return Warm(os.fdopen(status, "rb", buffering=0))
+
+
+def python() -> list[str]:
+    """In place of `sys.executable`, before -W, -c and -m."""
+    return [sys.executable, "-IS", warm_python.__file__, _nursery()]
+
+
+def write_command(folder: Path) -> None:
+    """Make an executable `kemem` in a folder, for a PATH."""
+    command = folder / "kemem"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(python())} kemem "$@"\n')
+    command.chmod(0o755)
 
 
 @cache
-def _nursery() -> socket.socket:
-    """The way to the process that forks."""
+def _nursery() -> str:
+    """The address of the process that forks."""
+    folder = tempfile.mkdtemp()
+    address = f"{folder}/socket"
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-    root = Path(__file__).parents[1]
-    path = os.pathsep.join([str(root), str(root / "src")])
-    process = subprocess.Popen(
-        command, cwd=root, pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": path}
-    )
-    theirs.close()
+    with socket.socket(socket.AF_UNIX) as listening, theirs:
+        listening.bind(address)
+        listening.listen()
+        inherited = [theirs.fileno(), listening.fileno()]
+        path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": ""}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.warm", *map(str, inherited)],
+            cwd=ROOT,
+            pass_fds=inherited,
+            env=environment,
+        )
 
     def end() -> None:
         ours.close()  # which ends the process
         process.wait()
+        shutil.rmtree(folder)
 
     atexit.register(end)
-    return ours
+    return address
 
 
-def _become_asked(requests: socket.socket) -> None:
-    """Fork for each request; returns in the new process, which then is what was asked for."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who mind
+def _become_asked(lifeline: socket.socket, listening: socket.socket) -> list[str]:
+    """Fork for each request; returns in the new process what it shall run."""
     while True:
-        head, given, _, _ = socket.recv_fds(requests, 4, 4)
-        if not head:
+        ready, _, _ = select.select([lifeline, listening], [], [])
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if lifeline in ready:
             os._exit(0)
-        size = int.from_bytes(head)
-        asked = requests.recv(size, socket.MSG_WAITALL)
+        connection, _ = listening.accept()
+        head, streams, _, _ = socket.recv_fds(connection, 4, 3)
+        request = connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+        arguments, environment, cwd = json.loads(request)
+        if environment.get("KEMEM_EMBEDDER") != "none":
+            _load_model()
         if os.fork() == 0:
-            requests.close()
-            _mind(given.pop())
+            lifeline.close()
+            listening.close()
+            _mind(connection.detach())
             break
-        for each in given:
+        connection.close()
+        for each in streams:
             os.close(each)
-    for number, stream in enumerate(given):
+    for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    arguments, environment, cwd, strict = json.loads(asked)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=os.isatty(1))
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    sys.argv = ["kemem", *arguments]
-    if strict:
-        warnings.simplefilter("error")
+    return list(arguments)
 
 
-def _mind(status: int) -> None:
+@cache
+def _load_model() -> None:
+    """Load the model of the local embedder once for all; without a thread, unlike the embedder."""
+    import_module("kemem.backends.local")._model().encode(["."])
+    gc.freeze()
+
+
+def _mind(connection: int) -> None:
     """Fork once more and tell how that one ends; returns in it alone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
-    if pid:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        os.write(status, b"%d\n" % pid)
-        os.write(status, b"%d" % os.waitpid(pid, 0)[1])
-        os._exit(0)
-    os.close(status)
+    if pid == 0:
+        os.close(connection)
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def kill_if_forsaken() -> None:
+        if not os.read(connection, 1):
+            os.kill(pid, signal.SIGKILL)
+
+    with suppress(OSError):  # whoever asked may be gone
+        os.write(connection, b"%d\n" % pid)
+        threading.Thread(target=kill_if_forsaken, daemon=True).start()
+        os.write(connection, b"%d" % os.waitpid(pid, 0)[1])
+    os._exit(0)
+
+
+def _run(arguments: list[str]) -> None:
+    """Do what Python does with these arguments, or the command `kemem`."""
+    match arguments:
+        case ["-W", action, *rest]:
+            warnings.simplefilter(action)  # type: ignore[arg-type]
+            _run(rest)
+        case ["-c", code, *rest]:
+            sys.argv, sys.path[0] = ["-c", *rest], ""
+            main = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(code, "<string>", "exec"), vars(main))
+        case ["-m", module, *rest]:
+            sys.argv, sys.path[0] = [module, *rest], os.getcwd()
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case ["kemem", *_]:
+            sys.argv = arguments
+            import_module("kemem.serve.cli.main").main()
+        case _:
+            sys.exit(f"tests.warm cannot run {arguments}")
 
 
 if __name__ == "__main__":
-    for heavy in ("kemem.chat.turn", "kemem.serve.http.app", "typer.main"):
+    # All but the command itself, whose consoles read the environment, and what is for tests.
+    for each in walk_packages(kemem.__path__, "kemem."):
+        if not each.name.startswith(("kemem.serve.cli", "kemem.testing")):
+            import_module(each.name)
+    for heavy in ("rich.progress", "typer.main"):
         import_module(heavy)
     assert threading.active_count() == 1, "what has threads must not fork"
     gc.freeze()  # at the end nobody need take apart what was imported
-    _become_asked(socket.socket(fileno=int(sys.argv[1])))
-    import_module("kemem.serve.cli.main").main()  # only now: its consoles read the environment
+    _run(_become_asked(*(socket.socket(fileno=int(each)) for each in sys.argv[1:])))

@@ -10,7 +10,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -37,6 +36,7 @@ from kemem.store.store import SqlStore, apply
 from kemem.store.tables import _by_values, messages
 from kemem.text.query import parse
 from kemem_conformance.suite import ranking
+from tests import warm
 
 ME = Where(Scope(user_id="小明"))
 NOW = 1_767_225_600_000_000
@@ -101,7 +101,7 @@ def start_writer(tmp_path: Path) -> Iterator[Start]:
 
     def start(name: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path), name], stdout=subprocess.PIPE, text=True
+            [*warm.python(), "-c", WRITER, str(tmp_path), name], stdout=subprocess.PIPE, text=True
         )
         started.append(process)
         assert process.stdout and process.stdout.readline() == "ready\n"
@@ -406,7 +406,7 @@ def test_a_store_that_may_not_be_written_is_a_clear_error(tmp_path: Path) -> Non
         if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
     done = subprocess.run(
-        [sys.executable, "-c", STRANGER, str(tmp_path)], capture_output=True, text=True, check=False
+        [*warm.python(), "-c", STRANGER, str(tmp_path)], capture_output=True, text=True, check=False
     )
     tmp_path.chmod(0o755)
     assert "read-only" in done.stdout or "cannot be opened" in done.stdout, done.stderr

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from kemem import Memory
 from kemem.settings import load
+from tests import warm
 
 USERS, TOGETHER = 200, 20
 WRITER = """
@@ -49,7 +49,7 @@ def test_two_processes_leave_no_user_with_two_homes(options: dict[str, Any]) -> 
         memory.health()  # the tables are there
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", WRITER, json.dumps([options, texts, USERS, TOGETHER])],
+                [*warm.python(), "-c", WRITER, json.dumps([options, texts, USERS, TOGETHER])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

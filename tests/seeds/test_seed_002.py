@@ -3,7 +3,6 @@
 import inspect
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from kemem import AsyncMemory, Hit, InvalidArgument, Memory, NotFound
 from kemem.records import Matrix
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, running_openai_server
+from tests import warm
 
 ROOT = Path(__file__).parents[2]
 SEED = ROOT.parent / "shared" / "seeds" / "002_e92251cc4c899574.txt"
@@ -164,7 +164,7 @@ def test_the_demo_remembers_from_turn_to_turn(
         environment |= {"HOME": str(tmp_path), "KEMEM_LLM": model, "PYTHONIOENCODING": "utf-8"}
         environment |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "any"}
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(demo=DEMO), first, second],
+            [*warm.python(), "-c", PROGRAM.format(demo=DEMO), first, second],
             env=environment,
             cwd=tmp_path,
             capture_output=True,
