@@ -6,6 +6,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from kemem.errors import InvalidArgument
 from kemem.serve.cli.data import Line, Owner, batches, read_lines
 from kemem.serve.cli.main import app
-from tests.command import SECONDS, command, environment, kemem, kemem_cold
+from tests.command import COMMAND, SECONDS, command, environment, kemem, kemem_cold
 
 NAMES = [
     "serve",
@@ -317,7 +318,7 @@ def messages_in(path: Path) -> int:
 def test_an_import_can_be_interrupted(tmp_path: Path) -> None:
     """Ctrl-C ends with the summary and the exit code of an interrupt, and with nothing else."""
     with subprocess.Popen(
-        command("import", "-", "--user", "李明", "--batch", "1"),
+        [sys.executable, *COMMAND, "import", "-", "--user", "李明", "--batch", "1"],
         env=environment(tmp_path),
         cwd=tmp_path,
         stdin=subprocess.PIPE,

@@ -1,7 +1,8 @@
 """Processes that start at once: forked from one that has imported what takes a second or two.
 
 Each is a process of its own with its own streams, signals and end, like any other. What depends on
-a cold start (an import that fails, what is imported and when) needs a new interpreter instead.
+a cold start (an import that fails, what is imported and when), or on a signal that arrives before
+anything else does, needs a new interpreter instead.
 """
 
 import atexit
@@ -180,8 +181,9 @@ def _mind(connection: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def kill_if_forsaken() -> None:
-        if not os.read(connection, 1):
-            os.kill(pid, signal.SIGKILL)
+        with suppress(ConnectionError):
+            os.read(connection, 1)  # nobody sends anything: it ends when the other side does
+        os.kill(pid, signal.SIGKILL)
 
     with suppress(OSError):  # whoever asked may be gone
         os.write(connection, b"%d\n" % pid)

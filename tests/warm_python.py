@@ -13,6 +13,8 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def ask(
     address: str,
@@ -32,12 +34,14 @@ def ask(
 
 def main() -> None:
     """Be the program that the arguments name."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until it is known to whom
     address, *arguments = sys.argv[1:]
     asked = ask(address, arguments, [0, 1, 2], os.environ, os.getcwd())
     with os.fdopen(asked, "rb", buffering=0) as status:
         pid = int(status.readline())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in FORWARDED:
             signal.signal(number, lambda number, _: os.kill(pid, number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         end = os.waitstatus_to_exitcode(int(status.read()))
     if end < 0:
         if -end != signal.SIGKILL:
