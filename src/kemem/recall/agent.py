@@ -10,7 +10,7 @@ from kemem.ports import ToolCall
 from kemem.recall.registry import as_tools, run_tool, succeeded
 from kemem.recall.results import Driver, Recalled, Step, indented
 from kemem.recall.rules import handoff_from, plan
-from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model, prompt
+from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model
 from kemem.recall.state import TOOL_SECONDS, Budget, Caches, MemoryReader, RecallState
 from kemem.results import Item
 from kemem.settings import Settings
@@ -58,12 +58,9 @@ class RecallAgent:
                 "a recall is about one user: give user_id, or a handle of memory.for_user(...)",
                 field="user_id",
             )
-        self._memory = memory
-        self._context = MemoryContext(memory, session_id)
-        self._budget = budget or Budget()
-        self._language = language
-        self._caches = caches or Caches()
-        self._driver = by
+        self._memory, self._context = memory, MemoryContext(memory, session_id)
+        self._budget, self._caches = budget or Budget(), caches or Caches()
+        self._language, self._driver = language, by
         self._excluded = without  # read at each recall: the caller may add to it
 
     @classmethod
@@ -136,28 +133,23 @@ class MemoryContext:
         """Run rounds until one asks for no larger window."""
         size: int | None = min(state.budget.window, state.budget.max_window)
         while size is not None:
-            window = await self._last_messages(size, state)
+            window: Sequence[Item] = ()
+            try:
+                async with asyncio.timeout(min(TOOL_SECONDS, state.seconds_left)):
+                    page = await self._memory.get_all(
+                        session_id=self._session_id, kinds=["message"], limit=size
+                    )
+                window, state.has_earlier = page.items[::-1], page.next_cursor is not None
+            except (InvalidArgument, NotFound):
+                raise
+            except Exception as error:  # the store's code or network, which may raise anything
+                log.warning("recall: the conversation failed: %s", type(error).__name__)
+                state.problems.append(state.text("no_conversation"))
             state.windows.append(len(window))
             size = await play(state, window)
             if size is not None:
                 state.iteration += 1
                 state.searches_in_a_row = 0
-
-    async def _last_messages(self, size: int, state: RecallState) -> Sequence[Item]:
-        """The newest messages, oldest first; a recall can do without them."""
-        try:
-            async with asyncio.timeout(min(TOOL_SECONDS, state.seconds_left)):
-                page = await self._memory.get_all(
-                    session_id=self._session_id, kinds=["message"], limit=size
-                )
-        except (InvalidArgument, NotFound):
-            raise
-        except Exception as error:  # the store's code or network, which may raise anything
-            log.warning("recall: the conversation failed: %s", type(error).__name__)
-            state.problems.append(state.text("no_conversation"))
-            return ()
-        state.has_earlier = page.next_cursor is not None
-        return page.items[::-1]
 
 
 async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
@@ -167,17 +159,19 @@ async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
     failures, model_failed = 0, False
     while state.calls_left and state.seconds_left and failures < MAX_FAILURES:
         calls: Sequence[Call] = ()
+        problem = state.text("no_tool_called")
         try:
             calls = await planner(results)
         except Unavailable as error:
-            state.problems.append(error.message)
-            _record_reply(state, error.message)
+            problem = error.message
+            state.problems.append(problem)
             failures, model_failed = MAX_FAILURES, True
         else:
             if not calls:
                 failures += 1
                 state.calls += 1
-                _record_reply(state, state.text("no_tool_called"))
+        if not calls:  # a reply of the model that calls no tool is a step as well
+            state.record("model", {}, False, problem, (), state.deps.clock(), 0.0)
         results = []
         for call in calls[: state.calls_left]:
             output = await run_tool(call, state)
@@ -213,7 +207,7 @@ def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
     """A model that is shown the window of a conversation, and the outputs of its calls."""
     tools = as_tools(state.language)
     rounds_left = state.budget.max_iterations - state.iteration
-    instructions = prompt("agent", state.language).format(state=state, rounds_left=rounds_left)
+    instructions = state.text("agent_prompt", state=state, rounds_left=rounds_left)
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": instructions},
         {"role": "user", "content": _task(state, window)},
@@ -255,12 +249,6 @@ def _task(state: RecallState, window: Sequence[Item]) -> str:
         "question": state.question[:_MAX_SHOWN],
     }
     return "\n\n".join(fenced(name, text) for name, text in sections.items() if text)
-
-
-def _record_reply(state: RecallState, outcome: str) -> None:
-    """A reply of the model that calls no tool is a step as well."""
-    number, now = len(state.trace) + 1, state.deps.clock()
-    state.record(Step(number, state.iteration, "model", {}, False, outcome, (), now, 0.0))
 
 
 async def _force_handoff(state: RecallState, failures: int, model_failed: bool) -> None:

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from kemem.ports import Tool, ToolCall
 from kemem.recall import schemas, tools
-from kemem.recall.results import Step
 from kemem.recall.schemas import Language, Model, message, schema, tool_texts
 from kemem.recall.state import COUNTED, TOOL_SECONDS, RecallState
 from kemem.text.loose_json import parse_json
@@ -40,6 +39,7 @@ class ToolEntry(TypedDict):
 
 
 Registry = Mapping[str, ToolEntry]
+Json = dict[str, Any]
 
 
 def tool_entry(package: str, func: Callable[..., Awaitable[Any]]) -> ToolEntry:
@@ -54,15 +54,9 @@ def tool_entry(package: str, func: Callable[..., Awaitable[Any]]) -> ToolEntry:
     return cast(ToolEntry, {**entry, **texts})
 
 
-_FUNCTIONS: tuple[Callable[..., Awaitable[Model]], ...] = (
-    tools.search_memories_tool,
-    tools.get_memory_detail_tool,
-    tools.extract_search_keywords_tool,
-    tools.expand_context_window_tool,
-    tools.handoff_tool,
-)
 MEMRECALL_TOOLS: dict[str, ToolEntry] = {
-    entry["name"]: entry for entry in (tool_entry(__package__, func) for func in _FUNCTIONS)
+    name: tool_entry(__package__, getattr(tools, f"{name}_tool"))
+    for name in tool_texts(__package__)["tools"]
 }
 _NAMES = {entry["input_model"]: name for name, entry in MEMRECALL_TOOLS.items()}
 
@@ -70,9 +64,7 @@ _NAMES = {entry["input_model"]: name for name, entry in MEMRECALL_TOOLS.items()}
 # How tools are described
 
 
-def json_schemas(
-    language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
-) -> dict[str, dict[str, Any]]:
+def json_schemas(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) -> dict[str, Any]:
     """For each tool its description and the JSON schemas of its input and output."""
     return {
         name: {
@@ -90,16 +82,12 @@ def as_tools(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) ->
     return [Tool(name, each["description"], each["input"]) for name, each in described]
 
 
-def openai_tools(
-    language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
-) -> list[dict[str, Any]]:
+def openai_tools(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) -> list[Json]:
     """The tools for the `tools` of a chat completion."""
     return [tool.to_dict() for tool in as_tools(language, registry)]
 
 
-def mcp_tools(
-    language: Language = "zh", registry: Registry = MEMRECALL_TOOLS
-) -> list[dict[str, Any]]:
+def mcp_tools(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) -> list[Json]:
     """The tools as an MCP server lists them; without hints of its own one only reads."""
     listed = []
     for name, each in json_schemas(language, registry).items():
@@ -148,19 +136,9 @@ async def run_tool(call: ToolCall | Model, state: RecallState) -> Model:
             elif succeeded(output):
                 state.searches_in_a_row = 0
     outcome, keys = _outcome(output, state)
-    step = Step(
-        number=len(state.trace) + 1,
-        iteration=state.iteration,
-        tool=name[:64],
-        arguments={field: _shortened(value) for field, value in arguments.items()},
-        success=succeeded(output),
-        outcome=outcome,
-        keys=keys,
-        started=started,
-        seconds=round(time.monotonic() - begun, 6),
-        cached=state.cached,
-    )
-    state.record(step)
+    shown = {field: _shortened(value) for field, value in arguments.items()}
+    success, seconds = succeeded(output), round(time.monotonic() - begun, 6)
+    state.record(name[:64], shown, success, outcome, keys, started, seconds, state.cached)
     return output
 
 

@@ -10,14 +10,14 @@ import re
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kemem.facts.keywords import keywords
 from kemem.recall import schemas
 from kemem.recall.state import MAX_RESULTS, RecallState
 from kemem.recall.tools import summary
 from kemem.records import Message
-from kemem.results import Item
+from kemem.results import Hit, Item
 from kemem.text.query import asks
 from kemem.text.segment import tokens
 from kemem.text.when import time_phrases
@@ -41,19 +41,12 @@ _SENTENCE = re.compile(r"(?<=[。！？!?；;])|(?<=\. )")
 _SYNTAX = re.compile(r'["“”「」()（）*]')
 
 
-class Turn(NamedTuple):
-    """A memory as it was seen, in a search or beside another; a note has no role."""
-
-    key: str
-    text: str
-    role: str = ""
-
-
 T = TypeVar("T")
 # Yields the input of a tool, is sent its output.
 Calls = Generator[schemas.Model, schemas.Model | None, T]
-Ranking = tuple[float, Sequence[Turn]]  # the weight of a search, and its hits
-Beside = tuple[Turn, Turn, bool]  # a hit, a turn next to it, whether that is later
+Ranking = tuple[float, Sequence[str]]  # the weight of a search, and the keys of its hits
+Answer = tuple[str, Sequence[str]]  # a question, and the keys of hits that answer it
+Beside = tuple[Hit, Mapping[str, Any]]  # a hit, and a line of its context that is next to it
 
 
 # The plan
@@ -72,7 +65,7 @@ def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
     certain = any(word in text for text in texts for word in words)
     confidence = max((state.hits[key].score for key in own), default=0.0)
     beside = yield from _read_details(state, list(own)[: DETAILS if certain else 1])
-    for query in follow_up_queries(answers) if certain else ():
+    for query in follow_up_queries(state, answers) if certain else ():
         way = {"search_mode": "keyword", "min_relevance_score": WEAK}
         hits = yield from _search(state, query=query[:_MAX_QUERY], **way)
         rankings.append((FOLLOWED, hits))
@@ -124,7 +117,7 @@ def handoff_from(
 
 def _search_question(
     state: RecallState, question: str
-) -> Calls[tuple[list[Ranking], list[tuple[str, Sequence[Turn]]]]]:
+) -> Calls[tuple[list[Ranking], list[Answer]]]:
     """Rankings by their weights, and the questions with the hits that answer them."""
     way: dict[str, Any] = {"query": question}
     whole = hits = yield from _search(state, **way)
@@ -136,7 +129,7 @@ def _search_question(
     if len(hits) == MAX_RESULTS and _means_last_time(question):
         recent = yield from _search(state, **way, time_range_days=RECENT)
         return [(1.0, hits), (1.0, recent)], [(question, hits)]
-    answers: list[tuple[str, Sequence[Turn]]] = []
+    answers: list[Answer] = []
     for part in parts_of(question) if whole else ():
         of_part = yield from _search(state, query=part, min_relevance_score=WEAK)
         answers.append((part, of_part))
@@ -156,7 +149,7 @@ def _search_context(
     words = [each.text for each in keywords(question, context=talk) if each.kind != "time"]
     shown = {item.id for item in window}
     hits = (yield from _search(state, query=" ".join(words))) if words else []
-    hits = [hit for hit in hits if not shown.issuperset(state.hits[hit.key].sources)]
+    hits = [key for key in hits if not shown.issuperset(state.hits[key].sources)]
     if not hits and state.has_earlier:
         reason, size = state.text("vague_question"), state.window
         yield schemas.ExpandContextWindowInput(
@@ -165,29 +158,23 @@ def _search_context(
     return [(1.0, hits)]
 
 
-def _search(state: RecallState, **request: Any) -> Calls[list[Turn]]:
-    """The hits of one search."""
+def _search(state: RecallState, **request: Any) -> Calls[list[str]]:
+    """The keys of the hits of one search."""
     output = yield schemas.SearchMemoriesInput(limit=MAX_RESULTS, **request)
     results = output.results if isinstance(output, schemas.SearchMemoriesOutput) else ()
-    return [_turn(state, each.memory_key) for each in results]
+    return [each.memory_key for each in results]
 
 
 def _read_details(state: RecallState, keys: Sequence[str]) -> Calls[list[Beside]]:
-    """Each of the hits with the turn just before it, and with the one just after."""
+    """Each of the hits with the message just before it, and with the one just after."""
     pairs = []
     for key in keys:
         output = yield schemas.GetMemoryDetailInput(memory_key=key)
         if isinstance(output, schemas.GetMemoryDetailOutput) and output.metadata:
             for line in output.metadata["context"]:
                 if abs(line["offset"]) == 1 and line["memory_key"] not in state.excluded:
-                    other = Turn(line["memory_key"], line["content"], line["role"])
-                    pairs.append((_turn(state, key), other, line["offset"] > 0))
+                    pairs.append((state.hits[key], line))
     return pairs
-
-
-def _turn(state: RecallState, key: str) -> Turn:
-    row = state.hits[key].row
-    return Turn(key, row.content, row.role if isinstance(row, Message) else "")
 
 
 def _means_last_time(question: str) -> bool:
@@ -208,33 +195,38 @@ def parts_of(question: str) -> list[str]:
     return parts[-PARTS:] if len(parts) > 1 else []
 
 
-def follow_up_queries(answers: Sequence[tuple[str, Sequence[Turn]]]) -> list[str]:
+def follow_up_queries(state: RecallState, answers: Sequence[Answer]) -> list[str]:
     """What to search for next, from the best hits of each question: plain words, no syntax."""
-    leads = [(text, hit) for text, hits in answers for hit in hits[: max(1, LEADS // len(answers))]]
+    leads = [
+        (question, state.hits[key].memory)
+        for question, keys in answers
+        for key in keys[: max(1, LEADS // len(answers))]
+    ]
     return [
-        _SYNTAX.sub(" ", f"{text} {hit.text}").lower()
-        for text, hit in leads
-        if _length(hit.text) <= SHORT and not asks(hit.text)
+        _SYNTAX.sub(" ", f"{question} {text}").lower()
+        for question, text in leads
+        if _length(text) <= SHORT and not asks(text)
     ]
 
 
 def scores(rankings: Iterable[Ranking]) -> dict[str, float]:
     """The score of each memory by reciprocal rank in weighted rankings, best first."""
     total: defaultdict[str, float] = defaultdict(float)
-    for weight, hits in rankings:
-        for rank, hit in enumerate(hits, 1):
-            total[hit.key] += weight / (K + rank)
+    for weight, keys in rankings:
+        for rank, key in enumerate(keys, 1):
+            total[key] += weight / (K + rank)
     return dict(sorted(total.items(), key=lambda each: -each[1]))
 
 
 def best_keys(own: Mapping[str, float], beside: Iterable[Beside], most: int) -> list[str]:
     """The keys that score best, by their own scores and by those of hits that they are beside."""
     lent: dict[str, float] = {}
-    for hit, other, later in beside:
-        share = REPLY if later and asks(hit.text) else BESIDE
-        if hit.role == other.role or max(_length(hit.text), _length(other.text)) > LONG:
+    for hit, other in beside:
+        key, role = other["memory_key"], hit.row.role if isinstance(hit.row, Message) else ""
+        share = REPLY if other["offset"] > 0 and asks(hit.memory) else BESIDE
+        if role == other["role"] or max(map(_length, (hit.memory, other["content"]))) > LONG:
             share = 0.0  # turns of one speaker are no dialogue
-        lent[other.key] = max(lent.get(other.key, 0.0), own.get(hit.key, 0.0) * share)
+        lent[key] = max(lent.get(key, 0.0), own.get(hit.id, 0.0) * share)
     total = {key: own.get(key, 0.0) + lent.get(key, 0.0) for key in [*own, *lent]}
     return [key for key in sorted(total, key=lambda key: -total[key]) if total[key] > 0][:most]
 

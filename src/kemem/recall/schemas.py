@@ -22,12 +22,6 @@ def tool_texts(package: str) -> Mapping[str, Any]:
     return tomllib.loads((files(package) / "tools.toml").read_text("utf-8"))
 
 
-@cache
-def prompt(name: str, language: Language) -> str:
-    """A prompt of the recall agent."""
-    return (files(__package__) / f"{name}_{language}.md").read_text("utf-8")
-
-
 def message(name: str, language: Language, /, **values: object) -> str:
     """A message of the recall agent with its values filled in."""
     template: str = tool_texts(__package__)["messages"][name][language]

@@ -207,8 +207,9 @@ class RecallState:
         """A message of `tools.toml` in the language of this recall."""
         return schemas.message(name, self.language, **values)
 
-    def record(self, step: Step) -> None:
-        """Append a step to the trace, and tell the caller's callback."""
+    def record(self, tool: str, *values: Any) -> None:
+        """Append a step to the trace, and tell the caller's callback; `values` are in its order."""
+        step = Step(len(self.trace) + 1, self.iteration, tool, *values)
         self.trace.append(step)
         if self.on_step:
             self.on_step(step)
@@ -274,15 +275,13 @@ class RecallState:
         types = [each.memory_types for each in self.searches]
         all_types = dict.fromkeys(name for some in types for name in some or ())
         scores = [each.min_relevance_score for each in self.searches]
+        budget, least = self.budget, min(scores, default=None)
         limits = Limits(
-            max_iterations=self.budget.max_iterations,
-            max_window=self.budget.max_window,
-            max_calls=self.budget.max_calls,
-            seconds=self.budget.seconds,
+            *(budget.max_iterations, budget.max_window, budget.max_calls, budget.seconds),
             windows=tuple(self.windows),
             memory_types=tuple(all_types) if all(types) else (),
             time_range_days=max(filter(None, days), default=None) if all(days) else None,
-            min_relevance_score=min(scores, default=None),
+            min_relevance_score=least,
         )
         return Recalled(
             question=self.question,

@@ -233,7 +233,7 @@ async def _keywords_by_model(
 ) -> schemas.ExtractKeywordsOutput | None:
     """The keywords that the model names; None where it fails or names none."""
     most = request.max_keywords
-    instructions = schemas.prompt("keywords", state.language).format(max_keywords=most)
+    instructions = state.text("keywords_prompt", max_keywords=most)
     messages = [
         {"role": "system", "content": instructions},
         {"role": "user", "content": request.model_dump_json(include={"query", "context"})},
