@@ -196,13 +196,10 @@ async def expiry_jobs(
 async def _drop(notes: Sequence[Note], reason: str, now: Micros, deps: Deps) -> None:
     """Delete notes, and write the checkpoints that go with rows of their session again without."""
     owned = {owner: frozenset(it.id for it in own) for owner, own in by_owner(notes).items()}
+    drop = tuple(Where(owner, ids=ids, kinds=NOTES) for owner, ids in owned.items())
     mirrored = [mirror_jobs(owner, sorted(ids), now, deps) for owner, ids in owned.items()]
-    batch = Batch(
-        drop=tuple(Where(owner, ids=ids, kinds=NOTES) for owner, ids in owned.items()),
-        jobs=tuple(job for jobs in mirrored for job in jobs),
-        at=now,
-        reason=reason,
-    )
+    jobs = tuple(job for each in mirrored for job in each)
+    batch = Batch(drop=drop, jobs=jobs, at=now, reason=reason)
     gone = {note.id for note in notes}
     sessions = {Scope(it.agent_id, it.user_id, it.session_id) for it in notes if it.session_id}
     for _ in range(_TRIES):

@@ -208,8 +208,7 @@ async def extract_experience(
             text, words = (answer.get("experience") or "").strip(), answer.get("keywords")
             listed = words if isinstance(words, list) else []
             keywords = [word.strip() for word in listed if isinstance(word, str)]
-            ids = [message.id for message in messages]
-            return _experience(text, ids, keywords) if text else None
+            return _experience(text, [it.id for it in messages], keywords) if text else None
         except Unavailable as error:
             log.warning("%s; the experience is extracted by rules", error.message)
     return await asyncio.to_thread(_experience_by_rules, messages, notes, chinese)
@@ -271,9 +270,8 @@ def _experience_by_rules(
     )
     parts = [[goal], sorted(ranked[:_STEPS], key=later.index), [outcome] if outcome else []]
     titles = ("目标：", "过程：", "结果：") if chinese else ("Goal: ", "Steps: ", "Outcome: ")
-    joint = "" if chinese else " "
     text = "\n".join(
-        title + joint.join(one.text for one in part)
+        title + ("" if chinese else " ").join(one.text for one in part)
         for title, part in zip(titles, parts, strict=True)
         if part
     )
