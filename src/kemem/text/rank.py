@@ -124,9 +124,8 @@ class Conversation:
             part = words[start : start + step]
             weights = np.array([weight for _, weight in part])
             has = np.stack([mask.take(self.rows) for mask, _ in part])
-            cells = np.flatnonzero(has)
-            if len(cells) * _RARE < has.size:
-                levels = self._levels_near(cells, len(part))
+            if np.count_nonzero(has) * _RARE < has.size:
+                levels = self._levels_near(np.flatnonzero(has), len(part))
                 near = np.flatnonzero(levels)
                 word, row = np.divmod(near, size)
                 np.add.at(own, row, weights[word] * above[levels.ravel()[near]])
@@ -199,17 +198,20 @@ def word_scores(
     if question and conversation:
         weights[conversation.rows] = conversation.word_weights(words, question.length)
     usual = max(float((lengths if counted is None else lengths[counted]).mean()), 1.0)
-    raw = weights / query_weight * (K1 + 1) / (1 + K1 * (1 - B + B * lengths / usual))
-    kept = np.ones(len(raw))
-    if question:
-        named = reduce(np.bitwise_or, map(rows_with.__getitem__, question.speakers), raw < 0)
-        raw += (raw > 0) * _NAMED * named
+    raw = weights * ((K1 + 1) / query_weight)
+    raw /= 1 + K1 * (1 - B) + (K1 * B / usual) * lengths
+    if question and question.speakers:
+        named = reduce(np.bitwise_or, map(rows_with.__getitem__, question.speakers))
+        raw += (named & (raw > 0)) * _NAMED
     if question and conversation:
         places, length = conversation.rows, question.length
-        favour = np.where(conversation.opens, _OPENING + _TOPIC * length, 0.0)
+        openings = places[conversation.opens]
+        raw[openings] += (raw[openings] > 0) * (_OPENING + _TOPIC * length)
         if length:
-            favour += _NEWS * length * conversation.news
-        raw[places] += (raw[places] > 0) * favour
-        kept[places[conversation.asks]] = _ASKING + (1 - _ASKING) * length
-    # Rounded so that equal rows stay equal whatever the order of additions was.
-    return np.asarray(np.round(kept * (1 - np.exp(-_STEEPNESS * raw)), 9), np.float64)
+            raw[places] += (raw[places] > 0) * (_NEWS * length * conversation.news)
+    # In place from here on: every array of a large scope costs as much as a step of the arithmetic.
+    scores = np.exp(np.multiply(raw, -_STEEPNESS, out=raw), out=raw)
+    np.subtract(1, scores, out=scores)
+    if question and conversation:
+        scores[conversation.rows[conversation.asks]] *= _ASKING + (1 - _ASKING) * question.length
+    return np.round(scores, 9, out=scores)  # equal rows stay equal whatever was added first

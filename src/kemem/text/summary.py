@@ -145,12 +145,13 @@ def _by_worth(
     covered: set[str] = set()
 
     def worth(at: int) -> float:
-        news = sum(values.get(term, 1.0) for term in terms[at] - covered)
+        news = math.fsum(values.get(term, 1.0) for term in terms[at] - covered)
         score = cues[at] * (news / wholes[at] if cues[at] > 0 else 1) + news / (news + 12)
         return score / lengths[at] if score > _DULL else 0.0
 
     cues = [_score(one) for one in talk]
-    wholes = [sum(values.get(term, 1.0) for term in some) for some in terms]
+    # fsum: sets have no order, and sums in another order would break ties otherwise.
+    wholes = [math.fsum(values.get(term, 1.0) for term in some) for some in terms]
     lengths = [math.sqrt(8 + count_tokens(one.text)) for one in talk]
     heap = [(-worth(at), at) for at in range(len(talk)) if terms[at]]
     heapq.heapify(heap)
