@@ -208,9 +208,17 @@ def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
     tools = as_tools(state.language)
     rounds_left = state.budget.max_iterations - state.iteration
     instructions = state.text("agent_prompt", state=state, rounds_left=rounds_left)
+    shown = (f"{it.message.role}: {indented(it.memory[:_MAX_SHOWN])}" for it in window)
+    hits = list(state.hits.items())[:_MAX_HITS]
+    sections = {  # all of it data
+        "conversation": "\n".join(shown),
+        "found_before": "\n".join(f"[{key}] {indented(hit.memory[:200])}" for key, hit in hits),
+        "question": state.question[:_MAX_SHOWN],
+    }
+    task = "\n\n".join(fenced(name, text) for name, text in sections.items() if text)
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": instructions},
-        {"role": "user", "content": _task(state, window)},
+        {"role": "user", "content": task},
     ]
 
     async def next_calls(results: Sequence[tuple[Call, Model]]) -> Sequence[Call]:
@@ -224,31 +232,15 @@ def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
             messages.append({"role": "assistant", "content": reply.text})
             messages.append({"role": "user", "content": advice})
             return ()
-        calls = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in reply.calls
-        ]
+        calls = []
+        for call in reply.calls:
+            function = {"name": call.name, "arguments": call.arguments}
+            calls.append({"id": call.id, "type": "function", "function": function})
         text = reply.text or None
         messages.append({"role": "assistant", "content": text, "tool_calls": calls})
         return reply.calls
 
     return next_calls
-
-
-def _task(state: RecallState, window: Sequence[Item]) -> str:
-    """The conversation, the hits of earlier rounds, and the question: all of it data."""
-    messages = (f"{it.message.role}: {indented(it.memory[:_MAX_SHOWN])}" for it in window)
-    hits = list(state.hits.items())[:_MAX_HITS]
-    sections = {
-        "conversation": "\n".join(messages),
-        "found_before": "\n".join(f"[{key}] {indented(hit.memory[:200])}" for key, hit in hits),
-        "question": state.question[:_MAX_SHOWN],
-    }
-    return "\n\n".join(fenced(name, text) for name, text in sections.items() if text)
 
 
 async def _force_handoff(state: RecallState, failures: int, model_failed: bool) -> None:

@@ -4,10 +4,10 @@ Caches are shared by recalls: bounded, with a time to live, void as soon as the 
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from cachetools import TTLCache
 
@@ -19,7 +19,7 @@ from kemem.recall.schemas import HandoffInput, Language, Model, SearchMemoriesIn
 from kemem.records import MESSAGES, NOTES, Message, Note
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item, Memories
-from kemem.scope import CallScope, Time
+from kemem.scope import CallScope
 
 MAX_SEARCHES_IN_A_ROW = 3
 MAX_RESULTS = 10
@@ -108,27 +108,11 @@ class MemoryReader(Protocol):
     def scope(self) -> CallScope: ...
     @property
     def runtime(self) -> DepsProvider: ...
-    async def search(
-        self,
-        query: str,
-        *,
-        limit: int,
-        filters: Mapping[str, Any] | None,
-        threshold: float | None,
-        kinds: Iterable[str] | None,
-        since: Time | None,
-        keywords: Sequence[str] | None,
-        mode: Literal["semantic", "lexical", "hybrid"],
-        count: bool,
-    ) -> Memories[Hit]: ...
+    async def search(self, query: str, *args: Any, **options: Any) -> Memories[Hit]: ...
     async def get(self, memory_id: str) -> Item: ...
-    async def get_all(
-        self, *, session_id: str | None, kinds: Iterable[str] | None, limit: int
-    ) -> Memories[Item]: ...
+    async def get_all(self, *args: Any, **options: Any) -> Memories[Item]: ...
     async def sources(self, memory_id: str) -> list[Message]: ...
-    async def neighbors(
-        self, message_id: str, user_id: str | None, before: int, after: int
-    ) -> list[Message]: ...
+    async def neighbors(self, message_id: str, *args: Any, **options: Any) -> list[Message]: ...
     async def generation(self) -> str: ...
 
 

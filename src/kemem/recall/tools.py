@@ -210,9 +210,8 @@ async def _context(state: RecallState, item: Item) -> list[dict[str, Any]]:
         sources = await state.memory.sources(item.id)
         lines = [(0, message) for message in sources[: 2 * _NEIGHBORS]]
     else:
-        near = await state.memory.neighbors(
-            item.id, row.user_id, before=_NEIGHBORS, after=_NEIGHBORS
-        )
+        around = {"before": _NEIGHBORS, "after": _NEIGHBORS}
+        near = await state.memory.neighbors(item.id, row.user_id, **around)
         place = (row.agent_id, row.session_id)
         here = [each for each in near if (each.agent_id, each.session_id) == place]
         center = next(at for at, each in enumerate(here) if each.id == item.id)

@@ -257,12 +257,21 @@ async def by_meaning(
             field="embedder",
         )
     if embedding is not None:
-        vector = _to_vector(embedding, model.width)
+        try:
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+                vectors = np.asarray([embedding], dtype=np.float32)
+        except (TypeError, ValueError, OverflowError):
+            vectors = np.zeros((1, 0), dtype=np.float32)
+        right = vectors.shape == (1, model.width) and np.isfinite(vectors).all() and vectors.any()
+        if not right:
+            raise InvalidArgument(
+                f"query_embedding must be {model.width} finite numbers that are not all zero",
+                field="query_embedding",
+            )
     elif query is not None and query.strip():
-        (vector,) = await deps.embed([query], purpose="query")
+        vectors = await deps.embed([query], purpose="query")
     else:
         raise InvalidArgument("query_text must not be blank", field="query_text")
-    vectors = vector[np.newaxis]
     response = await deps.store.search(
         SearchRequest(where, vectors=vectors, model=model, limit=limit, select=_every_match)
     )
@@ -278,20 +287,6 @@ def _every_match(candidates: Candidates) -> Sequence[Match]:
 def _to_hits(matches: Sequence[Match], response: SearchResponse) -> list[Hit]:
     pairs = [(response.rows.get(key_of(match)), match.score) for match in matches]
     return [Hit(row, score) for row, score in pairs if row]
-
-
-def _to_vector(numbers: Sequence[float], width: int) -> records.Vector:
-    try:
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
-            vector = np.asarray(numbers, dtype=np.float32)
-    except (TypeError, ValueError, OverflowError):
-        vector = np.zeros(0, dtype=np.float32)
-    if vector.shape != (width,) or not np.isfinite(vector).all() or not vector.any():
-        raise InvalidArgument(
-            f"query_embedding must be {width} finite numbers that are not all zero",
-            field="query_embedding",
-        )
-    return vector
 
 
 async def neighbors(
