@@ -11,7 +11,15 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 from kemem.runtime import system_clock
 from kemem.serve.demo.world import fill, read_world
 from kemem.settings import load
-from tests.browser import PHONE, WIDE, Visitor, require_browser, running_chromium, visitor
+from tests.browser import (
+    PHONE,
+    WIDE,
+    Visitor,
+    next_visit,
+    require_browser,
+    running_chromium,
+    visitor,
+)
 from tests.left_behind import EVIL, fill_up
 from tests.server import Server, running_server
 
@@ -63,11 +71,21 @@ def chromium(demo: Server) -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="module")
+def readers(chromium: Browser, demo: Server) -> Iterator[dict[str, Visitor]]:
+    """Somebody for each language, at a desk: to open a window takes as long as to use it."""
+    with (
+        visitor(chromium, demo.url, "zh", KEY) as chinese,
+        visitor(chromium, demo.url, "en", KEY) as english,
+    ):
+        yield {"zh": chinese, "en": english}
+
+
 @pytest.fixture
-def visit(chromium: Browser, demo: Server, language: str) -> Iterator[Visitor]:
-    """Somebody who reads the language of the test, at a desk."""
-    with visitor(chromium, demo.url, language, KEY) as someone:
-        yield someone
+def visit(readers: dict[str, Visitor], language: str) -> Iterator[Visitor]:
+    """Who reads the language of the test; this is the first visit, for all that is kept."""
+    with next_visit(readers[language]):
+        yield readers[language]
 
 
 def fits(page: Page) -> bool:
