@@ -29,11 +29,12 @@ from kemem.settings import load
 from kemem.store import migrate
 from kemem.store.index import SpaceCache
 from kemem.store.migrate import STEPS, bring_up_to_date
+from kemem.store.read import _by_values
 from kemem.store.search import _hidden
 from kemem.store.spaces import find_spaces
 from kemem.store.sqlite import FILE, Sqlite
 from kemem.store.store import SqlStore, apply
-from kemem.store.tables import _by_values, messages
+from kemem.store.tables import messages
 from kemem.text.query import parse
 from kemem_conformance.suite import ranking
 from tests import warm

@@ -12,9 +12,10 @@ from kemem.errors import InvalidArgument
 from kemem.ports.request import Key, Neighborhood
 from kemem.records import Link, Relation
 from kemem.store.database import Space, Statement, Values, in_list, upsert
+from kemem.store.read import chunks
 from kemem.store.schema import entity, note, relation, relation_source
 from kemem.store.spaces import Transaction
-from kemem.store.tables import Shape, chunks, conditions_of, notes, one_of, shape_of, values_of
+from kemem.store.tables import Shape, conditions_of, notes, one_of, shape_of, values_of
 from kemem.text.segment import normalise
 
 MAX_HOPS = 5

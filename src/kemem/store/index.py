@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from kemem.records import MESSAGES, NOTE_KINDS, NOTES, ROLES, Matrix, Where
 from kemem.store.database import Database, IndexedText, Lookup, Space, bound, in_list
+from kemem.store.read import CHUNK
 from kemem.store.schema import row_vector
-from kemem.store.tables import CHUNK, TABLES, RowTable, Stored, notes
+from kemem.store.tables import TABLES, RowTable, Stored, notes
 from kemem.text.query import ASKING, Mask, Phrase, index_text
 from kemem.text.rank import Conversation
 

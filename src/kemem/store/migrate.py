@@ -12,8 +12,8 @@ from kemem.errors import Unavailable
 from kemem.store import schema
 from kemem.store.database import Database, group, upsert
 from kemem.store.index import rebuild_words
+from kemem.store.read import CHUNK, chunks, existing_messages
 from kemem.store.schema import checkpoint, job, message, meta, note, note_source
-from kemem.store.tables import CHUNK, chunks, existing_messages
 from kemem.text.segment import TEXT_VERSION
 
 Step = Callable[[sa.Connection, Database], None]

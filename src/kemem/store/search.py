@@ -14,9 +14,10 @@ from kemem.records import NOTES, ROLES, Match, Message, Note, Rank, Relation, Ro
 from kemem.store.database import Database, Space, Values, in_list
 from kemem.store.graph import around
 from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
+from kemem.store.read import keyed, matching_ids, named
 from kemem.store.schema import note
 from kemem.store.spaces import spaces_and_model, visible_spaces
-from kemem.store.tables import TABLES, keyed, matching_ids, named, notes, one_of
+from kemem.store.tables import TABLES, notes, one_of
 from kemem.store.vectors import check_vectors
 from kemem.text.query import Mask, Query
 from kemem.text.rank import Conversation, Scores, context_scope, word_scores

@@ -14,7 +14,7 @@ from kemem import records
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo, key_of
 from kemem.records.batch import Applied, Batch, Job, JobKind
-from kemem.store import archive, directory, graph, history, search, spaces, tables, vectors
+from kemem.store import archive, directory, graph, history, read, search, spaces, tables, vectors
 from kemem.store.database import Database, Space, group
 from kemem.store.index import SpaceCache, rebuild_words
 from kemem.store.migrate import read_meta
@@ -54,7 +54,7 @@ class SqlStore:
         limit: int = 100,
         newest_first: bool = True,
     ) -> list[records.Row]:
-        return await self._read(tables.read, where, after, limit, newest_first)
+        return await self._read(read.read, where, after, limit, newest_first)
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         return await self._read(search.search, self._database, self._cache, request)
@@ -220,7 +220,7 @@ def _check(transaction: Transaction, batch: Batch) -> None:
     for expected in batch.expects:
         where = expected.where
         spaces = transaction.spaces(where.scope, where.shared)
-        rows = tables.read_rows(connection, tables.notes, where, spaces, None, expected.limit, True)
+        rows = read.read_rows(connection, tables.notes, where, spaces, None, expected.limit, True)
         if not expected.holds([stored.row for stored in rows]):
             raise Refused("changed")
 
@@ -232,12 +232,9 @@ def _has(
     connection, spaces = transaction.connection, transaction.spaces(owner)
     message_ids = {row.id for row in rows if isinstance(row, records.Message)}
     note_ids = {row.id for row in rows if isinstance(row, records.Note)}
-    stored = {it.row.id for it in tables.named(connection, tables.notes, spaces, note_ids)}
+    stored = {it.row.id for it in read.named(connection, tables.notes, spaces, note_ids)}
     numbers = [space.space_no for space in spaces]
-    if (
-        message_ids - tables.existing_messages(connection, numbers, message_ids)
-        or note_ids - stored
-    ):
+    if message_ids - read.existing_messages(connection, numbers, message_ids) or note_ids - stored:
         return False
     return all(
         history.checkpoints(connection, replace(owner, session_id=row.session_id), 1) == [row]

@@ -9,9 +9,10 @@ from kemem.errors import InvalidArgument
 from kemem.records import Embedded, Matrix, Model
 from kemem.store.database import Statement, upsert
 from kemem.store.migrate import write_meta
+from kemem.store.read import chunks
 from kemem.store.schema import embedding_model, row_vector
 from kemem.store.spaces import Transaction, model_number
-from kemem.store.tables import TABLES, RowTable, chunks, one_of
+from kemem.store.tables import TABLES, RowTable, one_of
 
 
 def _named(rows: RowTable[Any], of_session: bool) -> Statement:

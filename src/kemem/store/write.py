@@ -10,7 +10,7 @@ from kemem.errors import Conflict
 from kemem.ports.request import Key, key_of
 from kemem.records import Message, Micros, Note, Scope, Where
 from kemem.records.batch import Use
-from kemem.store import tables
+from kemem.store import read, tables
 from kemem.store.database import Space, Values, bound, group, in_list
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
@@ -46,7 +46,7 @@ _last = sa.select(
 )
 _times = sa.select(message.c.create_time).where(*_of_session).order_by(message.c.create_time)
 _taken = _times.where(tables.one_of(message.c.create_time, "times"))
-_taken_from = _times.where(message.c.create_time >= sa.bindparam("time")).limit(tables.CHUNK)
+_taken_from = _times.where(message.c.create_time >= sa.bindparam("time")).limit(read.CHUNK)
 
 
 def put_messages(
@@ -81,7 +81,7 @@ def _new_messages(
     """
     spaces = transaction.spaces(Scope(user_id=user_id))
     names = [item.message_id for item in items]
-    rows = tables.named(transaction.connection, tables.messages, spaces, names)
+    rows = read.named(transaction.connection, tables.messages, spaces, names)
     existing = {stored.row.message_id: stored.row for stored in rows}
     new, conflicts = [], []
     for item in items:
@@ -140,7 +140,7 @@ def _free_times(
             times.append(time)
         clashes = {
             time
-            for chunk in tables.chunks(sorted(time for time in moved if time <= newest))
+            for chunk in read.chunks(sorted(time for time in moved if time <= newest))
             for time in connection.execute(_taken, {**values, "times": chunk}).scalars()
         }
         if not clashes:
@@ -230,7 +230,7 @@ def _put_space(
     }
     transaction.ensure_sessions(space, sessions)
     cited = {name for item in items for name in item.sources} - inserted
-    missing = cited - tables.existing_messages(connection, [space.space_no], cited)
+    missing = cited - read.existing_messages(connection, [space.space_no], cited)
     if any(missing & {*item.sources} for item in items if item.note_id not in stored):
         raise Refused("source")
     if missing:  # a changed note only loses the sources that have been deleted since
@@ -334,7 +334,7 @@ def drop_rows(
     line = {"event": "delete", "create_time": at, "reason": reason}
     removed: list[Stored[Any]] = []
     for table in tables.TABLES:
-        while rows := tables.read_rows(connection, table, where, spaces, None, tables.CHUNK, False):
+        while rows := read.read_rows(connection, table, where, spaces, None, read.CHUNK, False):
             _remove(transaction, table, rows)
             removed += rows
             for space in spaces if table is tables.notes else ():

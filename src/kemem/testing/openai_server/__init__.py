@@ -70,8 +70,7 @@ class Streamed:
             raise ValueError(f"text {self.text!r} is not what its pieces say: {whole!r}")
         if self.piece < 1:
             raise ValueError(f"a piece has at least one character, not {self.piece!r}")
-        if self.pieces:
-            object.__setattr__(self, "text", whole)
+        object.__setattr__(self, "text", whole or self.text)
 
 
 Answer = ScriptedAnswer | Fault | Streamed | None
@@ -92,7 +91,8 @@ def huge(megabytes: int = 10) -> Fault:
     """A valid completion with a very long text of facts."""
     item = {"text": "用户住在北京。" * 10, "type": "residence"}
     facts = [item] * (megabytes * 1_000_000 // len(json.dumps(item, ensure_ascii=False).encode()))
-    return _completion(json.dumps({"facts": facts, "entities": []}, ensure_ascii=False))
+    text = json.dumps({"facts": facts, "entities": []}, ensure_ascii=False)
+    return Fault(json.dumps(_body(Streamed(text), {})).encode())
 
 
 def streamed(answer: ScriptedAnswer | Streamed | None) -> Streamed:
@@ -107,12 +107,10 @@ def parts(answer: Streamed, request: Request) -> Iterator[bytes]:
     """What is written one after the other: the events of a stream, or a body in two halves."""
     if request.get("stream"):
         yield from _events(answer, request)
-        return
-    body = json.dumps(_body(answer, request)).encode()
-    middle = len(body) // 2
-    yield body[:middle]
-    if answer.breaks_after is None:
-        yield body[middle:]
+    else:
+        body = json.dumps(_body(answer, request)).encode()
+        middle = len(body) // 2
+        yield from (body[:middle], body[middle:])[: 2 if answer.breaks_after is None else 1]
 
 
 def _body(answer: Streamed, request: Request) -> dict[str, Any]:
@@ -125,7 +123,8 @@ def _body(answer: Streamed, request: Request) -> dict[str, Any]:
     prompt = sum(len(str(it.get("content") or "")) for it in request.get("messages") or ())
     completion = len(answer.reasoning) + len(answer.text or "")
     usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-    choice = {"index": 0, "message": message, "finish_reason": _reason(answer), "logprobs": None}
+    reason = answer.finish_reason or ("tool_calls" if answer.calls else "stop")
+    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -136,17 +135,9 @@ def _body(answer: Streamed, request: Request) -> dict[str, Any]:
     }
 
 
-def _reason(answer: Streamed) -> str:
-    return answer.finish_reason or ("tool_calls" if answer.calls else "stop")
-
-
 def _function(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id or f"call_{token_hex(6)}", "type": "function", "function": function}
-
-
-def _completion(text: str | None) -> Fault:
-    return Fault(json.dumps(_body(Streamed(text), {})).encode())
 
 
 def _events(answer: Streamed, request: Request) -> Iterator[bytes]:
@@ -161,7 +152,7 @@ def _events(answer: Streamed, request: Request) -> Iterator[bytes]:
     yield from map(chunk, islice(_deltas(answer), answer.breaks_after))
     if answer.breaks_after is not None:
         return
-    yield chunk({}, _reason(answer))
+    yield chunk({}, base["choices"][0]["finish_reason"])
     if (request.get("stream_options") or {}).get("include_usage"):
         yield event(choices=[])
     yield b"data: [DONE]\n\n"
@@ -188,7 +179,7 @@ EMPTY = Fault()
 GARBAGE = Fault(b"<html>502 Bad Gateway</html>")
 TRUNCATED = Fault(b'{"id": "chatcmpl-1", "choices": [{"index": 0, "mess')
 NO_CHOICES = Fault(b'{"id": "chatcmpl-1", "object": "chat.completion", "choices": []}')
-NULL_CONTENT = _completion(None)
+NULL_CONTENT = Fault(json.dumps(_body(Streamed(None), {})).encode())
 STRICT = frozenset(RULES)
 
 
@@ -356,9 +347,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         pages = {"/v1/models": MODELS, "/requests": self.server.info.requests}
-        if self.path not in pages:
-            return self._send(status(404, "no such path"))
-        self._send(Fault(json.dumps(pages[self.path]).encode()))
+        page = Fault(json.dumps(pages.get(self.path)).encode())
+        self._send(page if self.path in pages else status(404, "no such path"))
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
