@@ -80,12 +80,9 @@ class Watch:
 STAGES = (
     (recipe, "understand", "understand the question"),
     (Deps, "embed", "embed it"),
-    (SqlStore, "nearest", "find by meaning"),
-    (SqlStore, "search", "find by words"),
-    (SqlStore, "around", "look into the graph"),
-    (recipe, "fuse", "fuse"),
-    (recipe, "pack", "fetch the rows"),
-    (recipe, "mark", "mark what matches"),
+    (SqlStore, "search", "read the store and fuse"),
+    (recipe, "_without_repeats", "leave out repeats"),
+    (recipe, "_explain", "mark what matches"),
 )
 
 

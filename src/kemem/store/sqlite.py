@@ -162,17 +162,15 @@ class Sqlite:
             connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 10},
         )
 
-        pragmas = (
-            "journal_mode=WAL",
-            "synchronous=FULL",  # NORMAL loses acknowledged writes when the power fails
-            "foreign_keys=ON",
-            "secure_delete=ON",
-            "cache_size=-16384",
-        )
-
         @sa.event.listens_for(engine, "connect")
         def configure(connection: Any, record: Any) -> None:
-            for pragma in pragmas:
+            for pragma in (
+                "journal_mode=WAL",
+                "synchronous=FULL",  # NORMAL loses acknowledged writes when the power fails
+                "foreign_keys=ON",
+                "secure_delete=ON",
+                "cache_size=-16384",
+            ):
                 connection.execute(f"PRAGMA {pragma}")
 
         @sa.event.listens_for(engine, "begin")
