@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -108,7 +109,11 @@ class Import:
         return rest[0] if rest and rest[0] in MAY_IMPORT else "__init__"
 
 
-def imports(module: Module) -> Iterator[Import]:
+parse = cache(ast.parse)
+
+
+@cache
+def imports(module: Module) -> tuple[Import, ...]:
     """Every import of a module, wherever it stands."""
     package = module.name.split(".")[:-1]
 
@@ -129,7 +134,7 @@ def imports(module: Module) -> Iterator[Import]:
                     continue
             yield from (Import(name, child.lineno, inside) for name in names)
 
-    return visit(ast.parse(module.source), False)
+    return tuple(visit(parse(module.source), False))
 
 
 def breach(module: Module, found: Import) -> str | None:
@@ -159,7 +164,7 @@ def breaches(module: Module) -> list[str]:
 
 def oversized(module: Module) -> list[str]:
     """The file and the functions that have grown past the limits."""
-    lines, tree = module.source.count("\n"), ast.parse(module.source)
+    lines, tree = module.source.count("\n"), parse(module.source)
     classes = sum(isinstance(node, ast.ClassDef) for node in tree.body)
     longest = LONGEST_CLASS_FILE if classes == 1 else LONGEST_FILE
     found = [f"{module.name}: {lines} lines"] if lines > longest else []

@@ -13,12 +13,13 @@ from kemem.text.loose_json import MAX_CHARACTERS, parse_json
 from tests.cases import each
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+KEYS = st.text(max_size=20)
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=20,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=10,
 )
-OBJECTS = st.dictionaries(st.text(), VALUES) | st.lists(VALUES)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=4) | st.lists(VALUES, max_size=4)
 
 
 @given(OBJECTS, st.booleans())
@@ -27,7 +28,7 @@ def test_valid_json_is_read_as_it_is(value: Any, ascii_only: bool) -> None:
     assert parse_json(json.dumps(value, ensure_ascii=ascii_only)) == value
 
 
-@given(st.dictionaries(st.text(), VALUES, min_size=1))
+@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=4))
 def test_a_fence_and_prose_around_do_not_matter(value: Any) -> None:
     """Chat models explain themselves, in both languages."""
     written = json.dumps(value, ensure_ascii=False)

@@ -181,5 +181,5 @@ class MemoryMachine(RuleBasedStateMachine):
             self.memory.get(note)
 
 
-MemoryMachine.TestCase.settings = bounds(max_examples=30, stateful_step_count=25, deadline=None)
+MemoryMachine.TestCase.settings = bounds(max_examples=20, stateful_step_count=25, deadline=None)
 TestMemory = MemoryMachine.TestCase

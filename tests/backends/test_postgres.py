@@ -33,7 +33,7 @@ def spare() -> list[str]:
 
 
 class TestPostgres(StoreConformance):
-    examples = 10  # each empties a real server; the same laws run longer on the other stores
+    examples = 6  # each empties a real server; the same laws run longer on the other stores
 
     @pytest.fixture(autouse=True)
     def databases(self, postgres: str, spare: list[str]) -> Iterator[None]:

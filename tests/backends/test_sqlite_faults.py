@@ -554,13 +554,13 @@ def test_a_drop_costs_the_same_however_much_others_have_said(tmp_path: Path) -> 
     async def changed(directory: Path, others: int) -> int:
         database = Sqlite(directory)
         store = SqlStore(database, 1 << 20)
-        for start in range(0, others, 10):
-            mine = message(f"a{start}", "我的 my own")
-            their = [
-                message(f"m{n}", f"火锅 {n} hotpot {n % 97}", user_id="别人")
-                for n in range(start, start + 10)
-            ]
-            await store.apply(Batch(put=(mine, *their)))
+        mine = [message(f"a{n}", "我的 my own") for n in range(0, others, 10)]
+        theirs = [
+            message(f"m{n}", f"火锅 {n} hotpot {n % 97}", user_id="别人") for n in range(others)
+        ]
+        everything = (*mine, *theirs)
+        for start in range(0, len(everything), 200):
+            await store.apply(Batch(put=everything[start : start + 200]))
         where = Where(ME.scope, ids=frozenset({"a0"}))
 
         def drop(connection: Connection) -> int:
