@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kemem import Added, Conflict, Exhausted, InvalidArgument, Memory
+from kemem.records.times import to_rfc3339
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 
@@ -165,6 +166,19 @@ def test_a_time_without_a_zone_is_refused(shared: Memory, user: str, name: str, 
 def test_what_was_said_at_once_keeps_its_order(shared: Memory, user: str) -> None:
     shared.add([said(f"{n}") for n in range(50)], user, infer=False, timestamp=MIDNIGHT)
     assert [it.memory for it in reversed(shared.get_all(user))] == [f"{n}" for n in range(50)]
+
+
+def test_times_that_are_chosen_are_kept_though_they_are_equal(shared: Memory, user: str) -> None:
+    """And of what was said at one time the last counts."""
+    texts = ["我住在北京", "我住在成都", "I live in Rome", "I live in Oslo"]
+    ts = "2025-03-01T08:00:00.000001Z"
+    shared.add([{"role": "user", "content": it, "ts": ts} for it in texts[:2]], user)
+    assert [note.memory for note in shared.get_all(user)] == ["用户住在成都"]
+    shared.add([{"role": "user", "content": it} for it in texts[2:]], user, timestamp=ts)
+    assert [note.memory for note in shared.get_all(user)] == ["User lives in Oslo"]
+    messages = shared.messages(user).items[::-1]
+    assert [it.content for it in messages] == texts
+    assert {to_rfc3339(it.ts) for it in messages} == {ts}
 
 
 @pytest.mark.parametrize(

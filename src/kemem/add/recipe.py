@@ -78,9 +78,10 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
     works = _split(messages, task)
     is_local = deps.embeds_in_process and (deps.llm is None or not task.infer)
     is_small = len(works) == 1 and len(messages) <= _WRITTEN_AT_ONCE
-    if wait and is_local and is_small and not parsed.has_ids:
+    spread = _spread(messages) if is_small else None
+    if spread and wait and is_local and not parsed.has_ids:
         try:
-            added, stored = await _run(replace(works[0], messages=_spread(messages)), deps)
+            added, stored = await _run(replace(works[0], messages=spread), deps)
             return replace(added, truncated=parsed.truncated), stored
         except OrderUnknown:
             log.debug("messages as old as what is known are stored first")
@@ -98,11 +99,16 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
     return added, applied.inserted
 
 
-def _spread(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Messages of one session at different times, as a store keeps them."""
+def _spread(messages: Sequence[Message]) -> tuple[Message, ...] | None:
+    """Messages of one session at different times, as a store keeps those without a chosen time.
+
+    None where chosen times are equal: such messages have an order only once they are stored.
+    """
     spread: dict[Micros, Message] = {}
     for message in messages:
         ts = message.ts
+        if ts in spread and ts != message.ingest_time:
+            return None
         while ts in spread:
             ts += 1
         spread[ts] = replace(message, ts=ts)
