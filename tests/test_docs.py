@@ -130,6 +130,12 @@ def commands(page: Path) -> Iterator[tuple[int, str]]:
             yield from statements(block)
 
 
+def warm_commands(home: Path) -> None:
+    """Let `kemem` start at once: found first on the path of a clean environment."""
+    (home / "bin").mkdir(exist_ok=True)
+    warm.write_command(home / "bin")
+
+
 def clean_environment(home: Path) -> dict[str, str]:
     """A user's first day: an empty home, nothing configured, `kemem` on the path."""
     folders = [str(home / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
@@ -144,7 +150,10 @@ def clean_environment(home: Path) -> dict[str, str]:
 def run_python(page: Path, home: Path) -> None:
     """Run the python blocks of a page in order in one process."""
     found = [it for it in blocks(page.read_text("utf-8")) if it.language == "python"]
-    python = [sys.executable] if page == README else warm.python()
+    python = [sys.executable]
+    if page != README:
+        python = warm.python()
+        warm_commands(home)
     ran = subprocess.run(
         [*python, "-W", "error", "-c", RUN_BLOCKS],
         input=json.dumps([str(page), [(it.line, it.code) for it in found]]),
@@ -252,8 +261,7 @@ def terminal(home: Path) -> Iterator[Shell]:
 def run_shell(page: Path, home: Path) -> None:
     """Type the commands of a page in order; the first that fails is named with its line."""
     if page != README:
-        (home / "bin").mkdir(exist_ok=True)
-        warm.write_command(home / "bin")
+        warm_commands(home)
     with terminal(home) as shell:
         for line, command in commands(page):
             try:

@@ -217,7 +217,7 @@ if __name__ == "__main__":
     for each in walk_packages(kemem.__path__, "kemem."):
         if not each.name.startswith(("kemem.serve.cli", "kemem.testing")):
             import_module(each.name)
-    for heavy in ("rich.progress", "typer.main"):
+    for heavy in ("agents", "openai.resources.chat.completions", "rich.progress", "typer.main"):
         import_module(heavy)
     assert threading.active_count() == 1, "what has threads must not fork"
     gc.freeze()  # at the end nobody need take apart what was imported
