@@ -26,7 +26,7 @@ from kemem.serve.telemetry.journal import (
 )
 from kemem.settings import load
 from tests.command import kemem
-from tests.server import Server, running_server
+from tests.server import Server, local_server, running_server
 
 HOME = "/dashboard/quality"
 NOON = 1_767_268_800_000_000  # 2026-01-01 12:00
@@ -175,9 +175,10 @@ def voted(client: httpx.Client, **fields: Any) -> httpx.Response:
     [("en", "Votes on hits", "No benchmark"), ("zh", "对检索结果的评价", "还没有保存过评测")],
 )
 def test_an_empty_view_says_what_to_do(
-    client: httpx.Client, language: str, heading: str, empty: str
+    tmp_path: Path, language: str, heading: str, empty: str
 ) -> None:
-    text = client.get(HOME, params={"language": language}).text
+    with local_server(tmp_path) as server, server.client() as client:
+        text = client.get(HOME, params={"language": language}).text
     assert heading in text and empty in text and "kemem quality runs.json" in text
 
 
