@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -186,17 +187,19 @@ def _linked_notes(
 
 
 def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
-    """Hits without the messages that a note among them says nearly whole."""
-    repeated: dict[str, int] = {}
+    """Hits without the messages that a note among them says nearly whole and answers as well."""
+    citing: dict[str, list[Hit]] = defaultdict(list)
     for hit in hits:
         if isinstance(hit.row, Note):
             for source in hit.row.sources:
-                repeated[source] = max(repeated.get(source, 0), len(hit.row.content))
-    return [
-        hit
-        for hit in hits
-        if isinstance(hit.row, Note) or 2 * repeated.get(hit.id, 0) < len(hit.row.content)
-    ]
+                citing[source].append(hit)
+
+    def is_repeated(hit: Hit) -> bool:
+        length, score = len(hit.memory), hit.score
+        notes = () if isinstance(hit.row, Note) else citing[hit.id]
+        return any(2 * len(it.memory) >= length and 2 * it.score >= score for it in notes)
+
+    return [hit for hit in hits if not is_repeated(hit)]
 
 
 async def _rerank(query: str, hits: Sequence[Hit], reranker: Reranker | None) -> Sequence[Hit]:
