@@ -72,10 +72,12 @@ class LocalServer:
 
 
 @contextmanager
-def local_server(data_dir: Path, **settings: Any) -> Iterator[LocalServer]:
+def local_server(
+    data_dir: Path, backends: dict[str, Any] | None = None, /, **settings: Any
+) -> Iterator[LocalServer]:
     """An app over a directory, with its background work; settings go by their names."""
     given = Settings(**{"data_dir": data_dir, "embedder": "none", **settings})
-    app = create_app(AsyncMemory(settings=given))
+    app = create_app(AsyncMemory(settings=given, **(backends or {})))
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(app.router.lifespan_context(app)),

@@ -14,13 +14,17 @@ from pydantic import SecretStr
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from kemem import Memory
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied
 from kemem.memory import AsyncMemory
+from kemem.records import NOTE_KINDS
 from kemem.serve.http.app import create_app, serve
 from kemem.serve.http.auth import OPEN_PATHS, Authenticator, Caller
 from kemem.serve.http.routing import memory_of
 from kemem.settings import Settings
+from kemem.testing import HashingEmbedder, running_openai_server
 from tests.routes import (
+    CHATS,
     GUARDED,
     KEY,
     OF_A_USER,
@@ -35,6 +39,7 @@ from tests.routes import (
     fields,
     furnish,
     keyed,
+    notes_of,
     token,
 )
 from tests.server import MISSING, LocalServer, check_all, local_server, refusal, said, start
@@ -246,18 +251,71 @@ async def test_what_serves_a_bound_caller_knows_no_other_user(tmp_path: Path) ->
             await bound.users()
 
 
-@pytest.mark.parametrize("text", ["我的血压有点高", "My salary is 5000"])
-def test_a_token_reads_what_is_sensitive_of_its_own_user(client: httpx.Client, text: str) -> None:
-    """It is the person's own data: no claim is needed, and no other person gets it."""
-    body = {"messages": text, "user_id": "alice", "infer": False, "sensitive": True}
-    stored = client.post("/v1/memories", json=body, headers=AS_ALICE).json()
-    path = f"/v1/memories/{stored['results'][0]['id']}"
-    own = client.get(path, params={"user_id": "alice"}, headers=AS_ALICE)
-    assert own.json()["memory"] == text
-    said = client.get("/v1/users/alice/messages", headers=AS_ALICE)
-    assert text in said.text
-    as_bob = {"Authorization": f"Bearer {token('bob')}"}
-    assert refusal(client.get(path, params={"user_id": "bob"}, headers=as_bob)) == MISSING
+SHOWING = {  # routes whose answers quote a sensitive memory to whoever may see it
+    *(
+        ("GET", "/v1/memories"),
+        ("POST", "/v1/memories/search"),
+        ("GET", "/v1/memories/{memory_id}"),
+    ),
+    *(("GET", "/v1/memories/{memory_id}/history"), ("GET", "/v1/users/{user_id}/messages")),
+    ("GET", "/v1/users/{user_id}/messages/{message_id}/neighbors"),
+    *(("POST", f"/v1/messages/{mode}_search") for mode in ("lexical", "semantic", "hybrid")),
+    *(("GET", "/v1/sessions/{session_id}/context"), ("GET", "/v1/graph"), ("POST", "/v1/recall")),
+    *(
+        ("POST", f"/v1/sessions/{{session_id}}/{it}")
+        for it in ("checkpoint", "checkpoint/restore", "summarize")
+    ),
+    *(("POST", path) for path in CHATS),
+}
+
+
+@pytest.mark.parametrize("word", ["铜锣湾", "Wellington"])
+@pytest.mark.parametrize("granted", [False, True], ids=["without the claim", "with the claim"])
+def test_a_token_needs_the_claim_for_what_is_sensitive_on_every_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, granted: bool
+) -> None:
+    """Even of its own user; who erases all that a user has erases what is sensitive as well."""
+    secret = f"我住在{word}" if word == "铜锣湾" else f"I live in {word}"
+    embedder = HashingEmbedder()
+    settings = Settings(data_dir=tmp_path, embedder="none", llm="none")
+    with Memory(settings=settings, embedder=embedder) as memory:
+        ids: dict[str, Any] = {"user_id": "alice", "session_id": "s_alice"}
+        (note, *_) = memory.add(said(secret, "m_alice"), **ids, sensitive=True).results
+        memory.add(secret, user_id="alice", agent_id="a", infer=False, sensitive=True)
+        memory.add(f"{word} short", **ids, infer=False, memory_type="short", sensitive=True)
+        memory.checkpoint("s_alice", "alice")
+    monkeypatch.setitem(notes_of, "alice", note.id)
+    question = f"{secret[:-2]}?"
+    words = dict.fromkeys(("query_text", "query", "question", "message"), question)
+    bearer = token(sensitive=True) if granted else token()
+    erasing = [it for it in OF_A_USER if it[0] in ("DELETE", "PATCH") or it[1].endswith("/end")]
+    with (
+        running_openai_server(lambda request: str(request["messages"])) as model,
+        local_server(
+            tmp_path,
+            {"embedder": embedder},
+            **{"jwt_secret": SECRET, "llm_base_url": model.base_url, "llm_api_key": "any"},
+        ) as server,
+        server.client(bearer) as client,
+    ):
+        for method, path in [it for it in OF_A_USER if it not in erasing] + erasing:
+            taken = fields(method, path)[1]
+            asked: dict[str, Any] = {name: it for name, it in words.items() if name in taken}
+            if "messages" in taken:
+                asked["messages"] = [{"role": "user", "content": question}]
+            elif "sensitive" in taken:
+                asked["sensitive"] = granted
+            answer = call(client, method, path, body=asked)
+            shown = granted and (method, path) in SHOWING
+            assert (word in answer.text) == shown, (method, path, answer.text)
+            if path == "/v1/memories/search":
+                tool = {"name": "list_memories", "arguments": {}}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": tool}
+                accepted = {"Accept": "application/json, text/event-stream"}
+                answer = client.post("/mcp", json=body, headers=accepted)
+                assert '"isError":false' in answer.text and (word in answer.text) == granted
+    with Memory(settings=settings, embedder=embedder) as memory:
+        assert word not in str(memory.get_all("alice", kinds=["message", *NOTE_KINDS]))
 
 
 @pytest.mark.parametrize(

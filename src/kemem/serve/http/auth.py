@@ -33,7 +33,7 @@ class Caller:
     """Who asks: the one user a token is bound to, or without one an operator."""
 
     user_id: str | None = None
-    sensitive: bool = False  # granted by the token: a recall may see what is sensitive
+    sensitive: bool = False  # granted by the token: sensitive memories are visible
 
     def check_users(self, *user_ids: object) -> None:
         """Let a bound caller through only where every user that is named is their own."""

@@ -64,12 +64,12 @@ class OperatorRoute(GuardedRoute):
 
 
 def memory_of(request: Request) -> AsyncMemory:
-    """The memory of this server; for a bound caller a handle that reaches their own user only."""
+    """The memory of this server; for a bound caller a handle that sees what the token grants."""
     memory: AsyncMemory = request.app.state.memory
     caller: Caller = request.state.caller
     if caller.user_id is None:
         return memory
-    return memory.for_user(caller.user_id, sensitive=True)  # what is the caller's own
+    return memory.for_user(caller.user_id, sensitive=caller.sensitive)
 
 
 Memory = Annotated[AsyncMemory, Depends(memory_of)]
