@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 START = """
-import asyncio, multiprocessing, os, sys, threading, traceback
+import asyncio, multiprocessing, os, signal, sys, threading, traceback
 from kemem import AsyncMemory, Memory, Settings
 from kemem.errors import Unavailable
 
-def opened(name):
-    return Memory(settings=Settings(data_dir=sys.argv[1] + name, embedder="none"))
+def opened(name, embedder="none"):
+    return Memory(settings=Settings(data_dir=sys.argv[1] + name, embedder=embedder))
 
 def refused(call):
     try:
@@ -25,6 +25,7 @@ def refused(call):
 def in_child(work):
     pid = os.fork()
     if pid == 0:
+        signal.alarm(60)  # a child that hangs is killed
         try:
             work()
         except BaseException:
@@ -33,10 +34,11 @@ def in_child(work):
         sys.exit()  # as a worker of gunicorn does: with atexit and the collection of all objects
     assert os.waitpid(pid, 0)[1] == 0
 
-memory = opened("parent")
-memory.add("I live in Oslo", user_id="u")
 """
 FORKS = """
+memory = opened("parent")
+memory.add("I live in Oslo", user_id="u")
+
 # reading and writing
 def child():
     refused(lambda: memory.search("Oslo", user_id="u"))
@@ -103,12 +105,49 @@ loop.close()
 memory.close()
 print("parent is well")
 """
+LOCAL_EMBEDDER = """
+from kemem.backends.local import LocalEmbedder
+
+ends = threading.Event()
+
+def embed():
+    number = 0
+    while not ends.is_set():
+        number += 1
+        asyncio.run(LocalEmbedder().embed([f"I keep {number} bees"], purpose="passage"))
+
+def child():
+    for mine in (opened("parent", "local"), lazy):
+        with mine:
+            mine.add("I keep goats in Turin", user_id="u")
+            assert mine.search("Where are the goats?", user_id="u")
+            assert mine.semantic_search("Where are the goats?", user_id="u")
+
+lazy = opened("lazy", "local")
+
+# while another thread loads the model, and while it uses it
+thread = threading.Thread(target=embed)
+thread.start()
+for _ in range(3):
+    in_child(child)
+ends.set()
+thread.join()
+
+# after the parent has used a memory
+memory = opened("parent", "local")
+memory.add("I keep bees", user_id="u")
+in_child(child)
+assert memory.semantic_search("goats", user_id="u")
+memory.close()
+print("parent is well")
+"""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
-def test_a_forked_child_neither_hangs_nor_harms_its_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("forks", [FORKS, LOCAL_EMBEDDER], ids=["store", "local-embedder"])
+def test_a_forked_child_neither_hangs_nor_harms_its_parent(forks: str, tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", START + FORKS, f"{tmp_path}/"],
+        [sys.executable, "-W", "ignore", "-c", START + forks, f"{tmp_path}/"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hooks": WORDS | {"threads"},
     "journal": WORDS,
     "store": WORDS | {"fork"},
-    "backends": WORDS | {"store", "threads"},
+    "backends": WORDS | {"store", "threads", "fork"},
     "testing": WORDS,
     "search": WORDS,
     "workspace": WORDS | {"settings"},

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 import weakref
 from typing import Self
 
@@ -32,6 +33,17 @@ class ProcessBound:
         self._is_used = True
 
 
+def hold_across_fork(lock: threading.Lock) -> None:
+    """Fork only while nobody holds this lock of the process, so that a child finds it free.
+
+    What it guards is whole then, too: no import or cache is left half way by a lost thread.
+    """
+    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
+
+
 _instances: "weakref.WeakSet[ProcessBound]" = weakref.WeakSet()
 
 
@@ -46,5 +58,5 @@ def _mark_forked() -> None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(instance))
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_mark_forked)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from cachetools import LRUCache
 
+from kemem.fork import hold_across_fork
 from kemem.records import Matrix, Vector
 
 _CHUNK = 16  # texts at once: larger chunks cost memory and gain nothing
@@ -20,6 +21,9 @@ _CACHED = 256
 # What was embedded last: a message is often asked about, or kept as a note, in the same words.
 _recent: LRUCache[str, Vector] = LRUCache(_CACHED)
 _recent_lock = threading.Lock()
+_loading = threading.Lock()
+hold_across_fork(_recent_lock)
+hold_across_fork(_loading)
 
 
 class LocalEmbedder:
@@ -36,11 +40,11 @@ class LocalEmbedder:
         # Texts of one length side by side: a chunk is as slow as its longest text.
         missing = sorted({*texts} - vectors.keys(), key=lambda text: (len(text), text))
         chunks = [missing[at : at + _CHUNK] for at in range(0, len(missing), _CHUNK)]
-        loop = asyncio.get_running_loop()
+        loop, workers = asyncio.get_running_loop(), _workers(os.getpid())
         # A round at a time, so that a question need not wait for a long import.
         for at in range(0, len(chunks), _THREADS):
             some = chunks[at : at + _THREADS]
-            jobs = [loop.run_in_executor(_workers(), _encode, chunk) for chunk in some]
+            jobs = [loop.run_in_executor(workers, _encode, chunk) for chunk in some]
             for chunk, matrix in zip(some, await asyncio.gather(*jobs), strict=True):
                 vectors |= zip(chunk, matrix, strict=True)
         with _recent_lock:
@@ -49,11 +53,8 @@ class LocalEmbedder:
 
 
 @cache
-def _workers() -> ThreadPoolExecutor:
+def _workers(pid: int) -> ThreadPoolExecutor:  # each process needs threads of its own
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="kemem-embed")
-
-
-_loading = threading.Lock()
 
 
 def _encode(texts: list[str]) -> Matrix:
@@ -68,4 +69,6 @@ def _model() -> Any:
 
     # One thread for each call: those that multiply one matrix together wait for each other in a
     # busy loop, which doubles the cost of a question and, beyond the number of cores, takes ages.
-    return USE(threads=1)
+    model = USE(threads=1)
+    model.encode(["."])  # loads the weights, while a fork has to wait
+    return model
