@@ -1,9 +1,10 @@
 """What an application does with a memory: store, find, page, look around."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -277,3 +278,83 @@ def test_times_must_make_sense(plain: Memory) -> None:
         plain.messages("u", since=datetime(2026, 1, 1))
     with pytest.raises(InvalidArgument, match="RFC 3339"):
         plain.messages("u", since="昨天")
+
+
+HALF = "\ud800"  # a lone surrogate, which no database can hold
+WRONG_ARGUMENTS: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "sensitive": ("'yes'", lambda it: it.add("x", "u", sensitive="yes")),
+    "sensitive: none": ("None", lambda it: it.add("x", "u", sensitive=None)),
+    "sensitive: handle": ("'yes'", lambda it: it.for_user("u", sensitive="yes")),
+    "infer": ("'yes'", lambda it: it.add("x", "u", infer="yes")),
+    "infer: none": ("None", lambda it: it.add("x", "u", infer=None)),
+    "wait": ("1", lambda it: it.add("x", "u", wait=1)),
+    "explain": ("'yes'", lambda it: it.search("x", "u", explain="yes")),
+    "count": ("'yes'", lambda it: it.search("x", "u", count="yes")),
+    "rerank": ("None", lambda it: it.search("x", "u", rerank=None)),
+    "newest_first": ("0", lambda it: it.notes("u", newest_first=0)),
+    "kinds": ("1", lambda it: it.search("x", "u", kinds=1)),
+    "kinds: nested": ("[[1]]", lambda it: it.get_all("u", kinds=[[1]])),
+    "around": ("1", lambda it: it.graph("u", around=1)),
+    "around: list": ("[1]", lambda it: it.graph("u", around=[1])),
+    "around: half": (r"\ud800", lambda it: it.graph("u", around=HALF)),
+    "ids": ("5", lambda it: it.notes("u", ids=5)),
+    "sources": ("5", lambda it: it.notes("u", sources=5)),
+    "query: search": (r"\ud800", lambda it: it.search(HALF, "u")),
+    "query: recall": (r"\ud800", lambda it: it.recall(HALF, "u")),
+    "question": (r"\ud800", lambda it: it.recall(question=HALF, user_id="u")),
+    "query: long": ("10001", lambda it: it.search("x" * 10_001, "u")),
+    "query: long question": ("10001", lambda it: it.recall("x" * 10_001, "u")),
+    "query: none": ("None", lambda it: it.recall(user_id="u")),
+    "query: terms": ("400", lambda it: it.search(" OR ".join(f"w{at}" for at in range(400)), "u")),
+    "query_text: words": (r"\ud800", lambda it: it.lexical_search(HALF, "u")),
+    "query_text: both": (r"\ud800", lambda it: it.hybrid_search(HALF, "u")),
+    "path: none": ("None", lambda it: it.restore(None)),
+    "path: number": ("5", lambda it: it.backup(5)),
+    "path: half": (r"\ud800", lambda it: it.backup(HALF)),
+    "policy": ("1", lambda it: it.forget("u", policy=1)),
+    "policy: empty": ("{}", lambda it: it.forget("u", policy={})),
+    "on_step": ("5", lambda it: it.recall("x", "u", on_step=5)),
+    "filters": ("{}", lambda it: it.delete_all("u", filters={})),
+    "filters: nested": ("[{}]", lambda it: it.delete_all("u", filters={"AND": [{}]})),
+    "name": ("lambda needs name=", lambda it: it.process(lambda sent: sent)),
+    "name: empty": ("''", lambda it: it.process(lambda sent: sent, name="")),
+    "stage": ("'x'", lambda it: it.process(lambda sent: sent, stage="x")),
+    "timeout": ("0", lambda it: it.process(lambda sent: sent, timeout=0)),
+    "messages[0]": ("'hello'", lambda it: it.add(["hello", "x"], "u")),
+    "messages[1].message_id": (
+        "'a' occurs twice",
+        lambda it: it.add([said("one", "a"), said("two", "a")], "u"),
+    ),
+    "store": ("apply, read", lambda it: Memory(store=object())),  # type: ignore[arg-type]
+    "embedder": ("name, width", lambda it: Memory(embedder=object())),  # type: ignore[arg-type]
+    "reranker": ("rank, not 3", lambda it: Memory(reranker=3)),  # type: ignore[arg-type]
+    "vectors": ("put, remove", lambda it: Memory(vectors=3)),  # type: ignore[arg-type]
+    "graph": ("around, put", lambda it: Memory(graph=3)),  # type: ignore[arg-type]
+    "clock": ("3", lambda it: Memory(clock=3)),  # type: ignore[arg-type]
+    "settings": ("{}", lambda it: Memory(settings={})),  # type: ignore[arg-type]
+    "data_dir": ("''", lambda it: Memory(data_dir="")),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_ARGUMENTS)
+def test_a_wrong_argument_is_refused_by_name(plain: Memory, case: str) -> None:
+    """With its value, and before anything is written."""
+    plain.ingest(said("我不吃辣", "m"), "u")
+    value, call = WRONG_ARGUMENTS[case]
+    field = case.partition(":")[0]
+    with pytest.raises(InvalidArgument) as refused:
+        call(plain)
+    assert refused.value.details == {"field": field}
+    assert value in str(refused.value) and len(str(refused.value)) < 250
+    assert field in str(refused.value) or field == "name"
+    assert [it.id for it in plain.get_all("u", kinds=["message"])] == ["m"]
+    assert not plain.get_all("u") and not Path("kemem.db").exists()
+
+
+def test_a_callback_that_fails_ends_no_recall(
+    plain: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain.ingest(said("我不吃辣", "m"), "u")
+    recalled = plain.recall("我吃辣吗", "u", on_step=lambda step: 1 // 0)
+    assert [it.memory_key for it in recalled.evidence] == ["m"]
+    assert "on_step failed: ZeroDivisionError" in caplog.text

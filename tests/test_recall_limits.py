@@ -418,9 +418,11 @@ async def test_a_question_may_be_called_query(deps: Deps) -> None:
     by_name = await agent.recall(query=CHINESE.question)
     assert by_name.evidence == (await agent.recall(CHINESE.question)).evidence != ()
     assert by_name.question == CHINESE.question
-    for query, field in ((" ", "query"), (None, "question")):
-        with pytest.raises(InvalidArgument, match=f"{field} must be a text that is not blank"):
+    for query in (" ", None):
+        with pytest.raises(InvalidArgument, match="query must be a text that is not blank"):
             await agent.recall(query=query)
+    with pytest.raises(InvalidArgument, match="question must be a text that is not blank"):
+        await agent.recall(" ")
     with pytest.raises(InvalidArgument, match="give question or query, not both"):
         await agent.recall(CHINESE.question, query=CHINESE.question)
 

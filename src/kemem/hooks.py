@@ -53,14 +53,15 @@ class Hooks:
     ) -> F:
         """Register a function; one of the same name is replaced."""
         chosen: Any = getattr(function, "__name__", None) if name is None else name
-        is_text = isinstance(chosen, str) and chosen.strip() and len(chosen) <= 64
-        is_name = is_text and chosen != "<lambda>"
+        is_name = isinstance(chosen, str) and chosen.strip() and len(chosen) <= 64
         is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
         _check(callable(function), "function", "a hook must be a function", function)
-        _check(is_name, "name", "name must be a text of 1-64 characters", chosen)
         _check(stage in ("before", "after"), "stage", "stage must be before or after", stage)
         is_allowed = is_number and 0 < timeout <= 600
         _check(is_allowed, "timeout", "timeout must be seconds, at most 600", timeout)
+        is_named = name is not None or chosen != "<lambda>"
+        _check(is_named, "name", "a lambda needs name=, a text of 1-64 characters", name)
+        _check(is_name, "name", "name must be a text of 1-64 characters", chosen)
         self._hooks[chosen] = Hook(chosen, function, stage, float(timeout))
         return function
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kemem import ports, records, session, snapshot
-from kemem.add.edit import Policy, erase, erase_all, forget, learn, rewrite
+from kemem.add.edit import Policy, check_policy, erase, erase_all, forget, learn, rewrite
 from kemem.add.embed import prepare
 from kemem.add.parse import Task, check_prompt
 from kemem.add.recipe import add, end_session, ingest, reextract
@@ -17,18 +17,18 @@ from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.hooks import Hooks, Stage
 from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
-from kemem.ports.request import Neighborhood
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.results import Added, Context, Hit, Ingested, Item, Memories
 from kemem.runtime import Backends, Runtime
-from kemem.scope import CallScope, Cursor, Id, Time, check_role, kinds_of, to_time, with_shared
+from kemem.scope import CallScope, Cursor, Id, Time, check_role, kinds_of, with_shared
 from kemem.search import pages
 from kemem.search.pages import least_score, page_limit
 from kemem.search.recipe import search
 from kemem.search.understand import Mode
-from kemem.settings import Settings, load
+from kemem.settings import Settings, choose
+from kemem.text.filters import check_for_erasing
 from kemem.text.ids import check_id
 from kemem.workspace import Workspaces
 
@@ -78,9 +78,10 @@ class AsyncMemory:
         `graph` are databases beside the store, kept up to date by jobs. `llm` is a client object or
         a function, `clock` gives microseconds. `settings` replaces environment and file.
         """
-        if (settings or store) and (data_dir or database_url):
+        is_named = data_dir is not None or database_url is not None
+        if is_named and (settings is not None or store is not None):
             raise InvalidArgument("pass settings or store, or data_dir or database_url, not both")
-        self.settings = settings or load(data_dir=data_dir, database_url=database_url)
+        self.settings = choose(settings, data_dir=data_dir, database_url=database_url)
         backends = Backends(store, vectors, graph, embedder, llm, reranker, clock)
         self.runtime = Runtime(self.settings, backends)  # store and models
         self.places = snapshot.Places.choose(self.settings)
@@ -102,9 +103,8 @@ class AsyncMemory:
         It sees sensitive rows only with `sensitive`; the memory it comes from is the one to close.
         """
         check_id(user_id, "user_id")
-        scope = self._scope.restrict(user_id, agent_id, session_id)
         handle = copy(self)
-        handle._scope = replace(scope, sensitive=scope.sensitive and sensitive is True)
+        handle._scope = self._scope.restrict(user_id, agent_id, session_id).grant(sensitive)
         return handle
 
     def process(
@@ -232,10 +232,8 @@ class AsyncMemory:
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
         owner = scope.to_owner(self._scope)
-        task = Task.parse(memory_type, owner, prompt, metadata)
-        expires = to_time(expires_at, "expires_at")
-        task = replace(task, infer=infer, sensitive=sensitive, expires=expires)
-        to_time(timestamp, "timestamp")  # checked here, so that an error names the argument
+        details = (memory_type, prompt, metadata, expires_at)
+        task = Task.parse(owner, *details, infer=infer, sensitive=sensitive)
         deps = await self.runtime.prepared()
         chosen, hooks = self.settings, self._hooks
         return await add(messages, owner, task, chosen, hooks, deps, ts=timestamp, wait=wait)
@@ -376,6 +374,7 @@ class AsyncMemory:
         With filters only notes are erased, with `kinds` those kinds; sensitive rows always, even
         from a handle that cannot see them. Returns how many rows went.
         """
+        check_for_erasing(filters)
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters)
         chosen = kinds_of(kinds, ALL if scope.filters is None else NOTES)
         where = Where(scope.scope, kinds=chosen, filters=scope.filters)
@@ -462,16 +461,16 @@ class AsyncMemory:
         """Relations within `hops` of some entities, or the newest ones; each cites its notes."""
         scope, deps = await self._call(user_id, agent_id, session_id)
         where = scope.where(NOTES, as_of=as_of, now=deps.clock())
-        names = [around] if isinstance(around, str) else list(around or ())
-        return await deps.relations(Neighborhood(where, names, hops, page_limit(limit, "limit")))
+        return await deps.relations(pages.neighborhood(where, around, hops, limit))
 
     async def forget(
         self, user_id: Id = None, agent_id: Id = None, *, policy: Policy | None = None
     ) -> dict[str, str]:
         """Apply the forgetting policy now: ids of the notes that went, each with the reason."""
+        chosen = check_policy(policy, self.runtime.policy)
         scope, deps = await self._call(user_id, agent_id)
         await self.runtime.hits.flush(deps)
-        return await forget(scope.scope, policy or self.runtime.policy, deps)
+        return await forget(scope.scope, chosen, deps)
 
     async def forgotten(
         self, user_id: Id = None, agent_id: Id = None, *, limit: int = 100
@@ -592,12 +591,14 @@ class AsyncMemory:
 
     async def backup(self, path: str | Path | None = None) -> snapshot.Backup:
         """Write everything, workspaces included, to a new file that only its owner can read."""
+        path = None if path is None else snapshot.to_path(path)
         deps = await self._operator_deps()
         await self.runtime.hits.flush(deps)
         return await snapshot.backup(deps, self.places, path)
 
     async def restore(self, path: str | Path) -> snapshot.Backup:
         """Replace everything by a backup, of a path or a name; a damaged one changes nothing."""
+        path = snapshot.to_path(path)
         deps = await self._operator_deps()
         await self.runtime.hits.flush(deps)
         before = await ports.read_owners(deps.store)
@@ -642,8 +643,7 @@ class AsyncMemory:
         """Notes by their ids or by the messages that they cite, superseded ones too."""
         deps = await self._operator_deps()
         where = self._scope.restrict(user_id, agent_id).where(NOTES)
-        where = replace(where, ids=None if ids is None else frozenset(ids))
-        return await pages.notes(where, sources, page_limit(limit, "limit"), newest_first, deps)
+        return await pages.notes(where, ids, sources, limit, newest_first, deps)
 
     async def close(self) -> None:
         """Close files and connections, for good; a user-scoped handle closes nothing."""

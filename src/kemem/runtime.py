@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
+from reprlib import repr as shown
 from typing import Any, cast
 
 from sqlalchemy.engine import make_url
@@ -34,6 +35,10 @@ from kemem.results import Hit
 from kemem.settings import Settings
 
 BACKENDS = "kemem.backends"  # entry points by URL scheme: functions from Settings to a Store
+_PORTS: dict[str, type] = {
+    **{"store": Store, "vectors": VectorIndex, "graph": GraphMirror},
+    **{"embedder": Embedder, "reranker": Reranker},
+}
 _DAY = 86_400.0  # seconds
 _COUNTED_HITS = 10  # the first hits of a search count as uses
 _MAX_COUNTS = 10_000  # notes with counts that wait to be written
@@ -54,6 +59,20 @@ class Backends:
     llm: object = None
     reranker: Reranker | None = None
     clock: Callable[[], Micros] | None = None
+
+    def __post_init__(self) -> None:
+        for name, port in _PORTS.items():
+            backend = getattr(self, name)
+            needs = [it for it in (*vars(port), *port.__annotations__) if not it.startswith("_")]
+            # The class first: a property may load a model.
+            lacks = [it for it in needs if not hasattr(type(backend), it)]
+            lacks = [it for it in lacks if not hasattr(backend, it)]
+            if backend is not None and lacks:
+                problem = f"be a {port.__name__}, with {', '.join(lacks)}"
+                raise InvalidArgument(f"{name} must {problem}, not {shown(backend)}", field=name)
+        if self.clock is not None and not callable(self.clock):
+            problem = "clock must be a function that returns microseconds"
+            raise InvalidArgument(f"{problem}, not {shown(self.clock)}", field="clock")
 
 
 class HitCounter:

@@ -10,7 +10,7 @@ from kemem.records import MESSAGES, NOTES, ROLES, Checkpoint, Micros, Scope, Whe
 from kemem.records.filters import Filter
 from kemem.records.times import to_micros
 from kemem.text.filters import split_filters
-from kemem.text.ids import check_id
+from kemem.text.ids import check_id, encode
 
 Id = str | None  # an id that may be left out
 Cursor = str | None  # the `next_cursor` of the page before
@@ -82,6 +82,10 @@ class CallScope:
             sensitive=self.sensitive,
         )
 
+    def grant(self, sensitive: bool) -> "CallScope":
+        """This scope; it sees sensitive rows if it did and they are granted."""
+        return replace(self, sensitive=check_flag(sensitive, "sensitive") and self.sensitive)
+
     def visible(self, state: Checkpoint) -> Checkpoint:
         """A checkpoint without the notes that may not be seen; its layers never quote those."""
         notes = tuple(note for note in state.notes if self.sensitive or not note.sensitive)
@@ -139,12 +143,31 @@ def kinds_of(kinds: Iterable[str] | None, default: frozenset[str]) -> frozenset[
     if kinds is None:
         return default
     known = MESSAGES | NOTES
-    chosen = frozenset([kinds] if isinstance(kinds, str) else kinds)
+    chosen = frozenset(check_texts(kinds, "kinds"))
     if not chosen or not chosen <= known:
         raise InvalidArgument(
             f"kinds must be some of {', '.join(sorted(known))}, not {shown(kinds)}", field="kinds"
         )
     return chosen
+
+
+def check_texts(values: object, field: str) -> list[str]:
+    """One text or several, as a list."""
+    items = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    texts: list[str] = []
+    for item in items:
+        if not isinstance(item, str):
+            raise InvalidArgument(f"{field} must be texts, not {shown(values)}", field=field)
+        encode(item, field)
+        texts.append(item)
+    return texts
+
+
+def check_flag(value: object, field: str) -> bool:
+    """True or False, and nothing that merely counts as one of them."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{field} must be True or False, not {shown(value)}", field=field)
+    return value
 
 
 def check_role(role: str | None) -> str | None:

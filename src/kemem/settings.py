@@ -143,6 +143,13 @@ class Settings(BaseSettings):
         """Whether a model is named that can be asked."""
         return self.llm != "none" and bool(self.llm_api_key or self.llm_base_url)
 
+    @field_validator("data_dir", "backup_dir", "workspace_dir", mode="before")
+    @classmethod
+    def _refuse_blank(cls, directory: object) -> object:
+        if isinstance(directory, str) and not directory.strip():
+            raise ValueError(f"must be the path of a directory, not {directory!r}")
+        return directory
+
     @field_validator("data_dir", "backup_dir", "workspace_dir")
     @classmethod
     def _find_home(cls, directory: Path | None) -> Path | None:
@@ -158,6 +165,14 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def choose(settings: Settings | None, **values: Any) -> Settings:
+    """The settings that a caller passes, or those in force."""
+    if not isinstance(settings, Settings | None):
+        reason = f"settings must be Settings, as load() returns them, not {settings!r:.80}"
+        raise InvalidArgument(reason, field="settings")
+    return load(**values) if settings is None else settings
 
 
 def load(**given: Any) -> Settings:

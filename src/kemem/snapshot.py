@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import chain, count, groupby, islice, takewhile
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, BinaryIO, NoReturn
 
 from kemem.errors import Conflict, InvalidArgument, NotFound, Unavailable
@@ -68,13 +69,22 @@ class Places:
         return cls(backups, settings.workspace_dir or settings.data_dir / "workspaces")
 
 
+def to_path(path: str | Path) -> Path:
+    """The path of a backup as callers write it."""
+    try:
+        os.fsencode(path)
+        return Path(path).expanduser()
+    except (TypeError, ValueError, RuntimeError):  # no path, no encoding, no such home
+        raise InvalidArgument(f"path must be a path, not {shown(path)}", field="path") from None
+
+
 async def backup(deps: Deps, places: Places, path: str | Path | None = None) -> Backup:
     """Write everything to a new file; what is written meanwhile is in it wholly or not at all.
 
     A relative path is one in the directory of backups.
     """
     archive = deps.archive
-    target = places.backups / (Path() if path is None else Path(path).expanduser())
+    target = places.backups / (Path() if path is None else to_path(path))
     async with _lock(places.workspaces, fcntl.LOCK_SH):
         info = await deps.store.info()
         workspaces = Workspaces(places.workspaces / info.label)
@@ -95,7 +105,7 @@ async def restore(deps: Deps, places: Places, path: str | Path) -> Backup:
     A relative path is one in the directory of backups.
     """
     archive = deps.archive
-    place = (places.backups / Path(path).expanduser()).absolute()
+    place = (places.backups / to_path(path)).absolute()
     with _opened(place) as file:
         async with _lock(places.workspaces, fcntl.LOCK_EX):
             info = await deps.store.info()

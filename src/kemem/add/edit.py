@@ -138,6 +138,13 @@ async def run_forget(job: Job, policy: Policy, deps: Deps) -> None:
     await deps.store.apply(Batch(jobs=planned, done=() if is_again else (job.job_id,)))
 
 
+def check_policy(policy: Policy | None, default: Policy) -> Policy:
+    """The policy that a call names, or the default."""
+    if not isinstance(policy, Policy | None):
+        parse.refuse("policy", "be a Policy such as Policy(limit=1000)", policy)
+    return default if policy is None else policy
+
+
 async def forget(scope: Scope, policy: Policy, deps: Deps) -> dict[str, str]:
     """Delete what the policy gives up: note id -> "expired", "decayed" or "limit".
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from reprlib import repr as shown
 from typing import Any, NamedTuple, NoReturn
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 from kemem.errors import Exhausted, InvalidArgument, PermissionDenied
 from kemem.records import ROLES, Message, Messages, Micros
 from kemem.records.times import LATEST, to_micros
-from kemem.scope import Owner
-from kemem.text.ids import check_id, new_id
+from kemem.scope import Owner, Time, check_flag, to_time
+from kemem.text.ids import check_id, encode, new_id
 
 MAX_MESSAGES = 5_000
 MAX_METADATA_BYTES = 65_536
@@ -50,15 +50,29 @@ class Task:
 
     @classmethod
     def parse(
-        cls, memory_type: str | None, owner: Owner, prompt: object, metadata: object
+        cls,
+        owner: Owner,
+        memory_type: str | None,
+        prompt: object,
+        metadata: object,
+        expires_at: Time | None,
+        *,
+        infer: bool,
+        sensitive: bool,
     ) -> "Task":
         """The task that the arguments of `add` describe; what nobody owns is knowledge."""
         if memory_type not in (None, "long", "short"):
             refuse("memory_type", "be short or long", memory_type)
         long = "user_info" if owner.user_id else "knowledge"
         kind = "short_term" if memory_type == "short" else long
-        fields = check_metadata(metadata, "metadata")
-        return cls(kind, prompt=check_prompt(prompt), metadata=fields)
+        return cls(
+            kind,
+            check_flag(infer, "infer"),
+            check_prompt(prompt),
+            check_metadata(metadata, "metadata"),
+            to_time(expires_at, "expires_at"),
+            check_flag(sensitive, "sensitive"),
+        )
 
 
 def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
@@ -68,6 +82,16 @@ def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_by
         _message(item, f"messages[{index}]", owner, now, max_content_bytes)
         for index, item in enumerate(items)
     ]
+    first: dict[str, Message] = {}
+    for index, (message, _) in enumerate(parsed):
+        other = first.setdefault(message.message_id, message)
+        # A store ignores a message that comes again, whatever its time is.
+        if other is not message and other != replace(
+            message, ts=other.ts, ingest_time=other.ingest_time
+        ):
+            name = f"messages[{index}].message_id"
+            reason = f"{name} {message.message_id!r} occurs twice in this call, with other content"
+            raise InvalidArgument(reason, field=name)
     cut = tuple(message.message_id for message, truncated in parsed if truncated)
     has_ids = any(isinstance(it, Mapping) and it.get("message_id") is not None for it in items)
     return Parsed([message for message, _ in parsed], cut, has_ids)
@@ -103,7 +127,7 @@ def _message(
     item: object, field: str, owner: Owner, now: Micros, max_content_bytes: int
 ) -> tuple[Message, bool]:
     if not isinstance(item, Mapping):
-        raise InvalidArgument(f"{field} must be a message with role and content", field=field)
+        refuse(field, "be a message with role and content", item)
     unknown = sorted(str(key) for key in item.keys() - _FIELDS)
     if unknown:
         raise InvalidArgument(f"{field} has unknown fields {unknown!r:.200}", field=field)
@@ -150,13 +174,13 @@ def _content_type(content_type: object, field: str) -> str:
         return "text"
     if not isinstance(content_type, str) or not 1 <= len(content_type) <= 50:
         refuse(field, "be 1-50 characters", content_type)
-    _refuse_nul(b"\0" in _encoded(content_type, field), field)
+    _refuse_nul(b"\0" in encode(content_type, field), field)
     return content_type
 
 
 def _content(content: object, field: str, most: int) -> tuple[str, bool]:
     """The text, and whether it was cut to `most` bytes at a character border."""
-    raw = _encoded(content, field) if isinstance(content, str) else b""
+    raw = encode(content, field) if isinstance(content, str) else b""
     text = raw[:most].decode(errors="ignore")
     if not text.strip():
         refuse(field, "be a text that is not blank", content)
@@ -199,14 +223,6 @@ def _children(item: object) -> Iterable[object]:
     if isinstance(item, Mapping):
         return item.values()
     return item if isinstance(item, list | tuple) else ()
-
-
-def _encoded(text: str, field: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        reason = f"{field} holds a lone surrogate, which is no text"
-        raise InvalidArgument(reason, field=field) from None
 
 
 def _refuse_nul(has_nul: object, field: str) -> None:

@@ -17,7 +17,7 @@ from kemem.ports import Deps, ReadOptions, read_messages, read_notes
 from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Scope, Where
 from kemem.records.batch import Applied, Batch, Job
 from kemem.results import Added, Ingested
-from kemem.scope import Owner, Time
+from kemem.scope import Owner, Time, check_flag, to_time
 from kemem.settings import Settings
 from kemem.text.ids import new_id
 
@@ -43,6 +43,8 @@ async def add(
     wait: bool = True,
 ) -> Added:
     """Store messages and remember what they say, with the user's hooks around it."""
+    check_flag(wait, "wait")
+    to_time(ts, "timestamp")  # checked here, so that an error names the argument
     most = settings.max_content_bytes
     items = with_defaults(messages, task.metadata, ts)
     parsed = parse_messages(items, owner, deps.clock(), most)

@@ -17,10 +17,10 @@ from kemem.errors import KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.ports import OnReply, Reply, Tool
 from kemem.recall import Budget, Evidence, RecallAgent, RecallReport
-from kemem.recall.agent import MAX_QUESTION
 from kemem.records import Scope
 from kemem.records.times import to_rfc3339
 from kemem.text.fence import neutralise
+from kemem.text.query import MAX_CHARACTERS
 
 RECALL = "recall_memory"
 OTHERS = "get_other_members_messages"
@@ -137,7 +137,8 @@ class TurnTools:
         """Memories, best first; the problem if there are none."""
         started = time.monotonic()
         try:
-            recalled = await self._agent.recall(query[:MAX_QUESTION])
+            question = query[:MAX_CHARACTERS].encode(errors="replace").decode()
+            recalled = await self._agent.recall(question)
         except Exception as error:  # the store's or a model's code, which may raise anything
             log.warning("recall failed: %s", type(error).__name__)
             seconds = time.monotonic() - started

@@ -16,8 +16,8 @@ from kemem.results import Item
 from kemem.settings import Settings
 from kemem.text.fence import fenced
 from kemem.text.language import is_chinese
+from kemem.text.query import check_query
 
-MAX_QUESTION = 10_000  # characters
 MAX_FAILURES = 3  # in a row: then a model is not called any further
 _MAX_SHOWN = 2_000  # characters of one message of the window
 _MAX_HITS = 10  # hits of earlier rounds that a model is shown
@@ -99,13 +99,11 @@ class RecallAgent:
             raise InvalidArgument(
                 "give question or query, not both: they mean the same", field="query"
             )
-        field, text = ("question", question) if query is None else ("query", query)
-        if not isinstance(text, str) or not text.strip():
-            problem = f"{field} must be a text that is not blank, not {text!r:.80}"
-            raise InvalidArgument(problem, field=field)
-        if len(text) > MAX_QUESTION:
-            problem = f"{field} must be at most {MAX_QUESTION} characters, not {len(text)}"
-            raise InvalidArgument(problem, field=field)
+        field, asked = ("query", query) if question is None else ("question", question)
+        text = check_query(asked, field)
+        if on_step is not None and not callable(on_step):
+            problem = f"on_step must be a function that takes a step, not {on_step!r:.80}"
+            raise InvalidArgument(problem, field="on_step")
         deps = await self._memory.runtime.deps()
         state = RecallState(
             memory=self._memory,

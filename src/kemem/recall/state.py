@@ -3,6 +3,7 @@
 Caches are shared by recalls: bounded, with a time to live, void as soon as the store changes.
 """
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ TOOL_SECONDS = 10.0  # for one read of the store
 COUNTED = 60
 _MOST = {"max_iterations": 10, "window": 1_000, "max_window": 1_000, "max_calls": 100}
 _DAY = 86_400_000_000  # microseconds
+
+log = logging.getLogger("kemem")
 
 V = TypeVar("V")
 
@@ -195,8 +198,11 @@ class RecallState:
         """Append a step to the trace, and tell the caller's callback; `values` are in its order."""
         step = Step(len(self.trace) + 1, self.iteration, tool, *values)
         self.trace.append(step)
-        if self.on_step:
-            self.on_step(step)
+        try:
+            if self.on_step:
+                self.on_step(step)
+        except Exception as error:  # the caller's code, which may raise anything
+            log.warning("recall: on_step failed: %s", type(error).__name__)
 
     def cache_key(self, *parts: str | None) -> Hashable:
         """A key of fixed length that includes the ids of the caller: no other user has it."""

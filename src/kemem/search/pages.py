@@ -18,11 +18,12 @@ import numpy as np
 from kemem import records
 from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Deps, read_messages, read_notes, read_owners
-from kemem.ports.request import Candidates, SearchRequest, SearchResponse, key_of
+from kemem.ports.request import Candidates, Neighborhood, SearchRequest, SearchResponse, key_of
 from kemem.records import Match, Message, Micros, Note, Page, Position, Rank, Row, Scope, Where
 from kemem.results import Hit, Item, Memories
+from kemem.scope import check_flag, check_texts
 from kemem.text.language import is_chinese
-from kemem.text.query import matches, parse
+from kemem.text.query import check_query, matches, parse
 
 MAX_PAGE = 1000
 MAX_NEIGHBORS = 1000
@@ -175,11 +176,28 @@ async def listing(
 
 
 async def notes(
-    where: Where, sources: Collection[str] | None, limit: int, newest_first: bool, deps: Deps
+    where: Where,
+    ids: Collection[str] | None,
+    sources: Collection[str] | None,
+    limit: int,
+    newest_first: bool,
+    deps: Deps,
 ) -> list[Note]:
-    """Notes that a Where admits; with `sources` only those that cite one of these messages."""
-    cited = where if sources is None else replace(where, sources=frozenset(sources))
-    return await read_notes(deps.store, cited, limit=limit, newest_first=newest_first)
+    """Notes that a Where admits; of these ids, or that cite one of these messages."""
+    if ids is not None:
+        where = replace(where, ids=frozenset(check_texts(ids, "ids")))
+    if sources is not None:
+        where = replace(where, sources=frozenset(check_texts(sources, "sources")))
+    order = check_flag(newest_first, "newest_first")
+    return await read_notes(deps.store, where, limit=page_limit(limit, "limit"), newest_first=order)
+
+
+def neighborhood(
+    where: Where, around: str | Sequence[str] | None, hops: int, limit: int
+) -> Neighborhood:
+    """The relations that a call asks for: around some entities, or the newest ones."""
+    names = [] if around is None else check_texts(around, "around")
+    return Neighborhood(where, names, hops, page_limit(limit, "limit"))
 
 
 async def directory(
@@ -215,7 +233,8 @@ async def by_words(
     where: Where, query_text: str, page_size: int, cursor: str | None, deps: Deps
 ) -> Page[Hit]:
     """A page of the messages that match a query, best first, with their matches marked."""
-    size, query = page_limit(page_size, "page_size"), parse(query_text)
+    size = page_limit(page_size, "page_size")
+    query = parse(check_query(query_text, "query_text", blank=True))
     response = SearchResponse(Candidates())
 
     async def fetch(after: Rank | None, count: int) -> Sequence[Match]:
@@ -268,10 +287,8 @@ async def by_meaning(
                 f"query_embedding must be {model.width} finite numbers that are not all zero",
                 field="query_embedding",
             )
-    elif query is not None and query.strip():
-        vectors = await deps.embed([query], purpose="query")
     else:
-        raise InvalidArgument("query_text must not be blank", field="query_text")
+        vectors = await deps.embed([check_query(query, "query_text")], purpose="query")
     response = await deps.store.search(
         SearchRequest(where, vectors=vectors, model=model, limit=limit, select=_every_match)
     )

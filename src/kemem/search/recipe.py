@@ -13,10 +13,11 @@ from kemem.ports import Deps, Reranker
 from kemem.ports.request import Candidates, Key, Neighborhood, SearchRequest, key_of
 from kemem.records import NOTES, Match, Matrix, Note, Relation, Row, Where
 from kemem.results import Hit, Memories
+from kemem.scope import check_flag
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
-from kemem.text.query import matches, plain
+from kemem.text.query import check_query, matches, plain
 
 MAX_HITS = 1000
 _DEPTH = 5  # candidates of each signal for every hit asked for
@@ -52,16 +53,15 @@ async def search(
 
     To `count` all that answer it, every row is looked at that is among the first 1,000 of a signal.
     """
-    if not isinstance(text, str) or not text.strip():
-        raise InvalidArgument(
-            f"{field} must be a text that is not blank, not {text!r:.80}", field=field
-        )
+    check_query(text, field)
+    for name, flag in (("rerank", reranked), ("explain", explain), ("count", count)):
+        check_flag(flag, name)
     if type(limit) is not int or limit < 1:
         raise InvalidArgument(f"limit must be 1-{MAX_HITS}, not {limit!r:.80}", field="limit")
     most = min(limit, MAX_HITS)
     now = deps.clock() if where.known_by is None else where.known_by
     # What reads long texts runs in a thread: it would block the event loop.
-    parsing = partial(understand, text, now, mode, keywords)
+    parsing = partial(understand, text, now, mode, keywords, field)
     query = parsing() if len(text) <= _BRIEF else await asyncio.to_thread(parsing)
     depth = max(most * _DEPTH, MAX_HITS if count else _LEAST)
     spare = _SPARE if where.kinds & NOTES else 1

@@ -61,7 +61,11 @@ class ParsedQuery:
 
 
 def understand(
-    text: str, now: Micros, mode: Mode = "hybrid", keywords: Sequence[str] | None = None
+    text: str,
+    now: Micros,
+    mode: Mode = "hybrid",
+    keywords: Sequence[str] | None = None,
+    field: str = "query_text",
 ) -> ParsedQuery:
     """Parse a question.  "上周三吃了什么" -> its words, and Wednesday of last week"""
     if mode not in get_args(Mode):
@@ -71,7 +75,7 @@ def understand(
     unlabelled, labels = _LABEL.subn("", text)
     transcript = labels >= _TURNS and bool(unlabelled.strip())
     content = unlabelled if transcript else text
-    query, parts = words.parse(content), list[Part]()
+    query, parts = words.parse(content, field), list[Part]()
     if mode == "hybrid" and isinstance(query.root, AnyOf):
         query = _in_conversation(content, query, transcript)
         # The sentences that ask, where others do not: small talk leads to many a question.

@@ -38,6 +38,12 @@ def split_filters(filters: object) -> tuple[dict[str, str], Filter | None]:
     return ids, Filter("AND", parts=tuple(rest)) if rest else None
 
 
+def check_for_erasing(filters: object) -> None:
+    """Refuse a filter that demands nothing: what is erased would be everything."""
+    if filters is not None and split_filters(filters) == ({}, None):
+        raise _wrong(f"must hold a condition, not {shown(filters)}; to erase everything, pass none")
+
+
 def _size(condition: Filter) -> int:
     return 1 + sum(map(_size, condition.parts))
 

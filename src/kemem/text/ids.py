@@ -1,4 +1,4 @@
-"""Ids: checked where they come from outside, sortable by time where we make them."""
+"""Ids and texts, checked where they come from outside; ids that we make sort by time."""
 
 import secrets
 import unicodedata
@@ -26,6 +26,15 @@ def check_id(value: object, field: str) -> str:
     else:
         return value
     raise InvalidArgument(f"{field} must {problem}", field=field)
+
+
+def encode(text: str, field: str) -> bytes:
+    """The bytes of a text; a lone surrogate has none, so that no database can hold it."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        reason = f"{field} holds a lone surrogate, which is no text: {text!a:.80}"
+        raise InvalidArgument(reason, field=field) from None
 
 
 def new_id(prefix: str, now: Micros) -> str:

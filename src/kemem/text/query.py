@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
 from kemem.records import Message, Row
+from kemem.text.ids import encode
 from kemem.text.segment import STOPS, Token, is_cjk, normalise, search_text, tokens
 
 MAX_CHARACTERS = 10_000
@@ -117,12 +118,22 @@ class Query:
         return walk(self.root)
 
 
-def parse(text: str) -> Query:
+def check_query(text: object, field: str, *, blank: bool = False) -> str:
+    """What to look for: a text that can be stored, not too long, and `blank` only if allowed."""
+    if not isinstance(text, str) or not (blank or text.strip()):
+        raise _wrong(field, f"be a text that is not blank, not {text!r:.80}")
+    if len(text) > MAX_CHARACTERS:
+        raise _wrong(field, f"be at most {MAX_CHARACTERS} characters, not {len(text)}")
+    encode(text, field)
+    return text
+
+
+def parse(text: str, field: str = "query_text") -> Query:
     """The query behind what a user typed.  '"不吃辣" AND 火锅' -> both phrases must match"""
     if not isinstance(text, str):
-        raise _wrong(f"be a text, not {shown(text)}")
+        raise _wrong(field, f"be a text, not {shown(text)}")
     if len(text) > MAX_CHARACTERS:
-        raise _wrong(f"be at most {MAX_CHARACTERS} characters, not {len(text)}")
+        raise _wrong(field, f"be at most {MAX_CHARACTERS} characters, not {len(text)}")
     if not text.strip():
         return Query(AllOf(()), ())
     closed = text  # marks that open no phrase as lone closing ones: no search for their ends
@@ -139,7 +150,7 @@ def parse(text: str) -> Query:
         if parser.at < len(lexemes):
             return plain(text)
         if (count := len(query.phrases)) > MAX_UNITS:
-            raise _wrong(f"name at most {MAX_UNITS} terms, not {count}")
+            raise _wrong(field, f"name at most {MAX_UNITS} terms, not {count}")
         return query
     quoted = [it for it in lexemes if it[0] in '"“「' and len(it) > 1]
     if not quoted:
@@ -169,8 +180,8 @@ def _query(root: Node) -> Query:
     return Query(root, tuple(dict.fromkeys(_leaves(root, negated=False))))
 
 
-def _wrong(problem: str) -> InvalidArgument:
-    return InvalidArgument(f"query_text must {problem}", field="query_text")
+def _wrong(field: str, problem: str) -> InvalidArgument:
+    return InvalidArgument(f"{field} must {problem}", field=field)
 
 
 def _group(kind: type[AnyOf] | type[AllOf], parts: Sequence[Node]) -> Node:

@@ -24,7 +24,7 @@ from kemem.serve.cli.terminal import Common, Yes, beginning, errors, plain, prog
 from kemem.serve.telemetry.journal import parse_runs, save_runs
 from kemem.snapshot import Backup
 from kemem.text.ids import check_id
-from kemem.text.query import CLOSE, OPEN
+from kemem.text.query import CLOSE, OPEN, check_query
 
 _ITEM = re.compile(r"messages\[(\d+)\]\.?")  # how errors name one of several messages
 _MARK = re.compile(f"{OPEN}(.*?){CLOSE}")
@@ -145,6 +145,7 @@ def search(
     role: Annotated[str | None, Option(help="Only what this role said.")] = None,
 ) -> None:
     """Find messages of a user."""
+    check_query(query, "query", blank=mode == "lexical")
     hits: Sequence[Hit]
     only: dict[str, Any] = {"since": since, "until": until, "role": role}
     with common.open() as memory:
@@ -203,7 +204,7 @@ def recall(
 
         handle = memory.for_user(user, agent_id=agent, sensitive=sensitive)
         result = handle.recall(
-            question, session_id=session, max_iterations=max_iterations, on_step=show
+            question=question, session_id=session, max_iterations=max_iterations, on_step=show
         )
     text: list[str | Text] = [plain(line) for line in result.message.splitlines()]
     for each in result.evidence:
