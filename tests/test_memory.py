@@ -344,17 +344,8 @@ def test_a_wrong_argument_is_refused_by_name(plain: Memory, case: str) -> None:
     field = case.partition(":")[0]
     with pytest.raises(InvalidArgument) as refused:
         call(plain)
-    assert refused.value.details == {"field": field}
+    assert refused.value.details["field"] == field
     assert value in str(refused.value) and len(str(refused.value)) < 250
     assert field in str(refused.value) or field == "name"
     assert [it.id for it in plain.get_all("u", kinds=["message"])] == ["m"]
     assert not plain.get_all("u") and not Path("kemem.db").exists()
-
-
-def test_a_callback_that_fails_ends_no_recall(
-    plain: Memory, caplog: pytest.LogCaptureFixture
-) -> None:
-    plain.ingest(said("我不吃辣", "m"), "u")
-    recalled = plain.recall("我吃辣吗", "u", on_step=lambda step: 1 // 0)
-    assert [it.memory_key for it in recalled.evidence] == ["m"]
-    assert "on_step failed: ZeroDivisionError" in caplog.text

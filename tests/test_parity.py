@@ -15,7 +15,7 @@ import pytest
 
 import kemem
 from kemem import AsyncMemory, Memory, Policy
-from kemem.errors import Conflict, InvalidArgument, KeMemError, NotFound, Unavailable
+from kemem.errors import InvalidArgument, KeMemError, NotFound, Unavailable
 from kemem.records import Matrix
 from kemem.testing import FakeClock, HashingEmbedder
 
@@ -324,9 +324,10 @@ def test_threads_that_close_at_the_same_time_all_return(tmp_path: Path, attempt:
 
 
 @pytest.mark.parametrize("text", ["你好", "hello"])
-def test_a_function_that_the_memory_calls_cannot_wait_for_it(memory: Memory, text: str) -> None:
+def test_a_function_that_the_memory_calls_cannot_wait_for_it(
+    memory: Memory, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """It runs in the memory's own thread: waiting there would be waiting for ever."""
     memory.ingest(text, "u")
-    with pytest.raises(Conflict, match="a hook called Memory"):
-        memory.recall(text, "u", on_step=lambda _: print(memory.search(text, "u")))
-    assert memory.recall(text, "u").evidence
+    recalled = memory.recall(text, "u", on_step=lambda _: print(memory.search(text, "u")))
+    assert recalled.evidence and "a hook called Memory" in caplog.text

@@ -374,10 +374,10 @@ class AsyncMemory:
         With filters only notes are erased, with `kinds` those kinds; sensitive rows always, even
         from a handle that cannot see them. Returns how many rows went.
         """
-        check_for_erasing(filters)
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters)
         chosen = kinds_of(kinds, ALL if scope.filters is None else NOTES)
         where = Where(scope.scope, kinds=chosen, filters=scope.filters)
+        check_for_erasing(filters)
         return await erase_all(where, await self.runtime.deps())
 
     async def history(

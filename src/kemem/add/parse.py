@@ -91,7 +91,7 @@ def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_by
         ):
             name = f"messages[{index}].message_id"
             reason = f"{name} {message.message_id!r} occurs twice in this call, with other content"
-            raise InvalidArgument(reason, field=name)
+            raise InvalidArgument(reason, field=name, message_ids=[message.message_id])
     cut = tuple(message.message_id for message, truncated in parsed if truncated)
     has_ids = any(isinstance(it, Mapping) and it.get("message_id") is not None for it in items)
     return Parsed([message for message, _ in parsed], cut, has_ids)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from cachetools import TTLCache
 
-from kemem.errors import InvalidArgument, NotFound
+from kemem.errors import InvalidArgument, KeMemError, NotFound
 from kemem.ports import Deps
 from kemem.recall import schemas
 from kemem.recall.results import Driver, Evidence, Limits, Recalled, Step
@@ -202,7 +202,8 @@ class RecallState:
             if self.on_step:
                 self.on_step(step)
         except Exception as error:  # the caller's code, which may raise anything
-            log.warning("recall: on_step failed: %s", type(error).__name__)
+            why = error.message if isinstance(error, KeMemError) else type(error).__name__
+            log.warning("recall: on_step failed: %s", why)
 
     def cache_key(self, *parts: str | None) -> Hashable:
         """A key of fixed length that includes the ids of the caller: no other user has it."""

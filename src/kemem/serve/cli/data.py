@@ -121,11 +121,11 @@ def _locate(error: KeMemError, name: str, batch: Sequence[Line]) -> KeMemError:
     """An error of a batch as an error of its line in the file, where one line is to blame."""
     item = _ITEM.match(str(error.details.get("field", "")))
     taken = error.details.get("message_ids")
-    if item:
-        number, reason = batch[int(item[1])].number, error.message.removeprefix(item[0]).strip()
-    elif isinstance(taken, list | tuple):
+    if isinstance(taken, list | tuple):
         line = next(it for it in reversed(batch) if it.message["message_id"] == taken[0])
         number, reason = line.number, "another message has this message_id"
+    elif item:
+        number, reason = batch[int(item[1])].number, error.message.removeprefix(item[0]).strip()
     else:
         return error
     return type(error)(f"{name}:{number}: {reason}", line=number)
