@@ -28,7 +28,7 @@ def in_child(work):
         signal.alarm(60)  # a child that hangs is killed
         try:
             work()
-        except BaseException:
+        except Exception:
             traceback.print_exc()
             os._exit(1)
         sys.exit()  # as a worker of gunicorn does: with atexit and the collection of all objects
@@ -59,12 +59,43 @@ def write():
 threads = [threading.Thread(target=write) for _ in range(3)]
 for thread in threads:
     thread.start()
+def child():
+    refused(lambda: memory.search("tea", user_id="u"))
+    with opened("parent") as mine:
+        mine.add("I have a dog", user_id="u")
+
 for _ in range(5):
-    in_child(lambda: refused(lambda: memory.search("tea", user_id="u")))
+    in_child(child)
+in_child(lambda: in_child(child))
 ends.set()
 for thread in threads:
     thread.join()
 assert memory.search("tea", user_id="u")
+assert memory.search("dog", user_id="u")
+
+# a parent that closes its memory before the child does
+memory.close()
+memory = opened("parent")
+memory.add("I live in Oslo", user_id="u")
+child_is_open, parent_is_closed = os.pipe(), os.pipe()
+
+def child():
+    with opened("parent") as mine:
+        mine.add("I have a horse", user_id="u")
+        os.write(child_is_open[1], b".")
+        os.read(parent_is_closed[0], 1)
+        mine.add("I have a parrot", user_id="u")
+
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+os.read(child_is_open[0], 1)
+memory.close()
+os.write(parent_is_closed[1], b".")
+process.join(20)
+assert process.exitcode == 0, process.exitcode
+memory = opened("parent")
+assert memory.search("parrot", user_id="u"), "what the child wrote is lost"
+assert memory.add("I live in Oslo", user_id="u").results[0].event == "NONE"
 
 # a memory of the child's own
 lazy = opened("lazy")

@@ -1,10 +1,12 @@
 """SQLite: the embedded default. One file, one writer thread that groups commits."""
 
 import logging
+import os
 import queue
 import secrets
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -129,6 +131,7 @@ class Sqlite:
         self._waits_for_disk = True
         self._erasure: Literal["requested", "begun"] | None = None  # of removed words
         self._erased: str | None = None  # what it covers
+        self._suspended: list[sa.PoolProxiedConnection] = []  # while the process forks
 
     def open(self) -> None:
         try:
@@ -137,6 +140,7 @@ class Sqlite:
             raise Unavailable(f"cannot create {self.path.parent}: {error.strerror}") from None
         self._reader = self._engine(_READERS, "BEGIN")
         self._writer = self._engine(1, "BEGIN IMMEDIATE")
+        _open_stores.add(self)
         try:
             with self._writer.begin() as connection:
                 is_too_new = _is_index_too_new(connection)
@@ -203,8 +207,22 @@ class Sqlite:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
+        _open_stores.discard(self)
         self._reader.dispose()
         self._writer.dispose()
+
+    def suspend(self) -> None:
+        """Wait for the work of all connections, close them, and let nobody open one."""
+        for engine, size in ((self._writer, 1), (self._reader, _READERS)):
+            for _ in range(size):
+                self._suspended.append(engine.raw_connection())
+        for connection in self._suspended:
+            connection.driver_connection.close()
+
+    def resume(self) -> None:
+        """Let connections be opened again."""
+        while self._suspended:
+            self._suspended.pop().invalidate()
 
     def _run(self) -> None:
         """Writer thread: whatever waits shares one commit, each work in a savepoint of its own."""
@@ -364,3 +382,24 @@ def _is_index_too_new(connection: sa.Connection) -> bool:
         return False
     changed = sa.update(_config).where(_config.c.k == "version", _config.c.v > _FORMAT)
     return connection.execute(changed.values(v=_FORMAT)).rowcount > 0
+
+
+# SQLite counts the locks of a file by process: a child of a process that has the file open would
+# take its parent's locks for its own, and lose what it writes when the parent closes the file.
+_open_stores: "weakref.WeakSet[Sqlite]" = weakref.WeakSet()
+
+
+def _suspend_all() -> None:
+    for store in [*_open_stores]:
+        store.suspend()
+
+
+def _resume_all() -> None:
+    for store in [*_open_stores]:
+        store.resume()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(
+        before=_suspend_all, after_in_parent=_resume_all, after_in_child=_open_stores.clear
+    )
