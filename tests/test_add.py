@@ -287,6 +287,23 @@ def test_what_has_an_agent_and_no_user_is_knowledge_of_all_its_users(
         assert memory.get(told.id).memory == fact
 
 
+@pytest.mark.parametrize("fact", ["商店晚上九点关门。", "Store closes at 9pm."])
+@pytest.mark.parametrize("by_model", [True, False])
+def test_repeated_knowledge_gains_a_source(tmp_path: Path, fact: str, by_model: bool) -> None:
+    """So it outlives the message that said it first; a printed search result is no source."""
+    llm = ScriptedLLM([{"facts": [{"text": fact}]}]) if by_model else None
+    with opened(tmp_path, llm=llm) as memory:
+        first = memory.add(fact, agent_id="shop")
+        again = memory.add(fact, agent_id="shop")
+        note_id = first.results[0].id
+        assert [(it.id, it.event) for it in again.results] == [(note_id, "NONE")]
+        quoted = str(memory.search(fact, agent_id="shop", kinds=["knowledge"]))
+        assert memory.add(quoted, agent_id="shop").results == ()
+        assert memory.get(note_id).sources == first.message_ids + again.message_ids
+        memory.delete(first.message_ids[0], agent_id="shop")
+        assert memory.get(note_id).sources == again.message_ids
+
+
 @pytest.mark.parametrize("text", ["正在写第三章", "Writing chapter three"])
 def test_short_term_notes_belong_to_their_session(memory: Memory, text: str) -> None:
     """The same words in two sessions are two notes, and end with their own session alone."""

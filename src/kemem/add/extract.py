@@ -20,7 +20,7 @@ from kemem.records.times import to_micros, to_rfc3339
 from kemem.search.recipe import nearest_notes
 from kemem.text.ids import new_id
 from kemem.text.language import is_chinese
-from kemem.text.segment import as_printed, dated, normalise
+from kemem.text.segment import as_printed, dated, fingerprint, normalise
 
 MAX_FACTS = 50
 MAX_FACT_CHARACTERS = 1_000
@@ -127,14 +127,22 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
         for message, own in lines
         if (new_lines := [line for line, some in own.items() if not some & stored])
     ]
+    shared = {note.digest for note in notes if note.kind == work.task.kind == "knowledge"}
+    repeated = tuple(  # by somebody, not by a search, whose results have a bullet
+        verbatim_fact(message)
+        for message, own in lines
+        if shared.intersection(*own.values())
+        if fingerprint(message.content) in shared and not message.content.startswith("- ")
+    )
     if not messages:
-        return Extraction()
+        return Extraction(repeated)
     if deps.llm is not None:
         shown = await _notes_to_show(messages, work, deps)
         earlier = await _earlier(messages, work, deps)
-        return await extract(messages, shown, work.task.prompt, deps, earlier)
+        extraction = await extract(messages, shown, work.task.prompt, deps, earlier)
+        return replace(extraction, facts=repeated + extraction.facts)
     if work.task.kind == "knowledge":
-        return Extraction(tuple(verbatim_fact(message) for message in messages))
+        return Extraction((*repeated, *map(verbatim_fact, messages)))
     visible = [note for note in notes if work.task.sensitive or not note.sensitive]
     own = [note for note in visible if note.kind == "user_info"]
     return await extract(messages, own, None, deps)
