@@ -217,7 +217,8 @@ class Sqlite:
             for _ in range(size):
                 self._suspended.append(engine.raw_connection())
         for connection in self._suspended:
-            connection.driver_connection.close()
+            driver: Any = connection.driver_connection
+            driver.close()
 
     def resume(self) -> None:
         """Let connections be opened again."""
