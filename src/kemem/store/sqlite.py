@@ -211,20 +211,6 @@ class Sqlite:
         self._reader.dispose()
         self._writer.dispose()
 
-    def suspend(self) -> None:
-        """Wait for the work of all connections, close them, and let nobody open one."""
-        for engine, size in ((self._writer, 1), (self._reader, _READERS)):
-            for _ in range(size):
-                self._suspended.append(engine.raw_connection())
-        for connection in self._suspended:
-            driver: Any = connection.driver_connection
-            driver.close()
-
-    def resume(self) -> None:
-        """Let connections be opened again."""
-        while self._suspended:
-            self._suspended.pop().invalidate()
-
     def _run(self) -> None:
         """Writer thread: whatever waits shares one commit, each work in a savepoint of its own."""
         while (first := self._next()) is not None:
@@ -390,17 +376,21 @@ def _is_index_too_new(connection: sa.Connection) -> bool:
 _open_stores: "weakref.WeakSet[Sqlite]" = weakref.WeakSet()
 
 
-def _suspend_all() -> None:
+def _suspend() -> None:
+    """Wait for the work of all connections, close them, and let nobody open one."""
     for store in [*_open_stores]:
-        store.suspend()
+        for engine in (store._writer, *[store._reader] * _READERS):
+            store._suspended.append(engine.raw_connection())
+        for connection in store._suspended:
+            driver: Any = connection.driver_connection
+            driver.close()
 
 
-def _resume_all() -> None:
-    for store in [*_open_stores]:
-        store.resume()
+def _resume() -> None:
+    for connections in [store._suspended for store in _open_stores]:
+        while connections:
+            connections.pop().invalidate()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(
-        before=_suspend_all, after_in_parent=_resume_all, after_in_child=_open_stores.clear
-    )
+    os.register_at_fork(before=_suspend, after_in_parent=_resume, after_in_child=_open_stores.clear)
