@@ -49,8 +49,9 @@ async def test_every_page_is_safe_by_its_headers_and_its_markup(
 ) -> None:
     """Nothing runs that is not a file of ours, whatever is asked for; no page fails."""
     async with browsing(tmp_path) as (browser, app):
-        root = await browser.get("/")
-        assert (root.status_code, root.headers["location"]) == (303, "/dashboard")
+        for address in ("/", "/dashboard/"):
+            root = await browser.get(address)
+            assert (root.status_code, root.headers["location"]) == (303, "/dashboard")
         for method, path in page_routes(app):
             if method != "GET":
                 continue

@@ -190,7 +190,7 @@ def test_what_a_request_does_not_know_is_refused(client: httpx.Client, kind: str
         "颜色 colour": {"颜色 colour": 1},
         "filter.agent": {"filter": {"agent": "x"}},
         "filter.time_range.from": {"filter": {"time_range": {"from": "2026"}}},
-        "return_fields.1": {"return_fields": ["ts", "embedding"]},
+        "return_fields[1]": {"return_fields": ["ts", "embedding"]},
         size: {size: "5"},
         "user_id": {"user_id": 7},
     }

@@ -318,3 +318,63 @@ def test_a_strangers_message_looks_like_a_missing_one(client: httpx.Client, word
     assert (foreign.status_code, foreign.content) == (missing.status_code, missing.content)
     for kind in ("lexical", "semantic", "hybrid"):
         assert words not in str(search(client, kind, "curious", query_text=words))
+
+
+# Names of fields
+
+
+SIZES = ("limit", "top_k", "page_size")
+LISTS = ["/v1/users/u/messages", "/v1/memories", "/v1/sessions", "/v1/users", "/v1/agents"]
+LISTS += ["/v1/graph", "/v1/jobs", "/v1/memories/forgotten", "/v1/memories/n_1/history"]
+
+
+def test_a_size_has_the_same_names_everywhere(client: httpx.Client) -> None:
+    """`limit`, `top_k`, and where there is a cursor `page_size`; of two names one is refused."""
+    described = client.get("/openapi.json").json()["paths"]
+
+    def check(path: str) -> None:
+        template = path.replace("/u/", "/{user_id}/").replace("n_1", "{memory_id}")
+        names = {it["name"] for it in described[template]["get"]["parameters"]}
+        owner = {"user_id": "u"} if "user_id" in names and "{user_id}" not in template else {}
+        for size in SIZES if "cursor" in names else SIZES[:2]:
+            answer = client.get(path, params={**owner, size: "0"})
+            assert refusal(answer) == INVALID and "must be 1-1000, not 0" in answer.text, size
+
+    check_all(check, LISTS)
+    for mode, sizes in (("lexical", SIZES), ("semantic", SIZES[:2]), ("hybrid", SIZES[:2])):
+        body: dict[str, Any] = {"user_id": "u", "query": "茶 tea"}
+        for size in sizes:
+            answer = client.post(f"/v1/messages/{mode}_search", json={**body, size: 0})
+            assert refusal(answer) == INVALID and "must be 1-1000, not 0" in answer.text
+            assert client.post(f"/v1/messages/{mode}_search", json={**body, size: 3}).is_success
+        both = {**body, "limit": 3, "top_k": 4}
+        assert refusal(client.post(f"/v1/messages/{mode}_search", json=both)) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "reason"),
+    [
+        (
+            "/v1/users/u/messages",
+            {"messages": [{"role": 1, "content": "茶"}]},
+            "messages[0].role",
+            "must be a text, not 1",
+        ),
+        ("/v1/memories", {"messages": [{"role": 1, "content": "茶"}]}, "messages[0].role", "must"),
+        ("/v1/chat/completions", {"messages": []}, "messages", "must have at least 1 item, not []"),
+        (LEXICAL, {"user_id": "u", "query": "茶", "limit": "a"}, "limit", "must be an integer"),
+        (
+            LEXICAL,
+            {"user_id": "u", "query": "茶", "return_fields": ["a"]},
+            "return_fields[0]",
+            "must be one of message_id",
+        ),
+    ],
+)
+def test_an_error_names_a_field_as_python_does(
+    client: httpx.Client, path: str, body: dict[str, Any], field: str, reason: str
+) -> None:
+    """And says in plain words what it must be."""
+    error = client.post(path, json=body).json()["error"]
+    assert error["details"]["field"] == field
+    assert error["message"].startswith(f"{field} {reason}")

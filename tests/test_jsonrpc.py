@@ -191,7 +191,7 @@ def test_batches_are_answered_as_the_specification_shows() -> None:
         request("foo.get", {"name": "myself"}, id="5"),
         request("get_data", id="9"),
     ]
-    missing = {"code": -32601, "message": "Method not found"}
+    missing = {"code": -32601, "message": "Method not found: 'foo.get'"}
     assert ask(mixed) == [
         {"jsonrpc": "2.0", "result": 19, "id": "2"},
         INVALID,

@@ -3,10 +3,12 @@
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kemem.settings import Settings
+from kemem.errors import InvalidArgument
+from kemem.settings import Settings, load
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").glob("**/*.py"))
@@ -70,3 +72,26 @@ def test_a_planted_fault_would_be_found() -> None:
         "KEMEM_NOPE",
         "KEMEM_DATA_DIR",
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"jwt_secret": "short"}, "jwt_secret (KEMEM_JWT_SECRET) must have at least 32 characters"),
+        ({"api_key": ""}, "api_key (KEMEM_API_KEY) must have at least 1 character"),
+        ({"colour": "red"}, "colour (KEMEM_COLOUR) does not exist"),
+        ({"port": "x"}, "port (KEMEM_PORT) must be an integer"),
+        ({"port": 70_000}, "port (KEMEM_PORT) must be at most 65535"),
+        ({"llm_model": ""}, "llm_model (KEMEM_LLM_MODEL) must have at least 1 character"),
+    ],
+)
+def test_a_wrong_setting_is_explained_in_plain_words(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        load(**given)
+    assert str(raised.value) == f"setting {reason}"
+
+
+def test_a_wrong_variable_is_named_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEMEM_LLM_API_KEY", "")
+    with pytest.raises(InvalidArgument, match=r"llm_api_key \(KEMEM_LLM_API_KEY\) must"):
+        load()

@@ -369,6 +369,13 @@ def test_a_token_is_no_key_for_operators(client: httpx.Client, method: str, path
     for params in ({}, {"user_id": "alice"}):
         answer = call(client, method, path, params=params, headers=AS_ALICE)
         assert refusal(answer) == FORBIDDEN
+        assert "for operators: it needs the API key" in answer.text
+
+
+def test_a_wrong_credential_is_called_neither_key_nor_token(client: httpx.Client) -> None:
+    """Whoever mistypes the key is not sent to look for a token."""
+    answer = client.get("/v1/users/alice/messages", headers={"Authorization": "Bearer wrong"})
+    assert "neither the API key nor a valid token" in answer.text
 
 
 def test_a_token_that_is_not_valid_is_refused(client: httpx.Client) -> None:

@@ -11,7 +11,22 @@ KeMemError
 └── Internal           500  a fault of ours
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
+
+_PLAIN = {  # pydantic's kinds of errors
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+    "string_type": "must be a text",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}",
+    "too_short": "must have at least {min_length} items",
+    "string_too_short": "must have at least {min_length} characters",
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than_equal": "must be at most {le:g}",
+}
 
 
 class KeMemError(Exception):
@@ -77,3 +92,15 @@ class Unavailable(KeMemError):
 
 class Internal(KeMemError):
     """A fault of ours."""
+
+
+def plain_reason(problem: Any) -> str:
+    """What pydantic finds wrong with a value, as it follows the name of the field."""
+    kind, context = problem["type"], problem.get("ctx") or {}
+    if context.get("field_type") == "Value":  # a secret, which is a text
+        kind = "string_too_short"
+    if plain := _PLAIN.get(kind):
+        text = plain.format(**context)
+        return f" {text.removesuffix('s') if context.get('min_length') == 1 else text}"
+    reason = problem["msg"].removeprefix("Value error, ")
+    return f" {reason}" if reason.startswith("must ") else f": {reason}"

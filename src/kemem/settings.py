@@ -12,7 +12,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, plain_reason
 
 CONFIG_FILE = "kemem.toml"
 
@@ -186,7 +186,8 @@ def load(**given: Any) -> Settings:
         raise InvalidArgument(f"{CONFIG_FILE} is not valid TOML: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise InvalidArgument(
-            f"setting {name} (KEMEM_{name.upper()}): {first['msg']}", field=name
-        ) from None
+        name = ".".join(str(part) for part in first["loc"]).removeprefix("KEMEM_").lower()
+        unknown = first["type"] == "extra_forbidden"
+        reason = " does not exist" if unknown else plain_reason(first)
+        reason = f"setting {name} (KEMEM_{name.upper()}){reason}"
+        raise InvalidArgument(reason, field=name) from None

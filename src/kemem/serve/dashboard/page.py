@@ -64,7 +64,7 @@ class DashboardRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             try:
-                request.state.caller.check_users()
+                request.state.caller.check_operator()
                 if request.method not in ("GET", "HEAD"):
                     await _check_csrf(request)
                 response = await handle(request)

@@ -89,6 +89,7 @@ def _login_form(request: Request, to: str | None, is_wrong: bool = False) -> Res
 
 
 @fallback.get("/")
+@fallback.get("/dashboard/")
 async def root() -> Response:
     """The way to the dashboard."""
     return RedirectResponse(pages.PATH, 303)

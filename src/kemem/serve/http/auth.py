@@ -45,6 +45,12 @@ class Caller:
         if any(user != self.user_id for user in users):
             raise NotFound(NOT_FOUND)
 
+    def check_operator(self) -> None:
+        """Let nobody through who is bound to a user."""
+        if self.user_id is not None:
+            reason = "this route is for operators: it needs the API key, not the token of a user"
+            raise PermissionDenied(reason)
+
     def grant(self, sensitive: bool) -> bool:
         """Whether sensitive memories are shown: if the request asks and the token grants it."""
         if sensitive and self.user_id is not None and not self.sensitive:
@@ -95,7 +101,8 @@ class Authenticator:
             raise Unauthenticated("invalid API key")
         claims = _claims(sent, self._secret, "sub")
         if claims is None:
-            raise Unauthenticated("the token is invalid or has expired")
+            either = "neither the API key nor a valid token" if self.has_key else "no valid token"
+            raise Unauthenticated(f"the credential is {either}; a token may have expired")
         return Caller(claims["sub"], sensitive=claims.get("sensitive") is True)
 
     def issue_token(self, user_id: str, seconds: int, *, sensitive: bool = False) -> str:

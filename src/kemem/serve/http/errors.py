@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import structlog
 from pydantic import BaseModel
 
-from kemem.errors import Internal, InvalidArgument, KeMemError, Unavailable
+from kemem.errors import Internal, InvalidArgument, KeMemError, Unavailable, plain_reason
 
 NOT_FOUND = "not found"  # the same for what does not exist and for what belongs to another user
 
@@ -86,9 +86,10 @@ def parse_object(raw: bytes, name: str = "the body", **details: object) -> dict[
 
 def invalid_value(problem: Any, place: Sequence[int | str]) -> InvalidArgument:
     """What pydantic finds wrong with a value, by its field."""
-    field = ".".join(str(part) for part in place)[:80]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    field = path.removeprefix(".")[:80]
     reasons = {"missing": "is required", "extra_forbidden": "is not a field of this request"}
     if short := reasons.get(problem["type"]):
         return InvalidArgument(f"{field} {short}", field=field)
-    reason = f"{field}: {problem['msg']}, not {shortened(problem['input'])}"
+    reason = f"{field}{plain_reason(problem)}, not {shortened(problem['input'])}"
     return InvalidArgument(reason, field=field)

@@ -71,7 +71,7 @@ class DeleteQuery(MemoryQuery):
 
 class ListQuery(MemoryQuery):
     kinds: Kinds | None = None
-    limit: schemas.Size = 100
+    limit: Annotated[schemas.Size, schemas.also_named("limit", "page_size")] = 100
     top_k: TopK = None
     cursor: str | None = None
     as_of: schemas.Time | None = None

@@ -25,6 +25,7 @@ from kemem.serve.http.schemas import (
 router = APIRouter(route_class=GuardedRoute, tags=["messages"])
 sessions = APIRouter(route_class=GuardedRoute, tags=["sessions"])
 
+PageSize = Annotated[Size, schemas.also_named("page_size", "limit", "top_k")]
 Entities = Annotated[list[str], Field(description="Entities, each with a parameter of its own.")]
 
 
@@ -86,7 +87,7 @@ class LexicalSearch(MessageSearch):
     """A search by words: plain, "phrases", AND, OR, NOT, prefix* and ( )."""
 
     query_text: Annotated[str, schemas.also_named("query_text", "query")]
-    page_size: Size = 50
+    page_size: PageSize = 50
     cursor: str | None = None
 
 
@@ -130,7 +131,7 @@ class RangeQuery(QueryString):
     since: Time | None = None
     until: Time | None = None
     role: schemas.Role | None = None
-    page_size: Size = 50
+    page_size: PageSize = 50
     cursor: str | None = None
 
 
@@ -250,7 +251,7 @@ class ContextQuery(QueryString, OwnerIds):
 class GraphQuery(QueryString, schemas.Ids):
     around: Entities | None = None
     hops: Size = 1
-    limit: Size = 100
+    limit: Annotated[Size, schemas.also_named("limit", "top_k")] = 100
     as_of: Time | None = None
 
 

@@ -60,7 +60,7 @@ class OperatorRoute(GuardedRoute):
 
     def authorize(self, caller: Caller, *user_ids: object) -> None:
         """Let an operator through."""
-        caller.check_users()
+        caller.check_operator()
 
 
 def memory_of(request: Request) -> AsyncMemory:

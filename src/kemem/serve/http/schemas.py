@@ -48,9 +48,9 @@ def many(**limits: Any) -> Any:
     return Field(fail_fast=True, json_schema_extra=limits or None)
 
 
-def also_named(name: str, other: str) -> Any:
-    """A field that is also known by the name that other requests have for it."""
-    return Field(validation_alias=AliasChoices(name, other))
+def also_named(name: str, *others: str) -> Any:
+    """A field that is also known by the names that other requests have for it."""
+    return Field(validation_alias=AliasChoices(name, *others))
 
 
 Id = Annotated[str, limited(**_ID_LIMITS)]
@@ -103,10 +103,11 @@ class Ids(OwnerIds):
 
 
 class LimitQuery(QueryString):
-    limit: Size = 100
+    limit: Annotated[Size, also_named("limit", "top_k")] = 100
 
 
 class PageQuery(LimitQuery):
+    limit: Annotated[Size, also_named("limit", "top_k", "page_size")] = 100
     cursor: str | None = None
 
 

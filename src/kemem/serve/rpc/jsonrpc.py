@@ -85,7 +85,7 @@ async def _respond(message: Any, methods: Mapping[str, Method]) -> Response | No
     if version != "2.0" or not isinstance(name, str) or not isinstance(params, list | dict):
         return _error(INVALID_REQUEST, "Invalid Request", id_)
     if name not in methods:
-        response = _error(METHOD_NOT_FOUND, "Method not found", id_)
+        response = _error(METHOD_NOT_FOUND, f"Method not found: {name!r:.80}", id_)
     else:
         try:
             result = await methods[name](**_arguments(methods[name], params))
