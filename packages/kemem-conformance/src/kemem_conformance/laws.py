@@ -157,9 +157,9 @@ class Laws(Suite):
         same_matches(hits, whole.matches, WORD_PRECISION)
 
     @law(
-        told=world.transcripts(),
+        told=world.transcripts(min_size=6),
         given=st.lists(vectors, min_size=12, max_size=12),
-        wheres=st.lists(world.wheres(), min_size=2, max_size=4),
+        wheres=st.lists(world.wheres(), min_size=4, max_size=6),
     )
     async def test_the_same_messages_are_near_as_in_the_reference(
         self,
@@ -188,7 +188,7 @@ class Laws(Suite):
 
     @law(
         batches=world.histories(),
-        queries=st.lists(world.queries(), min_size=2, max_size=3),
+        queries=st.lists(world.queries(), min_size=3, max_size=3),
     )
     async def test_any_history_leaves_what_the_reference_has(
         self, store: Store, *, batches: list[Batch], queries: list[Query]

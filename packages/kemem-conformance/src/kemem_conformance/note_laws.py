@@ -32,18 +32,20 @@ rows = st.tuples(
     note_world.notebooks(min_size=8, users=users, ids=world.MESSAGE_IDS),
 ).map(lambda told: (told[0], note_world.citing(told[1], told[0])))
 filtered = st.builds(replace, note_world.row_wheres(at_most=1), filters=note_world.filters())
-wheres = st.lists(filtered | note_world.row_wheres(), min_size=12, max_size=16)
 searched = st.builds(
     replace,
     note_world.row_wheres(at_most=1),
     shared=st.none() | st.sampled_from(world.AGENTS),
     valid_at=st.none() | st.sampled_from(note_world.BORDERS),
+    known_by=world.rarely(st.sampled_from(note_world.BORDERS)),
+    sensitive=st.booleans(),
 )
+wheres = st.lists(filtered | searched | note_world.row_wheres(), min_size=12, max_size=16)
 note_queries = st.sampled_from(
     ("辣", "hotpots", "用户 hotpot", "小明 OR 用户", "NOT 辣", "hot* 火锅", '"不吃辣"', "")
 ).map(parse)
 questions = st.tuples(
-    note_world.row_wheres(at_most=1),
+    searched,
     st.lists(st.sampled_from((*ENTITIES, "ann", "没有")), max_size=2),
     note_world.among(range(1, 6), (1, 5, 100)),
 )
@@ -142,7 +144,10 @@ class NoteLaws(Suite):
     @law(
         told=rows,
         asked=st.lists(
-            st.tuples(note_world.row_wheres() | filtered, world.queries()), min_size=4, max_size=8
+            st.tuples(searched | filtered, note_queries)
+            | st.tuples(note_world.row_wheres(), world.queries()),
+            min_size=6,
+            max_size=8,
         ),
     )
     async def test_a_search_of_notes_ranks_as_the_reference_does(

@@ -93,16 +93,18 @@ SCOPES = scopes_of(USERS)
 
 
 def times() -> SearchStrategy[int]:
-    """Instants a microsecond apart, and the ends of the calendar."""
-    return st.sampled_from((*TIMES, *TIMES, *EXTREMES))
+    """Instants a microsecond apart, two of them often, and the ends of the calendar."""
+    return st.sampled_from((*TIMES[:2] * 4, *TIMES, *EXTREMES))
 
 
-def messages(users: tuple[str, ...] = USERS) -> SearchStrategy[Message]:
+def messages(
+    users: tuple[str, ...] = USERS, agents: tuple[str, ...] = AGENTS
+) -> SearchStrategy[Message]:
     """Messages whose ids often collide; every other one came without a time."""
     timed = st.builds(
         Message,
         message_id=st.sampled_from(MESSAGE_IDS),
-        agent_id=st.sampled_from(AGENTS),
+        agent_id=st.sampled_from(agents),
         user_id=st.sampled_from(users),
         session_id=st.sampled_from(SESSIONS),
         role=st.sampled_from(ROLES),
@@ -118,11 +120,15 @@ def messages(users: tuple[str, ...] = USERS) -> SearchStrategy[Message]:
 
 
 def transcripts(
-    *, min_size: int = 0, max_size: int = 12, users: tuple[str, ...] = USERS
+    *,
+    min_size: int = 0,
+    max_size: int = 12,
+    users: tuple[str, ...] = USERS,
+    agents: tuple[str, ...] = AGENTS,
 ) -> SearchStrategy[tuple[Message, ...]]:
     """Messages that can be stored together: no id twice for a user."""
     return st.lists(
-        messages(users),
+        messages(users, agents),
         min_size=min_size,
         max_size=max_size,
         unique_by=lambda one: (one.user_id, one.message_id),
@@ -149,7 +155,7 @@ def rarely(strategy: SearchStrategy[T]) -> SearchStrategy[T | None]:
 
 def queries() -> SearchStrategy[Query]:
     """Plain words, every operator, whole messages, and what tries to break a parser."""
-    word = st.sampled_from(WORDS)
+    word = st.sampled_from((*("火锅", "辣", "hotpots") * 6, *WORDS))  # most find something
     texts = (
         word
         | st.builds("{} {}".format, word, word)
@@ -173,7 +179,7 @@ def vector(numbers: tuple[float, ...]) -> Vector:
 
 def embeddings(scopes: tuple[Scope, ...] = SCOPES) -> SearchStrategy[Embedded]:
     """Vectors for a few ids; now and then one without a direction."""
-    rows = st.sampled_from(DIRECTIONS * 9 + NO_DIRECTIONS)
+    rows = st.sampled_from(DIRECTIONS * 30 + NO_DIRECTIONS)
 
     def build(scope: Scope, model: Model, chosen: dict[str, tuple[float, ...]]) -> Embedded:
         matrix = np.array([*chosen.values()], dtype=np.float32).reshape(len(chosen), model.width)
@@ -201,11 +207,13 @@ def jobs() -> SearchStrategy[Job]:
 
 def batches(put: SearchStrategy[Message], scopes: tuple[Scope, ...]) -> SearchStrategy[Batch]:
     """Writes of every kind, some of them refused."""
+    half = st.frozensets(st.sampled_from(MESSAGE_IDS), min_size=4, max_size=6)
+    some_rows = st.builds(Where, st.sampled_from(scopes), ids=half)
     return st.builds(
         Batch,
-        put=st.lists(put, max_size=6).map(tuple),
-        vectors=st.lists(embeddings(scopes), max_size=1).map(tuple),
-        drop=st.lists(wheres(scopes), max_size=1).map(tuple),
+        put=st.lists(put, min_size=3, max_size=6).map(tuple),
+        vectors=embeddings(scopes).map(lambda one: (one,)),
+        drop=st.lists(wheres(scopes) | some_rows, max_size=2).map(tuple),
         jobs=st.lists(jobs(), max_size=2, unique_by=lambda job: job.job_id).map(tuple),
         done=st.lists(st.sampled_from(JOB_IDS), max_size=1).map(tuple),
     )
@@ -215,7 +223,9 @@ def histories() -> SearchStrategy[list[Batch]]:
     """Batches that draw on one pool of messages, so that retries and conflicts are both common."""
     users = USERS[:2]
     wide = (*map(Scope, AGENTS), *(Scope(user_id=user_id) for user_id in users))
-    pools = st.lists(messages(users), min_size=8, max_size=12)
+    pools = transcripts(min_size=8, users=users).map(
+        lambda told: (*told * 3, *(replace(one, content="another 辣") for one in told[:3]))
+    )
     return pools.flatmap(
-        lambda pool: st.lists(batches(st.sampled_from(pool), wide), min_size=2, max_size=4)
+        lambda pool: st.lists(batches(st.sampled_from(pool), wide), min_size=3, max_size=3)
     )
