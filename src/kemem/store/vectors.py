@@ -62,7 +62,8 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
         for row, vector in zip(rows, transaction.database.dump_vectors(matrix), strict=True)
     ]
     upsert(connection, row_vector, lines, "model_no", "vector")
-    replaced = {row.space_no for row in rows if row.model_no == number}
+    # Of any model: a cache may hold the vectors of the one that a row had.
+    replaced = {row.space_no for row in rows if row.model_no is not None}
     for space_no in {row.space_no for row in rows}:
         transaction.invalidate_cache(space_no, rows=space_no in replaced)
 

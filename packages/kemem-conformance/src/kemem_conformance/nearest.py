@@ -82,6 +82,8 @@ class NearestRules(Suite):
         await put(store, said("a"), said("消息"))
         await embed(store, {"a": (1, 0, 0, 0), "消息": (1, 0, 0, 0)})
         await embed(store, {"a": (0, 1, 0, 0)})
+        hits = await nearest(store, Where(ME), ASKED, ONE, 9)  # what a store may cache
+        assert scores(hits) == [("消息", 0.8), ("a", 0.6)]
         await embed(store, {"消息": (0, 1, 0, 0)}, TWO)
         assert scores(await nearest(store, Where(ME), ASKED, ONE, 9)) == [("a", 0.6)]
         assert scores(await nearest(store, Where(ME), ASKED, TWO, 9)) == [("消息", 0.6)]
