@@ -138,6 +138,15 @@ def test_a_bad_line_is_named_and_earlier_batches_stay(tmp_path: Path) -> None:
     assert again.stdout == "1 inserted, 3 ignored, 0 truncated\n"
 
 
+@pytest.mark.parametrize("query, problem", [("", "not blank"), ("辣" * 10_001, "not 10001")])
+def test_a_query_that_cannot_be_is_named_as_the_command_does(
+    tmp_path: Path, query: str, problem: str
+) -> None:
+    ran = kemem(tmp_path, "search", query, "--user", "u")
+    assert ran.returncode == 1 and problem in ran.stderr
+    assert ran.stderr.startswith("error: query must be ")
+
+
 def test_a_taken_message_id_is_named(tmp_path: Path) -> None:
     """An id stands for one content for ever."""
     first = {"user_id": "u", "message_id": "m_1", "content": "我不吃辣"}

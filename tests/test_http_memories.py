@@ -314,6 +314,8 @@ def test_an_erasure_goes_as_far_as_it_says(client: httpx.Client) -> None:
     def erase(**asked: Any) -> int:
         return int(client.delete(MEMORIES, params={"user_id": "gone", **asked}).json()["deleted"])
 
+    nothing = client.delete(MEMORIES, params={"user_id": "gone", "filters": "{}"})
+    assert refusal(nothing) == INVALID and "must hold a condition" in nothing.text
     assert erase(filters='{"n": 0}') == 1
     assert len(read(client, "gone")["items"]) == 4
     assert erase(kinds="message", session_id="s1") == 2
