@@ -151,10 +151,7 @@ def _free_times(
 
 
 def _insert_rows(
-    transaction: Transaction,
-    table: RowTable[R],
-    space: Space,
-    rows: Sequence[R],
+    transaction: Transaction, table: RowTable[R], space: Space, rows: Sequence[R]
 ) -> list[Stored[R]]:
     """New rows of one space with their words."""
     if not rows:
@@ -303,11 +300,7 @@ def _change(transaction: Transaction, before: Stored[Note], item: Note) -> None:
         transaction.invalidate_cache(before.space_no, rows=True)
 
 
-def _remove(
-    transaction: Transaction,
-    table: RowTable[R],
-    rows: Sequence[Stored[R]],
-) -> None:
+def _remove(transaction: Transaction, table: RowTable[R], rows: Sequence[Stored[R]]) -> None:
     """Take rows out with their words, vectors, links and sources."""
     connection = transaction.connection
     transaction.database.remove_words(connection, indexed_texts(rows))

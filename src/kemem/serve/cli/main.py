@@ -153,8 +153,7 @@ def reindex(common: Common) -> None:
 
 
 def jobs(
-    common: Common,
-    limit: Annotated[int, Option(help="Most jobs to show.", min=1, max=1000)] = 100,
+    common: Common, limit: Annotated[int, Option(help="Most jobs to show.", min=1, max=1000)] = 100
 ) -> None:
     """Show the work that waits or has failed."""
     with common.open() as memory:

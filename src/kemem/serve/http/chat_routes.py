@@ -137,9 +137,7 @@ async def chat(body: ChatRequest, request: Request) -> Response:
 
 
 @router.post(
-    "/v1/groups/{group_id}/turns",
-    response_model=GroupReplies,
-    responses=schemas.events("group"),
+    "/v1/groups/{group_id}/turns", response_model=GroupReplies, responses=schemas.events("group")
 )
 async def group_turn(group_id: PathId, body: GroupRequest, request: Request) -> Response:
     """What each member of a group replies, one after the other; as events for who accepts them."""
