@@ -34,37 +34,9 @@ T = TypeVar("T")
 
 _words = sa.table("row_words", *map(sa.column, ("rowid", "body", "row_words", "rank")))
 # Rows of an index, then how many share its first column, its first two, and so on. Without them
-# SQLite takes a space for ten rows and reads all of it instead of looking up ids.
+# SQLite takes a space for ten rows and reads all of it instead of looking up ids. What we expect is
+# in statistics.tsv; the index of a primary key has the name of its table.
 _statistics = sa.table("sqlite_stat1", *map(sa.column, ("tbl", "idx", "stat")))
-_EXPECTED = {  # for each table its indexes; the one of the primary key has the table's name
-    "message": {
-        "message uk_message_id": "1000000 10000 1",
-        "uk_agent_user_session_time": "1000000 10000 100 2 1",
-        "uk_session_sequence": "1000000 10000 100 1",
-        "idx_message_user_create_time": "1000000 10000 2 1",
-        "idx_message_create_time": "1000000 2",
-        "idx_message_sensitive": "1000 10 1",
-    },
-    "row_vector": {"row_vector": "1000000 10000 1"},
-    "note": {
-        "note uk_note_id idx_note_digest": "1000000 10000 1",
-        "idx_note_id": "1000000 1",
-        "idx_note_time": "1000000 10000 2 1",
-        "idx_note_topic idx_note_valid_until idx_note_expire_time": "1000000 10000 10",
-        "idx_note_sensitive": "1000 10 1",
-    },
-    "note_source": {"note_source idx_note_source_message": "1000000 10000 2 1"},
-    "entity": {"entity idx_entity_name": "1000000 10000 1"},
-    "relation": {
-        "relation": "1000000 10000 1",
-        "idx_relation_source": "1000000 10000 10 2 1",
-        "idx_relation_destination": "1000000 10000 10",
-    },
-    "relation_source": {
-        "relation_source": "1000000 10000 2 1",
-        "idx_relation_source_note": "1000000 10000 2",
-    },
-}
 _json = sa.func.json_each(sa.bindparam("lookups", type_=sa.Text)).table_valued("key", "value")
 # Materialized: SQLite would else parse the JSON again for every row that a phrase finds.
 _lookups = (
@@ -320,12 +292,8 @@ class Sqlite:
         self.seed_statistics(connection)
 
     def seed_statistics(self, connection: sa.Connection) -> None:
-        rows = [
-            {"tbl": table, "idx": index, "stat": stat}
-            for table, stats in _EXPECTED.items()
-            for indexes, stat in stats.items()
-            for index in indexes.split()
-        ]
+        lines = Path(__file__).with_name("statistics.tsv").read_text().splitlines()
+        rows = [dict(zip(("tbl", "idx", "stat"), line.split("\t"), strict=True)) for line in lines]
         connection.execute(sa.delete(_statistics))
         connection.execute(sa.insert(_statistics), rows)
         connection.exec_driver_sql("ANALYZE sqlite_master")  # makes this connection read it
