@@ -256,20 +256,20 @@ def arriving(server: FakeNeo4j, given: dict[str, Any]) -> list[list[Any]]:
 
 
 READING = {
-    neo4j.OWNERS_OF_AGENT: owners_of_agent,
-    neo4j.OWNERS_OF_USER: owners_of_user,
-    neo4j.OWNERS_OF_SESSION: owners_of_session,
-    neo4j.NEWEST: newest,
-    neo4j.LEAVING: leaving,
-    neo4j.ARRIVING: arriving,
+    neo4j.cypher()["owners_of_agent"]: owners_of_agent,
+    neo4j.cypher()["owners_of_user"]: owners_of_user,
+    neo4j.cypher()["owners_of_session"]: owners_of_session,
+    neo4j.cypher()["newest"]: newest,
+    neo4j.cypher()["leaving"]: leaving,
+    neo4j.cypher()["arriving"]: arriving,
 }
 MEANING = READING | {
-    **dict.fromkeys(neo4j.SCHEMA, prepared),
-    neo4j.UNLINK_NOTES: unlink_notes,
-    neo4j.UNLINK_ALL: unlink_all,
-    neo4j.PRUNE: prune,
-    neo4j.MEET: meet,
-    neo4j.LINK: link,
+    **dict.fromkeys(neo4j.cypher()["schema"], prepared),
+    neo4j.cypher()["unlink_notes"]: unlink_notes,
+    neo4j.cypher()["unlink_all"]: unlink_all,
+    neo4j.cypher()["prune"]: prune,
+    neo4j.cypher()["meet"]: meet,
+    neo4j.cypher()["link"]: link,
 }
 
 
@@ -410,9 +410,13 @@ def test_a_statement_is_bounded_and_keeps_to_its_names(statement: str) -> None:
     """One label, one type, no path of any length, and a limit wherever relations are read."""
     assert set(re.findall(r"[(\[]\w*:(\w+)", statement)) <= {"Entity", "RELATION"}
     assert not re.search(r"\[[^\]]*\*|\+\)|shortestPath|apoc|CALL|\$\(", statement)
-    if statement in (neo4j.NEWEST, neo4j.LEAVING, neo4j.ARRIVING):
+    if statement in (
+        neo4j.cypher()["newest"],
+        neo4j.cypher()["leaving"],
+        neo4j.cypher()["arriving"],
+    ):
         assert "LIMIT $limit" in statement
-    if "MATCH" in statement and statement != neo4j.OWNERS_OF_SESSION:
+    if "MATCH" in statement and statement != neo4j.cypher()["owners_of_session"]:
         assert "agent_id:" in statement or re.search(r"_id = \$(agent|user)_id", statement)
 
 
@@ -444,7 +448,12 @@ async def test_a_hub_and_a_circle_are_walked_within_bounds() -> None:
     assert len(await graph.around(MY_NOTES, ("辐 3",), hops=5, limit=10)) == 10
     assert len(server.asked) <= 2 * 5
     assert server.rows <= len(server.asked) * 10
-    left = [at for query, given in server.asked if query == neo4j.LEAVING for at in given["places"]]
+    left = [
+        at
+        for query, given in server.asked
+        if query == neo4j.cypher()["leaving"]
+        for at in given["places"]
+    ]
     assert len(left) == len(set(left))
     for hops in (0, 6, 10**6, True):
         with pytest.raises(InvalidArgument, match="hops"):
@@ -476,7 +485,7 @@ async def test_a_note_is_put_wholly_or_not_at_all(name: str, other: str) -> None
     server = FakeNeo4j()
     graph = graph_on(server)
     await put(graph, said_by("n"), (name, other))
-    server.fails = {neo4j.LINK: ServiceUnavailable("gone")}
+    server.fails = {neo4j.cypher()["link"]: ServiceUnavailable("gone")}
     with pytest.raises(Unavailable):
         await put(graph, said_by("n"), (name, "上海"))
     assert [it.destination for it in await graph.around(MY_NOTES, (name,))] == [other]
@@ -515,13 +524,15 @@ async def test_the_first_write_prepares_the_database_once() -> None:
     graph = graph_on(server, "记忆memory")
     await graph.around(MY_NOTES, ("Ann",))
     await graph.remove(ME, [])
-    assert not {query for query, _ in server.asked} & set(neo4j.SCHEMA)
+    assert not {query for query, _ in server.asked} & set(neo4j.cypher()["schema"])
     server.asked.clear()
     await put(graph, said_by("n"), ("小明", "Ann"))
     await put(graph, said_by("m"), ("小明", "Ann"))
     queries = [query for query, _ in server.asked]
-    assert tuple(queries[: len(neo4j.SCHEMA)]) == neo4j.SCHEMA
-    assert len([query for query in queries if query in neo4j.SCHEMA]) == len(neo4j.SCHEMA)
+    assert queries[: len(neo4j.cypher()["schema"])] == neo4j.cypher()["schema"]
+    assert len([query for query in queries if query in neo4j.cypher()["schema"]]) == len(
+        neo4j.cypher()["schema"]
+    )
     assert server.databases == {"记忆memory"}
 
 

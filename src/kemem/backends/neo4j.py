@@ -4,9 +4,12 @@ Every statement is one of the constants below; data is only ever a parameter.
 """
 
 import asyncio
+import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kemem.errors import InvalidArgument, Unavailable
@@ -25,77 +28,17 @@ READ_SECONDS = 10.0
 WRITE_SECONDS = 120.0  # less than the lease of a job
 _PATIENCE: dict[str, Any] = {"connection_timeout": 5.0, "max_transaction_retry_time": 2.0}
 
-SCHEMA = (
-    "CREATE CONSTRAINT kemem_entity IF NOT EXISTS "
-    "FOR (e:Entity) REQUIRE (e.agent_id, e.user_id, e.name_key) IS UNIQUE",
-    # A composite index serves only what asks for all of its properties.
-    "CREATE INDEX kemem_owner IF NOT EXISTS FOR (e:Entity) ON (e.agent_id, e.user_id)",
-    "CREATE INDEX kemem_user IF NOT EXISTS FOR (e:Entity) ON (e.user_id)",
-    "CREATE INDEX kemem_note IF NOT EXISTS FOR ()-[r:RELATION]-() ON (r.note_id)",
-    "CREATE INDEX kemem_session IF NOT EXISTS FOR ()-[r:RELATION]-() ON (r.session_id)",
-)
-_OWNERS = "RETURN DISTINCT e.agent_id, e.user_id"
-OWNERS_OF_AGENT = (
-    f"MATCH (e:Entity) WHERE e.agent_id = $agent_id AND e.user_id IS NOT NULL {_OWNERS}"
-)
-OWNERS_OF_USER = f"MATCH (e:Entity) WHERE e.user_id = $user_id {_OWNERS}"
-OWNERS_OF_SESSION = (
-    f"MATCH (e:Entity)-[r:RELATION]->(:Entity) WHERE r.session_id = $session_id {_OWNERS}"
-)
-UNLINK_NOTES = """
-MATCH (source:Entity)-[r:RELATION]->(destination:Entity)
-WHERE r.note_id IN $note_ids
-  AND ($agent_id IS NULL OR source.agent_id = $agent_id)
-  AND ($user_id IS NULL OR source.user_id = $user_id)
-  AND ($session_id IS NULL OR r.session_id = $session_id)
-DELETE r
-RETURN DISTINCT source.agent_id, source.user_id, source.name_key, destination.name_key"""
-UNLINK_ALL = """
-UNWIND $owners AS at
-MATCH (source:Entity {agent_id: at[0], user_id: at[1]})-[r:RELATION]->(destination:Entity)
-WHERE $session_id IS NULL OR r.session_id = $session_id
-DELETE r
-RETURN DISTINCT source.agent_id, source.user_id, source.name_key, destination.name_key"""
-PRUNE = """
-UNWIND $places AS at
-MATCH (e:Entity {agent_id: at[0], user_id: at[1], name_key: at[2]}) WHERE NOT (e)--()
-DELETE e"""
-MEET = """
-UNWIND $entities AS met
-MERGE (e:Entity {agent_id: $agent_id, user_id: $user_id, name_key: met.name_key})
-SET e.name = met.name, e.type = met.type"""
-LINK = """
-UNWIND $edges AS edge
-MATCH (source:Entity {agent_id: $agent_id, user_id: $user_id, name_key: edge[0]})
-MATCH (destination:Entity {agent_id: $agent_id, user_id: $user_id, name_key: edge[2]})
-CREATE (source)-[:RELATION {
-  relationship: edge[1], note_id: $note_id, kind: $kind, session_id: $session_id,
-  valid_from: $valid_from, valid_until: $valid_until, expires: $expires,
-  sensitive: $sensitive}]->(destination)"""
-# An edge without the mark, carried over before there was one, counts as sensitive.
-_VISIBLE = """
-WHERE r.kind IN $kinds AND ($ids IS NULL OR r.note_id IN $ids)
-  AND ($session_id IS NULL OR r.session_id = $session_id
-       OR (source.agent_id = $shared AND source.user_id = ''))
-  AND ($valid_at IS NULL OR r.valid_until IS NULL OR r.valid_until > $valid_at)
-  AND ($valid_at IS NULL OR r.expires IS NULL OR r.expires > $valid_at)
-  AND ($known_by IS NULL OR r.valid_from <= $known_by)
-  AND ($sensitive OR NOT r.sensitive)
-WITH source, r.relationship AS relationship, destination, collect(r.note_id) AS note_ids,
-     min(r.valid_from) AS begun, max(r.valid_until) AS ended,
-     count(r) - count(r.valid_until) AS endless
-ORDER BY begun DESC, source.name, relationship, destination.name, source.agent_id, source.user_id
-LIMIT $limit
-RETURN source.agent_id, source.user_id, source.name_key, source.name, source.type, relationship,
-       destination.name_key, destination.name, destination.type, note_ids, begun, ended, endless"""
 _OWN = "{agent_id: at[0], user_id: at[1]}"
 _NAMED = "{agent_id: at[0], user_id: at[1], name_key: at[2]}"
-_EDGES = """
-UNWIND $places AS at
-MATCH (source:Entity %s)-[r:RELATION]->(destination:Entity %s)"""
-NEWEST = _EDGES % (_OWN, _OWN) + _VISIBLE
-LEAVING = _EDGES % (_NAMED, _OWN) + _VISIBLE
-ARRIVING = _EDGES % (_OWN, _NAMED) + _VISIBLE
+_READS = {"newest": (_OWN, _OWN), "leaving": (_NAMED, _OWN), "arriving": (_OWN, _NAMED)}
+
+
+@cache
+def cypher() -> Mapping[str, Any]:
+    """The Cypher of neo4j.toml, and the reads that are put together from it."""
+    texts = tomllib.loads(Path(__file__).with_name("neo4j.toml").read_text("utf-8"))
+    reads = {name: texts["edges"] % ends + texts["visible"] for name, ends in _READS.items()}
+    return {**texts, **reads}
 
 
 class Neo4jGraph:
@@ -128,7 +71,7 @@ class Neo4jGraph:
 
     async def prepare(self) -> None:
         """The key and the indexes that the statements rely on; the first write asks for them."""
-        for statement in SCHEMA:
+        for statement in cypher()["schema"]:
             await self._write(_run, statement, {})
         self._prepared = True
 
@@ -144,7 +87,7 @@ class Neo4jGraph:
             await self._write(_remove_all, owner)
         elif note_ids:
             parameters = {**asdict(owner), "note_ids": list(note_ids)}
-            await self._write(_unlink, UNLINK_NOTES, parameters)
+            await self._write(_unlink, cypher()["unlink_notes"], parameters)
 
     async def around(
         self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
@@ -190,24 +133,26 @@ async def _run(transaction: "Transaction", statement: str, values: Mapping[str, 
 
 async def _put(transaction: "Transaction", note: Note, relations: Sequence[Relation]) -> None:
     owner = asdict(Scope(note.agent_id, note.user_id))
-    await _unlink(transaction, UNLINK_NOTES, {**owner, "note_ids": [note.note_id]})
-    await _run(transaction, MEET, {**owner, "entities": _entities(relations)})
+    await _unlink(transaction, cypher()["unlink_notes"], {**owner, "note_ids": [note.note_id]})
+    await _run(transaction, cypher()["meet"], {**owner, "entities": _entities(relations)})
     names = ("note_id", "kind", "session_id", "valid_from", "valid_until", "expires", "sensitive")
     edges = {(name_key(it.source), it.relationship, name_key(it.destination)) for it in relations}
     properties = {name: getattr(note, name) for name in names}
-    await _run(transaction, LINK, {**owner, **properties, "edges": sorted(edges)})
+    await _run(transaction, cypher()["link"], {**owner, **properties, "edges": sorted(edges)})
 
 
 async def _remove_all(transaction: "Transaction", scope: Scope) -> None:
     owners = await _owners(transaction, scope, None)
-    await _unlink(transaction, UNLINK_ALL, {"session_id": scope.session_id, "owners": owners})
+    await _unlink(
+        transaction, cypher()["unlink_all"], {"session_id": scope.session_id, "owners": owners}
+    )
 
 
 async def _unlink(transaction: "Transaction", statement: str, values: Mapping[str, Any]) -> None:
     """Delete edges, then the entities that nothing else speaks of."""
     rows = await _run(transaction, statement, values)
     loose = {(agent_id, user_id, key) for agent_id, user_id, *keys in rows for key in keys}
-    await _run(transaction, PRUNE, {"places": sorted(loose)})
+    await _run(transaction, cypher()["prune"], {"places": sorted(loose)})
 
 
 def _entities(relations: Iterable[Relation]) -> list[dict[str, str]]:
@@ -226,8 +171,10 @@ async def _owners(transaction: "Transaction", scope: Scope, shared: str | None) 
     if scope.agent_id is not None and scope.user_id is not None:
         rows: list[Any] = [(scope.agent_id, scope.user_id)]
     else:
-        of_user = OWNERS_OF_SESSION if scope.user_id is None else OWNERS_OF_USER
-        statement = of_user if scope.agent_id is None else OWNERS_OF_AGENT
+        of_user = (
+            cypher()["owners_of_session"] if scope.user_id is None else cypher()["owners_of_user"]
+        )
+        statement = of_user if scope.agent_id is None else cypher()["owners_of_agent"]
         rows = await _run(transaction, statement, asdict(scope))
     besides = set() if shared is None else {(shared, "")}
     return sorted({(agent_id, user_id) for agent_id, user_id in rows} | besides)
@@ -247,7 +194,7 @@ async def _around(
         return dict(map(_edge, rows))
 
     if not names:
-        return sorted((await edges(NEWEST, owners)).values(), key=_order)
+        return sorted((await edges(cypher()["newest"], owners)).values(), key=_order)
     frontier: set[Place] = {(*owner, name_key(name)) for owner in owners for name in names}
     reached = set(frontier)
     passed: Edges = {}  # no more than the relations: what comes again leaves room for the rest
@@ -255,7 +202,9 @@ async def _around(
     for _ in range(hops):
         if not frontier or len(relations) >= limit:
             break
-        near = await edges(LEAVING, frontier) | await edges(ARRIVING, frontier)
+        near = await edges(cypher()["leaving"], frontier) | await edges(
+            cypher()["arriving"], frontier
+        )
         fresh = {key: relation for key, relation in near.items() if key not in passed}
         relations += sorted(fresh.values(), key=_order)[: limit - len(relations)]
         passed |= fresh
