@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
-from sqlalchemy.engine import make_url
 
 from kemem.memory import AsyncMemory
 from kemem.ports import Deps
@@ -15,24 +14,19 @@ from kemem.records import MESSAGES, NOTES, Embedded, Link, Matrix, Row, Scope, W
 from kemem.records.batch import Batch
 from kemem.search.recipe import search
 from kemem.store import index
-from kemem.store.postgres import Postgres
+from kemem.store.database import Database
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
 from kemem.testing import FakeClock, HashingEmbedder
 from kemem_conformance.suite import noted, said
 from kemem_conformance.world import NOW
-from tests.conftest import new_database
 
 MOST = 12
 QUESTION = "We talked about food. What does Ann like to eat in Rome? 小明喜欢吃什么？"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlStore]:
-    if request.param == "sqlite":
-        database: Any = Sqlite(tmp_path)
-    else:
-        database = Postgres(make_url(new_database(request.getfixturevalue("postgres"))))
+@pytest.fixture
+async def store(database: Database) -> AsyncIterator[SqlStore]:
     opened = SqlStore(database, cache_bytes=1 << 24)
     yield opened
     await opened.close()

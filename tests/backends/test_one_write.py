@@ -2,22 +2,18 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from sqlalchemy import Engine, event
-from sqlalchemy.engine import make_url
 
 from kemem.add import recipe
 from kemem.memory import AsyncMemory
 from kemem.records import Matrix
 from kemem.records.batch import Applied, Batch
-from kemem.store.postgres import Postgres
-from kemem.store.sqlite import Sqlite
+from kemem.store.database import Database
 from kemem.store.store import SqlStore
 from kemem.testing import HashingEmbedder
-from tests.conftest import new_database
 
 MOST = 33
 SAID = [
@@ -40,12 +36,8 @@ class RecordedStore(SqlStore):
         return await super().apply(batch)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RecordedStore]:
-    if request.param == "sqlite":
-        database: Any = Sqlite(tmp_path)
-    else:
-        database = Postgres(make_url(new_database(request.getfixturevalue("postgres"))))
+@pytest.fixture
+async def store(database: Database) -> AsyncIterator[RecordedStore]:
     opened = RecordedStore(database, cache_bytes=1 << 24)
     opened.batches = []
     yield opened

@@ -1,0 +1,19 @@
+"""The two databases that a store can be on."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from kemem.store.database import Database
+from kemem.store.postgres import Postgres
+from kemem.store.sqlite import Sqlite
+from tests.conftest import new_database
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """An empty database, not opened yet."""
+    if request.param == "sqlite":
+        return Sqlite(tmp_path)
+    return Postgres(make_url(new_database(request.getfixturevalue("postgres"))))
