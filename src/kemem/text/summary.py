@@ -4,10 +4,10 @@ import heapq
 import math
 import re
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import NamedTuple
 
 from kemem.records import Message
@@ -106,8 +106,9 @@ def sentences(text: str) -> Iterator[str]:
 def rarity(talk: Iterable[Sentence], terms: Sequence[Collection[str]] = ()) -> dict[str, float]:
     """How much each term of a talk tells: the more, the fewer sentences have it."""
     terms = terms or [_terms(one.text) for one in talk]
-    counts = Counter(term for some in terms for term in some)
-    return {term: math.log(1 + len(terms) / (1 + count)) for term, count in counts.items()}
+    counts = Counter(chain.from_iterable(terms))
+    values = {count: math.log(1 + len(terms) / (1 + count)) for count in {*counts.values()}}
+    return {term: values[count] for term, count in counts.items()}
 
 
 def summarise(
@@ -143,21 +144,22 @@ def _by_worth(
 ) -> Iterator[int]:
     """Places of sentences, most worth for their length first, given those that came before."""
     covered: set[str] = set()
+    value_of = defaultdict(lambda: 1.0, values).__getitem__
 
-    def worth(at: int) -> float:
-        news = math.fsum(values.get(term, 1.0) for term in terms[at] - covered)
+    def worth(at: int, news: float) -> float:
         score = cues[at] * (news / wholes[at] if cues[at] > 0 else 1) + news / (news + 12)
         return score / lengths[at] if score > _DULL else 0.0
 
     cues = [_score(one) for one in talk]
     # fsum: sets have no order, and sums in another order would break ties otherwise.
-    wholes = [math.fsum(values.get(term, 1.0) for term in some) for some in terms]
+    wholes = [math.fsum(map(value_of, some)) for some in terms]
     lengths = [math.sqrt(8 + count_tokens(one.text)) for one in talk]
-    heap = [(-worth(at), at) for at in range(len(talk)) if terms[at]]
+    heap = [(-worth(at, wholes[at]), at) for at in range(len(talk)) if terms[at]]
     heapq.heapify(heap)
     while heap:
         _, at = heapq.heappop(heap)
-        now = -worth(at)  # worth only falls as more is covered, so a stale top is put back
+        # Worth only falls as more is covered, so a stale top is put back.
+        now = -worth(at, math.fsum(map(value_of, terms[at] - covered)))
         if heap and now > heap[0][0]:
             heapq.heappush(heap, (now, at))
         elif now < 0:
