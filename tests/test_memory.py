@@ -349,3 +349,31 @@ def test_a_wrong_argument_is_refused_by_name(plain: Memory, case: str) -> None:
     assert field in str(refused.value) or field == "name"
     assert [it.id for it in plain.get_all("u", kinds=["message"])] == ["m"]
     assert not plain.get_all("u") and not Path("kemem.db").exists()
+
+
+def test_a_statement_is_compiled_once_for_all_stores(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that opens another store need not compile again what the first one has."""
+    for name in ("first", "second"):
+        caplog.clear()
+        with (
+            caplog.at_level("INFO", logger="sqlalchemy.engine"),
+            Memory(settings=load(data_dir=tmp_path / name, embedder="none")) as memory,
+        ):
+            memory.ingest(said("I like tea"), "u")
+            assert memory.lexical_search("tea", "u").items
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if line.startswith("[cached since")]
+    assert not [line for line in lines if line.startswith("[generated in")]
+
+
+def test_a_store_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that is named from the current one, which changes later."""
+    monkeypatch.chdir(tmp_path)
+    with Memory(settings=load(data_dir=Path("here"), embedder="none")) as memory:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        memory.ingest(said("I like tea"), "u")
+        assert memory.lexical_search("tea", "u").items
+    assert [it.name for it in tmp_path.rglob("kemem.db")] == ["kemem.db"]

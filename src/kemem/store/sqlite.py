@@ -10,12 +10,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
+from sqlalchemy.util import LRUCache
 
 from kemem.errors import KeMemError, Unavailable
 from kemem.records import Matrix
@@ -28,6 +30,7 @@ FILE = "kemem.db"
 APPLICATION_ID = 0x6B656D65  # "keme": tells our files from those of other programs
 _GROUP = 128  # writes that may share a commit
 _READERS = 4
+_COMPILED = 1000  # statements that stay compiled; the tests come to some 300
 _SEQ = (1 << SEQ_BITS) - 1  # the bits of a row's number that count within its space
 
 T = TypeVar("T")
@@ -130,13 +133,15 @@ class Sqlite:
         self._thread.start()
 
     def _engine(self, size: int, begin: str) -> sa.Engine:
-        engine = sa.create_engine(
-            sa.URL.create("sqlite", database=str(self.path)),
-            pool_size=size,
-            max_overflow=0,
-            json_serializer=dump_json,
-            connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 10},
-        )
+        dialect, options = _dialect()
+        path = self.path.absolute()  # a pool connects later, perhaps after a change of directory
+
+        def connect() -> Any:
+            return sqlite3.connect(path, 10, isolation_level=None, check_same_thread=False)
+
+        pool = sa.QueuePool(connect, pool_size=size, max_overflow=0, dialect=dialect)
+        url = sa.URL.create("sqlite", database=str(path))
+        engine = sa.Engine(pool, dialect, url, execution_options=options)
 
         @sa.event.listens_for(engine, "connect")
         def configure(connection: Any, record: Any) -> None:
@@ -286,7 +291,8 @@ class Sqlite:
 
     def create(self, connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
-        metadata.create_all(connection, checkfirst=False)
+        for statement in _definitions():
+            connection.exec_driver_sql(statement)
         connection.execute(_CREATE_WORDS)
         connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
         self.seed_statistics(connection)
@@ -329,6 +335,30 @@ class Sqlite:
 
     def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
         return np.frombuffer(joined, dtype="<u2").reshape(count, -1)
+
+
+@cache
+def _dialect() -> tuple[sa.Dialect, dict[str, Any]]:
+    """The dialect and options of every engine: a process compiles a statement once, not per store.
+
+    Compiling takes longer than running, and a compiled statement belongs to its dialect.
+    """
+    engine = sa.create_engine("sqlite://", json_serializer=dump_json)
+    engine.connect().close()  # sets what the dialect learns from a connection
+    engine.dispose()
+    return engine.dialect, {"compiled_cache": LRUCache(_COMPILED)}
+
+
+@cache
+def _definitions() -> tuple[str, ...]:
+    """What creates the tables and indexes."""
+    statements: list[str] = []
+
+    def take(statement: Any, *_: Any) -> None:
+        statements.append(str(statement.compile(dialect=_dialect()[0])))
+
+    metadata.create_all(sa.create_mock_engine("sqlite://", take), checkfirst=False)
+    return tuple(statements)
 
 
 def _is_index_too_new(connection: sa.Connection) -> bool:
