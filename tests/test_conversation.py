@@ -80,17 +80,13 @@ def borrowed(rows: list[Row], session: list[int], place: int, word: int, length:
 @given(
     rows=SCOPES,
     length=st.sampled_from((0.0, 0.5, 1.0)),
-    cells=st.sampled_from((1, 7, 1 << 20)),
     rare=st.sampled_from((0, 3, 1 << 20)),
 )
-def test_a_word_counts_by_the_best_that_lends_it(
-    rows: list[Row], length: float, cells: int, rare: int
-) -> None:
-    """However large the table is that is worked on at once, and whichever words are rare."""
+def test_a_word_counts_by_the_best_that_lends_it(rows: list[Row], length: float, rare: int) -> None:
+    """Whichever words are rare."""
     weights = (1.0, 0.5, 2.0)
     masks = [np.array([row.holds[word] for row in rows], np.bool_) for word in range(len(WORDS))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank, "_CELLS", cells)
         patch.setattr(rank, "_RARE", rare)
         found = talk_of(rows)
         shares = found.word_weights([*zip(masks, weights, strict=True)], length)

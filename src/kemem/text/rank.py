@@ -39,8 +39,8 @@ OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out wh
 # the more, the longer the question
 RECENT = 14 * 86_400_000_000  # microseconds in which a message's news falls to a third
 _SHARES = np.array([0, *reversed(NEAR), ASKED, 1])
-_CELLS = 1 << 17  # of the table of words and messages that is worked on at once
-_RARE = 100  # a word that one of so many messages has is rare
+_AROUND = np.arange(-len(NEAR), len(NEAR) + 1)
+_RARE = 40  # a word that one of so many messages has is rare
 
 Numbers = NDArray[np.intp]
 Ints = NDArray[np.int64]
@@ -65,8 +65,7 @@ class Conversation:
     times: Ints
     asks: Mask  # whether each is a question
     sessions: Numbers  # numbered from 0
-    before: Numbers  # messages of the session that come earlier
-    after: Numbers  # and later
+    openings: Numbers  # the first message of each session
 
     @classmethod
     def of(
@@ -78,12 +77,9 @@ class Conversation:
         speaks[sessions[rows], speakers[rows]] = True
         rows = rows[(speaks[:, 0] & speaks[:, 1])[sessions[rows]]]
         rows = rows[np.lexsort((times[rows], sessions[rows]))]
-        starts = np.flatnonzero(np.diff(sessions[rows], prepend=-1))
-        sizes = np.diff(starts, append=len(rows))
-        before = np.arange(len(rows)) - np.repeat(starts, sizes)
-        after = np.repeat(sizes, sizes) - before - 1
-        numbers = np.repeat(np.arange(len(starts)), sizes)
-        return cls(rows, times[rows], asks[rows], numbers, before, after)
+        openings = np.flatnonzero(np.diff(sessions[rows], prepend=-1))
+        numbers = np.repeat(np.arange(len(openings)), np.diff(openings, append=len(rows)))
+        return cls(rows, times[rows], asks[rows], numbers, openings)
 
     @classmethod
     def join(cls, parts: Sequence["Conversation"], starts: Iterable[int]) -> "Conversation":
@@ -93,17 +89,12 @@ class Conversation:
             ((part, start),) = pairs
             return replace(part, rows=part.rows + start) if start else part
         none = np.zeros(0, np.intp)
-        columns, sessions = [(none, none, none.astype(np.bool_), none, none, none)], 0
+        columns, size, sessions = [(none, none, none.astype(np.bool_), none, none)], 0, 0
         for part, start in pairs:
-            rows, numbers = part.rows + start, part.sessions + sessions
-            columns.append((rows, part.times, part.asks, numbers, part.before, part.after))
-            sessions += int(part.sessions[-1]) + 1
+            numbers, openings = part.sessions + sessions, part.openings + size
+            columns.append((part.rows + start, part.times, part.asks, numbers, openings))
+            size, sessions = size + len(part.rows), sessions + len(part.openings)
         return cls(*map(np.concatenate, zip(*columns, strict=True)))
-
-    @property
-    def opens(self) -> Mask:
-        """Which messages are the first of their sessions."""
-        return np.equal(self.before, 0)
 
     @property
     def news(self) -> Scores:
@@ -113,60 +104,48 @@ class Conversation:
 
     def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Scores:
         """The weight of the words that each message has, itself or by its context."""
-        size, openings = len(self.rows), np.flatnonzero(self.opens)
-        own = np.zeros(size)
-        of_opening, of_session = np.zeros(len(openings)), np.zeros(len(openings))
+        if not len(self.rows) or not words:
+            return np.zeros(len(self.rows))
+        # Each message has a slot. Sessions lie so far apart that none lends a word to the next.
+        slots = np.arange(len(self.rows)) + len(NEAR) * (self.sessions + 1)
+        own = np.zeros(slots[-1] + len(NEAR) + 1)
+        levels = np.zeros(len(own), np.uint8)  # of one word: places in _SHARES
+        place = np.full(len(words[0][0]), -1)  # of each row in the conversation
+        place[self.rows] = np.arange(len(self.rows))
         # The least that a word of the session counts, in a message and in its first one.
         least = (SESSION, OPENING + (TOPIC - OPENING) * length)
         above, above_first = (np.maximum(_SHARES - share, 0) for share in least)
-        step = max(_CELLS // max(size, 1), 1)
-        for start in range(0, len(words) if size else 0, step):
-            part = words[start : start + step]
-            weights = np.array([weight for _, weight in part])
-            has = np.stack([mask.take(self.rows) for mask, _ in part])
-            if np.count_nonzero(has) * _RARE < has.size:
-                levels = self._levels_near(np.flatnonzero(has), len(part))
-                near = np.flatnonzero(levels)
-                word, row = np.divmod(near, size)
-                np.add.at(own, row, weights[word] * above[levels.ravel()[near]])
-            else:
-                levels = self._levels_by_shifts(has)
-                shares = np.outer(weights, above)
-                for at, row in enumerate(levels):  # take() is slow with other numbers than intp
-                    own += shares[at].take(row.astype(np.intp), mode="clip")
-            at_first = (above_first - above)[levels[:, openings]]
-            of_opening += np.einsum("w,wo->o", weights, at_first)
-            in_session = np.logical_or.reduceat(has, openings, axis=1)
-            of_session += np.einsum("w,ws->s", weights, in_session)
-        own[openings] += of_opening
-        return own + np.where(self.opens, least[1], least[0]) * of_session[self.sessions]
-
-    def _levels_near(self, cells: Numbers, words: int) -> NDArray[np.uint8]:
-        """For each word and message a place in _SHARES, by visiting the messages that have it."""
-        size = len(self.rows)
-        levels = np.zeros(words * size, np.uint8)
-        at = cells % size
-        before, after, asks = self.before[at], self.after[at], self.asks[at]
-        for away in range(len(NEAR), 0, -1):  # from far to near: the greater share stays
-            levels[cells[before >= away] - away] = len(NEAR) + 1 - away
-            levels[cells[after >= away] + away] = len(NEAR) + 1 - away
-        levels[cells[asks & (after > 0)] + 1] = len(NEAR) + 1
-        levels[cells] = len(NEAR) + 2
-        return levels.reshape(words, size)
-
-    def _levels_by_shifts(self, has: Mask) -> NDArray[np.uint8]:
-        """The same for common words, which too many messages have to visit each."""
-        levels = has.view(np.uint8) * np.uint8(len(NEAR) + 2)
-        for away in range(1, min(len(NEAR) + 1, has.shape[1])):
-            same = self.sessions[away:] == self.sessions[:-away]
-            earlier, later = has[:, :-away] & same, has[:, away:] & same
-            lent = [(earlier, levels[:, away:], away), (later, levels[:, :-away], away)]
-            if away == 1:
-                lent.append((earlier & self.asks[:-1], levels[:, 1:], 0))
-            for lends, target, distance in lent:
-                level = np.uint8(len(NEAR) + 1 - distance)
-                np.maximum(target, lends.view(np.uint8) * level, out=target)
-        return levels
+        first = slots[self.openings]
+        of_opening, of_session = np.zeros(len(first)), np.zeros(len(first))
+        for mask, weight in words:
+            has = place[np.flatnonzero(mask)]
+            has = has[has >= 0]
+            cells = slots[has]
+            asking = cells[self.asks[has]]
+            if len(has) * _RARE < len(own):
+                near = np.add.outer(_AROUND, cells)
+                for away in range(len(NEAR), 0, -1):  # from far to near: the greater share stays
+                    levels[near[len(NEAR) - away]] = len(NEAR) + 1 - away
+                    levels[near[len(NEAR) + away]] = len(NEAR) + 1 - away
+            else:  # too many messages have it to visit each
+                near, has_word = slice(None), np.zeros(len(own), np.uint8)
+                has_word[cells] = 1
+                inner = levels[len(NEAR) : -len(NEAR)]
+                for away in range(1, len(NEAR) + 1):
+                    start, end = len(NEAR) - away, len(own) - len(NEAR) - away
+                    lends = has_word[start:end] | has_word[start + 2 * away : end + 2 * away]
+                    np.maximum(inner, lends * np.uint8(len(NEAR) + 1 - away), out=inner)
+            levels[asking + 1] = len(NEAR) + 1
+            levels[cells] = len(NEAR) + 2
+            # take() is slow with other numbers than intp. A slot that is there twice is added once.
+            own[near] += (weight * above).take(levels[near].astype(np.intp), mode="clip")
+            of_opening += weight * (above_first - above)[levels[first]]
+            levels[near] = 0
+            of_session[self.sessions[has]] += weight  # once for each session
+        own[first] += of_opening
+        weights = SESSION * of_session[self.sessions]
+        weights[self.openings] = least[1] * of_session
+        return weights + own[slots]
 
 
 def word_scores(
@@ -197,19 +176,21 @@ def word_scores(
             weights[rows] += weight
     if question and conversation:
         weights[conversation.rows] = conversation.word_weights(words, question.length)
-    usual = max(float((lengths if counted is None else lengths[counted]).mean()), 1.0)
-    raw = weights * ((K1 + 1) / query_weight)
-    raw /= 1 + K1 * (1 - B) + (K1 * B / usual) * lengths
+    usual = max(float((lengths if total == len(lengths) else lengths[counted]).mean()), 1.0)
+    # In place from here on: every array of a large scope costs as much as a step of the arithmetic.
+    raw = np.multiply(weights, (K1 + 1) / query_weight, out=weights)
+    divisor = lengths * (K1 * B / usual)
+    divisor += 1 + K1 * (1 - B)
+    raw /= divisor
     if question and question.speakers:
-        named = reduce(np.bitwise_or, map(rows_with.__getitem__, question.speakers))
-        raw += (named & (raw > 0)) * _NAMED
+        named = np.flatnonzero(reduce(np.bitwise_or, map(rows_with.__getitem__, question.speakers)))
+        raw[named] += (raw[named] > 0) * _NAMED
     if question and conversation:
         places, length = conversation.rows, question.length
-        openings = places[conversation.opens]
+        openings = places[conversation.openings]
         raw[openings] += (raw[openings] > 0) * (_OPENING + _TOPIC * length)
         if length:
             raw[places] += (raw[places] > 0) * (_NEWS * length * conversation.news)
-    # In place from here on: every array of a large scope costs as much as a step of the arithmetic.
     scores = np.exp(np.multiply(raw, -_STEEPNESS, out=raw), out=raw)
     np.subtract(1, scores, out=scores)
     if question and conversation:
