@@ -10,7 +10,7 @@ counts in part where a message near it has the word. The shares were measured on
 Chinese and English; `docs/benchmarks.md` says what each of them is worth.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -40,6 +40,7 @@ OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out wh
 RECENT = 14 * 86_400_000_000  # microseconds in which a message's news falls to a third
 _SHARES = np.array([0, *reversed(NEAR), ASKED, 1])
 _AROUND = np.arange(-len(NEAR), len(NEAR) + 1)
+_PIECE = 1 << 13  # slots that are worked on at once: they stay in the processor's cache
 _RARE = 40  # a word that one of so many messages has is rare
 
 Numbers = NDArray[np.intp]
@@ -59,13 +60,19 @@ def context_scope(where: Where) -> Where:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The messages of sessions in which both sides speak, session by session, as they were said."""
+    """The messages of sessions in which both sides speak, session by session, as they were said.
+
+    Each has a slot. Sessions lie so far apart that none lends a word to the next.
+    """
 
     rows: Numbers  # their places among the rows of a scope
     times: Ints
-    asks: Mask  # whether each is a question
-    sessions: Numbers  # numbered from 0
-    openings: Numbers  # the first message of each session
+    questions: Numbers  # places of those that ask
+    openings: Numbers  # which of them are the first of their sessions
+    slots: Numbers
+    slot_of: Numbers  # for each row of the scope; -1 where it is not among them
+    session_of: Numbers  # for each slot, numbered from 0
+    asks: Mask  # for each slot
 
     @classmethod
     def of(
@@ -78,23 +85,34 @@ class Conversation:
         rows = rows[(speaks[:, 0] & speaks[:, 1])[sessions[rows]]]
         rows = rows[np.lexsort((times[rows], sessions[rows]))]
         openings = np.flatnonzero(np.diff(sessions[rows], prepend=-1))
-        numbers = np.repeat(np.arange(len(openings)), np.diff(openings, append=len(rows)))
-        return cls(rows, times[rows], asks[rows], numbers, openings)
+        return cls._with_slots(rows, times[rows], rows[asks[rows]], openings, len(visible))
 
     @classmethod
-    def join(cls, parts: Sequence["Conversation"], starts: Iterable[int]) -> "Conversation":
+    def _with_slots(
+        cls, rows: Numbers, times: Ints, questions: Numbers, openings: Numbers, size: int
+    ) -> "Conversation":
+        sizes = np.diff(openings, append=len(rows))
+        slots = np.arange(len(rows)) + len(NEAR) * np.repeat(np.arange(len(openings)) + 1, sizes)
+        slot_of = np.full(size, -1)
+        slot_of[rows] = slots
+        session_of = np.repeat(np.arange(len(openings)), sizes + len(NEAR))
+        session_of = np.pad(session_of, (len(NEAR) if len(rows) else 0, 0))
+        asks = np.zeros(len(session_of), np.bool_)
+        asks[slot_of[questions]] = True
+        return cls(rows, times, questions, openings, slots, slot_of, session_of, asks)
+
+    @classmethod
+    def join(cls, parts: Sequence["Conversation"], starts: Sequence[int]) -> "Conversation":
         """The conversations of several spaces as one; a space's rows begin at its start."""
-        pairs = [(part, at) for part, at in zip(parts, starts, strict=False) if len(part.rows)]
-        if len(pairs) == 1:
-            ((part, start),) = pairs
-            return replace(part, rows=part.rows + start) if start else part
+        if len(parts) == 1:
+            return parts[0]
         none = np.zeros(0, np.intp)
-        columns, size, sessions = [(none, none, none.astype(np.bool_), none, none)], 0, 0
-        for part, start in pairs:
-            numbers, openings = part.sessions + sessions, part.openings + size
-            columns.append((part.rows + start, part.times, part.asks, numbers, openings))
-            size, sessions = size + len(part.rows), sessions + len(part.openings)
-        return cls(*map(np.concatenate, zip(*columns, strict=True)))
+        columns, size = [(none, none, none, none)], 0
+        for part, start in zip(parts, starts, strict=False):
+            rows, questions = part.rows + start, part.questions + start
+            columns.append((rows, part.times, questions, part.openings + size))
+            size += len(rows)
+        return cls._with_slots(*map(np.concatenate, zip(*columns, strict=True)), int(starts[-1]))
 
     @property
     def news(self) -> Scores:
@@ -104,48 +122,51 @@ class Conversation:
 
     def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Scores:
         """The weight of the words that each message has, itself or by its context."""
-        if not len(self.rows) or not words:
-            return np.zeros(len(self.rows))
-        # Each message has a slot. Sessions lie so far apart that none lends a word to the next.
-        slots = np.arange(len(self.rows)) + len(NEAR) * (self.sessions + 1)
-        own = np.zeros(slots[-1] + len(NEAR) + 1)
-        levels = np.zeros(len(own), np.uint8)  # of one word: places in _SHARES
-        place = np.full(len(words[0][0]), -1)  # of each row in the conversation
-        place[self.rows] = np.arange(len(self.rows))
+        size, first = len(self.session_of), self.slots[self.openings]
+        own, levels = np.zeros(size), np.zeros(size, np.uint8)  # of a word: places in _SHARES
+        of_opening, of_session = np.zeros(len(first)), np.zeros(len(first))
         # The least that a word of the session counts, in a message and in its first one.
         least = (SESSION, OPENING + (TOPIC - OPENING) * length)
         above, above_first = (np.maximum(_SHARES - share, 0) for share in least)
-        first = slots[self.openings]
-        of_opening, of_session = np.zeros(len(first)), np.zeros(len(first))
-        for mask, weight in words:
-            has = place[np.flatnonzero(mask)]
+        for mask, weight in words if size else ():
+            has = self.slot_of[np.flatnonzero(mask)]
             has = has[has >= 0]
-            cells = slots[has]
-            asking = cells[self.asks[has]]
-            if len(has) * _RARE < len(own):
-                near = np.add.outer(_AROUND, cells)
+            shares, is_rare = weight * above, len(has) * _RARE < size
+            near = np.add.outer(_AROUND, has) if is_rare else np.zeros(0, np.intp)
+            if is_rare:
                 for away in range(len(NEAR), 0, -1):  # from far to near: the greater share stays
                     levels[near[len(NEAR) - away]] = len(NEAR) + 1 - away
                     levels[near[len(NEAR) + away]] = len(NEAR) + 1 - away
-            else:  # too many messages have it to visit each
-                near, has_word = slice(None), np.zeros(len(own), np.uint8)
-                has_word[cells] = 1
-                inner = levels[len(NEAR) : -len(NEAR)]
-                for away in range(1, len(NEAR) + 1):
-                    start, end = len(NEAR) - away, len(own) - len(NEAR) - away
-                    lends = has_word[start:end] | has_word[start + 2 * away : end + 2 * away]
-                    np.maximum(inner, lends * np.uint8(len(NEAR) + 1 - away), out=inner)
-            levels[asking + 1] = len(NEAR) + 1
-            levels[cells] = len(NEAR) + 2
-            # take() is slow with other numbers than intp. A slot that is there twice is added once.
-            own[near] += (weight * above).take(levels[near].astype(np.intp), mode="clip")
+            else:  # too many messages have it to visit the slots near each
+                levels = _levels_by_shifts(has, size)
+            levels[has[self.asks[has]] + 1] = len(NEAR) + 1
+            levels[has] = len(NEAR) + 2
+            near = near.ravel()
+            # A slot that is there twice is added once. take() is slow with other numbers than intp.
+            own[near] += shares.take(levels.take(near).astype(np.intp), mode="clip")
+            for at in range(0, 0 if is_rare else size, _PIECE):
+                piece = levels[at : at + _PIECE].astype(np.intp)
+                own[at : at + _PIECE] += shares.take(piece, mode="clip")
             of_opening += weight * (above_first - above)[levels[first]]
-            levels[near] = 0
-            of_session[self.sessions[has]] += weight  # once for each session
-        own[first] += of_opening
-        weights = SESSION * of_session[self.sessions]
-        weights[self.openings] = least[1] * of_session
-        return weights + own[slots]
+            of_session[self.session_of[has]] += weight  # once for each session
+            levels[near if is_rare else ...] = 0
+        weights = of_session.take(self.session_of, mode="clip")
+        weights *= SESSION
+        weights[first] = least[1] * of_session + of_opening
+        weights += own
+        return weights.take(self.slots)
+
+
+def _levels_by_shifts(has: Numbers, size: int) -> NDArray[np.uint8]:
+    """Places in _SHARES by the messages near each slot that have a word."""
+    held, levels = np.zeros((2, size), np.uint8)
+    held[has] = 1
+    inner = levels[len(NEAR) : -len(NEAR)]
+    for away in range(1, len(NEAR) + 1):
+        start, end = len(NEAR) - away, size - len(NEAR) - away
+        lends = held[start:end] | held[start + 2 * away : end + 2 * away]
+        np.maximum(inner, lends * np.uint8(len(NEAR) + 1 - away), out=inner)
+    return levels
 
 
 def word_scores(
@@ -194,5 +215,5 @@ def word_scores(
     scores = np.exp(np.multiply(raw, -_STEEPNESS, out=raw), out=raw)
     np.subtract(1, scores, out=scores)
     if question and conversation:
-        scores[conversation.rows[conversation.asks]] *= _ASKING + (1 - _ASKING) * question.length
+        scores[conversation.questions] *= _ASKING + (1 - _ASKING) * question.length
     return np.round(scores, 9, out=scores)  # equal rows stay equal whatever was added first
