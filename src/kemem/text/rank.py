@@ -102,7 +102,7 @@ class Conversation:
         return cls(rows, times, questions, openings, slots, slot_of, session_of, asks)
 
     @classmethod
-    def join(cls, parts: Sequence["Conversation"], starts: Sequence[int]) -> "Conversation":
+    def join(cls, parts: Sequence["Conversation"], starts: Numbers) -> "Conversation":
         """The conversations of several spaces as one; a space's rows begin at its start."""
         if len(parts) == 1:
             return parts[0]
@@ -112,7 +112,8 @@ class Conversation:
             rows, questions = part.rows + start, part.questions + start
             columns.append((rows, part.times, questions, part.openings + size))
             size += len(rows)
-        return cls._with_slots(*map(np.concatenate, zip(*columns, strict=True)), int(starts[-1]))
+        merged: list[Numbers] = [np.concatenate(each) for each in zip(*columns, strict=True)]
+        return cls._with_slots(merged[0], merged[1], merged[2], merged[3], int(starts[-1]))
 
     @property
     def news(self) -> Scores:
