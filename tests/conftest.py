@@ -10,7 +10,9 @@ import pytest
 
 from kemem.testing.postgres import running_postgres
 from tests.server import Server, running_server
+from tests.warm import share_certificates
 
+share_certificates()
 NOT_RUN = "browser tests were NOT RUN"
 
 

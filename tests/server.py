@@ -103,7 +103,8 @@ def running_server(
     """A server over a directory; settings go by their names: embedder="local"."""
     server = start(data_dir, **settings)
     try:
-        wait_for(lambda: _answers(server, ready_at))
+        with server.client() as client:
+            wait_for(lambda: _answers(server, client, ready_at))
         yield server
     finally:
         stop(server)
@@ -143,10 +144,10 @@ def wait_for(check: Callable[[], object]) -> None:
         time.sleep(STEP)
 
 
-def _answers(server: Server, path: str) -> bool:
+def _answers(server: Server, client: httpx.Client, path: str) -> bool:
     assert server.process.poll() is None, server.log.read_text("utf-8")
     try:
-        return httpx.get(server.url + path, trust_env=False).status_code == 200
+        return client.get(path).status_code == 200
     except httpx.TransportError:
         return False
 

@@ -5,6 +5,7 @@ a cold start (an import that fails, what is imported and when), or on a signal t
 anything else does, needs a new interpreter instead.
 """
 
+import asyncio
 import atexit
 import gc
 import io
@@ -16,6 +17,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -31,11 +33,21 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import IO
 
+import httpx
+from structlog.testing import capture_logs
+
 import kemem
+from kemem.memory import AsyncMemory
+from kemem.serve.http.app import create_app
+from kemem.settings import Settings
 from tests import warm_python
 
 ROOT = Path(__file__).parents[1]
 STEP = 0.01  # seconds
+HEAVY = (  # what is imported when it is needed
+    *("agents", "openai.resources.chat.completions", "rich.progress", "typer.main"),
+    *("uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl"),
+)
 
 
 class Warm:
@@ -88,6 +100,11 @@ def start_warm(
     numbers = [stream.fileno() for stream in streams]
     status = warm_python.ask(_nursery(), ["kemem", *arguments], numbers, environment, str(cwd))
     return Warm(os.fdopen(status, "rb", buffering=0))
+
+
+def share_certificates() -> None:
+    """Read those of the system once: each HTTP client does, and it takes longer than most tests."""
+    ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
 
 
 def python() -> list[str]:
@@ -212,13 +229,55 @@ def _run(arguments: list[str]) -> None:
             sys.exit(f"tests.warm cannot run {arguments}")
 
 
+async def _use_once() -> None:
+    """Do once what most programs do first: what is compiled and loaded then stays."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(data_dir=Path(folder), embedder="none", llm="none")
+        app = create_app(AsyncMemory(settings=settings))
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+            for text in ("我搬到了罗马，我不吃辣。", "I moved to Oslo, I don't eat beef."):
+                await client.post("/v1/memories", json={"user_id": "u", "messages": text})
+                asked = {"user_id": "u", "query": text}
+                await client.post("/v1/memories/search", json=asked)
+                await client.post("/v1/recall", json={"user_id": "u", "question": text})
+            await client.get("/readyz")
+
+
+def _run_to_end(arguments: list[str]) -> None:
+    """Run, and end as Python does, but leave what was imported to the system: to take it apart
+    takes longer than most programs do.
+    """
+    code = 0
+    try:
+        _run(arguments)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()  # what is not closed is told
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)
+
+
 if __name__ == "__main__":
+    share_certificates()
     # All but the command itself, whose consoles read the environment, and what is for tests.
     for each in walk_packages(kemem.__path__, "kemem."):
         if not each.name.startswith(("kemem.serve.cli", "kemem.testing")):
             import_module(each.name)
-    for heavy in ("agents", "openai.resources.chat.completions", "rich.progress", "typer.main"):
+    for heavy in HEAVY:
         import_module(heavy)
+    with capture_logs():
+        asyncio.run(_use_once())
+    for thread in set(threading.enumerate()) - {threading.main_thread()}:
+        thread.join(timeout=10)
     assert threading.active_count() == 1, "what has threads must not fork"
     gc.freeze()  # at the end nobody need take apart what was imported
-    _run(_become_asked(*(socket.socket(fileno=int(each)) for each in sys.argv[1:])))
+    _run_to_end(_become_asked(*(socket.socket(fileno=int(each)) for each in sys.argv[1:])))
