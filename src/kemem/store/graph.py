@@ -78,7 +78,7 @@ def put_links(transaction: Transaction, space: Space, links: Sequence[tuple[Link
     """Relations of one space, each with the row of the note that supports it."""
     if any(len(link.relationship) > MAX_RELATIONSHIP for link, _ in links):
         raise InvalidArgument(f"a relationship has at most {MAX_RELATIONSHIP} characters")
-    entities = _ensure_entities(transaction, space, [link for link, _ in links])
+    existing, entities = _ensure_entities(transaction, space, [link for link, _ in links])
     triples = [
         (entities[name_key(link.source)], link.relationship, entities[name_key(link.destination)])
         for link, _ in links
@@ -88,7 +88,9 @@ def put_links(transaction: Transaction, space: Space, links: Sequence[tuple[Link
         "sources": sorted({source for source, _, _ in triples}),
         "destinations": sorted({destination for _, _, destination in triples}),
     }
-    rows = transaction.connection.execute(_relations, values)
+    # Between entities of which one is new there is no relation yet.
+    is_looked_up = any({source, target} <= existing for source, _, target in triples)
+    rows = transaction.connection.execute(_relations, values) if is_looked_up else ()
     relations = {tuple(triple): row for *triple, row in rows}
     columns = {triple: dict(zip(_TRIPLE, triple, strict=True)) for triple in triples}
     relations |= _insert_missing(transaction, space, relation, columns, relations)
@@ -101,8 +103,11 @@ def put_links(transaction: Transaction, space: Space, links: Sequence[tuple[Link
 
 def _ensure_entities(
     transaction: Transaction, space: Space, links: Sequence[Link]
-) -> dict[str, int]:
-    """The entities of some links by their keys; the first spelling and the first type stay."""
+) -> tuple[set[int], dict[str, int]]:
+    """The entities of some links: those that existed, and all by their keys.
+
+    The first spelling and the first type stay.
+    """
     columns: dict[str, Values] = {}
     for link in links:
         ends = ((link.source, link.source_type), (link.destination, link.destination_type))
@@ -119,7 +124,8 @@ def _ensure_entities(
             if kind == "thing" != columns[key]["type"]:
                 new = {**this, "of_row": row_id, "new_type": columns[key]["type"]}
                 transaction.connection.execute(_set_type, new)
-    return existing | _insert_missing(transaction, space, entity, columns, existing)
+    new = _insert_missing(transaction, space, entity, columns, existing)
+    return {*existing.values()}, existing | new
 
 
 def _insert_missing(

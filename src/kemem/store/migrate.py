@@ -12,8 +12,9 @@ from kemem.errors import Unavailable
 from kemem.store import schema
 from kemem.store.database import Database, group, upsert
 from kemem.store.index import rebuild_words
-from kemem.store.read import CHUNK, chunks, existing_messages
+from kemem.store.read import CHUNK, chunks, existing_names
 from kemem.store.schema import checkpoint, job, message, meta, note, note_source
+from kemem.store.tables import messages
 from kemem.text.segment import TEXT_VERSION
 
 Step = Callable[[sa.Connection, Database], None]
@@ -105,7 +106,7 @@ def put_sources(connection: sa.Connection, cited: Iterable[tuple[int, int, Seque
     """What notes cite, as (space, row of the note, ids); messages that are gone are left out."""
     for space_no, notes in group(cited, lambda it: it[0]).items():
         ids = {name for *_, names in notes for name in names}
-        existing = existing_messages(connection, [space_no], ids)
+        existing = existing_names(connection, messages, [space_no], ids)
         lines = [
             {"space_no": space_no, "note_row": row, "position": position, "message_id": name}
             for _, row, names in notes

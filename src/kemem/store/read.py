@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from kemem.records import Position, Row, Where
 from kemem.store.database import Space, Statement, in_list
-from kemem.store.schema import SEQ_BITS, message
+from kemem.store.schema import SEQ_BITS
 from kemem.store.spaces import visible_spaces
 from kemem.store.tables import (
     TABLES,
@@ -158,14 +158,17 @@ def _by_values(table: RowTable[Any], column: sa.Column[Any]) -> Statement:
     return sa.select(*table.columns).where(of_spaces, in_list(column, "values"))
 
 
-_existing = sa.select(message.c.message_id).where(
-    one_of(message.c.space_no, "spaces"), in_list(message.c.message_id, "names")
-)
+_existing = {
+    table: sa.select(table.name).where(
+        one_of(table.table.c.space_no, "spaces"), in_list(table.name, "names")
+    )
+    for table in TABLES
+}
 
 
-def existing_messages(
-    connection: sa.Connection, spaces: Iterable[int], names: Iterable[str]
+def existing_names(
+    connection: sa.Connection, table: RowTable[Any], spaces: Iterable[int], names: Iterable[str]
 ) -> set[str]:
-    """Which of these ids are those of messages of some spaces."""
-    values = {"spaces": list(spaces), "names": sorted(set(names))}
-    return set(connection.execute(_existing, values).scalars()) if values["names"] else set()
+    """Which of these names rows of some spaces have."""
+    values = {"spaces": [*spaces], "names": sorted(set(names))}
+    return {*connection.execute(_existing[table], values).scalars()} if values["names"] else set()

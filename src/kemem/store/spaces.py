@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from kemem.records import Micros, Model, Scope, Where
 from kemem.records.batch import Batch, Refusal
-from kemem.store.database import Database, Space, Statement, Values, bound, group, upsert
+from kemem.store.database import Database, IndexedText, Space, Statement, bound, group, upsert
 from kemem.store.schema import (
     agent,
     app_user,
@@ -92,7 +92,7 @@ def spaces_and_model(
     return [Space(*row[:-1]) for row in rows], rows[0][-1] if rows else None
 
 
-def ids_of(scope: Scope) -> Values:
+def ids_of(scope: Scope) -> dict[str, Any]:
     """The ids that a scope has, by their names."""
     names = ("agent_id", "user_id", "session_id")
     return {name: value for name in names if (value := getattr(scope, name)) is not None}
@@ -144,6 +144,8 @@ class Transaction:
         self._next_seq: dict[int, int] = {}  # of the spaces above
         self._more: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTERS, 0))
         self._sessions: dict[tuple[int, str], Micros] = {}  # when those ensured were used
+        self.texts: list[IndexedText] = []  # of the rows that it has inserted
+        self.model_numbers: dict[Model, int | None] = {}  # of the models whose vectors it writes
 
     def lock(self, batch: Batch) -> None:
         """Let no other transaction write what the owners of a batch have, until this one ends.
@@ -159,6 +161,7 @@ class Transaction:
         ]
         written = group(rows, lambda it: str(it[0].user_id))
         self._locked = {*written, *self._users_read(batch)}
+        self.model_numbers = dict.fromkeys(each.model for each in batch.vectors)
         for user_id in sorted(self._locked):
             if user_id in written:
                 own = written[user_id]
@@ -189,7 +192,10 @@ class Transaction:
         """The spaces of a user, created where missing; the update of the user's row is the lock."""
         connection, values = self.connection, {"of_user": user_id, "now": now}
         is_new = not connection.execute(_set_active, values).rowcount
-        spaces = [] if is_new else find_spaces(connection, Scope(user_id=user_id))
+        spaces, model = list[Space](), next(iter(self.model_numbers), None)
+        if not is_new:
+            spaces, number = spaces_and_model(connection, Scope(user_id=user_id), model)
+            self.model_numbers |= {model: number} if model else {}
         if not is_new and agents <= {each.agent_id for each in spaces}:
             return spaces
         names, times = sorted(agents), {"create_time": begun, "update_time": now}

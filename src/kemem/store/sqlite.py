@@ -154,10 +154,8 @@ class Sqlite:
             ):
                 connection.execute(f"PRAGMA {pragma}")
 
-        @sa.event.listens_for(engine, "begin")
-        def start(connection: sa.Connection) -> None:
-            connection.exec_driver_sql(begin)
-
+        # Not a listener: where there is one, every statement calls it.
+        engine.dialect.do_begin = lambda dbapi_connection: dbapi_connection.execute(begin)  # type: ignore[method-assign]
         return engine
 
     def reading(self) -> AbstractContextManager[sa.Connection]:

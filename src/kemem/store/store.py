@@ -176,6 +176,8 @@ def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applie
     dropped = sum(_drop(transaction, where, batch) for where in batch.drop)
     inserted, ignored = put_messages(transaction, batch.put)
     places, merged = put_notes(transaction, batch.notes, inserted)
+    if transaction.texts:
+        database.add_words(connection, transaction.texts)
     of_notes = {item.note_id: places[key_of(item)] for item in batch.notes}
     by_space: dict[Space, list[tuple[records.Link, int]]] = defaultdict(list)
     for link in batch.links:
@@ -229,13 +231,12 @@ def _has(
     transaction: Transaction, owner: records.Scope, rows: Sequence[records.Row | records.Checkpoint]
 ) -> bool:
     """Whether an owner has rows still, under whatever words, and checkpoints are the newest."""
-    connection, spaces = transaction.connection, transaction.spaces(owner)
-    message_ids = {row.id for row in rows if isinstance(row, records.Message)}
-    note_ids = {row.id for row in rows if isinstance(row, records.Note)}
-    stored = {it.row.id for it in read.named(connection, tables.notes, spaces, note_ids)}
-    numbers = [space.space_no for space in spaces]
-    if message_ids - read.existing_messages(connection, numbers, message_ids) or note_ids - stored:
-        return False
+    connection = transaction.connection
+    numbers = [space.space_no for space in transaction.spaces(owner)]
+    for table in tables.TABLES:
+        names = {row.id for row in rows if isinstance(row, table.record)}
+        if names - read.existing_names(connection, table, numbers, names):
+            return False
     return all(
         history.checkpoints(connection, replace(owner, session_id=row.session_id), 1) == [row]
         for row in rows

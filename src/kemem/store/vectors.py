@@ -7,12 +7,11 @@ import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import Embedded, Matrix, Model
-from kemem.store.database import Statement, upsert
+from kemem.store.database import Statement, in_list, upsert
 from kemem.store.migrate import write_meta
-from kemem.store.read import chunks
 from kemem.store.schema import embedding_model, row_vector
 from kemem.store.spaces import Transaction, model_number
-from kemem.store.tables import TABLES, RowTable, one_of
+from kemem.store.tables import TABLES, RowTable
 
 
 def _named(rows: RowTable[Any], of_session: bool) -> Statement:
@@ -22,7 +21,7 @@ def _named(rows: RowTable[Any], of_session: bool) -> Statement:
     statement = (
         sa.select(table.c.space_no, table.c.id, rows.name, row_vector.c.model_no)
         .join_from(table, row_vector, own, isouter=True)
-        .where(table.c.space_no == sa.bindparam("of_space"), one_of(rows.name, "names"))
+        .where(table.c.space_no == sa.bindparam("of_space"), in_list(rows.name, "names"))
     )
     if of_session:
         statement = statement.where(table.c.session_id == sa.bindparam("of_session"))
@@ -39,19 +38,18 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
     check_vectors(embedded.matrix, len(embedded.ids), embedded.model.width)
     connection, session_id = transaction.connection, embedded.scope.session_id
     statement = _of_space if session_id is None else _of_session
+    this = {"names": [*embedded.ids], "of_session": session_id}
     rows = [
         row
         for space in transaction.spaces(embedded.scope)
-        for names in chunks(embedded.ids)
-        for row in connection.execute(
-            statement, {"of_space": space.space_no, "names": names, "of_session": session_id}
-        )
+        for row in connection.execute(statement, {**this, "of_space": space.space_no})
     ]
     if not rows:
         return
     model = {"name": embedded.model.name, "width": embedded.model.width}
     values = {f"of_{name}": value for name, value in model.items()}
-    number = connection.execute(model_number, values).scalar()
+    number = transaction.model_numbers.get(embedded.model)
+    number = number or connection.execute(model_number, values).scalar()
     if number is None:
         upsert(connection, embedding_model, [model])
         number = connection.execute(model_number, values).scalar_one()

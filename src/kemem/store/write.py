@@ -169,7 +169,7 @@ def _insert_rows(
     ]
     connection.execute(_insert[table.table], values)
     _insert_sources(connection, stored)
-    transaction.database.add_words(connection, texts)
+    transaction.texts += texts
     return stored
 
 
@@ -227,7 +227,7 @@ def _put_space(
     }
     transaction.ensure_sessions(space, sessions)
     cited = {name for item in items for name in item.sources} - inserted
-    missing = cited - read.existing_messages(connection, [space.space_no], cited)
+    missing = cited - read.existing_names(connection, tables.messages, [space.space_no], cited)
     if any(missing & {*item.sources} for item in items if item.note_id not in stored):
         raise Refused("source")
     if missing:  # a changed note only loses the sources that have been deleted since
