@@ -168,17 +168,15 @@ def _insert_rows(
         for it, text in zip(stored, texts, strict=True)
     ]
     connection.execute(_insert[table.table], values)
-    _insert_sources(connection, stored)
     transaction.texts += texts
     return stored
 
 
-def _insert_sources(connection: sa.Connection, rows: Iterable[Stored[Any]]) -> None:
+def _insert_sources(connection: sa.Connection, rows: Iterable[Stored[Note]]) -> None:
     """What notes cite."""
     lines = [
         {"space_no": it.space_no, "note_row": it.id, "position": position, "message_id": name}
         for it in rows
-        if isinstance(it.row, Note)
         for position, name in enumerate(it.row.sources)
     ]
     if lines:
@@ -226,7 +224,8 @@ def _put_space(
         if item.session_id is not None and item.note_id not in stored
     }
     transaction.ensure_sessions(space, sessions)
-    cited = {name for item in items for name in item.sources} - inserted
+    cited_before = (name for it in existing for name in it.row.sources)
+    cited = {name for item in items for name in item.sources}.difference(inserted, cited_before)
     missing = cited - read.existing_names(connection, tables.messages, [space.space_no], cited)
     if any(missing & {*item.sources} for item in items if item.note_id not in stored):
         raise Refused("source")
@@ -236,7 +235,7 @@ def _put_space(
             for item in items
         ]
     final = _settle(items, {name: it.row for name, it in stored.items()}, merged)
-    new, replaced = [], []
+    new, changed, replaced = [], [], []
     for name, item in final.items():
         before = stored.get(name)
         if before is None:
@@ -245,10 +244,11 @@ def _put_space(
             replaced.append(before)
             new.append(replace(item, arrival=before.row.arrival))
         elif before.row != item:
-            _change(transaction, before, item)
+            changed.append((before, item))
     if replaced:
         _remove(transaction, tables.notes, replaced)
     inserted_notes = _insert_rows(transaction, tables.notes, space, new)
+    _insert_sources(connection, [*inserted_notes, *_change(transaction, changed)])
     return {it.row.note_id: it.id for it in (*stored.values(), *inserted_notes)}
 
 
@@ -287,17 +287,26 @@ def _merge(old: Note, new: Note) -> Note:
     )
 
 
-def _change(transaction: Transaction, before: Stored[Note], item: Note) -> None:
-    """Everything but a note's words."""
-    connection, this = transaction.connection, {"of_space": before.space_no, "of_row": before.id}
-    values = {**tables.notes.dump(item), "length": length(index_text(item))}
-    connection.execute(_update, this | {f"new_{name}": values[name] for name in _CHANGEABLE})
-    if before.row.sources != item.sources:
-        connection.execute(_drop_sources, this)
-        _insert_sources(connection, [before._replace(row=item)])
-    cached = ("ts", "kind", "session_id")
-    if any(getattr(before.row, name) != getattr(item, name) for name in cached):
-        transaction.invalidate_cache(before.space_no, rows=True)
+def _change(
+    transaction: Transaction, changes: Sequence[tuple[Stored[Note], Note]]
+) -> list[Stored[Note]]:
+    """Everything but the words of notes; returns those that now need their sources."""
+    rows, moved = [], []
+    for before, item in changes:
+        this = {"of_space": before.space_no, "of_row": before.id}
+        values = {**tables.notes.dump(item), "length": length(index_text(item))}
+        rows.append(this | {f"new_{name}": values[name] for name in _CHANGEABLE})
+        if before.row.sources != item.sources:
+            moved.append(before._replace(row=item))
+        cached = ("ts", "kind", "session_id")
+        if any(getattr(before.row, name) != getattr(item, name) for name in cached):
+            transaction.invalidate_cache(before.space_no, rows=True)
+    if rows:
+        transaction.connection.execute(_update, rows)
+    if moved:
+        outdated = [{"of_space": it.space_no, "of_row": it.id} for it in moved]
+        transaction.connection.execute(_drop_sources, outdated)
+    return moved
 
 
 def _remove(transaction: Transaction, table: RowTable[R], rows: Sequence[Stored[R]]) -> None:
