@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from kemem.errors import InvalidArgument
 from kemem.ports.request import Candidates, Key, Ranking, SearchRequest, SearchResponse, key_of
 from kemem.records import NOTES, ROLES, Match, Message, Note, Rank, Relation, Row, Where
-from kemem.store.database import Database, Space, Values, in_list
+from kemem.store.database import Database, Joined, Space, Values, in_list
 from kemem.store.graph import around
-from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
+from kemem.store.index import SEPARATOR, SpaceCache, SpaceSnapshot, numbers_in, rows_with
 from kemem.store.read import keyed, matching_ids, named
 from kemem.store.schema import note
 from kemem.store.spaces import spaces_and_model, visible_spaces
@@ -94,6 +94,7 @@ class _Ranked:
         self._request = request
         self._where = request.where
         self.numbers: dict[Key, tuple[type[Row], int]] = {}  # of ranked rows, with their types
+        self._keys: dict[int, Key] = {}  # of ranked rows
         queries = (*request.queries, *filter(None, [request.keywords]))
         self._embeds = request.vectors is not None and model_no is not None
         if not queries and not self._embeds:
@@ -126,7 +127,7 @@ class _Ranked:
         if request.after is not None:
             afters[0] = self._current(*scored[0], request.after)
         heads = [self._head(*it, after) for it, after in zip(scored, afters, strict=True)]
-        self._load_names(heads)
+        self._load_keys(heads)
         matches = [
             self._matches(scores, head, after)
             for (scores, _), head, after in zip(scored, heads, afters, strict=True)
@@ -142,8 +143,8 @@ class _Ranked:
         """The notes that the keywords admit."""
         kinds = _join([view.kinds for view in self._views], np.int8)
         rows = np.flatnonzero(self._visible & (kinds >= len(ROLES)))
-        self._load_names([rows])
-        return frozenset(self._keys(rows))
+        self._load_keys([rows])
+        return frozenset(map(self._keys.__getitem__, rows.tolist()))
 
     def _load_views(
         self, cache: SpaceCache, spaces: Sequence[Space], model: tuple[int, int] | None
@@ -179,7 +180,7 @@ class _Ranked:
         # itself on a machine that has other work.
         cosines = _join([np.vecdot(view.vectors, unit) for view in self._views], np.float32)
         matched = self._visible & _join([view.embedded for view in self._views], np.bool_)
-        seen, limit = cosines[matched], self._request.limit
+        seen, limit = cosines if matched.all() else cosines[matched], self._request.limit
         if len(seen) > limit:  # only rows that can be among the first are rounded and ordered
             least = np.partition(seen, len(seen) - limit)[len(seen) - limit] - _ROUNDING
             if least > 0:  # what is below 0 counts as 0: all tie
@@ -244,10 +245,10 @@ class _Ranked:
                 | level
             )
             limit += int((level & matched).sum())  # they may be left out later by their names
+        own = scores if matched.all() else scores[matched]
+        if len(own) > limit:
+            matched = matched & (scores >= np.partition(own, len(own) - limit)[len(own) - limit])
         rows = np.flatnonzero(matched)
-        if len(rows) > limit:
-            own = scores[rows]
-            rows = rows[own >= np.partition(own, len(rows) - limit)[len(rows) - limit]]
         own, times = scores[rows], self._times[rows]
         order = np.lexsort((-times, -own))
         if len(order) > limit:
@@ -258,8 +259,8 @@ class _Ranked:
 
     def _matches(self, scores: Scores, head: Rows, after: Rank | None) -> tuple[Match, ...]:
         """The head of a ranking in its final order: best score, then newest, then by name."""
-        columns = (self._times[head].tolist(), scores[head].tolist())
-        matches = [Match(*key, *row) for key, *row in zip(self._keys(head), *columns, strict=True)]
+        columns = (head.tolist(), self._times[head].tolist(), scores[head].tolist())
+        matches = [Match(*self._keys[row], *rest) for row, *rest in zip(*columns, strict=True)]
         matches.sort(key=lambda it: (-it.score, -it.ts, it.id, it.agent_id, it.user_id))
         if after is not None:
             place = (-after.score, -after.ts, after.id)
@@ -273,34 +274,33 @@ class _Ranked:
                 return Rank(float(scores[row]), int(self._times[row]), after.id, after.mark)
         return after
 
-    def _load_names(self, heads: Sequence[Rows]) -> None:
-        """Read the names of rows that nobody has read before, in one statement."""
-        rows = np.unique(np.concatenate([*heads, np.zeros(0, np.intp)]))
-        borders = np.searchsorted(rows, self._starts)
-        missing = []
+    def _load_keys(self, heads: Sequence[Rows]) -> None:
+        """The keys of rows; names that nobody has read before are read in one statement."""
+        # Not np.unique(), whose first call imports a tenth of numpy more.
+        rows = np.array(sorted({row for head in heads for row in head.tolist()}), np.intp)
+        borders, parts, missing = np.searchsorted(rows, self._starts), [], list[int]()
         for at, view in enumerate(self._views):
-            own = rows[borders[at] : borders[at + 1]] - self._starts[at]
-            missing.append((view, own[[name is None for name in view.names[own]]]))
-        keys = [key for view, own in missing for key in view.ids[own].tolist()]
-        if keys:
-            values = {"spaces": [view.space.space_no for view in self._views], "keys": keys}
-            result = self._connection.execute(_names_of, values)
-            names: dict[int, str] = {key: name for key, name in result}
-            for view, own in missing:
-                view.names[own] = [names.get(key, "") for key in view.ids[own].tolist()]
-
-    def _keys(self, rows: Rows) -> list[Key]:
-        """The keys of rows, whose numbers are noted for fetching them."""
-        keys = []
-        of_views = np.searchsorted(self._starts, rows, side="right") - 1
-        places = rows - self._starts[of_views]
-        for at, place in zip(of_views.tolist(), places.tolist(), strict=True):
-            view = self._views[at]
-            key = (view.space.agent_id, view.space.user_id, view.names[place])
-            record = Note if view.kinds[place] >= len(ROLES) else Message
-            self.numbers[key] = (record, int(view.ids[place]))
-            keys.append(key)
-        return keys
+            own = rows[borders[at] : borders[at + 1]]
+            place = own - self._starts[at]
+            numbers, names = view.ids[place].tolist(), view.names[place].tolist()
+            parts.append((view, own.tolist(), place, numbers))
+            missing += [it for it, name in zip(numbers, names, strict=True) if name is None]
+        names_of: dict[int, str] = {}
+        if missing:
+            values = {"spaces": [view.space.space_no for view in self._views], "keys": missing}
+            for ids, texts in self._connection.execute(_names_of, values):
+                if ids:
+                    names_of |= zip(numbers_in(ids).tolist(), texts.split(SEPARATOR), strict=True)
+        for view, own_rows, place, numbers in parts:
+            names = view.names[place].tolist()
+            if None in names:
+                pairs = zip(numbers, names, strict=True)
+                names = [names_of.get(it, "") if name is None else name for it, name in pairs]
+                view.names[place] = names
+            keys = [(view.space.agent_id, view.space.user_id, name) for name in names]
+            types = [Note if it >= len(ROLES) else Message for it in view.kinds[place].tolist()]
+            self._keys.update(zip(own_rows, keys, strict=True))
+            self.numbers.update(zip(keys, zip(types, numbers, strict=True), strict=True))
 
 
 def _join(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
@@ -343,15 +343,15 @@ def _hidden(ended: bool, not_begun: bool, sensitive: bool) -> Any:
     )
 
 
-_ids_of_names, _names_of = (
-    sa.union_all(
-        *(
-            sa.select(it.table.c.id, it.name).where(
-                one_of(it.table.c.space_no, "spaces"),
-                in_list(it.name if key == "names" else it.table.c.id, key),
-            )
-            for it in TABLES
+_in_spaces = [(it, it.table.c.id, one_of(it.table.c.space_no, "spaces")) for it in TABLES]
+_ids_of_names = sa.union_all(
+    *(sa.select(key).where(own, in_list(it.name, "names")) for it, key, own in _in_spaces)
+)
+_names_of = sa.union_all(
+    *(
+        sa.select(Joined(key), sa.func.aggregate_strings(it.name, SEPARATOR)).where(
+            own, in_list(key, "keys")
         )
+        for it, key, own in _in_spaces
     )
-    for key in ("names", "keys")
 )

@@ -21,7 +21,7 @@ from sqlalchemy.util import LRUCache
 
 from kemem.errors import KeMemError, Unavailable
 from kemem.records import Matrix
-from kemem.store.database import IndexedText, Lookup, Values
+from kemem.store.database import IndexedText, Joined, Lookup, Values
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import bring_up_to_date, read_meta, write_meta
 from kemem.store.schema import SEQ_BITS, dump_json, metadata
@@ -52,7 +52,7 @@ _lookups = (
     .prefix_with("MATERIALIZED")
 )
 _holding = (
-    sa.select(sa.func.aggregate_strings(_words.c.rowid.op("&")(_SEQ), ","))
+    sa.select(Joined(_words.c.rowid.op("&")(_SEQ)))
     .where(
         _words.c.row_words.op("MATCH")(_lookups.c.phrase),
         _words.c.rowid > _lookups.c.after,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, partial
+from itertools import chain
 
 from kemem.errors import InvalidArgument
 from kemem.text.lexicon import load
@@ -46,7 +47,8 @@ def time_phrases(text: str, now: datetime) -> list[TimePhrase]:
     if now.utcoffset() is None:
         raise InvalidArgument(f"now must carry a time zone, not {now!r}", field="now")
     folded, phrases, last = text.translate(_FOLD), [], 0
-    matches = [(match, build) for pattern, build in _rules() for match in pattern.finditer(folded)]
+    rules = chain(*(_rules(it) for it, sign in _SIGNS.items() if sign.search(folded)))
+    matches = [(match, build) for pattern, build in rules for match in pattern.finditer(folded)]
     # Without overlap: the leftmost, of these the longest, of these the first rule's.
     for match, build in sorted(matches, key=lambda each: (each[0].start(), -each[0].end())):
         start, end = match.span()
@@ -230,21 +232,23 @@ _BUILDS: dict[str, _Build] = {
     "recent": partial(_stretch, unit="day", count="30"),
     "just_now": partial(_stretch, unit="hour"),
 }
+# What a phrase of a language contains; the rules of the other one need not be tried.
+_SIGNS = {"zh": re.compile(r"[^\x00-\x7f]|\d"), "en": re.compile("[A-Za-z]")}
 _WORDS = r"\b(?=\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
 
 
 @cache  # not at import: compiling takes longer than everything else here
-def _rules() -> list[tuple[re.Pattern[str], _Build]]:
-    """All patterns, ready; a space in them is any short gap."""
+def _rules(language: str) -> list[tuple[re.Pattern[str], _Build]]:
+    """The patterns of a language, ready; a space in them is any short gap."""
     lexicon = load(__package__, "when.rules")
     flags = re.ASCII | re.IGNORECASE  # ASCII: in "我yesterday去" the English word starts after 我
     rules = []
     for heading, lines in lexicon.rules:
-        language, _, name = heading.text.partition(" ")
-        if name not in _BUILDS or language not in ("zh", "en"):
+        of_language, _, name = heading.text.partition(" ")
+        if name not in _BUILDS or of_language not in _SIGNS:
             names = ", ".join(_BUILDS)
             lexicon.refuse(heading, f"{heading.text!r} is not zh or en and one of {names}")
-        for line in lines:
+        for line in lines if of_language == language else ():
             text = lexicon.expand(line)
             whole = (_WORDS % text if language == "en" else text).replace(" ", r"\s{1,3}")
             rules.append((lexicon.compile(line, whole, flags), _BUILDS[name]))
