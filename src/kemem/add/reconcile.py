@@ -13,7 +13,7 @@ from kemem.add.parse import Task
 from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
 from kemem.ports import Deps, read_messages, read_notes
-from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope, Where
+from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope, Where, merge_notes
 from kemem.records.batch import Batch, Ending, Expected
 from kemem.results import Added, Outcome
 from kemem.text.segment import fingerprint
@@ -138,7 +138,9 @@ def _decide(fact: Fact, fresh: Note, stored: Sequence[Note], now: Micros) -> Dec
         return Decision(fact, None, ended=ended)
     same = [note for note in stored if note.digest == fresh.digest and not note.ended(now)]
     if same:
-        return Decision(fact, _cite(same[0], fresh), known=True)
+        cited = merge_notes(same[0], fresh)
+        is_changed = replace(cited, updated=same[0].updated) != same[0]
+        return Decision(fact, cited if is_changed else same[0], known=True)
     drawn = [it for it in rivals if it.created < now and set(fact.sources) <= set(it.sources)]
     if drawn:  # from the same messages before, and perhaps corrected by its owner since
         return Decision(fact, drawn[0], known=True)
@@ -148,20 +150,6 @@ def _decide(fact: Fact, fresh: Note, stored: Sequence[Note], now: Micros) -> Dec
     if ended:
         fresh = replace(fresh, supersedes=ended[0].note_id)
     return Decision(fact, fresh, ended=ended)
-
-
-def _cite(note: Note, repeated: Note) -> Note:
-    """A stored note that is repeated: its sources grow, and it lasts as long as either."""
-    more = tuple(name for name in repeated.sources if name not in note.sources)
-    lasting = None in (note.expires, repeated.expires)
-    changed = replace(
-        note,
-        sources=note.sources + more,
-        importance=max(note.importance, repeated.importance),
-        sensitive=note.sensitive or repeated.sensitive,
-        expires=None if lasting else max(note.expires or 0, repeated.expires or 0),
-    )
-    return note if changed == note else replace(changed, updated=repeated.updated)
 
 
 def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decision]:

@@ -1,7 +1,7 @@
 """The vocabulary: frozen records, whose annotations also say how they look in JSON."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -137,6 +137,19 @@ class Note(_Row):
     def ended(self, at: Micros) -> bool:
         """Whether it was no longer true, or expired, at a time."""
         return any(end is not None and end <= at for end in (self.valid_until, self.expires))
+
+
+def merge_notes(old: Note, new: Note) -> Note:
+    """A stored note that is said again: its sources grow, and it lasts as long as either."""
+    lasts = old.expires is None or new.expires is None
+    return replace(
+        old,
+        sources=tuple(dict.fromkeys((*old.sources, *new.sources))),
+        importance=max(old.importance, new.importance),
+        sensitive=old.sensitive or new.sensitive,
+        updated=max(old.updated, new.updated),
+        expires=None if lasts else max(old.expires or 0, new.expires or 0),
+    )
 
 
 Row = Message | Note

@@ -8,22 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from kemem.records import Position, Row, Where
+from kemem.store import tables
 from kemem.store.database import Space, Statement, in_list
 from kemem.store.schema import SEQ_BITS
 from kemem.store.spaces import visible_spaces
-from kemem.store.tables import (
-    TABLES,
-    R,
-    RowTable,
-    Shape,
-    Stored,
-    conditions_of,
-    messages,
-    one_of,
-    shape_of,
-    to_condition,
-    values_of,
-)
+from kemem.store.tables import TABLES, R, RowTable, Stored
 
 CHUNK = 512  # ids in one statement
 
@@ -67,8 +56,8 @@ def read_rows(
         ]
         rows.sort(key=lambda stored: stored.row.position, reverse=newest_first)
         return rows[:limit]
-    shape, values = shape_of(where), values_of(where, spaces)
-    condition = to_condition(where.filters, table) if where.filters else None
+    shape, values = tables.shape_of(where), tables.values_of(where, spaces)
+    condition = tables.to_condition(where.filters, table) if where.filters else None
     is_exact = condition is None or condition.exact
     size = limit if is_exact else CHUNK
     rows = []
@@ -87,11 +76,11 @@ def read_rows(
 
 @cache
 def _in_time_order(
-    table: RowTable[Any], shape: Shape, beyond: bool, newest_first: bool
+    table: RowTable[Any], shape: tables.Shape, beyond: bool, newest_first: bool
 ) -> Statement:
     """The statement for one combination of conditions, built once."""
     time, arrival = table.time, table.arrival
-    conditions = [*conditions_of(table, shape)]
+    conditions = [*tables.conditions_of(table, shape)]
     if beyond:
         at: sa.BindParameter[int] = sa.bindparam("after_ts")
         row: sa.BindParameter[int] = sa.bindparam("after_arrival")
@@ -101,7 +90,7 @@ def _in_time_order(
         # Implied by the line above, but it is what lets an index seek.
         conditions.append(time <= at if newest_first else time >= at)
     # By itself, the index of the time is read to its end where only the last messages are wanted.
-    first = time + 0 if "beyond" in shape and table is messages else time
+    first = time + 0 if "beyond" in shape and table is tables.messages else time
     order = [it.desc() if newest_first else it.asc() for it in (first, arrival)]
     return sa.select(*table.columns).where(*conditions).order_by(*order).limit(sa.bindparam("most"))
 
@@ -110,18 +99,18 @@ def matching_ids(
     connection: sa.Connection, where: Where, spaces: Sequence[Space]
 ) -> tuple[Sequence[int], bool]:
     """The numbers of the rows that a Where may admit, ids aside, and whether it admits them all."""
-    statements, exact, shape = [], True, shape_of(replace(where, ids=None))
+    statements, exact, shape = [], True, tables.shape_of(replace(where, ids=None))
     for table in TABLES:
         if table.spaces(spaces, where):
-            conditions = [*conditions_of(table, shape)]
+            conditions = [*tables.conditions_of(table, shape)]
             if where.filters is not None:
-                condition = to_condition(where.filters, table)
+                condition = tables.to_condition(where.filters, table)
                 conditions.append(condition.sql)
                 exact &= condition.exact
             statements.append(sa.select(table.table.c.id).where(*conditions))
     if not statements:
         return (), True
-    values = values_of(where, spaces)
+    values = tables.values_of(where, spaces)
     return connection.execute(sa.union_all(*statements), values).scalars().all(), exact
 
 
@@ -154,13 +143,13 @@ def _matching(
 
 @cache
 def _by_values(table: RowTable[Any], column: sa.Column[Any]) -> Statement:
-    of_spaces = one_of(table.table.c.space_no, "spaces")
+    of_spaces = tables.one_of(table.table.c.space_no, "spaces")
     return sa.select(*table.columns).where(of_spaces, in_list(column, "values"))
 
 
 _existing = {
     table: sa.select(table.name).where(
-        one_of(table.table.c.space_no, "spaces"), in_list(table.name, "names")
+        tables.one_of(table.table.c.space_no, "spaces"), in_list(table.name, "names")
     )
     for table in TABLES
 }

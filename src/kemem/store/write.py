@@ -1,6 +1,6 @@
 """Messages and notes written to their tables, with their words: put, merge, drop."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from kemem.errors import Conflict
 from kemem.ports.request import Key, key_of
-from kemem.records import Message, Micros, Note, Scope, Where
+from kemem.records import Message, Micros, Note, Scope, Where, merge_notes
 from kemem.records.batch import Use
 from kemem.store import read, tables
 from kemem.store.database import Space, Values, bound, group, in_list
@@ -172,17 +172,6 @@ def _insert_rows(
     return stored
 
 
-def _insert_sources(connection: sa.Connection, rows: Iterable[Stored[Note]]) -> None:
-    """What notes cite."""
-    lines = [
-        {"space_no": it.space_no, "note_row": it.id, "position": position, "message_id": name}
-        for it in rows
-        for position, name in enumerate(it.row.sources)
-    ]
-    if lines:
-        connection.execute(_insert[note_source], lines)
-
-
 def put_notes(
     transaction: Transaction, items: Sequence[Note], inserted: Sequence[Message]
 ) -> tuple[dict[Key, tuple[Space, int]], dict[Key, str]]:
@@ -248,7 +237,13 @@ def _put_space(
     if replaced:
         _remove(transaction, tables.notes, replaced)
     inserted_notes = _insert_rows(transaction, tables.notes, space, new)
-    _insert_sources(connection, [*inserted_notes, *_change(transaction, changed)])
+    lines = [
+        {"space_no": it.space_no, "note_row": it.id, "position": position, "message_id": name}
+        for it in (*inserted_notes, *_change(transaction, changed))
+        for position, name in enumerate(it.row.sources)
+    ]
+    if lines:
+        connection.execute(_insert[note_source], lines)
     return {it.row.note_id: it.id for it in (*stored.values(), *inserted_notes)}
 
 
@@ -270,21 +265,9 @@ def _settle(
             twin = min(twins, key=lambda it: it.note_id, default=None)
             if twin is not None:
                 merged[key_of(item)] = twin.note_id
-                item = _merge(twin, item)
+                item = merge_notes(twin, item)
         current[item.note_id] = final[item.note_id] = item
     return final
-
-
-def _merge(old: Note, new: Note) -> Note:
-    lasts = old.expires is None or new.expires is None
-    return replace(
-        old,
-        sources=tuple(dict.fromkeys((*old.sources, *new.sources))),
-        importance=max(old.importance, new.importance),
-        sensitive=old.sensitive or new.sensitive,
-        updated=max(old.updated, new.updated),
-        expires=None if lasts else max(old.expires or 0, new.expires or 0),
-    )
 
 
 def _change(
