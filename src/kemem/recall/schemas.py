@@ -5,6 +5,7 @@ Texts are data files of a package, in Chinese and English; `tools.toml` describe
 
 import tomllib
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -45,6 +46,11 @@ class Model(BaseModel):
 
 def schema(model: type[Model], language: Language) -> dict[str, Any]:
     """The JSON schema of a model, described in one language."""
+    return deepcopy(_schema(model, language))  # the caller may change it
+
+
+@cache
+def _schema(model: type[Model], language: Language) -> dict[str, Any]:
     texts, document = _field_texts(model), model.model_json_schema()
     for name, part in {model.__name__: document, **document.get("$defs", {})}.items():
         part.pop("description", None)

@@ -208,9 +208,14 @@ class RamWriter:
         return replace(retry, sequence_no=known.sequence_no) == known
 
     def _insert(self, draft: Tables, message: Message) -> Message:
-        place = (*pair(message), message.session_id)
-        messages = [one.row for one in draft.rows.values() if isinstance(one.row, Message)]
-        others = [one for one in messages if (*pair(one), one.session_id) == place]
+        others = [  # written out, as a long session is read again for each of its messages
+            row
+            for one in draft.rows.values()
+            if isinstance(row := one.row, Message)
+            and row.session_id == message.session_id
+            and row.user_id == message.user_id
+            and row.agent_id == message.agent_id
+        ]
         taken = {other.ts for other in others} if message.ts == message.ingest_time else set()
         stored = replace(
             message,
