@@ -8,7 +8,7 @@ from sqlalchemy.engine import make_url
 from kemem.store.database import Database
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
-from tests.conftest import new_database
+from tests.fixtures import new_database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -10,7 +10,7 @@ from kemem.ports import Store
 from kemem.store.postgres import Postgres
 from kemem.store.store import SqlStore
 from kemem_conformance import StoreConformance
-from tests.conftest import new_database
+from tests.fixtures import new_database
 
 TO_EMPTY = """
     SELECT 'TRUNCATE ' || string_agg(quote_ident(tablename), ', ') || ' RESTART IDENTITY'

@@ -140,8 +140,7 @@ class Sqlite:
             return sqlite3.connect(path, 10, isolation_level=None, check_same_thread=False)
 
         pool = sa.QueuePool(connect, pool_size=size, max_overflow=0, dialect=dialect)
-        url = sa.URL.create("sqlite", database=str(path))
-        engine = sa.Engine(pool, dialect, url, execution_options=options)
+        engine = sa.Engine(pool, dialect, sa.make_url("sqlite://"), execution_options=options)
 
         @sa.event.listens_for(engine, "connect")
         def configure(connection: Any, record: Any) -> None:
@@ -337,10 +336,8 @@ class Sqlite:
 
 @cache
 def _dialect() -> tuple[sa.Dialect, dict[str, Any]]:
-    """The dialect and options of every engine: a process compiles a statement once, not per store.
-
-    Compiling takes longer than running, and a compiled statement belongs to its dialect.
-    """
+    # Shared, as a compiled statement belongs to its dialect, and compiling one takes longer than
+    # running it.
     engine = sa.create_engine("sqlite://", json_serializer=dump_json)
     engine.connect().close()  # sets what the dialect learns from a connection
     engine.dispose()
@@ -349,14 +346,10 @@ def _dialect() -> tuple[sa.Dialect, dict[str, Any]]:
 
 @cache
 def _definitions() -> tuple[str, ...]:
-    """What creates the tables and indexes."""
-    statements: list[str] = []
-
-    def take(statement: Any, *_: Any) -> None:
-        statements.append(str(statement.compile(dialect=_dialect()[0])))
-
-    metadata.create_all(sa.create_mock_engine("sqlite://", take), checkfirst=False)
-    return tuple(statements)
+    statements: list[sa.DDLElement] = []
+    mock = sa.create_mock_engine("sqlite://", lambda it, *_: statements.append(it))
+    metadata.create_all(mock, checkfirst=False)
+    return tuple(str(it.compile(dialect=_dialect()[0])) for it in statements)
 
 
 def _is_index_too_new(connection: sa.Connection) -> bool:
