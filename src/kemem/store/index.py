@@ -27,14 +27,14 @@ _NAME_BYTES = 96  # of an id as Python keeps it
 _FEW = 500  # missing vectors that are looked up one by one
 _PAGE = 8192  # vectors that are read at once
 _COMMON = 500  # rows; phrases of fewer are looked up fast enough
-_REMEMBERED = 32  # phrases of a space
-SEPARATOR = "\x1f"  # no id contains it
+_REMEMBERED = 128  # phrases of a space
+_SEPARATOR = "\x1f"  # no id contains it
 
 KINDS = (*ROLES, *NOTE_KINDS)  # a row is a message of some role, or a note of some kind
 _KIND_NUMBER = {name: number for number, name in enumerate(KINDS)}
 _FLOATS = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
-_COLUMNS = {"ids": "i8", "names": "O", "times": "i8", "lengths": "i8", "kinds": "i1", "asks": "?"}
-_COLUMNS |= {"sessions": "i4", "vectors": "f4", "embedded": "?"}
+_READ = {"ids": "i8", "times": "i8", "lengths": "i8", "kinds": "i1", "sessions": "i4", "names": "O"}
+_COLUMNS = {**_READ, "asks": "?", "vectors": "f4", "embedded": "?"}
 
 Ids = NDArray[np.int64]
 # The last sequence number that was looked at, and the rows; those used longest ago come first.
@@ -46,7 +46,8 @@ def _new_rows(rows: RowTable[Any]) -> sa.Select[*tuple[Any, ...]]:
     kind = sa.case(_KIND_NUMBER, value=columns.kind if rows is notes else columns.role)
     return sa.select(
         *(Joined(columns.id), Joined(rows.time), Joined(columns.length * len(KINDS) + kind)),
-        sa.func.aggregate_strings(sa.func.coalesce(columns.session_id, ""), SEPARATOR),
+        sa.func.aggregate_strings(sa.func.coalesce(columns.session_id, ""), _SEPARATOR),
+        sa.func.aggregate_strings(rows.name, _SEPARATOR),
     ).where(columns.space_no == sa.bindparam("space_no"), columns.id > sa.bindparam("last_id"))
 
 
@@ -83,7 +84,7 @@ class SpaceSnapshot:
 
     space: Space
     ids: NDArray[np.int64]
-    names: NDArray[Any]  # what callers know rows by; None where not read yet
+    names: NDArray[Any]  # what callers know rows by
     times: NDArray[np.int64]
     lengths: NDArray[np.int64]
     kinds: NDArray[np.int8]
@@ -114,15 +115,11 @@ class SpaceSnapshot:
                 self.talks[size] = talk
         return talk
 
-    def counted(self, kinds: frozenset[str]) -> Mask:
-        """Rows of some kinds: those that make up the statistics of a search."""
-        return self._of_kinds(kinds, None)
-
     def visible(self, where: Where) -> Mask:
         """Rows that a Where admits as far as the columns tell, which hold no contents."""
         kinds = where.kinds
         shared = (self.space.agent_id, self.space.user_id) == (where.shared, "")
-        mask = self._of_kinds(kinds - MESSAGES if shared else kinds, where.role)
+        mask = self.of_kinds(kinds - MESSAGES if shared else kinds, where.role)
         if where.since is not None:
             mask &= self.times >= where.since
         if where.until is not None:
@@ -133,7 +130,7 @@ class SpaceSnapshot:
             mask &= self.sessions == self.session_no
         return mask
 
-    def _of_kinds(self, kinds: frozenset[str], role: str | None) -> Mask:
+    def of_kinds(self, kinds: frozenset[str], role: str | None = None) -> Mask:
         """Rows of some kinds; a role means messages only."""
         names = {it for it in ROLES if "message" in kinds and role in (None, it)}
         names |= kinds & NOTES if role is None else set()
@@ -242,20 +239,21 @@ class SpaceCache:
         columns = entry.columns
         ids = columns["ids"].rows
         last = int(ids[-1]) if len(ids) else space.first_id
-        values = {"space_no": space.space_no, "last_id": last}
-        rows = [row for row in connection.execute(_rows_after, values) if row[0]]
+        bounds = {"space_no": space.space_no, "last_id": last}
+        rows = [row for row in connection.execute(_rows_after, bounds) if row[0]]
         if rows:  # all is read before anything grows: a failure leaves columns of one length
             (asking,) = lookup(connection, self._database, [(space, ASKING, last - space.first_id)])
             numbers = [np.concatenate([numbers_in(row[at]) for row in rows]) for at in range(3)]
             lengths, kinds = np.divmod(numbers.pop(), len(KINDS))
-            session_ids = [it for row in rows for it in row[3].split(SEPARATOR)]
+            session_ids, names = (
+                [it for row in rows for it in row[at].split(_SEPARATOR)] for at in (3, 4)
+            )
             number_of = map(entry.session_numbers.__getitem__, session_ids)
             sessions = np.fromiter(number_of, np.int32, len(session_ids))
             order = np.argsort(numbers[0], kind="stable")
-            names = ("ids", "times", "lengths", "kinds", "sessions")
-            for name, new in zip(names, (*numbers, lengths, kinds, sessions), strict=True):
+            values = (*numbers, lengths, kinds, sessions, np.array(names, np.object_))
+            for name, new in zip(_READ, values, strict=True):
                 columns[name].grow(len(order))[...] = new[order]
-            columns["names"].grow(len(order))[...] = None
             mark_rows(columns["asks"].grow(len(order)), numbers[0][order], asking)
         entry.next_seq = space.next_seq
 

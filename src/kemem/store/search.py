@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from kemem.errors import InvalidArgument
 from kemem.ports.request import Candidates, Key, Ranking, SearchRequest, SearchResponse, key_of
 from kemem.records import NOTES, ROLES, Match, Message, Note, Rank, Relation, Row, Where
-from kemem.store.database import Database, Joined, Space, Values, in_list
+from kemem.store.database import Database, Space, Values, in_list
 from kemem.store.graph import around
-from kemem.store.index import SEPARATOR, SpaceCache, SpaceSnapshot, numbers_in, rows_with
+from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
 from kemem.store.read import keyed, matching_ids, named
 from kemem.store.schema import note
 from kemem.store.spaces import spaces_and_model, visible_spaces
@@ -109,7 +109,7 @@ class _Ranked:
         self._starts = np.cumsum([0, *(len(view.ids) for view in views)])
         self._times = _join([view.times for view in views], np.int64)
         phrases = tuple(dict.fromkeys(it for query in queries for it in query.phrases))
-        self._counted = _join([view.counted(self._where.kinds) for view in views], np.bool_)
+        self._counted = _join([view.of_kinds(self._where.kinds) for view in views], np.bool_)
         self._masks = rows_with(connection, database, views, phrases)
         if not self._counted.all():
             for mask in self._masks.values():
@@ -260,7 +260,8 @@ class _Ranked:
     def _matches(self, scores: Scores, head: Rows, after: Rank | None) -> tuple[Match, ...]:
         """The head of a ranking in its final order: best score, then newest, then by name."""
         columns = (head.tolist(), self._times[head].tolist(), scores[head].tolist())
-        matches = [Match(*self._keys[row], *rest) for row, *rest in zip(*columns, strict=True)]
+        rows = zip(*columns, strict=True)
+        matches = [Match(*self._keys[row], time, score) for row, time, score in rows]
         matches.sort(key=lambda it: (-it.score, -it.ts, it.id, it.agent_id, it.user_id))
         if after is not None:
             place = (-after.score, -after.ts, after.id)
@@ -275,32 +276,18 @@ class _Ranked:
         return after
 
     def _load_keys(self, heads: Sequence[Rows]) -> None:
-        """The keys of rows; names that nobody has read before are read in one statement."""
+        """The keys of rows, and their numbers, by which they are fetched."""
         # Not np.unique(), whose first call imports a tenth of numpy more.
         rows = np.array(sorted({row for head in heads for row in head.tolist()}), np.intp)
-        borders, parts, missing = np.searchsorted(rows, self._starts), [], list[int]()
+        borders = np.searchsorted(rows, self._starts)
         for at, view in enumerate(self._views):
-            own = rows[borders[at] : borders[at + 1]]
+            own, space = rows[borders[at] : borders[at + 1]], view.space
             place = own - self._starts[at]
-            numbers, names = view.ids[place].tolist(), view.names[place].tolist()
-            parts.append((view, own.tolist(), place, numbers))
-            missing += [it for it, name in zip(numbers, names, strict=True) if name is None]
-        names_of: dict[int, str] = {}
-        if missing:
-            values = {"spaces": [view.space.space_no for view in self._views], "keys": missing}
-            for ids, texts in self._connection.execute(_names_of, values):
-                if ids:
-                    names_of |= zip(numbers_in(ids).tolist(), texts.split(SEPARATOR), strict=True)
-        for view, own_rows, place, numbers in parts:
-            names = view.names[place].tolist()
-            if None in names:
-                pairs = zip(numbers, names, strict=True)
-                names = [names_of.get(it, "") if name is None else name for it, name in pairs]
-                view.names[place] = names
-            keys = [(view.space.agent_id, view.space.user_id, name) for name in names]
+            keys = [(space.agent_id, space.user_id, it) for it in view.names[place].tolist()]
             types = [Note if it >= len(ROLES) else Message for it in view.kinds[place].tolist()]
-            self._keys.update(zip(own_rows, keys, strict=True))
-            self.numbers.update(zip(keys, zip(types, numbers, strict=True), strict=True))
+            numbers = zip(types, view.ids[place].tolist(), strict=True)
+            self._keys.update(zip(own.tolist(), keys, strict=True))
+            self.numbers.update(zip(keys, numbers, strict=True))
 
 
 def _join(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
@@ -343,15 +330,11 @@ def _hidden(ended: bool, not_begun: bool, sensitive: bool) -> Any:
     )
 
 
-_in_spaces = [(it, it.table.c.id, one_of(it.table.c.space_no, "spaces")) for it in TABLES]
 _ids_of_names = sa.union_all(
-    *(sa.select(key).where(own, in_list(it.name, "names")) for it, key, own in _in_spaces)
-)
-_names_of = sa.union_all(
     *(
-        sa.select(Joined(key), sa.func.aggregate_strings(it.name, SEPARATOR)).where(
-            own, in_list(key, "keys")
+        sa.select(it.table.c.id).where(
+            one_of(it.table.c.space_no, "spaces"), in_list(it.name, "names")
         )
-        for it, key, own in _in_spaces
+        for it in TABLES
     )
 )

@@ -115,12 +115,6 @@ class Conversation:
         merged: list[Numbers] = [np.concatenate(each) for each in zip(*columns, strict=True)]
         return cls._with_slots(merged[0], merged[1], merged[2], merged[3], int(starts[-1]))
 
-    @property
-    def news(self) -> Scores:
-        """0-1: how near each message is to the newest one of all."""
-        age = (self.times.max(initial=0) - self.times) / RECENT
-        return np.asarray(np.exp(-age), np.float64)
-
     def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Scores:
         """The weight of the words that each message has, itself or by its context."""
         size, first = len(self.session_of), self.slots[self.openings]
@@ -212,7 +206,8 @@ def word_scores(
         openings = places[conversation.openings]
         raw[openings] += (raw[openings] > 0) * (_OPENING + _TOPIC * length)
         if length:
-            raw[places] += (raw[places] > 0) * (_NEWS * length * conversation.news)
+            age = (conversation.times.max(initial=0) - conversation.times) / RECENT
+            raw[places] += (raw[places] > 0) * (_NEWS * length * np.exp(-age))
     scores = np.exp(np.multiply(raw, -_STEEPNESS, out=raw), out=raw)
     np.subtract(1, scores, out=scores)
     if question and conversation:
