@@ -30,6 +30,7 @@ HALF_WORDS, PER_LENGTH_OF_WORDS = 0.44, 0.1  # the same where rows borrow no wor
 HALF_MEANING = 0.335  # and where only meaning speaks
 LEAST, LONGEST = 0.05, 64
 ALONE, MANY = 0.5, 50  # among few rows less is enough: chance brings the best of many nearer
+_ROUNDING = 2e-6  # values closer than this can be equal
 STEEPNESS = 6  # a text that is the question itself scores 0.95 or more
 
 
@@ -72,13 +73,17 @@ def fuse(
     for key in in_time:
         values[key] += IN_TIME * (1 - values[key])
         worths[key] *= 1 + IN_TIME
+    # Only rows that can be among the first are rounded and ordered.
+    floor = sorted(values.values())[-most] - _ROUNDING if most and most < len(values) else 0.0
     order = sorted(
         (-round(value, 6), -rows[key].ts, key[-1], key)
         for key, value in values.items()
-        if value > 0
+        if value > 0 and value >= floor
     )
     # None scores less than a later one: a time phrase moves a row up and makes it no better.
-    rising = [*accumulate((worths[key] for *_, key in reversed(order)), max)][::-1]
+    later = max((worths[key] for key, value in values.items() if 0 < value < floor), default=0.0)
+    last_first = (worths[key] for *_, key in reversed(order))
+    rising = [*accumulate(last_first, max, initial=later)][:0:-1]
     crowd = sorted(worths.values(), reverse=True)[MANY - 1 : MANY]
     half = _half(whole, query, weight, sum(crowd))
     reasons: dict[Key, list[str]] = {key: [] for *_, key in order[:most]}

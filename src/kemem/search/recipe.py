@@ -199,7 +199,7 @@ def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
         notes = () if isinstance(hit.row, Note) else citing[hit.id]
         return any(2 * len(it.memory) >= length and 2 * it.score >= score for it in notes)
 
-    return [hit for hit in hits if not is_repeated(hit)]
+    return [hit for hit in hits if not is_repeated(hit)] if citing else [*hits]
 
 
 async def _rerank(query: str, hits: Sequence[Hit], reranker: Reranker | None) -> Sequence[Hit]:

@@ -142,13 +142,6 @@ class SpaceSnapshot:
         return mask
 
 
-def _numbering() -> dict[str, int]:
-    """A dict that gives each new key the next number."""
-    numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
-    return numbers
-
-
 class _CacheEntry:
     """The columns of one space."""
 
@@ -158,7 +151,8 @@ class _CacheEntry:
         self.vector_writes = -1
         self.model_no: int | None = None
         self.columns = {name: AppendArray(dtype) for name, dtype in _COLUMNS.items()}
-        self.session_numbers = _numbering()
+        self.session_numbers: defaultdict[str, int] = defaultdict()
+        self.session_numbers.default_factory = self.session_numbers.__len__  # the next number
         self.talks: dict[int, Conversation] = {}
         self.postings: Postings = OrderedDict()
         self.lock = threading.Lock()

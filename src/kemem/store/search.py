@@ -44,7 +44,8 @@ def search(
     if near is not None:
         same = (near.where.scope, near.where.shared) == (where.scope, where.shared)
         reached = spaces if same else visible_spaces(connection, near.where)
-        relations, note_rows = around(connection, near, reached)
+        if not same or request.after or ranked.may_have_notes:  # which state relations
+            relations, note_rows = around(connection, near, reached)
     admitted = ranked.admitted_notes() if relations and request.keywords else None
     candidates = Candidates(words, vectors, tuple(relations), admitted)
     if request.select is None:
@@ -138,6 +139,11 @@ class _Ranked:
         )
         count = 0 if request.vectors is None else len(request.vectors)
         return words, tuple(matches[by_words:]) or ((),) * count
+
+    @property
+    def may_have_notes(self) -> bool:
+        """Whether there are notes in the spaces; True where their columns are not read."""
+        return not self._views or any((view.kinds >= len(ROLES)).any() for view in self._views)
 
     def admitted_notes(self) -> frozenset[Key]:
         """The notes that the keywords admit."""
