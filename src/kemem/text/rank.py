@@ -124,7 +124,7 @@ class Conversation:
         least = (SESSION, OPENING + (TOPIC - OPENING) * length)
         above, above_first = (np.maximum(_SHARES - share, 0) for share in least)
         for mask, weight in words if size else ():
-            has = self.slot_of[np.flatnonzero(mask)]
+            has = self.slot_of.take(np.flatnonzero(mask), mode="clip")
             has = has[has >= 0]
             shares, is_rare = weight * above, len(has) * _RARE < size
             near = np.add.outer(_AROUND, has) if is_rare else np.zeros(0, np.intp)
@@ -143,13 +143,15 @@ class Conversation:
                 piece = levels[at : at + _PIECE].astype(np.intp)
                 own[at : at + _PIECE] += shares.take(piece, mode="clip")
             of_opening += weight * (above_first - above)[levels[first]]
-            of_session[self.session_of[has]] += weight  # once for each session
+            in_session = np.zeros(len(first), np.bool_)
+            in_session[self.session_of.take(has, mode="clip")] = True
+            of_session += weight * in_session
             levels[near if is_rare else ...] = 0
         weights = of_session.take(self.session_of, mode="clip")
         weights *= SESSION
         weights[first] = least[1] * of_session + of_opening
         weights += own
-        return weights.take(self.slots)
+        return weights.take(self.slots, mode="clip")
 
 
 def _levels_by_shifts(has: Numbers, size: int) -> NDArray[np.uint8]:
@@ -177,7 +179,7 @@ def word_scores(
     Where rows are `counted`, only they make up the statistics, and no other row may be in a mask.
     With a `conversation` the context of a row counts, too.
     """
-    total = len(lengths) if counted is None else int(counted.sum())
+    total = len(lengths) if counted is None else int(np.count_nonzero(counted))
     masks = [rows_with[unit] for unit in query.units]
     counts = [int(np.count_nonzero(rows)) for rows in masks]
     idfs = [float(np.log(1 + (total - count + 0.5) / (count + 0.5))) for count in counts]
@@ -192,7 +194,7 @@ def word_scores(
             weights[rows] += weight
     if question and conversation:
         weights[conversation.rows] = conversation.word_weights(words, question.length)
-    usual = max(float((lengths if total == len(lengths) else lengths[counted]).mean()), 1.0)
+    usual = max(int((lengths if total == len(lengths) else lengths[counted]).sum()) / total, 1.0)
     # In place from here on: every array of a large scope costs as much as a step of the arithmetic.
     raw = np.multiply(weights, (K1 + 1) / query_weight, out=weights)
     divisor = lengths * (K1 * B / usual)
