@@ -1,7 +1,10 @@
 """What an application does with a memory: store, find, page, look around."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -377,3 +380,17 @@ def test_a_store_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.M
         memory.ingest(said("I like tea"), "u")
         assert memory.lexical_search("tea", "u").items
     assert [it.name for it in tmp_path.rglob("kemem.db")] == ["kemem.db"]
+
+
+def test_a_read_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    """Another process may be writing for long; a write has to wait for it."""
+    with Memory(settings=load(data_dir=tmp_path, embedder="none")) as memory:
+        memory.ingest(said("I like tea"), "u")
+        with closing(sqlite3.connect(tmp_path / "kemem.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert memory.lexical_search("tea", "u").items
+            with ThreadPoolExecutor(1) as pool:
+                write = pool.submit(memory.ingest, said("I like milk"), "u")
+                assert not wait([write], timeout=0.2).done
+                other.execute("ROLLBACK")
+                assert write.result()

@@ -133,7 +133,7 @@ class Sqlite:
         self._thread.start()
 
     def _engine(self, size: int, begin: str) -> sa.Engine:
-        dialect, options = _dialect()
+        dialect, options = _dialect(begin)
         path = self.path.absolute()  # a pool connects later, perhaps after a change of directory
 
         def connect() -> Any:
@@ -153,8 +153,6 @@ class Sqlite:
             ):
                 connection.execute(f"PRAGMA {pragma}")
 
-        # Not a listener: where there is one, every statement calls it.
-        engine.dialect.do_begin = lambda dbapi_connection: dbapi_connection.execute(begin)  # type: ignore[method-assign]
         return engine
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
@@ -289,7 +287,7 @@ class Sqlite:
     def create(self, connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
         for statement in _definitions():
-            connection.exec_driver_sql(statement)
+            connection.execute(statement)
         connection.execute(_CREATE_WORDS)
         connection.exec_driver_sql("ANALYZE")  # makes the table of statistics
         self.seed_statistics(connection)
@@ -335,21 +333,23 @@ class Sqlite:
 
 
 @cache
-def _dialect() -> tuple[sa.Dialect, dict[str, Any]]:
+def _dialect(begin: str) -> tuple[sa.Dialect, dict[str, Any]]:
     # Shared, as a compiled statement belongs to its dialect, and compiling one takes longer than
     # running it.
     engine = sa.create_engine("sqlite://", json_serializer=dump_json)
     engine.connect().close()  # sets what the dialect learns from a connection
     engine.dispose()
+    # Not a listener: where there is one, every statement calls it.
+    engine.dialect.do_begin = lambda dbapi_connection: dbapi_connection.execute(begin)  # type: ignore[method-assign]
     return engine.dialect, {"compiled_cache": LRUCache(_COMPILED)}
 
 
 @cache
-def _definitions() -> tuple[str, ...]:
+def _definitions() -> tuple[sa.TextClause, ...]:
     statements: list[sa.DDLElement] = []
     mock = sa.create_mock_engine("sqlite://", lambda it, *_: statements.append(it))
     metadata.create_all(mock, checkfirst=False)
-    return tuple(str(it.compile(dialect=_dialect()[0])) for it in statements)
+    return tuple(sa.text(str(it.compile(dialect=_dialect("BEGIN")[0]))) for it in statements)
 
 
 def _is_index_too_new(connection: sa.Connection) -> bool:
