@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
+
 Test = Callable[..., None]
 
 
@@ -20,7 +22,7 @@ def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Test],
             for values in listed:
                 try:
                     test(**outer, **dict(zip(keys, values, strict=True)))
-                except Exception as error:  # whatever a case does wrong, the others are run
+                except (Exception, pytest.fail.Exception) as error:  # run the others all the same
                     failures.append(f"{values!r}: {type(error).__name__}: {error}")
             assert not failures, f"{len(failures)} of {len(listed)}:\n" + "\n".join(failures)
 

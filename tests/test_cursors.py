@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kemem.errors import InvalidArgument
 from kemem.records import Position, Rank, Scope, Where
 from kemem.search.pages import seal, unseal
+from tests.cases import each
 
 SECRET = b"a key of 32 bytes kept by a store"
 WHERE = Where(Scope(user_id="小明"), since=0)
@@ -80,7 +81,7 @@ def test_a_cursor_with_any_part_missing_doubled_or_moved_is_refused() -> None:
     assert refused(CURSOR.swapcase())
 
 
-@pytest.mark.parametrize("size", range(1, 9))
+@each("size", range(1, 9))
 def test_base64_has_one_spelling_only(size: int) -> None:
     """Bits that padding leaves over may not be used to write a cursor in another way."""
     cursor = seal(Position(0, 10**size), QUERY, SECRET)
@@ -96,7 +97,7 @@ def encoded(raw: bytes) -> str:
     return "c_" + base64.urlsafe_b64encode(raw).decode()
 
 
-@pytest.mark.parametrize(
+@each(
     "cursor",
     [
         *("", "c_", "c", "next", "2", "下一页", "c_火", "c_ａ", "\ud800", "c_\ud800", "null", "-1"),
@@ -111,7 +112,7 @@ def test_what_is_no_cursor_is_refused(cursor: Any) -> None:
     assert refused(cursor)
 
 
-@pytest.mark.parametrize(
+@each(
     "query",
     [
         ("words", WHERE, "火锅 hotpots"),
@@ -130,13 +131,13 @@ def test_a_cursor_continues_only_its_own_query(query: object) -> None:
     assert refused(CURSOR, query)
 
 
-@pytest.mark.parametrize("secret", [b"", b"another key", SECRET[:-1], SECRET + b"x"])
+@each("secret", [b"", b"another key", SECRET[:-1], SECRET + b"x"])
 def test_a_cursor_of_another_store_is_refused(secret: bytes) -> None:
     assert refused(CURSOR, secret=secret)
     assert refused(seal(Position(0, 1), QUERY, secret))
 
 
-@pytest.mark.parametrize("text", ["火锅", "hotpot", "\ud800", "\0", "'\""])
+@each("text", ["火锅", "hotpot", "\ud800", "\0", "'\""])
 def test_any_query_text_can_be_continued(text: str) -> None:
     """Even one that no database could hold."""
     query = ("words", WHERE, text)

@@ -12,6 +12,7 @@ from kemem.records import Message, Note, Scope, Where
 from kemem.records.filters import COMPARISONS, Filter
 from kemem.text.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, split_filters
 from kemem_conformance.note_world import filter_pool
+from tests.cases import each
 
 NOW = 1_769_424_420_000_000  # 2026-01-26T10:47:00Z
 KNOWN = {
@@ -126,7 +127,7 @@ def test_fields_are_seen_under_all_their_names() -> None:
     assert holds({"role": "user", "kind": "message", "run_id": "s"}, message())
 
 
-@pytest.mark.parametrize("key", ["created_at", "updated_at", "ts", "timestamp"])
+@each("key", ["created_at", "updated_at", "ts", "timestamp"])
 def test_times_are_written_as_everywhere_else(key: str) -> None:
     """RFC 3339, in any zone; numbers and other texts are refused."""
     assert holds({key: {"gte": "2026-01-26T10:47:00Z", "lt": "2026-01-26T18:47:01+08:00"}})
@@ -136,7 +137,7 @@ def test_times_are_written_as_everywhere_else(key: str) -> None:
             split_filters({key: wrong})
 
 
-@pytest.mark.parametrize(
+@each(
     ("given_filter", "ids"),
     [
         ({"user_id": "小明"}, {"user_id": "小明"}),
@@ -156,7 +157,7 @@ def test_ids_that_must_hold_belong_to_the_scope(
     assert split_filters(given_filter) == (ids, None)
 
 
-@pytest.mark.parametrize(
+@each(
     "given_filter",
     [
         {"user_id": ["u_1", "小明"]},
@@ -174,7 +175,7 @@ def test_ids_that_need_not_hold_stay_conditions(given_filter: Mapping[str, Any])
     assert holds(alternatives) and not holds({"OR": [{"user_id": "小明"}]})
 
 
-@pytest.mark.parametrize("one, other", [("u_1", "u_2"), ("小明", "小红")])
+@each("one, other", [("u_1", "u_2"), ("小明", "小红")])
 def test_one_id_cannot_be_two(one: str, other: str) -> None:
     """Nothing could fulfil that; it is a mistake."""
     for wrong in (
@@ -281,7 +282,7 @@ def nested(depth: int, operator: str) -> dict[str, Any]:
     return {operator: [nested(depth - 1, operator)]} if depth else {"标签": "工作"}
 
 
-@pytest.mark.parametrize("operator", ["AND", "OR", "NOT"])
+@each("operator", ["AND", "OR", "NOT"])
 def test_filters_have_a_depth(operator: str) -> None:
     """One that is deeper is refused, not followed."""
     assert split_filters(nested(MAX_DEPTH, operator))[1] is not None

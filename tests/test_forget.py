@@ -19,6 +19,7 @@ from kemem.records.times import to_rfc3339
 from kemem.session import save_checkpoint
 from kemem.settings import load
 from kemem.testing import FakeClock
+from tests.cases import each
 from tests.talk import CHINESE, DAY, NOW, SCOPE, note, parts_with, told
 
 USER = Scope("a", "u")
@@ -150,7 +151,7 @@ async def test_messages_and_the_state_of_sessions_stay() -> None:
     assert kept == replace(saved, notes=(note("n1"),))
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "wrong"),
     [
         *(("limit", -1), ("limit", 1.5), ("below", -0.1), ("below", 1.1), ("below", float("nan"))),

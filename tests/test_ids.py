@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
 from kemem.text.ids import MAX_ID, check_id, new_id
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         *("u_1", "小明", "a", "用" * 64, "x" * 64, "𠮷" * 64, "a b", "user@x.com", "🎉"),
@@ -25,7 +26,7 @@ def test_an_id_is_kept_byte_by_byte(value: str) -> None:
     assert check_id(value, "user_id") == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "why"),
     [
         *(("", "1-64 characters, not 0"), ("x" * 65, "not 65"), ("用" * 65, "not 65")),
@@ -74,7 +75,7 @@ def test_our_ids_sort_by_time(earlier: int, later: int) -> None:
         assert new_id("m", earlier) < new_id("m", later)
 
 
-@pytest.mark.parametrize("now", [NOW, 0, -1, -62_135_596_800_000_000, 253_402_300_799_999_999])
+@each("now", [NOW, 0, -1, -62_135_596_800_000_000, 253_402_300_799_999_999])
 def test_our_ids_can_be_ids(now: int) -> None:
     """Whatever the clock says: a prefix and 26 characters that cannot be misread."""
     made = {new_id("m", now) for _ in range(1_000)}

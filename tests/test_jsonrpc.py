@@ -19,6 +19,7 @@ from kemem.errors import (
     Unavailable,
 )
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, Method, respond
+from tests.cases import each
 
 PARSE_ERROR = {"jsonrpc": "2.0", "error": {"code": -32700, "message": "Parse error"}, "id": None}
 INVALID = {"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": None}
@@ -87,7 +88,7 @@ def code(answer: Any) -> int:
 # The examples of the specification
 
 
-@pytest.mark.parametrize(
+@each(
     ("params", "id_", "result"),
     [
         ([42, 23], 1, 19),
@@ -101,7 +102,7 @@ def test_parameters_go_by_position_or_by_name(params: object, id_: int, result: 
     assert list(answer.items()) == [("jsonrpc", "2.0"), ("result", result), ("id", id_)]
 
 
-@pytest.mark.parametrize(
+@each(
     "sent",
     [
         request("update", [1, 2]),
@@ -151,7 +152,7 @@ def test_what_is_no_json_is_a_parse_error(raw: bytes) -> None:
     assert ask(raw) == PARSE_ERROR
 
 
-@pytest.mark.parametrize(
+@each(
     "sent",
     [
         {"jsonrpc": "2.0", "method": 1, "params": "bar"},
@@ -214,14 +215,14 @@ def test_a_batch_has_a_largest_size() -> None:
 # What must not break it
 
 
-@pytest.mark.parametrize("method", ["get_data", "nothing"])
+@each("method", ["get_data", "nothing"])
 def test_an_id_comes_back_with_its_type(method: str) -> None:
     for id_ in (1, 0, -1, "", "1", "中", 1.5, 2**53, 2**53 + 1, 10**4000, None):
         answer = ask(request(method, id=id_))
         assert answer["id"] == id_ and type(answer["id"]) is type(id_)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     ["rpc.discover", "rpc.", "__class__", "__init__", "_answer", "keys", "get", "", "方法", "\0"],
 )
@@ -230,7 +231,7 @@ def test_only_methods_of_the_table_can_be_called(name: str) -> None:
     assert code(ask(request(name, id=1))) == -32601
 
 
-@pytest.mark.parametrize(
+@each(
     "params",
     [
         [],
@@ -265,7 +266,7 @@ def test_parameters_that_are_null_are_no_parameters() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "number"),
     [
         ("INVALID_ARGUMENT", -32602),
@@ -288,7 +289,7 @@ def test_a_failure_has_the_code_of_its_kind(name: str, number: int) -> None:
         assert known.message in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("text", ["我不吃辣", "I can't eat spicy food", "\0", "😀", "\u2028"])
+@each("text", ["我不吃辣", "I can't eat spicy food", "\0", "😀", "\u2028"])
 def test_texts_come_back_as_they_went(text: str) -> None:
     assert ask(request("echo", [text], id=text)) == {
         "jsonrpc": "2.0",

@@ -14,9 +14,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 import kemem
+from tests.cases import each
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -303,7 +302,7 @@ def test_importing_the_package_does_no_work() -> None:
     assert watched.stderr == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "source", "reason"),
     [
         ("kemem.records", "from kemem.ports import Store", "records may not import ports"),
@@ -334,7 +333,7 @@ def test_a_planted_breach_is_found(name: str, source: str, reason: str) -> None:
     assert reason in found
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "source"),
     [
         ("kemem.records", "import json\nfrom kemem.errors import InvalidArgument"),

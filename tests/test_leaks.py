@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from kemem.chat.leaks import (
     UntypedText,
     filter_text,
 )
+from tests.cases import each
 from tests.leaky import (
     ARGUMENTS,
     FRAGMENTS,
@@ -135,7 +135,7 @@ def test_a_tag_of_dsml_is_never_shown(parts: list[str]) -> None:
     assert "</｜DSML" not in text
 
 
-@pytest.mark.parametrize("before", ["好的，我查一下。\n", "Let me look. "])
+@each("before", ["好的，我查一下。\n", "Let me look. "])
 def test_wherever_a_block_of_dsml_is_cut_nothing_of_it_is_seen(before: str) -> None:
     for end in range(2, len(DSML)):
         shown = fed(pieces(before + DSML[:end], 5))
@@ -159,7 +159,7 @@ def test_a_call_that_is_cut_behind_its_name_is_hidden() -> None:
     assert seen == []
 
 
-@pytest.mark.parametrize(
+@each(
     "text, shown",
     [
         ("DeepSeek 写 <｜DSML｜tool_calls> 来开头。", "DeepSeek 写  来开头。"),
@@ -176,7 +176,7 @@ def test_a_lone_tag_of_dsml_goes_and_the_words_around_stay(text: str, shown: str
         assert [(leak.form, leak.calls) for leak in seen.leaks] == [("dsml", ())]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "```json\n{call}\n```",
@@ -200,7 +200,7 @@ def test_out_of_code_a_call_of_an_unknown_tool_is_hidden() -> None:
         assert calls(shown) == [("get_weather", {"city": "巴黎 Paris"})]
 
 
-@pytest.mark.parametrize("words", ["好的。", "Let me look."])
+@each("words", ["好的。", "Let me look."])
 def test_blanks_around_a_call_that_ends_the_text_are_hidden_with_it(words: str) -> None:
     for size in SIZES:
         shown = fed(pieces(f"{words}\n\n{CALL} \n", size))
@@ -209,7 +209,7 @@ def test_blanks_around_a_call_that_ends_the_text_are_hidden_with_it(words: str) 
         assert fed(pieces(f"{words}\n\n", size)).text == f"{words}\n\n"
 
 
-@pytest.mark.parametrize("between, shown", [("然后 then", "然后 then"), ("\n\n", ""), ("", "")])
+@each("between, shown", [("然后 then", "然后 then"), ("\n\n", ""), ("", "")])
 def test_calls_one_after_another_are_one_leak_unless_words_part_them(
     between: str, shown: str
 ) -> None:
@@ -219,7 +219,7 @@ def test_calls_one_after_another_are_one_leak_unless_words_part_them(
     assert calls(seen) == [(TOOL, {"query": "成都"})] * 2
 
 
-@pytest.mark.parametrize(
+@each(
     "bad",
     [
         "<｜DSML｜invoke>",
@@ -235,7 +235,7 @@ def test_a_malformed_call_does_not_take_the_others_with_it(bad: str) -> None:
     assert calls(shown)[-1] == (TOOL, {"query": "成都"})
 
 
-@pytest.mark.parametrize(
+@each(
     "written, read",
     [
         ('{"name": "T", "arguments": {"query": "他说"好"，走了"}}', {"query": '他说"好"，走了'}),
@@ -252,7 +252,7 @@ def test_broken_json_is_read_as_far_as_it_can_be(written: str, read: dict[str, A
         assert (shown.text, calls(shown)) == ("好  then", [(TOOL, read)])
 
 
-@pytest.mark.parametrize("said", ['他说"好"，走了', 'the 5" disk, he said', 'a "b" c'])
+@each("said", ['他说"好"，走了', 'the 5" disk, he said', 'a "b" c'])
 def test_quotes_that_are_not_escaped_do_not_end_a_value(said: str) -> None:
     text = f'[TOOL_CALLS]{TOOL}[ARGS]{{"query": "{said}", "n": 3}} 然后 "then"'
     for size in SIZES:
@@ -260,7 +260,7 @@ def test_quotes_that_are_not_escaped_do_not_end_a_value(said: str) -> None:
         assert (shown.text, calls(shown)) == (' 然后 "then"', [(TOOL, {"query": said, "n": 3})])
 
 
-@pytest.mark.parametrize("after", ["好的，结果如下。", "Here is what I found, enjoy."])
+@each("after", ["好的，结果如下。", "Here is what I found, enjoy."])
 def test_text_behind_a_call_that_never_closes_is_shown(after: str) -> None:
     for text in (
         '<tool_call>{"name": "recall_memory", "arguments": {"query": "x"}\n\n',
@@ -272,7 +272,7 @@ def test_text_behind_a_call_that_never_closes_is_shown(after: str) -> None:
         assert calls(shown) == [(TOOL, {"query": "x"})]
 
 
-@pytest.mark.parametrize("value", ["长", "long "])
+@each("value", ["长", "long "])
 def test_a_block_without_end_ends_all_the_same(value: str) -> None:
     text = (
         f'前 <｜DSML｜invoke name="x"><｜DSML｜parameter name="q" string="true">{value * MAX_BLOCK}'

@@ -2,11 +2,11 @@
 
 from itertools import product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.chat.leaks import FilteredText, StreamGuard, filter_text
+from tests.cases import each
 from tests.leaky import pieces
 
 TOOLS = ("recall_memory", "is_mentioned")
@@ -99,9 +99,7 @@ def test_text_without_openers_passes(text: str) -> None:
     assert filter_text(text) == FilteredText(text, ())
 
 
-@pytest.mark.parametrize(
-    "prose", ["我记得你说过，下周去成都。", "I remember: you are going to Chengdu."]
-)
+@each("prose", ["我记得你说过，下周去成都。", "I remember: you are going to Chengdu."])
 def test_words_are_shown_as_they_come(prose: str) -> None:
     guard = StreamGuard(TOOLS)
     shown = ""
@@ -110,7 +108,7 @@ def test_words_are_shown_as_they_come(prose: str) -> None:
         assert len(prose[:at].rstrip()) - len(shown) <= 2
 
 
-@pytest.mark.parametrize("prose", ["若 a < b 则写 [x] 与 `c`，", "if a < b, write [x] and `c`; "])
+@each("prose", ["若 a < b 则写 [x] 与 `c`，", "if a < b, write [x] and `c`; "])
 def test_what_looks_like_an_opener_is_held_for_some_characters_only(prose: str) -> None:
     guard = StreamGuard(TOOLS)
     text, shown = prose * 3, ""

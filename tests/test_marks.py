@@ -1,12 +1,12 @@
 """Marks of the word index: who speaks and who asks, and that no text can forge them."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.text.query import ASKING, asks, index_text, length, parse, spoken_by
 from kemem.text.segment import search_text
 from kemem_conformance.suite import noted, said
+from tests.cases import each
 
 QUESTIONS = [
     "你去过罗马吗？",
@@ -30,19 +30,19 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.parametrize("text", QUESTIONS)
+@each("text", QUESTIONS)
 def test_a_text_that_ends_as_a_question_asks(text: str) -> None:
     assert asks(text)
     assert ASKING.tokens[0] in index_text(said("m", text)).split(" ")
 
 
-@pytest.mark.parametrize("text", STATEMENTS)
+@each("text", STATEMENTS)
 def test_any_other_text_does_not(text: str) -> None:
     assert not asks(text)
     assert ASKING.tokens[0] not in index_text(said("m", text)).split(" ")
 
 
-@pytest.mark.parametrize(
+@each(
     ("speaker", "marks"),
     [("小明", ["小", "明"]), ("Ann Lee", ["ann", "lee"]), ("", []), (7, []), ("！", [])],
 )

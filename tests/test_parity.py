@@ -18,6 +18,7 @@ from kemem import AsyncMemory, Memory, Policy
 from kemem.errors import InvalidArgument, KeMemError, NotFound, Unavailable
 from kemem.records import Matrix
 from kemem.testing import FakeClock, HashingEmbedder
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 PATIENCE = 20  # seconds
@@ -45,7 +46,7 @@ def test_both_have_the_same_methods() -> None:
     assert public(Memory).keys() == public(AsyncMemory).keys()
 
 
-@pytest.mark.parametrize("name", ["__init__", *public(AsyncMemory)])
+@each("name", ["__init__", *public(AsyncMemory)])
 def test_a_method_takes_and_returns_the_same(name: str) -> None:
     """Names, order, kinds, defaults and annotations; only the waiting differs."""
     blocking = inspect.getattr_static(Memory, name)

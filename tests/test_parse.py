@@ -15,6 +15,7 @@ from kemem.errors import Exhausted, InvalidArgument, KeMemError
 from kemem.records import ROLES, Message
 from kemem.records.times import LATEST, to_rfc3339
 from kemem.scope import Owner
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 LIMIT = 102_400
@@ -45,7 +46,7 @@ def refused_field(**fields: Any) -> object:
     return error.details["field"]
 
 
-@pytest.mark.parametrize("text", ["我不吃辣", "I can't eat spicy food"])
+@each("text", ["我不吃辣", "I can't eat spicy food"])
 def test_a_text_is_something_a_user_said_now(text: str) -> None:
     (message,) = parsed(text)
     assert message == Message(
@@ -61,7 +62,7 @@ def test_a_text_is_something_a_user_said_now(text: str) -> None:
     assert message.message_id.startswith("m_")
 
 
-@pytest.mark.parametrize("text", ["我不吃辣", "I can't eat spicy food"])
+@each("text", ["我不吃辣", "I can't eat spicy food"])
 def test_a_message_may_say_everything_itself(text: str) -> None:
     fields = {
         "role": "assistant",
@@ -81,7 +82,7 @@ def test_a_message_may_say_everything_itself(text: str) -> None:
     assert message.user_id == "小明"
 
 
-@pytest.mark.parametrize("text", ["你好", "hello"])
+@each("text", ["你好", "hello"])
 def test_what_is_none_is_not_said(text: str) -> None:
     """The owner's ids fill in."""
     names = ("message_id", "ts", "session_id", "agent_id", "content_type", "parent_message_id")
@@ -103,7 +104,7 @@ def test_messages_stay_in_order_and_exactly_as_they_were(texts: list[str]) -> No
     assert parsed(tuple({"content": text} for text in texts))[-1].content == texts[-1]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("火\0锅", "hot\0pot", "\0", "\ufeff你好", "\u202eevil", "👩\u200d👩\u200d👧", "𠮷𪚥"),
@@ -117,7 +118,7 @@ def test_content_is_kept_verbatim(text: str) -> None:
     assert message.metadata == {}
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         *("", " ", "\n\t", "\u3000", "\x1f"),
@@ -133,7 +134,7 @@ def test_content_must_be_a_text_with_something_in_it(content: Any) -> None:
     assert error.details == {"field": "messages[0].content"}
 
 
-@pytest.mark.parametrize(
+@each(
     "messages",
     [
         *(None, 5, 1.5, True, b"hello", "你好".encode(), object(), {1, 2}, [], (), iter(["你好"])),
@@ -149,7 +150,7 @@ def test_what_is_no_message_is_refused(messages: Any) -> None:
     assert isinstance(refusal(messages), InvalidArgument)
 
 
-@pytest.mark.parametrize("text", ["你好", "hello"])
+@each("text", ["你好", "hello"])
 def test_a_call_takes_at_most_5000_messages(text: str) -> None:
     assert len(parsed([{"content": text}] * MAX_MESSAGES)) == MAX_MESSAGES
     for count in (MAX_MESSAGES + 1, 10_000):
@@ -158,8 +159,8 @@ def test_a_call_takes_at_most_5000_messages(text: str) -> None:
         assert error.message == f"at most 5000 messages in one call, not {count}"
 
 
-@pytest.mark.parametrize("size", [1, LIMIT - 1, LIMIT])
-@pytest.mark.parametrize("filler", ["a", "火", "𠮷", "é"])
+@each("size", [1, LIMIT - 1, LIMIT])
+@each("filler", ["a", "火", "𠮷", "é"])
 def test_content_up_to_the_limit_is_kept_whole(filler: str, size: int) -> None:
     text = filler * max(size // len(filler.encode()), 1)
     text += "a" * (size - len(text.encode()))
@@ -168,8 +169,8 @@ def test_content_up_to_the_limit_is_kept_whole(filler: str, size: int) -> None:
     assert message.metadata == {}
 
 
-@pytest.mark.parametrize("beyond", [1, 2, 3, 10_000_000])
-@pytest.mark.parametrize("filler", ["a", "火", "𠮷", "é", "e\u0301"])
+@each("beyond", [1, 2, 3, 10_000_000])
+@each("filler", ["a", "火", "𠮷", "é", "e\u0301"])
 def test_longer_content_is_cut_at_a_character_and_flagged(filler: str, beyond: int) -> None:
     """As much as fits in 102,400 bytes, and the caller's metadata beside the flag."""
     size = len(filler.encode())
@@ -196,7 +197,7 @@ def test_the_longest_beginning_that_fits_is_kept(text: str, most: int) -> None:
     assert ("truncated" in message.metadata) == (fitting[-1] != text)
 
 
-@pytest.mark.parametrize("word", ["火锅", "hotpot"])
+@each("word", ["火锅", "hotpot"])
 def test_a_text_that_is_blank_up_to_the_limit_is_blank(word: str) -> None:
     """What would be stored counts, not what was cut away."""
     assert "not blank" in refusal({"content": " " * LIMIT + word}).message
@@ -204,22 +205,22 @@ def test_a_text_that_is_blank_up_to_the_limit_is_blank(word: str) -> None:
     assert message.content.endswith(word)
 
 
-@pytest.mark.parametrize("role", ROLES)
+@each("role", ROLES)
 def test_a_role_is_one_of_four(role: str) -> None:
     assert one(role=role).role == role
 
 
-@pytest.mark.parametrize("role", ["", "User", "robot", "用户", " user", None, 5, ["user"], {}])
+@each("role", ["", "User", "robot", "用户", " user", None, 5, ["user"], {}])
 def test_another_role_is_refused(role: Any) -> None:
     assert refused_field(role=role) == "messages[1].role"
 
 
-@pytest.mark.parametrize("content_type", ["text", "markdown", "图片", "x" * 50, "\\u0000", "a b"])
+@each("content_type", ["text", "markdown", "图片", "x" * 50, "\\u0000", "a b"])
 def test_a_content_type_is_a_short_text(content_type: str) -> None:
     assert one(content_type=content_type).content_type == content_type
 
 
-@pytest.mark.parametrize("content_type", ["", "x" * 51, 5, ["text"], "a\0b", "\ud800", "文\udc00"])
+@each("content_type", ["", "x" * 51, 5, ["text"], "a\0b", "\ud800", "文\udc00"])
 def test_another_content_type_is_refused(content_type: Any) -> None:
     assert refused_field(content_type=content_type) == "messages[1].content_type"
 
@@ -227,16 +228,14 @@ def test_another_content_type_is_refused(content_type: Any) -> None:
 ID_FIELDS = ("message_id", "session_id", "agent_id", "parent_message_id")
 
 
-@pytest.mark.parametrize("name", ID_FIELDS)
-@pytest.mark.parametrize(
-    "value", ["*", "%", "_", "...", "ｍ", "e\u0301", "é", '"', "'; --", "消息", "x" * 64, "a b"]
-)
+@each("name", ID_FIELDS)
+@each("value", ["*", "%", "_", "...", "ｍ", "e\u0301", "é", '"', "'; --", "消息", "x" * 64, "a b"])
 def test_a_hostile_id_is_kept_byte_by_byte(name: str, value: str) -> None:
     assert getattr(one(**{name: value}), name) == value
 
 
-@pytest.mark.parametrize("name", ID_FIELDS)
-@pytest.mark.parametrize(
+@each("name", ID_FIELDS)
+@each(
     "value", ["", " a", "a ", "消息\n", "..", "a\0b", "x" * 65, "用" * 65, "\ud800", 5, b"a", ["a"]]
 )
 def test_what_cannot_be_an_id_is_refused(name: str, value: Any) -> None:
@@ -244,14 +243,14 @@ def test_what_cannot_be_an_id_is_refused(name: str, value: Any) -> None:
     assert refused_field(**{name: value}) == f"messages[1].{name}"
 
 
-@pytest.mark.parametrize(
+@each(
     "ts", [0, 1_767_225_600, True, "", "昨天", "yesterday", "2026-01-01", datetime(2026, 1, 1), []]
 )
 def test_a_time_without_a_zone_or_meaning_is_refused(ts: Any) -> None:
     assert refused_field(ts=ts) == "messages[1].ts"
 
 
-@pytest.mark.parametrize("text", ["你好", "hello"])
+@each("text", ["你好", "hello"])
 def test_the_last_second_of_the_calendar_is_left_free(text: str) -> None:
     """Messages of one time are told apart by moving on, which must not lead out of it."""
     last = LATEST - 1_000_000
@@ -284,7 +283,7 @@ def test_metadata_comes_back_as_it_was(metadata: dict[str, Any]) -> None:
     assert json.dumps(kept) == before
 
 
-@pytest.mark.parametrize(
+@each(
     "key", ['"', "'; --", "a.b", "$.a", "a[0]", "", " ", "\\", "\\u0000", "键", "🎉", "a" * 1_000]
 )
 def test_any_text_may_be_a_key(key: str) -> None:
@@ -299,7 +298,7 @@ def nested(depth: int, kind: type[list[Any]] | type[dict[str, Any]]) -> dict[str
     return {"deep": inner}
 
 
-@pytest.mark.parametrize("kind", [list, dict])
+@each("kind", [list, dict])
 def test_metadata_may_be_nested_32_deep(kind: Any) -> None:
     """Deeper is refused, however deep, before anything can follow it down."""
     assert one(metadata=nested(32, kind)).metadata == nested(32, kind)
@@ -307,7 +306,7 @@ def test_metadata_may_be_nested_32_deep(kind: Any) -> None:
         assert refused_field(metadata=nested(depth, kind)) == "messages[1].metadata"
 
 
-@pytest.mark.parametrize("field", ["content", "metadata", "role", "message_id", "ts"])
+@each("field", ["content", "metadata", "role", "message_id", "ts"])
 def test_a_deep_value_in_the_wrong_place_is_refused(field: str) -> None:
     """Showing it in the message must not fail on its own."""
     deep = nested(5_000, list)["deep"]
@@ -329,13 +328,13 @@ def folded() -> dict[str, Any]:
     return {"inner": inner}
 
 
-@pytest.mark.parametrize("build", [endless, folded])
+@each("build", [endless, folded])
 def test_metadata_without_end_is_refused_at_once(build: Callable[[], dict[str, Any]]) -> None:
     """Before it fills the memory."""
     assert isinstance(refusal({"content": "你好", "metadata": build()}), Exhausted)
 
 
-@pytest.mark.parametrize(("filler", "size"), [("a", 1), ("火", 3), ("𠮷", 4)])
+@each(("filler", "size"), [("a", 1), ("火", 3), ("𠮷", 4)])
 def test_metadata_may_have_64_kilobytes(filler: str, size: int) -> None:
     """Counted in UTF-8, as it is stored."""
     room = MAX_METADATA_BYTES - len('{"a": ""}')
@@ -347,7 +346,7 @@ def test_metadata_may_have_64_kilobytes(filler: str, size: int) -> None:
         assert error.details == {"field": "messages[0].metadata"}
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         *({1, 2}, datetime(2026, 1, 1, tzinfo=UTC), float("nan"), float("inf"), -float("inf")),
@@ -359,12 +358,12 @@ def test_metadata_that_no_database_can_keep_is_refused(value: Any) -> None:
     assert refused_field(metadata={"a": [value]}) == "messages[1].metadata"
 
 
-@pytest.mark.parametrize("metadata", ["", "text", "文", 5, True, [], [["a", 1]], b"{}", {1, 2}])
+@each("metadata", ["", "text", "文", 5, True, [], [["a", 1]], b"{}", {1, 2}])
 def test_metadata_must_be_an_object(metadata: Any) -> None:
     assert refused_field(metadata=metadata) == "messages[1].metadata"
 
 
-@pytest.mark.parametrize("text", ["\\u0000", "\\\\u0000", "a\\", "零\\u0000\\"])
+@each("text", ["\\u0000", "\\\\u0000", "a\\", "零\\u0000\\"])
 def test_a_backslash_is_not_an_escape(text: str) -> None:
     """Only a real NUL is refused, not six characters that spell one in JSON."""
     assert one(metadata={"a": text, text: 1}).metadata == {"a": text, text: 1}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kemem.text.query import Mask, Phrase, Query, parse
 from kemem.text.rank import Scores, word_scores
 from kemem.text.segment import search_text
+from tests.cases import each
 
 WORDS = (Phrase(("火",)), Phrase(("锅",)), Phrase(("hot",)), Phrase(("tea",)))
 QUERY = Query(WORDS[0], WORDS)
@@ -102,7 +103,7 @@ def test_the_order_of_rows_and_the_words_of_others_do_not_matter(
     assert np.array_equal(shuffled.scores(), world.scores()[order])
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "texts"),
     [
         ("火锅 清汤", ["火锅要清汤", "火锅要麻酱", "今天天气好"]),
@@ -114,7 +115,7 @@ def test_more_of_the_query_scores_more(asked: str, texts: list[str]) -> None:
     assert best > middle > none == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "texts"),
     [
         ("火 辣", ["火呢", "辣呢", "火吧", "火啊"]),
@@ -126,7 +127,7 @@ def test_a_rare_word_scores_more(asked: str, texts: list[str]) -> None:
     assert rare > common
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "texts"),
     [
         ("火锅", ["火锅好", "火锅好，我们明天晚上再去那里", "无关"]),
@@ -138,7 +139,7 @@ def test_a_shorter_text_with_the_same_matches_scores_more(asked: str, texts: lis
     assert short > long > 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "texts"),
     [("火锅", ["火锅好", "清汤好"]), ("hotpot tea", ["hotpot and tea", "nothing at all"])],
 )
@@ -148,7 +149,7 @@ def test_a_text_of_usual_length_with_the_whole_query_scores_about_0_8(
     assert scored(asked, texts)[0] == pytest.approx(0.8, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "texts"),
     [("火锅", ["火锅火锅火锅", "火锅真的好吃"]), ("tea", ["tea tea tea", "tea for two"])],
 )
@@ -157,12 +158,12 @@ def test_saying_a_word_again_adds_nothing(asked: str, texts: list[str]) -> None:
     assert again == once > 0
 
 
-@pytest.mark.parametrize("asked", ["", "火锅 AND 茶", "NOT hotpot", "tea"])
+@each("asked", ["", "火锅 AND 茶", "NOT hotpot", "tea"])
 def test_an_empty_scope_has_no_scores(asked: str) -> None:
     assert scored(asked, []) == []
 
 
-@pytest.mark.parametrize("asked", ["", "NOT 火锅", "NOT tea", "！"])
+@each("asked", ["", "NOT 火锅", "NOT tea", "！"])
 def test_a_query_that_wants_no_word_scores_nothing(asked: str) -> None:
     """Everything it matches is on a level."""
     assert scored(asked, ["火锅", "tea", ""]) == [0, 0, 0]

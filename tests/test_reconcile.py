@@ -21,6 +21,7 @@ from kemem.records import Scope
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from kemem.text.segment import as_printed, fingerprint
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 HOUR = 3_600_000_000
@@ -64,7 +65,7 @@ def test_another_date_is_another_statement(template: str, one: Any, other: Any, 
     assert fingerprint(texts[0]) != fingerprint(texts[1])
 
 
-@pytest.mark.parametrize(
+@each(
     "one, other",
     [
         ("用户吃辣", "用户不吃辣"),
@@ -94,7 +95,7 @@ def test_another_name_is_another_statement(template: str, one: str, other: str) 
     assert fingerprint(template.format(one)) != fingerprint(template.format(other))
 
 
-@pytest.mark.parametrize(
+@each(
     "one, other",
     [
         ("用户的房租是 $500", "用户的房租是 €500"),
@@ -143,7 +144,7 @@ def test_bullets_ends_dates_and_case_do_not_matter(
     assert fingerprint(text) in set(as_printed(told))
 
 
-@pytest.mark.parametrize(
+@each(
     "one, other",
     [
         ("用户很喜欢猫", "用户喜欢猫"),
@@ -188,9 +189,7 @@ def decide(facts: Sequence[Fact], notes: Sequence[Note], at: int = NOW) -> list[
     return reconcile(facts, notes, dict.fromkeys(names, at), TASK, ME, at)
 
 
-@pytest.mark.parametrize(
-    "text, again", [("用户不吃辣", "用户也不吃辣。"), ("User likes tea", "User likes the tea!")]
-)
+@each("text, again", [("用户不吃辣", "用户也不吃辣。"), ("User likes tea", "User likes the tea!")])
 def test_a_known_fact_gains_a_source(text: str, again: str) -> None:
     note = known(text)
     (decision,) = decide([fact(again, "again", importance=0.9)], [note], NOW + HOUR)
@@ -221,7 +220,7 @@ def test_marks_are_what_rivals_are_looked_up_by() -> None:
     assert marks(facts) == {fingerprint("住在北京"), fingerprint("likes tea"), "user/lives_in"}
 
 
-@pytest.mark.parametrize("how", ["topic", "replaces"])
+@each("how", ["topic", "replaces"])
 def test_a_note_that_is_replaced_keeps_the_time_in_which_it_was_true(how: str) -> None:
     old = known("住在北京", topic="user/lives_in")
     more: dict[str, Any] = {"topic": "user/lives_in"} if how == "topic" else {"replaces": (old.id,)}
@@ -252,7 +251,7 @@ def test_a_note_that_ended_is_no_reason_to_ignore_its_return() -> None:
 PLACES = ("住在北京", "住在上海", "lives in Rome", "lives in Oslo")
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
+@each("order", list(permutations(range(3))))
 def test_facts_in_any_order_give_one_history(order: Sequence[int]) -> None:
     """At each time exactly what had been said last before it is true."""
     notes: dict[str, Note] = {}

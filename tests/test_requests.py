@@ -13,6 +13,7 @@ from kemem.chat.requests import retry_with_note, sanitize_request
 from kemem.ports import ToolCall
 from kemem.testing import Streamed, calling
 from kemem.testing.openai_server import STRICT
+from tests.cases import each
 from tests.scripted import scripted_api
 
 RECALL: dict[str, Any] = {
@@ -114,7 +115,7 @@ def test_reasoning_is_given_back_after_the_last_user_message_only(asked: str) ->
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("base_url", "is_given"),
     [
         ("https://api.deepseek.com", True),
@@ -147,7 +148,7 @@ def test_no_tool_choice_keeps_the_tools_of_calls_in_the_messages(asked: str) -> 
     assert "tool_choice" not in sent
 
 
-@pytest.mark.parametrize("choice", ["auto", "required", omit, {"type": "function"}])
+@each("choice", ["auto", "required", omit, {"type": "function"}])
 def test_any_other_tool_choice_is_sent_as_it_is(choice: Any) -> None:
     sent = sanitize_request(
         {"messages": recalled("火锅"), "tools": [RECALL], "tool_choice": choice}
@@ -189,7 +190,7 @@ def test_messages_may_be_objects_and_come_only_once(asked: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "words"), [("火锅去哪吃？", "工具调用接口"), ("Where is good hotpot?", "plain words")]
 )
 def test_a_note_speaks_the_users_language_in_the_system_prompt(asked: str, words: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kemem.errors import InvalidArgument
 from kemem.settings import Settings, load
+from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").glob("**/*.py"))
@@ -72,7 +73,7 @@ def test_a_planted_fault_would_be_found() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "reason"),
     [
         ({"jwt_secret": "short"}, "jwt_secret (KEMEM_JWT_SECRET) must have at least 32 characters"),

@@ -18,6 +18,7 @@ from kemem.testing import FakeClock, ScriptedLLM
 from kemem.text.language import count_tokens
 from kemem.text.summary import cut, sentences, sentences_of, sentences_of_summary, summarise
 from kemem_conformance.ram import RamStore
+from tests.cases import each
 from tests.talk import CHINESE, ENGLISH, NOW, OTHER, SCOPE, note, parts_with, talk, told, varied
 
 BUDGET = 200
@@ -217,7 +218,7 @@ async def test_what_is_deleted_during_a_summary_does_not_come_back() -> None:
     assert await deps.store.checkpoints(SCOPE) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("texts", "kept", "left"),
     [
         (CHINESE, "用户: 我叫周文博，住在杭州。我对花生过敏。", "明白"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
 from kemem.records.times import to_micros, to_rfc3339
+from tests.cases import each
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
@@ -69,7 +70,7 @@ def test_what_is_accepted_can_be_written(text: str) -> None:
     assert to_micros(to_rfc3339(micros)) == micros
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "same"),
     [
         ("2026-01-26T10:47:00Z", "2026-01-26T10:47:00.000000Z"),
@@ -97,7 +98,7 @@ def test_a_time_may_be_written_in_these_ways(text: str, same: str) -> None:
     assert to_rfc3339(to_micros(text)) == same
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("", "now", "昨天", "yesterday", "1769424420", "2026-01-26", "10:47:00Z", "\ud800"),
@@ -121,9 +122,7 @@ def test_anything_else_is_refused(text: str) -> None:
     assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize(
-    "value", [None, 0, 1_769_424_420, 1.5, True, b"2026-01-26T10:47:00Z", date(2026, 1, 26), []]
-)
+@each("value", [None, 0, 1_769_424_420, 1.5, True, b"2026-01-26T10:47:00Z", date(2026, 1, 26), []])
 def test_only_texts_and_datetimes_are_times(value: Any) -> None:
     with pytest.raises(InvalidArgument, match="ts must be an RFC 3339 time"):
         to_micros(value)
@@ -138,7 +137,7 @@ class Nowhere(tzinfo):
     dst = tzname = utcoffset
 
 
-@pytest.mark.parametrize("zone", [None, Nowhere()])
+@each("zone", [None, Nowhere()])
 def test_a_datetime_needs_a_zone(zone: tzinfo | None) -> None:
     """Nobody guesses which clock was meant."""
     with pytest.raises(InvalidArgument, match="until needs a time zone: '2026-01-26T10:47:00'"):

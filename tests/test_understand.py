@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from kemem.search.understand import MAX_PARTS, Mode, understand
 from kemem.text.query import spoken_by
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "parts"),
     [
         ("今天天气真好。上次那家餐厅叫什么？", ["上次那家餐厅叫什么？"]),
@@ -36,7 +37,7 @@ def test_a_question_has_few_parts() -> None:
     assert len(understand("谁？" * 50 + "who? " * 50, NOW).parts) == MAX_PARTS
 
 
-@pytest.mark.parametrize("mode", get_args(Mode))
+@each("mode", get_args(Mode))
 def test_only_hybrid_search_puts_a_question_to_the_talk(mode: Mode) -> None:
     """Words alone must be held; a query that demands is taken at its word."""
     for text in ("晴天。住哪？", "Sunny. Where do I live?"):
@@ -46,7 +47,7 @@ def test_only_hybrid_search_puts_a_question_to_the_talk(mode: Mode) -> None:
         assert understand(text, NOW, mode).query.conversation is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "said"),
     [
         ("小明：去哪？\n小红: 去罗马。", "去哪？\n去罗马。"),
@@ -62,7 +63,7 @@ def test_a_transcript_is_read_without_its_labels(text: str, said: str) -> None:
     assert (asked.query.conversation.length, asked.query.conversation.speakers) == (0.0, ())
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "记住：火锅",
@@ -101,7 +102,7 @@ def test_length_grows_from_a_few_words_to_many_alike_in_both_languages(words: in
         assert talked.length == pytest.approx(wanted, abs=0.02)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "phrases"),
     [
         ("昨天下雨了。上周三吃了什么？", ["上周三"]),

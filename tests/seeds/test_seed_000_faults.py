@@ -17,6 +17,7 @@ from kemem.records import Row
 from kemem.settings import load
 from kemem.testing import ScriptedLLM, calling
 from kemem_conformance.ram import RamStore
+from tests.cases import each
 from tests.typed_notes import Fact, notebook, state_for, used
 
 SQL = Path(__file__).parents[2] / "src" / "kemem" / "store"
@@ -352,7 +353,7 @@ def test_no_value_is_formatted_into_sql() -> None:
     assert {name: texts for name, texts in found.items() if texts} == {}
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         'text(f"SELECT * FROM note WHERE id = {note_id}")',

@@ -14,6 +14,7 @@ from kemem.records import Matrix
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, running_openai_server
 from tests import warm
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 SEED = ROOT.parent / "shared" / "seeds" / "002_e92251cc4c899574.txt"
@@ -186,8 +187,8 @@ def test_the_demo_remembers_from_turn_to_turn(
 # 2. The interfaces
 
 
-@pytest.mark.parametrize("kind", [Memory, AsyncMemory])
-@pytest.mark.parametrize("name", PROTOTYPES)
+@each("kind", [Memory, AsyncMemory])
+@each("name", PROTOTYPES)
 def test_a_method_has_the_prototype_of_the_seed(kind: type, name: str) -> None:
     """Its parameters come first, in the seed's order, with the seed's defaults."""
     wanted = PROTOTYPES[name]
@@ -197,7 +198,7 @@ def test_a_method_has_the_prototype_of_the_seed(kind: type, name: str) -> None:
     assert all(it.default is not REQUIRED or name == "process" for it in given[len(wanted) :])
 
 
-@pytest.mark.parametrize("name", ["search", "get_all", "add", "delete_all", "extract"])
+@each("name", ["search", "get_all", "add", "delete_all", "extract"])
 def test_a_session_goes_by_both_of_its_names(name: str) -> None:
     """The seed says run_id in a prototype and session_id in the text below it."""
     assert {"run_id", "session_id"} <= inspect.signature(getattr(Memory, name)).parameters.keys()
