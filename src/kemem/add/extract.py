@@ -42,6 +42,7 @@ MAX_SHOWN_OF_PROMPT = 4_000
 _USER_NAMES = ("user/name", "user/nickname")  # topics of the notes that tell it
 _QUERY_CHARACTERS = 1_000  # of a conversation that stored notes are looked up by
 _MAX_FINGERPRINTS = 5_000  # of lines that are looked up; a database binds no more at once
+_SHORT = 1_000  # characters whose fingerprints take no longer than to start a thread's work
 _MAX_QUOTED = 1_000  # notes that messages may quote
 _ROLES = ("user", "assistant")  # what systems and tools say is not worth a memory
 # A message as the result of a search prints it.
@@ -111,7 +112,8 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     """The facts of messages, by the LLM or by rules; Unavailable when the model fails."""
     if not work.task.infer:
         return Extraction()
-    lines = await asyncio.to_thread(_fingerprints, work.messages)
+    source, short = work.messages, sum(len(it.content) for it in work.messages) <= _SHORT
+    lines = _fingerprints(source) if short else await asyncio.to_thread(_fingerprints, source)
     if not lines:
         return Extraction()
     # One read: notes that lines may quote, as what was recalled is not said again; and for rules
