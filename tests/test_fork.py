@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 START = """
-import asyncio, multiprocessing, os, signal, sys, threading, traceback
+import asyncio, multiprocessing, os, signal, sys, threading, time, traceback
 from kemem import AsyncMemory, Memory, Settings
 from kemem.errors import Unavailable
 
@@ -22,7 +22,11 @@ def refused(call):
     else:
         raise AssertionError("the child was not refused")
 
+busy = False  # whether other threads work: no Event, whose lock a child could inherit
+rounds = 0  # of their work
+
 def in_child(work):
+    global busy
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)  # a child that hangs is killed
@@ -32,7 +36,39 @@ def in_child(work):
             traceback.print_exc()
             os._exit(1)
         sys.exit()  # as a worker of gunicorn does: with atexit and the collection of all objects
+    busy = False
     assert os.waitpid(pid, 0)[1] == 0
+
+def in_child_while_busy(work):
+    global busy
+    before, busy = rounds, True
+    while rounds == before:  # until the threads are in the midst of it
+        time.sleep(0.001)
+    in_child(work)
+
+def in_threads(work, number):
+    ends = False
+
+    def go_on():
+        global rounds
+        while not ends:
+            if busy:
+                work()
+                rounds += 1
+            else:
+                time.sleep(0.005)
+
+    threads = [threading.Thread(target=go_on) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+
+    def end():
+        nonlocal ends
+        ends = True
+        for thread in threads:
+            thread.join()
+
+    return end
 
 """
 FORKS = """
@@ -50,26 +86,17 @@ assert memory.search("Oslo", user_id="u")
 memory.add("I like tea", user_id="u")
 
 # while other threads write
-ends = threading.Event()
+end = in_threads(lambda: memory.add("I like tea", user_id="u"), 3)
 
-def write():
-    while not ends.is_set():
-        memory.add("I like tea", user_id="u")
-
-threads = [threading.Thread(target=write) for _ in range(3)]
-for thread in threads:
-    thread.start()
 def child():
     refused(lambda: memory.search("tea", user_id="u"))
     with opened("parent") as mine:
         mine.add("I have a dog", user_id="u")
 
 for _ in range(5):
-    in_child(child)
-in_child(lambda: in_child(child))
-ends.set()
-for thread in threads:
-    thread.join()
+    in_child_while_busy(child)
+in_child_while_busy(lambda: in_child(child))
+end()
 assert memory.search("tea", user_id="u")
 assert memory.search("dog", user_id="u")
 
@@ -139,13 +166,9 @@ print("parent is well")
 LOCAL_EMBEDDER = """
 from kemem.backends.local import LocalEmbedder
 
-ends = threading.Event()
-
 def embed():
-    number = 0
-    while not ends.is_set():
-        number += 1
-        asyncio.run(LocalEmbedder().embed([f"I keep {number} bees"], purpose="passage"))
+    text = f"I keep {rounds} bees"
+    asyncio.run(LocalEmbedder().embed([text], purpose="passage"))
 
 def child():
     for mine in (opened("parent", "local"), lazy):
@@ -157,12 +180,13 @@ def child():
 lazy = opened("lazy", "local")
 
 # while another thread loads the model, and while it uses it
-thread = threading.Thread(target=embed)
-thread.start()
-for _ in range(3):
-    in_child(child)
-ends.set()
-thread.join()
+end = in_threads(embed, 1)
+busy = True
+time.sleep(0.05)
+in_child(child)
+for _ in range(2):
+    in_child_while_busy(child)
+end()
 
 # after the parent has used a memory
 memory = opened("parent", "local")
