@@ -237,6 +237,26 @@ def test_a_pronoun_without_a_person_is_no_fact(said: str) -> None:
     [
         ("我下周三去上海出差", "用户下周三去上海出差（2026-01-28）", "2026-01-28"),
         ("我周五有个面试", "用户周五有个面试（2026-01-23）", "2026-01-23"),
+        ("我订了6月14号的机票", "用户订了6月14号的机票（2026-06-14）", "2026-06-14"),
+        ("我约了24号看牙", "用户约了24号看牙（2026-01-24）", "2026-01-24"),
+        ("我国庆要去云南", "用户国庆要去云南（2026-10-01 至 2026-10-07）", "2026-10-01"),
+        ("我五月去了日本", "用户五月去了日本（2025-05）", "2025-05-01"),
+        (
+            "I booked a ticket to Oslo for June 14",
+            "User booked a ticket to Oslo for June 14 (2026-06-14)",
+            "2026-06-14",
+        ),
+        (
+            "I have a dentist appointment on the 14th",
+            "User has a dentist appointment on the 14th (2026-02-14)",
+            "2026-02-14",
+        ),
+        (
+            "I'm going to Japan in early December",
+            "User is going to Japan in early December (2026-12-01 – 2026-12-10)",
+            "2026-12-01",
+        ),
+        ("I went to Rome in May", "User went to Rome in May (2025-05)", "2025-05-01"),
         ("我下个月搬到成都", "用户下个月搬到成都（2026-02）", "2026-02-01"),
         ("我昨天和李雷看了电影", "用户昨天和李雷看了电影（2026-01-19）", "2026-01-19"),
         (

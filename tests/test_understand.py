@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kemem.records.times import to_datetime
 from kemem.search.understand import MAX_PARTS, Mode, understand
 from kemem.text.query import spoken_by
 from tests.cases import each
@@ -31,6 +32,23 @@ def test_sentences_that_ask_are_looked_for_by_themselves(text: str, parts: list[
     asked = understand(text, NOW)
     assert [part.text for part in asked.parts] == parts
     assert asked.whole.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "since"),
+    [
+        ("十二月初有什么安排？", "2026-12-01"),
+        ("十二月初去了哪里？", "2025-12-01"),
+        ("What plans do I have in early December?", "2026-12-01"),
+        ("Where did I go in early December?", "2025-12-01"),
+        ("Am I travelling in May?", "2026-05-01"),
+        ("Was I travelling in May?", "2025-05-01"),
+    ],
+)
+def test_a_date_in_a_question_about_plans_lies_ahead(text: str, since: str) -> None:
+    """Others ask about the past."""
+    (time,) = understand(text, NOW).times
+    assert to_datetime(time.since).date().isoformat() == since
 
 
 def test_a_question_has_few_parts() -> None:

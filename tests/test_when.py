@@ -1,15 +1,16 @@
 """Time phrases: what they mean, what only looks like one, and the laws that hold for any text."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
-from kemem.text.when import TimePhrase, time_phrases
+from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
 from tests.cases import each
 
 SHANGHAI = ZoneInfo("Asia/Shanghai")
@@ -67,6 +68,7 @@ MEANINGS = [
     ("这个月初 月初 6月初", "2025-06-01", "2025-06-11"),
     ("上个月中旬", "2025-05-11", "2025-05-21"),
     ("月底 这个月底 月末", "2025-06-21", "2025-07-01"),
+    ("2024年2月下旬 late_February_2024", "2024-02-21", "2024-03-01"),
     ("2024年2月底", "2024-02-21", "2024-03-01"),
     ("上个季度 last_quarter", "2025-01-01", "2025-04-01"),
     ("今年 this_year", "2025-01-01", "2026-01-01"),
@@ -80,7 +82,77 @@ MEANINGS = [
     ("6月18日 June_18", "2025-06-18", "2025-06-19"),
     ("6月19日 June_19 19_June", "2024-06-19", "2024-06-20"),
     ("2月29日 Feb._29", "2024-02-29", "2024-03-01"),
-    ("5月 五月 in_May in_early_May last_May", "2025-05-01", "2025-06-01"),
+    ("5月 五月 in_May for_May since_May last_May", "2025-05-01", "2025-06-01"),
+    ("5月初 五月上旬 in_early_May at_the_beginning_of_May", "2025-05-01", "2025-05-11"),
+    ("early_May the_start_of_May early_last_month", "2025-05-01", "2025-05-11"),
+    ("5月中 五月中旬 mid-May mid_May in_the_middle_of_May", "2025-05-11", "2025-05-21"),
+    ("五月下旬 5月底 late_May at_the_end_of_May", "2025-05-21", "2025-06-01"),
+    ("上月底 the_end_of_last_month late_last_month", "2025-05-21", "2025-06-01"),
+    ("上旬 月头 the_start_of_this_month", "2025-06-01", "2025-06-11"),
+    ("月中 中旬 the_middle_of_the_month", "2025-06-11", "2025-06-21"),
+    ("下月初 the_beginning_of_next_month", "2025-07-01", "2025-07-11"),
+    ("去年9月中旬 mid-September mid-September_2024", "2024-09-11", "2024-09-21"),
+    ("九月第一个周末 the_first_weekend_of_September", "2024-09-07", "2024-09-09"),
+    ("三月第二周 the_second_week_of_March", "2025-03-08", "2025-03-15"),
+    ("上个月最后一周 the_last_week_of_May", "2025-05-25", "2025-06-01"),
+    ("上个月最后一个周五 the_last_Friday_of_May", "2025-05-30", "2025-05-31"),
+    ("下个月第一个周一 the_first_Monday_of_next_month", "2025-07-07", "2025-07-08"),
+    ("去年二月第五个星期四 the_fifth_Thursday_of_February_2024", "2024-02-29", "2024-03-01"),
+    ("上上周末 the_weekend_before_last", "2025-06-07", "2025-06-09"),
+    ("下下周末 the_weekend_after_next", "2025-07-05", "2025-07-07"),
+    ("5月14号那周 the_week_of_the_14th_of_May the_week_of_May_14", "2025-05-12", "2025-05-19"),
+    ("12号那个周末 the_weekend_of_the_12th", "2025-06-14", "2025-06-16"),
+    ("上个月7号 on_the_7th_of_last_month", "2025-05-07", "2025-05-08"),
+    ("3号 三號 on_the_3rd since_the_3rd", "2025-06-03", "2025-06-04"),
+    ("24号 二十四号 on_the_24th the_24th by_the_24th", "2025-05-24", "2025-05-25"),
+    ("31号 on_the_31st", "2025-05-31", "2025-06-01"),
+    ("3号到7号 3-7号 from_the_3rd_to_the_7th June_3-7 6月3号到7号", "2025-06-03", "2025-06-08"),
+    ("24号晚上 on_the_24th_night", "2025-05-24T18", "2025-05-25T05"),
+    ("周五到周日 Friday_to_Sunday from_Friday_to_Sunday", "2025-06-13", "2025-06-16"),
+    ("周五晚", "2025-06-13T18", "2025-06-14T05"),
+    ("前晚 前天晚上 the_night_before_last", "2025-06-16T18", "2025-06-17T05"),
+    ("昨儿", "2025-06-17", "2025-06-18"),
+    ("two_Sundays_ago the_Sunday_before_last", "2025-06-08", "2025-06-09"),
+    ("Sunday_week a_week_on_Sunday a_week_from_Sunday", "2025-06-29", "2025-06-30"),
+    ("this_coming_Saturday the_coming_Saturday", "2025-06-21", "2025-06-22"),
+    ("this_past_Monday by_Monday", "2025-06-16", "2025-06-17"),
+    ("下周初 early_next_week", "2025-06-23", "2025-06-26"),
+    ("at_the_end_of_the_week late_this_week", "2025-06-20", "2025-06-23"),
+    ("a_fortnight_ago", "2025-06-02", "2025-06-09"),
+    ("the_year_before_last", "2023-01-01", "2024-01-01"),
+    ("a_decade_ago", "2015-01-01", "2016-01-01"),
+    ("本周早些时候 earlier_this_week", "2025-06-16", "2025-06-19"),
+    ("今年早些时候 earlier_this_year", "2025-01-01", "2025-06-19"),
+    ("later_this_month", "2025-06-18", "2025-07-01"),
+    ("later_today earlier_today", "2025-06-18", "2025-06-19"),
+    ("年初 今年年初 the_start_of_the_year early_this_year", "2025-01-01", "2025-04-01"),
+    ("年中 mid-2025", "2025-05-01", "2025-09-01"),
+    ("年底 今年底 at_the_end_of_the_year by_the_end_of_this_year", "2025-11-01", "2026-01-01"),
+    ("去年年底 2024年底 the_end_of_last_year the_end_of_2024", "2024-11-01", "2025-01-01"),
+    ("late_2024 in_late_2024", "2024-10-01", "2025-01-01"),
+    ("上半年 the_first_half_of_the_year", "2025-01-01", "2025-07-01"),
+    ("去年下半年 the_second_half_of_2024", "2024-07-01", "2025-01-01"),
+    ("去年5月 May_last_year in_May_of_last_year", "2024-05-01", "2024-06-01"),
+    ("开春 開春 in_spring in_the_spring", "2025-03-01", "2025-06-01"),
+    ("late_spring", "2025-05-01", "2025-06-01"),
+    ("暑假 去年暑假", "2024-07-01", "2024-09-01"),
+    ("五一 今年五一 劳动节", "2025-05-01", "2025-05-06"),
+    ("国庆 國慶節 去年国庆", "2024-10-01", "2024-10-08"),
+    ("元旦 on_New_Year's_Day on_New_Year’s_Day", "2025-01-01", "2025-01-02"),
+    ("圣诞 聖誕節 on_Christmas_Day", "2024-12-25", "2024-12-26"),
+    ("平安夜 Christmas_Eve", "2024-12-24", "2024-12-25"),
+    ("over_Christmas at_Christmas last_Christmas over_Christmas_2024", "2024-12-24", "2024-12-27"),
+    ("this_Christmas next_Christmas", "2025-12-24", "2025-12-27"),
+    ("on_New_Year's_Eve New_Years_Eve", "2024-12-31", "2025-01-01"),
+    ("情人节 on_Valentine's_Day", "2025-02-14", "2025-02-15"),
+    ("儿童节 六一", "2025-06-01", "2025-06-02"),
+    ("双十一", "2024-11-11", "2024-11-12"),
+    ("春节 过年 at_Chinese_New_Year", "2025-01-29", "2025-02-05"),
+    ("去年春节 Chinese_New_Year_2024", "2024-02-10", "2024-02-17"),
+    ("除夕", "2025-01-28", "2025-01-29"),
+    ("清明 清明节", "2025-04-04", "2025-04-07"),
+    ("端午", "2025-05-31", "2025-06-03"),
+    ("2024年中秋 中秋节 去年的中秋", "2024-09-17", "2024-09-20"),
     ("6月 六月份 in_June", "2025-06-01", "2025-07-01"),
     ("7月 in_July last_July", "2024-07-01", "2024-08-01"),
     ("next_June", "2026-06-01", "2026-07-01"),
@@ -97,6 +169,34 @@ MEANINGS = [
     ("3小时前 三個鐘頭前 3_hours_ago", "2025-06-18T12", "2025-06-18T13"),
     ("5分钟前 五分鐘前 5_minutes_ago", "2025-06-18T15:24:30", "2025-06-18T15:25:30"),
     ("半小时前 half_an_hour_ago", "2025-06-18T14:59:30", "2025-06-18T15:00:30"),
+]
+
+# Read ahead, as plans are.
+AHEAD = [
+    ("6月19日 June_19", "2025-06-19", "2025-06-20"),
+    ("6月18日 今天 on_June_18 today", "2025-06-18", "2025-06-19"),
+    ("6月17日 June_17th", "2026-06-17", "2026-06-18"),
+    ("2月29日 Feb_29", "2028-02-29", "2028-03-01"),
+    ("5月 in_May", "2026-05-01", "2026-06-01"),
+    ("6月 in_June", "2025-06-01", "2025-07-01"),
+    ("十二月初 in_early_December", "2025-12-01", "2025-12-11"),
+    ("月初 下个月初 the_start_of_the_month", "2025-07-01", "2025-07-11"),
+    ("月底 the_end_of_the_month", "2025-06-21", "2025-07-01"),
+    ("14号 on_the_14th", "2025-07-14", "2025-07-15"),
+    ("18号 on_the_18th", "2025-06-18", "2025-06-19"),
+    ("24号 on_the_24th", "2025-06-24", "2025-06-25"),
+    ("周一 on_Monday by_Monday", "2025-06-23", "2025-06-24"),
+    ("周三 on_Wednesday", "2025-06-18", "2025-06-19"),
+    ("周五 this_Friday", "2025-06-20", "2025-06-21"),
+    ("周末 over_the_weekend", "2025-06-21", "2025-06-23"),
+    ("冬天 in_winter", "2025-12-01", "2026-03-01"),
+    ("九月第一个周末 the_first_weekend_of_September", "2025-09-06", "2025-09-08"),
+    ("年初 the_start_of_the_year", "2026-01-01", "2026-04-01"),
+    ("国庆 国庆节", "2025-10-01", "2025-10-08"),
+    ("春节 at_Chinese_New_Year", "2026-02-17", "2026-02-24"),
+    ("上周三 last_Wednesday", "2025-06-11", "2025-06-12"),
+    ("去年5月 May_2024", "2024-05-01", "2024-06-01"),
+    ("昨天 yesterday", "2025-06-17", "2025-06-18"),
 ]
 
 STRETCHES = [
@@ -126,6 +226,12 @@ NOT_TIMES = [
     "24年5月 正月初一 每个月底 岁月初心 刚刚好 5000年",
     "2024年13月 2024年2月30日 13月5日 2月30日 5月0日 2024-13-01 2024-02-30 2024/0/3",
     "February 30, 2024; May 32; 31 June 2023; 0000-01-01; 9999-12-31; in 2024-13-01",
+    "24号楼 5号线 中山路24号 3号门 第24号 座位是12号 每月5号 24日游 38号",
+    "一年中 三个月中 少年中国 新年初一 每年年底 每年年初",
+    "十一个 十一点 五一路 五一广场 儿童节目 圣诞老人 清明上河图 难过年轻 春节快乐",
+    "the 3rd floor, for the 2nd time, the 21st century, the 1st, the 5th element",
+    "I love Christmas. early bird, late for work, in the end, the middle of nowhere, mid-air",
+    "the last week of school, the first weekend, at the end of it, the week of fun",
     "99999年前 99999 years ago 9999999 days ago 99999 years from now",
 ]
 
@@ -134,13 +240,72 @@ def spoken(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [(said.replace("_", " "), *rest) for words, *rest in rows for said in words.split()]
 
 
-PHRASES = [said for said, *_ in spoken([*MEANINGS, *STRETCHES])]
+PHRASES = [said for said, *_ in spoken([*MEANINGS, *AHEAD, *STRETCHES])]
 
 
 @each("said, since, until", spoken(MEANINGS))
 def test_a_phrase_means_its_range(said: str, since: str, until: str) -> None:
     found = only(said)
     assert (found.phrase, found.since, found.until) == (said, local(since), local(until))
+
+
+@each("said, since, until", spoken(AHEAD))
+def test_read_ahead_a_phrase_means_what_is_not_over(said: str, since: str, until: str) -> None:
+    (found,) = time_phrases(said, NOW, ahead=True)
+    assert (found.phrase, found.since, found.until) == (said, local(since), local(until))
+
+
+@each(
+    "text",
+    [
+        *(
+            "婚礼定在9月20号",
+            "我订了6月14号的票",
+            "24号约了牙医",
+            "我打算五月去日本",
+            "周五要考试了",
+        ),
+        *("我报了五月的马拉松", "十二月初有什么安排", "我五月要去哪里", "24号有什么事"),
+        *("I booked a table for June 14", "My dentist appointment is on the 14th", "I will fly"),
+        *(
+            "We're getting married on May 3",
+            "I need to finish it by Friday",
+            "The exam is on Friday",
+        ),
+        *(
+            "I have a meeting on the 2nd",
+            "I've got a wedding on the 20th",
+            "Am I travelling in May?",
+        ),
+        *("what plans do I have in early December", "Did I book anything for June 14?"),
+    ],
+)
+def test_plans_and_bookings_lie_ahead(text: str) -> None:
+    assert speaks_of_plans(text)
+
+
+@each(
+    "text",
+    [
+        *(
+            "我五月去了日本",
+            "周五考试了",
+            "周五的面试怎么样",
+            "婚礼办得很热闹",
+            "我去过婚礼",
+            "五月吃什么",
+        ),
+        *("The exam was on Friday", "I had a dentist appointment on the 14th", "We met in May"),
+        *(
+            "How did the exam on Friday go?",
+            "Where did I go in May?",
+            "I was going to fly",
+            "on Friday",
+        ),
+    ],
+)
+def test_what_is_over_or_has_no_plan_does_not_lie_ahead(text: str) -> None:
+    assert not speaks_of_plans(text)
 
 
 @each("said, since", spoken(STRETCHES))
@@ -278,6 +443,32 @@ def test_any_text_gives_ordered_phrases_that_stand_in_it(text: str, now: datetim
         assert found.phrase == text[found.start : found.end]
         assert found.since < found.until
         end = found.end
+
+
+@given(text=TEXTS, now=CLOCKS)
+def test_read_ahead_a_text_has_the_same_phrases(text: str, now: datetime) -> None:
+    past, ahead = time_phrases(text, now), time_phrases(text, now, ahead=True)
+    assume(not any(it.holiday for it in [*past, *ahead]))  # some dates are known for a few years
+    assert [(it.start, it.end) for it in past] == [(it.start, it.end) for it in ahead]
+
+
+@given(text=TEXTS, now=CLOCKS)
+def test_what_is_read_otherwise_ahead_is_later_and_not_over(text: str, now: datetime) -> None:
+    past = {it.start: it for it in time_phrases(text, now)}
+    for found in time_phrases(text, now, ahead=True):
+        before = past.get(found.start, found)
+        assert before == found or (found.until > micros(now) and before.until <= found.until)
+
+
+RECURRING = [
+    said for said, *_ in spoken(AHEAD) if not re.search("[昨上去下]|yester|last|this|2024", said)
+]
+
+
+@given(said=st.sampled_from(RECURRING), now=CLOCKS)
+def test_read_ahead_a_phrase_without_a_year_is_never_over(said: str, now: datetime) -> None:
+    for found in time_phrases(said, now, ahead=True):
+        assert found.until > micros(now)
 
 
 @given(

@@ -112,7 +112,8 @@ def _once(spots: Sequence[_Spot]) -> dict[str, _Spot]:
 
 def _spots(text: str) -> list[_Spot]:
     rest, last = text[:_READ], 0
-    spans = [(it.start, it.end) for it in time_phrases(rest, datetime(1970, 1, 1, tzinfo=UTC))]
+    times = time_phrases(rest, datetime(1970, 1, 1, tzinfo=UTC))
+    spans = [(it.start, it.end) for it in times if not it.holiday]
     spans += [match.span() for match in _pattern("TIME").finditer(rest)]
     spots = list[_Spot]()
     for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):

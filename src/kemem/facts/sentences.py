@@ -9,7 +9,7 @@ from typing import Literal
 from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text.lexicon import load
-from kemem.text.when import TimePhrase, time_phrases
+from kemem.text.when import TimePhrase, speaks_of_past, speaks_of_plans, time_phrases
 
 LONGEST = 300  # characters of a sentence; a longer one is a paste, not talk
 MOST = 500  # sentences of a message that are looked at
@@ -82,7 +82,9 @@ def _unquoted(line: str) -> str:
 def without_times(text: str) -> str:
     """The text without its time phrases.  "我下周三去上海" -> "我去上海" """
     pieces, end = [], 0
-    for phrase in time_phrases(text, _EPOCH) if _pattern("HINT").search(text) else ():
+    for phrase in time_phrases(text, _EPOCH):
+        if phrase.holiday and not _pattern("THEN").match(text, phrase.end):
+            continue  # 我喜欢春节 is about the holiday, 我春节回家 about its time
         pieces.append(text[end : phrase.start])
         end = phrase.end
     bare = _pattern("AHEAD").sub("", "".join([*pieces, text[end:]]))
@@ -90,36 +92,24 @@ def without_times(text: str) -> str:
 
 
 def dated(text: str, ts: Micros) -> Dated | None:
-    """The first time that a statement names; None for none, or for a habit."""
-    past = bool(_pattern("PAST").search(text))
-    if _pattern("HABIT").search(text) or not _pattern("HINT").search(text):
+    """The first time that a statement names; None for none, or for a habit.
+
+    "On Friday" lies ahead where the statement tells of a plan, or nothing says that it is over.
+    """
+    plans = speaks_of_plans(text)
+    past = not plans and speaks_of_past(text)
+    seasonal = not (plans or past) and _pattern("SEASON").search(text)
+    if seasonal or _pattern("HABIT").search(text):
         return None
-    phrase = _first(text, ts, past)
+    rolling = ts + 1  # where 最近, recently end, which are no dates
+    plain = _pattern("AHEAD").sub(r"\1 from now", text)
+    phrases = time_phrases(plain, to_datetime(ts), ahead=not past)
+    phrase = next((it for it in phrases if it.until != rolling), None)
     if phrase is None:
         return None
     tense = (phrase.since > ts) - (phrase.until <= ts) or (-1 if past else 0)
     exact = re.search(r"\d{4}", phrase.phrase)
     return Dated(phrase.since, "" if exact else _written(phrase, text), tense)
-
-
-def _first(text: str, ts: Micros, past: bool) -> TimePhrase | None:
-    """The first phrase; "on Friday" lies ahead where nothing says that it is over."""
-    now, rolling = to_datetime(ts), ts + 1  # where 最近, recently end, which are no dates
-    plain = _pattern("AHEAD").sub(r"\1 from now", text)
-    phrases = enumerate(time_phrases(plain, now))
-    at, phrase = next((it for it in phrases if it[1].until != rolling), (0, None))
-    if phrase is None or past or phrase.until > rolling:
-        return phrase
-    if _pattern("SPECIFIC").search(phrase.phrase):
-        return phrase
-    for days in (6, 364):  # the latest Friday within a week from now, the latest May within a year
-        try:
-            later = time_phrases(plain, now + timedelta(days))[at]
-        except (OverflowError, IndexError):
-            break
-        if later.since > phrase.since:
-            return later
-    return phrase
 
 
 def _written(phrase: TimePhrase, text: str) -> str:

@@ -14,7 +14,7 @@ from kemem.text import query as words
 from kemem.text.query import AnyOf, Query, asks, spoken_by
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
 from kemem.text.summary import sentences
-from kemem.text.when import TimePhrase, time_phrases
+from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
 
 Mode = Literal["hybrid", "lexical", "semantic"]  # the signals to use: all, words, vectors
 
@@ -88,7 +88,8 @@ def understand(
         units = tuple(dict.fromkeys((*query.units, *required.units)))
         query = replace(query, root=root, units=units)
     dated = [part.text for part in parts] or [text]
-    times = tuple(it for part in dated for it in time_phrases(part, to_datetime(now)))
+    clock = to_datetime(now)
+    times = tuple(it for part in dated for it in time_phrases(part, clock, speaks_of_plans(part)))
     names = tuple(names_in(text))
     return ParsedQuery(Part(content, query), times, names, mode, required, tuple(parts))
 

@@ -4,7 +4,9 @@
 - A unit counted back is the calendar unit it lands in: "3 days ago" is that day, "两个月前" that
   month; hours and minutes are one unit wide around the moment.
 - A stretch ("最近三天", "the past week") rolls: it ends with now, and now is part of it.
-- A month, date, season or weekday without further words is the latest that has begun.
+- Parts of a month are thirds: "early June", 六月上旬 are its first ten days.
+- A month, date, season, holiday or weekday without further words is the latest that has begun; read
+  ahead, as in a plan, the first that is not over.
 - A date that does not exist ("2月30日", "99999 years ago") is not a phrase.
 """
 
@@ -14,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache, partial
-from itertools import chain
 
 from kemem.errors import InvalidArgument
 from kemem.text.lexicon import load
@@ -29,7 +30,8 @@ class TimePhrase:
     phrase: str  # verbatim: text[start:end]
     start: int
     end: int
-    yearly: bool = field(default=False, compare=False)  # a date of which the year is not said
+    yearly: bool = field(default=False, compare=False)  # a past date of which the year is not said
+    holiday: bool = field(default=False, compare=False)  # named by a holiday, which is also a topic
 
 
 _Range = tuple[datetime, datetime]
@@ -39,16 +41,23 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 
 
-def time_phrases(text: str, now: datetime) -> list[TimePhrase]:
+def time_phrases(text: str, now: datetime, ahead: bool = False) -> list[TimePhrase]:
     """The time phrases of a text, in order; the user's time zone is that of `now`.
+
+    With `ahead`, dates without a year, weekdays and the like lie ahead: see `speaks_of_plans`.
 
     "昨天下午 or last May" -> [TimePhrase(…, "昨天下午", 0, 4), TimePhrase(…, "last May", 8, 16)]
     """
     if now.utcoffset() is None:
         raise InvalidArgument(f"now must carry a time zone, not {now!r}", field="now")
     folded, phrases, last = text.translate(_FOLD), [], 0
-    rules = chain(*(_rules(it) for it, sign in _SIGNS.items() if sign.search(folded)))
-    matches = [(match, build) for pattern, build in rules for match in pattern.finditer(folded)]
+    words = set(_TOKEN.findall(folded.lower()))
+    matches = [
+        (match, build)
+        for triggers, pattern, build in _rules()
+        if not triggers.isdisjoint(words)
+        for match in pattern.finditer(folded)
+    ]
     # Without overlap: the leftmost, of these the longest, of these the first rule's.
     for match, build in sorted(matches, key=lambda each: (each[0].start(), -each[0].end())):
         start, end = match.span()
@@ -56,14 +65,30 @@ def time_phrases(text: str, now: datetime) -> list[TimePhrase]:
             continue
         last = end
         groups = {slot: " ".join(it.lower().split()) for slot, it in match.groupdict("").items()}
+        recurs = build in _RECURRING and not (groups.get("year") or groups.get("which"))
         try:
-            since, until = ((moment - _EPOCH) // _TICK for moment in build(now, **groups))
+            turn = {"ahead": True} if ahead and recurs else {}
+            since, until = ((it - _EPOCH) // _TICK for it in build(now, **groups, **turn))
         except (ValueError, OverflowError):  # no such date
             continue
         if since < until:  # a zone can skip a whole day: Samoa had no 30 December 2011
-            yearly = build is _dated and not (groups.get("year") or groups.get("which"))
-            phrases.append(TimePhrase(since, until, text[start:end], start, end, yearly))
+            yearly, holiday = recurs and not ahead and build in _YEARLY, build is _holiday
+            phrase = text[start:end]
+            phrases.append(TimePhrase(since, until, phrase, start, end, yearly, holiday))
     return phrases
+
+
+def speaks_of_plans(text: str) -> bool:
+    """Whether the dates of a text lie ahead: "booked a table for May 3", 十二月初有什么安排"""
+    rules = load(__package__, "when.rules")
+    rest, booked = rules.pattern("PLANNED").subn(" ", text)
+    future = booked or rules.pattern("FUTURE").search(rest)
+    return bool(future) and not speaks_of_past(rest)
+
+
+def speaks_of_past(text: str) -> bool:
+    """Whether a text tells what is over.  "we met on Friday" -> True"""
+    return load(__package__, "when.rules").pattern("PAST").search(text) is not None
 
 
 def as_of(time: TimePhrase, then: datetime) -> TimePhrase:
@@ -73,9 +98,12 @@ def as_of(time: TimePhrase, then: datetime) -> TimePhrase:
 
 # One character for one, so that positions in the folded text are positions in the text.
 _FOLD = str.maketrans(
-    "後週個剛來過這禮號兩两鐘鍾時幾裡裏間陣頭淩〇　" + "".join(map(chr, range(0xFF01, 0xFF5F))),
-    "后周个刚来过这礼号二二钟钟时几里里间阵头凌零 " + "".join(map(chr, range(0x21, 0x7F))),
+    "後週個剛來過這禮號兩两鐘鍾時幾裡裏間陣頭淩節慶聖誕開國雙兒〇’　"
+    + "".join(map(chr, range(0xFF01, 0xFF5F))),
+    "后周个刚来过这礼号二二钟钟时几里里间阵头凌节庆圣诞开国双儿零' "
+    + "".join(map(chr, range(0x21, 0x7F))),
 )
+_TOKEN = re.compile(r"[a-z]+|\S")
 _AHEAD = {"后", "未来", "接下来", "今后", "from now", "next", "coming"}
 _FEW = {"几", "好几", "few", "several"}
 _DIGITS = str.maketrans("零一二三四五六七八九", "0123456789")
@@ -83,6 +111,7 @@ _HOURS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 # Half a month is said loosely: a week is a better answer than one day.
+_LONGER = {"fortnight": (2, "week"), "decade": (10, "year")}
 _HALVES = {"hour": (30, "minute"), "day": (12, "hour"), "month": (2, "week"), "year": (6, "month")}
 
 
@@ -106,7 +135,11 @@ def _offset(word: str) -> int:
 def _amount(count: str, unit: str, way: str) -> tuple[int, str]:
     """Whole units, back or ahead.  ("半", "年", "后") -> (6, "month")"""
     unit = _table("UNITS").get(unit, unit)
-    number, unit = _HALVES[unit] if count.startswith(("半", "half")) else (_number(count), unit)
+    if count.startswith(("半", "half")):
+        number, unit = _HALVES[unit]
+    else:
+        times, unit = _LONGER.get(unit, (1, unit))
+        number = _number(count) * times
     return number if way in _AHEAD else -number, unit
 
 
@@ -136,13 +169,44 @@ def _period(unit: str, offset: int, now: datetime) -> _Range:
     return _months(now, (_index(now) // length + offset) * length, length)
 
 
-def _months(now: datetime, index: int, count: int, day: str = "", part: str = "") -> _Range:
-    """Calendar months, or a day or a third of one.  (24292, 1, "初") -> 1 to 10 May 2024"""
+def _months(
+    now: datetime, index: int, count: int, day: str = "", part: str = "", **inner: str
+) -> _Range:
+    """Calendar months, or a day, week or third of one.  (24292, 1, "初") -> 1 to 10 May 2024"""
     first, past = _first(index), _first(index + count)
-    if day:
-        first = first.replace(day=_number(day))
-        past = min(past, first + timedelta(int(_table("THIRDS").get(day, 1))))
+    upto, around = inner.get("upto") or day, inner.get("around")
+    if inner.get("nth"):
+        first, past = _nth(first, past, inner["nth"], inner.get("weekday", ""))
+    elif third := _table("THIRDS").get(day):
+        opens, length = map(int, third.split("+"))
+        if count > 1:  # of a season, a month
+            return _months(now, index + opens // 10 * count // 3, count // 3)
+        first = first.replace(day=opens)
+        past = min(past, first + timedelta(length))
+    elif day:
+        first, past = (first.replace(day=_number(it)) for it in (day, upto))
+        past += timedelta(1)
+    if around:
+        weekend = around in ("周末", "weekend")
+        first += timedelta(5 * weekend - first.weekday())
+        past = first + timedelta(2 if weekend else 7)
     return _days(first, (past - first).days, now, part)
+
+
+def _nth(first: date, past: date, nth: str, weekday: str) -> tuple[date, date]:
+    """A week, weekend or weekday of a month, counted from its first or last day."""
+    number = int(_table("ORDINALS").get(nth) or _number(nth))
+    if weekday in ("", "week"):
+        first = first + timedelta(7 * number - 7) if number else past - timedelta(7)
+        return first, min(first + timedelta(7), past)
+    opens, length = _weekdays(weekday)
+    if number:
+        first += timedelta((opens - first.weekday()) % 7 + 7 * number - 7)
+        if first >= past:
+            raise ValueError(f"no {nth} {weekday} in this month")
+    else:
+        first = past - timedelta((past.weekday() - 1 - opens) % 7 + 1)
+    return first, first + timedelta(length)
 
 
 def _shift(now: datetime, count: int, unit: str) -> datetime:
@@ -156,12 +220,20 @@ def _shift(now: datetime, count: int, unit: str) -> datetime:
     return now.replace(year=month.year, month=month.month, day=min(now.day, last))
 
 
-def _latest_year(month: int, day: int, now: datetime) -> int:
-    """The year when such a date last began; 29 February can lie eight years back."""
-    for year in range(now.year, now.year - 9, -1):
-        if day <= monthrange(year, month)[1] and date(year, month, day) <= now.date():
-            return year
-    raise ValueError(f"no month {month} has a day {day}")
+def _turn(build: Callable[[int], _Range], now: datetime, ahead: bool, near: int = 0) -> _Range:
+    """The latest turn that has begun, or begins in `near` days; ahead the first that is not over.
+
+    `build` makes the turn of so many units from now; 29 February can lie eight years away.
+    """
+    today = now.date() + timedelta(near)
+    for step in range(-1, 9) if ahead else range(0, -9, -1):
+        try:
+            since, until = build(step)
+        except ValueError:  # 31 June
+            continue
+        if until > now if ahead else since.date() <= today:
+            return since, until
+    raise ValueError("no such date")
 
 
 def _year(which: str, month: int, count: int, now: datetime) -> int:
@@ -182,32 +254,111 @@ def _named_period(now: datetime, which: str, unit: str) -> _Range:
     return _period(_table("UNITS").get(unit, unit), _offset(which), now)
 
 
-def _named_month(now: datetime, which: str = "这", **inner: str) -> _Range:
-    return _months(now, _index(now) + _offset(which), 1, **inner)
+def _within(now: datetime, side: str, unit: str = "") -> _Range:
+    """The rest of a period, or what is over of it, with today.  "later this month" """
+    since, until = _period(_table("UNITS").get(unit, unit or "day"), 0, now)
+    opens, closes = _days(now.date(), 1, now)
+    return (since, closes) if side in ("earlier", "早些时候") else (opens, until)
 
 
-def _weekday(now: datetime, weekday: str, which: str = "", part: str = "") -> _Range:
-    """A weekday or weekend of a week, or the latest.  (weekday="三", which="上") -> 上周三"""
-    number, length = int(_table("WEEKDAYS")[weekday]), 2 if weekday in ("末", "weekend") else 1
-    weeks = _offset(which) if which else -(number > now.weekday())
-    if which == "last" and number + length <= now.weekday():
-        weeks = 0  # on a Friday, last Monday lies in the same week; 上周一 does not
-    first = now.date() + timedelta(7 * weeks + number - now.weekday())
-    return _days(first, length, now, part)
+def _in_week(now: datetime, third: str, which: str = "", ahead: bool = False) -> _Range:
+    """Some days of a week.  (third="early", which="next") -> Monday to Wednesday of next week"""
+    opens, length = map(int, _table("WEEK_THIRDS")[third].split("+"))
+
+    def week(offset: int) -> _Range:
+        first = now.date() + timedelta(7 * offset + opens - now.weekday())
+        return _days(first, length, now)
+
+    return week(_offset(which)) if which else _turn(week, now, ahead, near=7)
 
 
-def _dated(now: datetime, month: str = "", year: str = "", which: str = "", **inner: str) -> _Range:
+def _in_month(now: datetime, which: str = "", ahead: bool = False, **inner: str) -> _Range:
+    """A month counted from this one, or a part of it; a part alone is the latest."""
+    if which:
+        return _months(now, _index(now) + _offset(which), 1, **inner)
+    # Parts of "the month" are this month's also where they begin soon: 月底.
+    near = 14 if inner.get("nth") or inner.get("day") in _table("THIRDS") else 0
+    return _turn(lambda step: _months(now, _index(now) + step, 1, **inner), now, ahead, near)
+
+
+def _weekdays(weekday: str, upto: str = "") -> tuple[int, int]:
+    """The first of some weekdays and how many they are.  "weekend" -> (5, 2)"""
+    table = _table("WEEKDAYS")
+    first, weekend = int(table[weekday]), weekday in ("末", "weekend")
+    return first, 2 if weekend else (int(table[upto or weekday]) - first) % 7 + 1
+
+
+def _weekday(
+    now: datetime, weekday: str, which: str = "", part: str = "", ahead: bool = False, **more: str
+) -> _Range:
+    """Weekdays or the weekend of a week, or the latest.  (weekday="三", which="上") -> 上周三"""
+    number, length = _weekdays(weekday, more.get("upto", ""))
+
+    def week(offset: int) -> _Range:
+        first = now.date() + timedelta(7 * offset + number - now.weekday())
+        return _days(first, length, now, part)
+
+    if more.get("count"):  # two Sundays ago
+        return week((number < now.weekday()) - _number(more["count"]))
+    if not which:
+        return _turn(week, now, ahead)
+    if which.endswith(("coming", "week")):  # this coming Sunday, Sunday week
+        return week((number <= now.weekday()) + which.endswith("week"))
+    # On a Friday, last Monday lies in the same week; 上周一 does not.
+    over = which.endswith(("last", "past")) and number + length <= now.weekday()
+    return week(_offset(which.removeprefix("the ")) + over)
+
+
+def _dated(
+    now: datetime,
+    month: str = "",
+    year: str = "",
+    which: str = "",
+    ahead: bool = False,
+    **inner: str,
+) -> _Range:
     """A year, season, month, date or part of it.  (year="去", month="5") -> May of last year"""
-    cycle = _table("CYCLES").get(month[:3]) or (f"{_number(month)}+1" if month else "1+12")
+    cycles = _table("CYCLES")
+    cycle = "1+12"
+    if month:
+        cycle = cycles.get(month) or cycles.get(month[:3]) or f"{_number(month)}+1"
     number, count = map(int, cycle.split("+"))
+
+    def of(year: int) -> _Range:
+        return _months(now, _index(date(year, number, 1)), count, **inner)
+
     if year:
-        digits = year.translate(_DIGITS)
-        begins = int(digits) if digits.isdecimal() else now.year + _offset(year)
-    elif which:
-        begins = _year(which, number, count, now)
-    else:
-        begins = _latest_year(number, _number(inner.get("day") or "1"), now)
-    return _months(now, _index(date(begins, number, 1)), count, **inner)
+        return of(_number_of_year(year, now))
+    if which:
+        return of(_year(which, number, count, now))
+    near = 180 if month in _table("YEAR_PARTS") else 0  # 年底 is this year's from summer on
+    return _turn(lambda step: of(now.year + step), now, ahead, near)
+
+
+def _number_of_year(year: str, now: datetime) -> int:
+    digits = year.translate(_DIGITS)
+    return int(digits) if digits.isdecimal() else now.year + _offset(year)
+
+
+def _holiday(
+    now: datetime, holiday: str, year: str = "", which: str = "", ahead: bool = False
+) -> _Range:
+    """A holiday, some of which follow the moon.  ("中秋", "2024") -> 17 September"""
+    tables = load(__package__, "when.rules").tables
+    meaning = tables["ZH_HOLIDAYS"].get(holiday) or tables["EN_HOLIDAYS"][holiday]
+    day, shift, length = meaning.split(",")
+
+    def of(year: int) -> _Range:
+        written = tables[day].get(str(year), "unknown") if day in tables else day
+        first = date.fromisoformat(f"{year:04}-{written}") + timedelta(int(shift))
+        return _days(first, int(length), now)
+
+    if year or which == "this":
+        return of(_number_of_year(year or "this", now))
+    if str(now.year) not in tables.get(day, str(now.year)):
+        raise ValueError(f"no dates of {holiday} around {now.year}")
+    then = now - timedelta(int(length)) if which == "last" else now
+    return _turn(lambda step: of(now.year + step), then, ahead or which == "next")
 
 
 def _ago(now: datetime, count: str, unit: str, way: str) -> _Range:
@@ -227,29 +378,34 @@ def _stretch(now: datetime, unit: str, count: str = "1", way: str = "ago") -> _R
 
 # By the headings of `when.rules`.
 _BUILDS: dict[str, _Build] = {
-    **{"named_day": _named_day, "named_period": _named_period, "named_month": _named_month},
-    **{"weekday": _weekday, "dated": _dated, "ago": _ago, "stretch": _stretch},
+    **{"named_day": _named_day, "named_period": _named_period, "within": _within},
+    **{"in_week": _in_week, "in_month": _in_month, "weekday": _weekday, "dated": _dated},
+    **{"holiday": _holiday, "ago": _ago, "stretch": _stretch},
     "recent": partial(_stretch, unit="day", count="30"),
     "just_now": partial(_stretch, unit="hour"),
 }
-# What a phrase of a language contains; the rules of the other one need not be tried.
-_SIGNS = {"zh": re.compile(r"[^\x00-\x7f]|\d"), "en": re.compile("[A-Za-z]")}
+_YEARLY = (_dated, _holiday)
+_RECURRING = (*_YEARLY, _weekday, _in_week, _in_month)
 _WORDS = r"\b(?=\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
 
 
 @cache  # not at import: compiling takes longer than everything else here
-def _rules(language: str) -> list[tuple[re.Pattern[str], _Build]]:
-    """The patterns of a language, ready; a space in them is any short gap."""
+def _rules() -> list[tuple[frozenset[str], re.Pattern[str], _Build]]:
+    """All patterns, ready, with words of which a text must have one; a space is any short gap."""
     lexicon = load(__package__, "when.rules")
     flags = re.ASCII | re.IGNORECASE  # ASCII: in "我yesterday去" the English word starts after 我
     rules = []
     for heading, lines in lexicon.rules:
-        of_language, _, name = heading.text.partition(" ")
-        if name not in _BUILDS or of_language not in _SIGNS:
+        language, _, rest = heading.text.partition(" ")
+        name, *lists = rest.split() or [""]
+        if name not in _BUILDS or language not in ("zh", "en"):
             names = ", ".join(_BUILDS)
             lexicon.refuse(heading, f"{heading.text!r} is not zh or en and one of {names}")
-        for line in lines if of_language == language else ():
+        if not lists or not lexicon.tables.keys() >= set(lists):
+            lexicon.refuse(heading, f"{heading.text!r} does not end with lists of this file")
+        triggers = frozenset(word for it in lists for word in lexicon.tables[it])
+        for line in lines:
             text = lexicon.expand(line)
             whole = (_WORDS % text if language == "en" else text).replace(" ", r"\s{1,3}")
-            rules.append((lexicon.compile(line, whole, flags), _BUILDS[name]))
+            rules.append((triggers, lexicon.compile(line, whole, flags), _BUILDS[name]))
     return rules
