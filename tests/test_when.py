@@ -97,7 +97,7 @@ MEANINGS = [
     ("上个月最后一周 the_last_week_of_May", "2025-05-25", "2025-06-01"),
     ("上个月最后一个周五 the_last_Friday_of_May", "2025-05-30", "2025-05-31"),
     ("下个月第一个周一 the_first_Monday_of_next_month", "2025-07-07", "2025-07-08"),
-    ("去年二月第五个星期四 the_fifth_Thursday_of_February_2024", "2024-02-29", "2024-03-01"),
+    ("五月第五个星期五 the_fifth_Friday_of_May", "2025-05-30", "2025-05-31"),
     ("上上周末 the_weekend_before_last", "2025-06-07", "2025-06-09"),
     ("下下周末 the_weekend_after_next", "2025-07-05", "2025-07-07"),
     ("5月14号那周 the_week_of_the_14th_of_May the_week_of_May_14", "2025-05-12", "2025-05-19"),
@@ -227,6 +227,8 @@ NOT_TIMES = [
     "2024年13月 2024年2月30日 13月5日 2月30日 5月0日 2024-13-01 2024-02-30 2024/0/3",
     "February 30, 2024; May 32; 31 June 2023; 0000-01-01; 9999-12-31; in 2024-13-01",
     "24号楼 5号线 中山路24号 3号门 第24号 座位是12号 每月5号 24日游 38号",
+    "买大了一号 大一号 园区街 3 号 过完年初几开门",
+    "at the Christmas market, on Christmas cards",
     "一年中 三个月中 少年中国 新年初一 每年年底 每年年初",
     "十一个 十一点 五一路 五一广场 儿童节目 圣诞老人 清明上河图 难过年轻 春节快乐",
     "the 3rd floor, for the 2nd time, the 21st century, the 1st, the 5th element",
@@ -258,26 +260,17 @@ def test_read_ahead_a_phrase_means_what_is_not_over(said: str, since: str, until
 @each(
     "text",
     [
-        *(
-            "婚礼定在9月20号",
-            "我订了6月14号的票",
-            "24号约了牙医",
-            "我打算五月去日本",
-            "周五要考试了",
-        ),
-        *("我报了五月的马拉松", "十二月初有什么安排", "我五月要去哪里", "24号有什么事"),
+        *("婚礼定在9月20号", "我订了6月14号的票", "24号约了牙医", "我打算五月去日本"),
+        *("我报了五月的马拉松", "周五要考试了", "改成10月4号了", "五一的票抢到了"),
+        *("十二月初有什么安排", "我五月要去哪里", "24号有什么事", "我五月有什么比赛"),
         *("I booked a table for June 14", "My dentist appointment is on the 14th", "I will fly"),
-        *(
-            "We're getting married on May 3",
-            "I need to finish it by Friday",
-            "The exam is on Friday",
-        ),
+        *("We're getting married on May 3", "I need to finish it by Friday", "The exam is Friday"),
         *(
             "I have a meeting on the 2nd",
             "I've got a wedding on the 20th",
-            "Am I travelling in May?",
+            "Where do I fly in May?",
         ),
-        *("what plans do I have in early December", "Did I book anything for June 14?"),
+        *("Am I travelling in May?", "what plans do I have in May", "Did I book anything in May?"),
     ],
 )
 def test_plans_and_bookings_lie_ahead(text: str) -> None:
@@ -287,24 +280,13 @@ def test_plans_and_bookings_lie_ahead(text: str) -> None:
 @each(
     "text",
     [
-        *(
-            "我五月去了日本",
-            "周五考试了",
-            "周五的面试怎么样",
-            "婚礼办得很热闹",
-            "我去过婚礼",
-            "五月吃什么",
-        ),
+        *("我五月去了日本", "周五考试了", "周五的面试怎么样", "婚礼办得很热闹", "我去过婚礼"),
         *("The exam was on Friday", "I had a dentist appointment on the 14th", "We met in May"),
-        *(
-            "How did the exam on Friday go?",
-            "Where did I go in May?",
-            "I was going to fly",
-            "on Friday",
-        ),
+        *("How did the exam on Friday go?", "Where did I go in May?", "I was going to fly"),
+        *("五月吃什么", "on Friday", ""),
     ],
 )
-def test_what_is_over_or_has_no_plan_does_not_lie_ahead(text: str) -> None:
+def test_what_is_over_or_no_plan_does_not_lie_ahead(text: str) -> None:
     assert not speaks_of_plans(text)
 
 
@@ -337,6 +319,7 @@ def test_what_only_looks_like_a_time_is_left_alone(text: str) -> None:
         ("三天前天气很好，大前天天气不好", ["三天前", "大前天"]),
         ("他说明天来，从前天开始", ["明天", "前天"]),
         ("今天下午茶很好吃", ["今天下午"]),
+        ("农历三月初八，十一去云南", ["三月", "十一"]),
         ("2024 年 5 月 3 日和 3 天前", ["2024 年 5 月 3 日", "3 天前"]),
         ("LAST   WEEK, In may; yesterday's", ["LAST   WEEK", "In may", "yesterday"]),
         ("a party two days ago, 2024-05-03T10:00:00Z", ["two days ago", "2024-05-03"]),
