@@ -54,8 +54,9 @@ def time_phrases(text: str, now: datetime, ahead: bool = False) -> list[TimePhra
     words = set(_TOKEN.findall(folded.lower()))
     matches = [
         (match, build)
-        for triggers, pattern, build in _rules()
+        for at, triggers in enumerate(_triggers())
         if not triggers.isdisjoint(words)
+        for pattern, build in _rules(at)
         for match in pattern.finditer(folded)
     ]
     # Without overlap: the leftmost, of these the longest, of these the first rule's.
@@ -389,13 +390,11 @@ _RECURRING = (*_YEARLY, _weekday, _in_week, _in_month)
 _WORDS = r"\b(?=\w)(?<!\w-)(?<!\d[.,])(?:%s)(?!\w|[.:]\d)"
 
 
-@cache  # not at import: compiling takes longer than everything else here
-def _rules() -> list[tuple[frozenset[str], re.Pattern[str], _Build]]:
-    """All patterns, ready, with words of which a text must have one; a space is any short gap."""
-    lexicon = load(__package__, "when.rules")
-    flags = re.ASCII | re.IGNORECASE  # ASCII: in "我yesterday去" the English word starts after 我
-    rules = []
-    for heading, lines in lexicon.rules:
+@cache
+def _triggers() -> list[frozenset[str]]:
+    """By heading of `when.rules`, the words of which a text must have one."""
+    lexicon, triggers = load(__package__, "when.rules"), []
+    for heading, _ in lexicon.rules:
         language, _, rest = heading.text.partition(" ")
         name, *lists = rest.split() or [""]
         if name not in _BUILDS or language not in ("zh", "en"):
@@ -403,9 +402,19 @@ def _rules() -> list[tuple[frozenset[str], re.Pattern[str], _Build]]:
             lexicon.refuse(heading, f"{heading.text!r} is not zh or en and one of {names}")
         if not lists or not lexicon.tables.keys() >= set(lists):
             lexicon.refuse(heading, f"{heading.text!r} does not end with lists of this file")
-        triggers = frozenset(word for it in lists for word in lexicon.tables[it])
-        for line in lines:
-            text = lexicon.expand(line)
-            whole = (_WORDS % text if language == "en" else text).replace(" ", r"\s{1,3}")
-            rules.append((triggers, lexicon.compile(line, whole, flags), _BUILDS[name]))
+        triggers.append(frozenset(word for it in lists for word in lexicon.tables[it]))
+    return triggers
+
+
+@cache  # not before a text needs them: compiling takes longer than everything else here
+def _rules(at: int) -> list[tuple[re.Pattern[str], _Build]]:
+    """The patterns below a heading, ready; a space in them is any short gap."""
+    lexicon, rules = load(__package__, "when.rules"), []
+    heading, lines = lexicon.rules[at]
+    language, name, *_ = heading.text.split()
+    flags = re.ASCII | re.IGNORECASE  # ASCII: in "我yesterday去" the English word starts after 我
+    for line in lines:
+        text = lexicon.expand(line)
+        whole = (_WORDS % text if language == "en" else text).replace(" ", r"\s{1,3}")
+        rules.append((lexicon.compile(line, whole, flags), _BUILDS[name]))
     return rules
