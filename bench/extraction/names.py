@@ -1,9 +1,10 @@
 """Precision and recall of names, and their speed: `python -m bench.extraction.names [turns.txt …]`.
 
 `names_zh.txt` and `names_en.txt` are sentences with their names marked: [北京:l] is a place; p is a
-person, o an organisation, w a work, x counts neither way. They were written by the author of the
-rules, before the rules were tuned; on talk by strangers expect less. A name is right when its
-borders are; its kind is counted apart.
+person, o an organisation, w a work, x counts neither way. The author of the rules wrote them, and
+then mended what they showed: before, precision and recall were .96/.92 and .95/.95. Of 110 names a
+language drawn from talk by others, read one by one, about .88 (zh) and .84 (en) had the right
+borders and kind. A name is right when its borders are; its kind is counted apart.
 
 Files of turns that are named, one a line, may end in "=> user lives_in Leeds; user wife Ann": then
 it is counted how many of these objects were found, which says nothing of precision.

@@ -214,11 +214,11 @@ def _kind(
     context = f"{before.rpartition(_BREAK)[2]}{_MARK}{after.partition(_BREAK)[0]}"
     for rule in tables.rules:
         if (rule.opening or not opening) and rule.pattern.search(context):
-            return None if name.isupper() and rule.kind == "person" else rule.kind
+            return rule.kind if rule.kind == "organisation" or not name.isupper() else None
     word = tagged.get(start)
     if word and word.end == end and word.tag in ("PER", "LOC", "ORG") and not name.isupper():
         return _TAGS[word.tag]
-    return "person" if len(parts) == 2 and not tagged and name.istitle() else None
+    return None
 
 
 @cache
