@@ -7,15 +7,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple
+from math import inf
+from typing import Literal, NamedTuple
 
-from kemem.facts.grammar import ME, Discourse, Statement, Subject
-from kemem.facts.readers import statements_of
+from kemem.facts.grammar import ME, Discourse, Part, Statement, Subject
+from kemem.facts.readers import hands_over, parts_of
 from kemem.facts.sentences import dated, sentences
+from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors
 from kemem.records import Message, Micros
 from kemem.text.segment import STOP_WORDS
 
 MOST_FACTS = 50  # of one message
+_MOST_UNITS = 60  # clauses and sentences of a message that are embedded
+_LEAST = 1.0  # rating of a clause that is kept
+_LEAST_READ = -3.0  # of one that a rule knows
 _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
@@ -78,20 +83,101 @@ class _Speaker:
         return self.discourses.setdefault(language, Discourse(me))
 
 
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """A sentence with its clauses, as rules read them."""
+
+    language: Literal["zh", "en"]
+    asks: bool
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What rules make of messages, before it is rated what of it is worth keeping."""
+
+    messages: tuple[tuple[Message, _Speaker, tuple[_Sentence, ...]], ...]
+
+    def texts(self) -> list[str]:
+        """What to embed so that clauses are rated by their meaning, too."""
+        texts: list[str] = []
+        for message, _, read in self.messages:
+            units = [it.note for one in units_of(read) for it in one if not it.silent]
+            texts += [message.content[:MOST_CHARACTERS], *units[:_MOST_UNITS]] if units else []
+        return [*dict.fromkeys(texts)]
+
+
 def extract_by_rules(messages: Sequence[Message], me: str | None = None) -> Extraction:
-    """The facts that the messages state, in order, with their relations and entities.
+    """The facts that the messages state, rated without embeddings."""
+    return rate(read_by_rules(messages, me))
+
+
+def read_by_rules(messages: Sequence[Message], me: str | None = None) -> Reading:
+    """The clauses of messages and what rules read in them.
 
     `me` is the user's name as known from before; a name that the messages tell is newer.
     """
     speakers: dict[str | None, _Speaker] = {None: _Speaker(None, me)}
-    stated: list[tuple[Message, _Speaker, Statement, str]] = []
+    read = []
     for message in messages:
         named = message.metadata.get("speaker")
         label = (named.strip() or None) if isinstance(named, str) else None
         if message.role == "user" or (label and message.role == "assistant"):
             speaker = speakers.setdefault(label, _Speaker(label))
-            statements = islice(_statements(message, speaker), MOST_FACTS)
-            stated += [(message, speaker, *each) for each in statements]
+            read.append((message, speaker, tuple(_sentences(message.content, speaker))))
+    return Reading(tuple(read))
+
+
+def _sentences(content: str, speaker: _Speaker) -> Iterator[_Sentence]:
+    for discourse in speaker.discourses.values():
+        discourse.next_message()
+    for sentence in sentences(content):
+        if hands_over(sentence):  # what follows is the material: "translate this: …"
+            return
+        parts = parts_of(sentence, speaker.discourse(sentence.language))
+        yield _Sentence(sentence.language, sentence.asks, tuple(parts))
+
+
+def units_of(sentences: Sequence[_Sentence]) -> Iterator[list[Unit]]:
+    """Each sentence and its clauses, as units that are rated."""
+    texts = [", ".join(part.text for part in it.parts) for it in sentences]
+    for number, sentence in enumerate(sentences):
+        parts, count = sentence.parts, len(sentence.parts)
+        around = [None, *(part.text for part in parts), None]
+        types = tuple({made.memory_type: None for part in parts for made in part.statements})
+        whole = Unit(
+            *(texts[number], parts[0].note if count == 1 else texts[number], sentence.language),
+            before=texts[number - 1] if number else None,
+            after=texts[number + 1] if number + 1 < len(texts) else None,
+            asks=sentence.asks,
+            position=(0, count, number),
+            types=types,
+            silent=all(part.silent for part in parts),
+        )
+        yield [
+            whole,
+            *(
+                Unit(
+                    *(part.text, part.note, sentence.language, around[at], around[at + 2]),
+                    asks=sentence.asks,
+                    position=(at, count, number),
+                    types=tuple({made.memory_type: None for made in part.statements}),
+                    silent=part.silent,
+                )
+                for at, part in enumerate(parts)
+            ),
+        ]
+
+
+def rate(reading: Reading, vectors: Vectors | None = None) -> Extraction:
+    """The facts that are worth keeping, in order, with their relations and entities."""
+    stated: list[tuple[Message, _Speaker, Statement, str]] = []
+    for message, speaker, read in reading.messages:
+        statements = islice(_worth_keeping(message, read, vectors), MOST_FACTS)
+        for statement, language in statements:
+            if statement.name and not (speaker.name and statement.topic == "user/nickname"):
+                speaker.name = statement.name
+            stated.append((message, speaker, statement, language))
     entities: dict[str, str] = {}
     facts = [  # last, as a speaker may tell the name late
         _fact(statement, message, language, speaker.name or _NAMELESS, entities)
@@ -100,16 +186,38 @@ def extract_by_rules(messages: Sequence[Message], me: str | None = None) -> Extr
     return Extraction(tuple(facts), entities)
 
 
-def _statements(message: Message, speaker: _Speaker) -> Iterator[tuple[Statement, str]]:
-    """What a message states, each thing once, with its language."""
+def _worth_keeping(
+    message: Message, read: Sequence[_Sentence], vectors: Vectors | None
+) -> Iterator[tuple[Statement, str]]:
+    """The statements of a message that are worth keeping, each once, with their language.
+
+    A clause that no rule knows is kept as it was said; one that cannot stand alone goes on with
+    the clause before it.
+    """
     seen: set[str] = set()
-    for discourse in speaker.discourses.values():
-        discourse.next_message()
-    for sentence in sentences(message.content):
-        discourse = speaker.discourse(sentence.language)
-        for statement in statements_of(sentence, discourse):
-            if statement.name and not (speaker.name and statement.topic == "user/nickname"):
-                speaker.name = statement.name
+    ratings = Ratings(message.content[:MOST_CHARACTERS])
+    for sentence, (whole, *units) in zip(read, units_of(read), strict=True):
+        if whole.silent:
+            continue
+        around = ratings.rate(whole, "sentence", vectors)
+        statements: list[Statement] = []
+        goes_on = False
+        for part, unit in zip(sentence.parts, units, strict=True):
+            rating = -inf if part.silent else around + ratings.rate(unit, "clause", vectors)
+            if rating < (_LEAST_READ if part.statements else _LEAST):
+                goes_on = False
+                continue
+            if part.statements:
+                statements += part.statements
+            elif goes_on and not part.stands:
+                joint = "，" if sentence.language == "zh" else ", "
+                text = f"{statements[-1].text}{joint}{part.note}"
+                statements[-1] = replace(statements[-1], text=text)
+            else:
+                relations = part.about.relations if part.about else ()
+                statements.append(Statement(part.note, "general", relations=relations))
+            goes_on = True
+        for statement in statements:
             if statement.text not in seen:
                 seen.add(statement.text)
                 yield statement, sentence.language

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kemem.facts.grammar import Clause, Discourse, Reader, Statement, Subject, named
+from kemem.facts.grammar import Clause, Discourse, Part, Reader, Statement, Subject, language, named
 from kemem.facts.sentences import Sentence, without_times
 
 _SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often are: 不吃辣
@@ -16,41 +16,49 @@ _SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often ar
 _PERSONAL = {"work", "residence", "education", "relationship", "identity", "health", "contact"}
 
 
-def statements_of(sentence: Sentence, discourse: Discourse) -> list[Statement]:
-    """What a sentence states.
+def parts_of(sentence: Sentence, discourse: Discourse) -> list[Part]:
+    """The clauses of a sentence with what rules read in them.
 
     我叫李明，住在北京 -> 用户叫李明; 用户住在北京
     I'm Emma and I live in Rome -> User is Emma; User lives in Rome
     """
     reader = _Chinese if sentence.language == "zh" else _English
-    return reader(discourse, sentence.language).statements(sentence)
+    return reader(discourse, sentence.language).parts(sentence)
+
+
+def hands_over(sentence: Sentence) -> bool:
+    """Whether a sentence is an order with its material.  翻译成英文：我喜欢雨天"""
+    order = language(sentence.language).patterns.pattern("ORDER")
+    if sentence.language == "en":
+        return bool(order.match(sentence.text))
+    before, colon, _ = sentence.text.replace(":", "：").partition("：")
+    return bool(colon and (before.endswith(("说", "问", "道")) or order.match(before)))
 
 
 class _Chinese(Reader):
-    def statements(self, sentence: Sentence) -> list[Statement]:
-        if self.pattern("SUPPOSED").search(sentence.text):
-            return []
-        statements: list[Statement] = []
-        for clause in self.clauses(sentence):
+    def parts(self, sentence: Sentence) -> list[Part]:
+        parts: list[Part] = []
+        about: Subject | None = None
+        for clause, silent in self.clauses(sentence):
+            new: list[Statement] = []
+            if silent:
+                parts.append(Part(clause, clause, silent=True))
+                continue
             if self.pattern("STANDING").fullmatch(clause):
                 wish = f"{self.me.label}希望{self.third_person(clause)}"
                 new = [Statement(wish, "user_preference")]
-            elif self.pattern("ORDER").match(clause) or re.search("[你您]", clause):
-                continue
-            else:
-                new = self.statements_of(clause, statements[-1].about if statements else None)
-            statements += new
-            if not new and statements and not any(self.openings(clause)):
-                # A clause that cannot stand alone goes on with the one before.
-                last = statements[-1]
-                if last.memory_type == "general" or self.pattern("ATTACHED").match(clause):
-                    text = f"{last.text}，{self.third_person(clause)}"
-                    statements[-1] = replace(last, text=text)
+            elif not self.pattern("ORDER").match(clause) and not re.search("[你您]", clause):
+                new = self.statements_of(clause, about)
+            about = new[-1].about if new else about
+            reading = next(self.readings(clause), None)
+            note = self.text(clause, reading) if reading else self.third_person(clause)
+            subject = reading.subject if reading else None
+            parts.append(Part(clause, note, tuple(new), subject, reading is not None))
             self.mention(clause, new)
-        return statements
+        return parts
 
-    def clauses(self, sentence: Sentence) -> list[str]:
-        """The clauses that tell something; a question that ends the sentence does not."""
+    def clauses(self, sentence: Sentence) -> list[tuple[str, bool]]:
+        """The clauses, and whether each is silent: a question, a supposition, filler."""
         clauses: list[str] = []
         for part in self.pattern("BORDER").split(self.pattern("NAMED").sub(r"\1，", sentence.text)):
             text = part.strip()
@@ -60,16 +68,17 @@ class _Chinese(Reader):
                 clauses[-1] += text
             else:
                 clauses.append(text)
-        order, colon, _ = sentence.text.replace(":", "：").partition("：")
-        if colon and (order.endswith(("说", "问", "道")) or self.pattern("ORDER").match(order)):
-            return []  # an order with its material: 翻译成英文：我喜欢雨天
+        opened = [*map(self.without_opener, clauses)]
         asks, filler = self.pattern("ASKS"), self.pattern("FILLER")
-        if sentence.asks:
-            question = clauses.pop()
-            if not asks.search(question) and not re.search("[你您能可]", question):
-                return []
-        opened = map(self.without_opener, clauses)
-        return [it for it in opened if not asks.search(it) and not filler.fullmatch(it)]
+        # A sentence may end with a question; if that does not sound like one, all of it asks.
+        last = opened[-1]
+        doubt = sentence.asks and not (asks.search(last) or re.search("[你您能可]", last))
+        marked, supposed = [], False
+        for at, clause in enumerate(opened, 1):
+            supposed = supposed or bool(self.pattern("SUPPOSED").search(clause))
+            asked = asks.search(clause) or (sentence.asks and at == len(opened))
+            marked.append((clause, bool(doubt or supposed or asked or filler.fullmatch(clause))))
+        return [it for it in marked if it[0]]
 
     def statements_of(self, text: str, last: Subject | None) -> list[Statement]:
         """The statements of a clause by the first reading that a rule knows."""
@@ -89,7 +98,7 @@ class _Chinese(Reader):
             sure = clause.words or last or whole
             if new and (sure or new[0].memory_type in _SUBJECTLESS):
                 return new
-        return self.general(text, bare, last)
+        return []
 
     def readings(self, text: str) -> Iterator[Clause]:
         """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""
@@ -122,57 +131,51 @@ class _Chinese(Reader):
     def third_person(self, text: str) -> str:
         return self.pattern("OWN").sub(self.me.label, text)
 
-    def general(self, text: str, bare: str, last: Subject | None) -> list[Statement]:
-        """A statement that no rule knows, if it tells something of somebody."""
-        timed = bare != self.pattern("LATELY").sub("", text)
-        implied = [Clause(last, "", bare)] if last and timed else []
-        for clause in [*self.readings(bare), *implied]:
-            rest, subject = clause.predicate, clause.subject
-            known = subject.entity in {*self.discourse.people, self.me.entity}
-            sure = subject.entity != subject.topic or known
-            long = len(rest) >= (2 if timed else 4)
-            concrete = self.pattern("CONCRETE").search(rest) or self.pattern("TELLING").match(rest)
-            idle = self.pattern("TRIVIAL").match(rest) or self.pattern("VAGUE").search(rest)
-            if sure and long and (timed or concrete) and not idle:
-                full, edges = self.text(text, clause), subject.relations
-                return [Statement(full, "general", relations=edges, about=subject)]
-        return []
-
 
 class _English(Reader):
-    def statements(self, sentence: Sentence) -> list[Statement]:
+    def parts(self, sentence: Sentence) -> list[Part]:
         text = sentence.text
-        if self.pattern("SUPPOSED").search(text) or self.pattern("ORDER").match(text):
-            return []
         if self.pattern("STANDING").fullmatch(text) and not sentence.asks:
             wish = self.third_person(text[:1].lower() + text[1:])
-            return [Statement(f"{self.me.label} wants this: {wish}", "user_preference")]
-        statements: list[Statement] = []
-        for clause in self.clauses(sentence):
+            wish = f"{self.me.label} wants this: {wish}"
+            return [Part(text, wish, (Statement(wish, "user_preference"),))]
+        parts: list[Part] = []
+        for clause, silent in self.clauses(sentence):
+            if silent:
+                parts.append(Part(clause, clause, silent=True))
+                continue
             new = self.statements_of(clause)
-            statements += new
+            own = self.third_person(clause)
+            reading = next(self.readings(own), None)
+            note = self.text(own, reading) if reading else own
+            subject = reading.subject if reading else None
+            parts.append(Part(clause, note, tuple(new), subject, reading is not None))
             self.mention(self.third_person(clause, "User"), new)
-        return statements
+        return parts
 
-    def clauses(self, sentence: Sentence) -> Iterator[str]:
-        """The clauses that tell something, each with its subject; a question does not."""
+    def clauses(self, sentence: Sentence) -> Iterator[tuple[str, bool]]:
+        """The clauses, each with its subject, and whether it is silent: it asks or supposes."""
         introduced = self.pattern("THIS").sub(r"\1I'm ", sentence.text)
-        parts = self.parts(self.pattern("NAMED").sub(r"\1, I'm ", introduced))
+        parts = self.borders(self.pattern("NAMED").sub(r"\1, I'm ", introduced))
         question, dropped = self.pattern("QUESTION"), self.pattern("DROPPED")
-        if sentence.asks and not question.match(parts.pop()):
-            return
-        subject = ""
-        for part in filter(None, parts):
+        doubt = sentence.asks and not question.match(parts[-1])
+        subject, supposed = "", False
+        for at, part in enumerate(parts, 1):
             clause = part.removeprefix("who ").removeprefix("which ")
+            supposed = supposed or bool(self.pattern("SUPPOSED").search(part))
+            asked = sentence.asks and at == len(parts)
             if clause != part and (latest := self.discourse.latest()):
                 subject = latest.label
             elif match := self.pattern("SUBJECT").match(without_times(part)):
                 subject = match.group()
             elif question.match(part) and not (subject and dropped.match(part)):
-                continue
-            yield f"{subject} {clause}" if subject and dropped.match(clause) else clause
+                asked = True
+            if subject and dropped.match(clause):
+                clause = f"{subject} {clause}"
+            if clause:
+                yield clause, bool(doubt or supposed or asked)
 
-    def parts(self, text: str) -> list[str]:
+    def borders(self, text: str) -> list[str]:
         """A sentence at its borders; "my wife and I" has none inside."""
         first, *rest = self.pattern("BORDER").split(text)
         parts = [self.without_opener(first.strip(" ,."))]
@@ -200,7 +203,7 @@ class _English(Reader):
             new = self.read(clause, self.text(text, clause))
             if new and (new[0].memory_type in _PERSONAL or self.is_sure(clause.subject)):
                 return new
-        return self.general(text, bare)
+        return []
 
     def readings(self, text: str) -> Iterator[Clause]:
         """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""
@@ -237,21 +240,6 @@ class _English(Reader):
     def text(self, text: str, clause: Clause) -> str:
         """The clause with its subject in full."""
         return text.replace(clause.words, clause.subject.label, 1) if clause.words else text
-
-    def general(self, text: str, bare: str) -> list[Statement]:
-        """A statement that no rule knows, if it tells something of somebody."""
-        timed = bare != text
-        for clause in self.readings(bare):
-            rest, subject = clause.predicate, clause.subject
-            long = len(rest.split()) >= (1 if timed else 2) and self.pattern("VERB").match(rest)
-            passing = not timed and self.pattern("PASSING").match(rest)
-            idle = self.pattern("TRIVIAL").match(rest) or self.pattern("VAGUE").search(rest)
-            own = self.pattern("CONCRETE").search(rest.replace(self.me.label, ""))
-            telling = timed or own or self.pattern("TELLING").match(rest)
-            if long and telling and not passing and not idle and self.is_sure(subject):
-                full, edges = self.text(text, clause), subject.relations
-                return [Statement(full, "general", relations=edges, about=subject)]
-        return []
 
     def third_person(self, text: str, me: str = "") -> str:
         """A clause as said of the speaker.  "I'm glad I moved" -> "User is glad User moved" """

@@ -1,0 +1,204 @@
+"""Learns which clauses are worth keeping: `python -m bench.extraction.train`.
+
+Prints precision and recall of sentences in files that were not trained on (a tests b, b tests a),
+then writes the weights of all turns to `src/kemem/facts/worth.npz`. The result is the same each
+time: numpy only, one thread, fixed seeds.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import kemem.facts
+from bench.extraction.turns import FILES, Turn, holds_kept, is_kept, turns
+from kemem.add.rules import Reading, read_by_rules, units_of
+from kemem.backends.local import LocalEmbedder
+from kemem.facts.worth import BUCKETS, LEVELS, MOST_CHARACTERS, SCALE, WIDTH, Ratings, Vectors
+from kemem.records import Matrix, Vector
+
+TARGET = Path(next(iter(kemem.facts.__path__))) / "worth.npz"
+EPOCHS, RATE, BATCH = 16, 0.02, 64
+DECAY_DENSE, DECAY_WORDS = 5e-3, 1e-4
+
+
+@dataclass(slots=True)
+class Rows:
+    """Units of one level: hashed features, embeddings of unit and message, labels, sentences."""
+
+    features: list[np.ndarray]
+    dense: Matrix
+    labels: Vector
+    sentences: list[tuple[int, int]]  # of which turn, and there of which sentence
+
+
+@dataclass(slots=True)
+class Model:
+    """A trained model of one level."""
+
+    words: Vector
+    dense: Vector | None
+    bias: float
+
+    def ratings(self, rows: Rows) -> Vector:
+        z = np.array([self.words[it].sum() / len(it) ** 0.5 for it in rows.features]) + self.bias
+        return z if self.dense is None else z + SCALE * (rows.dense @ self.dense)
+
+
+def read(name: str) -> list[tuple[Turn, Reading]]:
+    """The turns of a file as rules read them."""
+    return [(turn, read_by_rules([turn.message()])) for turn in turns(name)]
+
+
+async def embedded(readings: Sequence[Reading]) -> dict[str, Vector]:
+    """The embeddings of all clauses, sentences and messages."""
+    texts = [*dict.fromkeys(text for it in readings for text in it.texts())]
+    matrix = await LocalEmbedder().embed(texts, purpose="passage")
+    return dict(zip(texts, matrix, strict=True))
+
+
+def rows(talk: Sequence[tuple[Turn, Reading]], vectors: Vectors) -> dict[str, Rows]:
+    """The units of each level that state something."""
+    made = {level: Rows([], np.empty(0), np.empty(0), []) for level in LEVELS}
+    dense: dict[str, list[Vector]] = {level: [] for level in LEVELS}
+    labels: dict[str, list[float]] = {level: [] for level in LEVELS}
+    for at, (turn, reading) in enumerate(talk):
+        shown = turn.text[:MOST_CHARACTERS]
+        ratings = Ratings(shown)
+        for number, (whole, *clauses) in enumerate(units_of(reading.messages[0][2])):
+            for level, unit in [("sentence", whole), *(("clause", it) for it in clauses)]:
+                if unit.silent or unit.note not in vectors:
+                    continue
+                own = is_kept(unit.text, turn) if level == "clause" else holds_kept(unit.text, turn)
+                made[level].features.append(np.array(ratings.features(unit)))
+                made[level].sentences.append((at, number))
+                dense[level].append(np.concatenate([vectors[unit.note], vectors[shown]]))
+                labels[level].append(float(own))
+    for level in LEVELS:
+        made[level].dense = np.array(dense[level], np.float32)
+        made[level].labels = np.array(labels[level], np.float32)
+    return made
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    return Rows(
+        [it for part in parts for it in part.features],
+        np.concatenate([part.dense for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        [],
+    )
+
+
+def fit(rows: Rows, with_dense: bool) -> Model:
+    """Logistic regression by Adam."""
+    count, random = len(rows.labels), np.random.default_rng(7)
+    sizes = np.array([len(it) for it in rows.features])
+    values = {"words": np.zeros(BUCKETS), "dense": np.zeros(2 * WIDTH), "bias": np.zeros(1)}
+    first = {name: np.zeros_like(it) for name, it in values.items()}
+    second = {name: np.zeros_like(it) for name, it in values.items()}
+    step = 0
+    for epoch in range(EPOCHS):
+        order = random.permutation(count)
+        for start in range(0, count, BATCH):
+            ids = order[start : start + BATCH]
+            step += 1
+            flat = np.concatenate([rows.features[it] for it in ids])
+            owner = np.repeat(np.arange(len(ids)), sizes[ids])
+            share = 1 / np.sqrt(sizes[ids])
+            z = np.bincount(owner, values["words"][flat], len(ids)) * share + values["bias"]
+            if with_dense:
+                z += SCALE * (rows.dense[ids] @ values["dense"])
+            error = (1 / (1 + np.exp(-z)) - rows.labels[ids]) / len(ids)
+            slopes = {
+                "words": np.bincount(flat, (error * share)[owner], BUCKETS)
+                + DECAY_WORDS * values["words"],
+                "bias": np.array([error.sum()]),
+            }
+            if with_dense:
+                slope = SCALE * (rows.dense[ids].T @ error)
+                slopes["dense"] = slope + DECAY_DENSE * values["dense"]
+            for name, slope in slopes.items():
+                first[name] = 0.9 * first[name] + 0.1 * slope
+                second[name] = 0.999 * second[name] + 0.001 * slope * slope
+                spread = np.sqrt(second[name] / (1 - 0.999**step)) + 1e-6
+                pace = RATE * (1 - epoch / EPOCHS)
+                values[name] -= pace * first[name] / (1 - 0.9**step) / spread
+    dense = values["dense"] if with_dense else None
+    return Model(values["words"], dense, float(values["bias"][0]))
+
+
+def judged(models: dict[str, Model], test: dict[str, Rows], talk: Sequence[tuple[Turn, Reading]]):
+    """Ratings of all sentences, as the product adds them up, and whether each is worth keeping."""
+    best: dict[tuple[int, int], float] = {}
+    clause = models["clause"].ratings(test["clause"])
+    for key, rating in zip(test["clause"].sentences, clause, strict=True):
+        best[key] = max(best.get(key, -99.0), float(rating))
+    whole = models["sentence"].ratings(test["sentence"])
+    for key, rating in zip(test["sentence"].sentences, whole, strict=True):
+        best[key] = best.get(key, -99.0) + float(rating)
+    ratings, labels = [], []
+    for at, (turn, reading) in enumerate(talk):
+        for number, (unit, *_) in enumerate(units_of(reading.messages[0][2])):
+            ratings.append(best.get((at, number), -99.0))
+            labels.append(holds_kept(unit.text, turn))
+    return np.array(ratings), np.array(labels)
+
+
+def report(name: str, ratings: Vector, labels: Vector) -> None:
+    order = np.argsort(-ratings)
+    right = np.cumsum(labels[order])
+    precision = right / np.arange(1, len(order) + 1)
+    line = f"{name:18}"
+    for least in (0.90, 0.93):
+        fit = np.flatnonzero(precision >= least)
+        last = fit[-1] if len(fit) else 0
+        line += f" R@P{least:.2f} {right[last] / labels.sum():.3f} (from {ratings[order][last]:5.2f})"
+    for least in (0.0, 1.0, 2.0):
+        own = ratings >= least
+        line += f"  {least}: {labels[own].mean():.3f}/{labels[own].sum() / labels.sum():.3f}"
+    print(line)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.extraction.train", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="cross-validate only, write nothing")
+    chosen = parser.parse_args()
+    talk = {name: read(name) for name in FILES}
+    vectors = asyncio.run(embedded([it for part in talk.values() for _, it in part]))
+    data = {name: rows(part, vectors) for name, part in talk.items()}
+    for kind in (True, False):
+        for train, test in (("a", "b"), ("b", "a")):
+            models = {
+                level: fit(joined([data[f"{it}_{train}"][level] for it in ("en", "zh")]), kind)
+                for level in LEVELS
+            }
+            for code in ("en", "zh"):
+                name = f"{code}_{test}"
+                title = f"{name} {'embedded' if kind else 'words'}"
+                report(title, *judged(models, data[name], talk[name]))
+    if not chosen.check:
+        write({name: data[name] for name in FILES})
+
+
+def write(data: dict[str, dict[str, Rows]], target: Path = TARGET) -> None:
+    """Train on all and write the weights, words as bytes."""
+    arrays: dict[str, np.ndarray] = {}
+    for level in LEVELS:
+        everything = joined([part[level] for part in data.values()])
+        for kind in ("both", "words"):
+            model = fit(everything, kind == "both")
+            scale = float(np.abs(model.words).max()) / 127
+            arrays[f"{level}_{kind}"] = np.round(model.words / scale).astype(np.int8)
+            arrays[f"{level}_{kind}_scale"] = np.array(scale, np.float32)
+            arrays[f"{level}_{kind}_bias"] = np.array(model.bias, np.float32)
+            if model.dense is not None:
+                arrays[f"{level}_dense"] = model.dense.astype(np.float16)
+    np.savez_compressed(target, **arrays)
+    print(f"{target.name}: {target.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
