@@ -392,7 +392,6 @@ def test_a_name_and_what_follows_it_are_two_facts(said: str, told: str) -> None:
         ("I'm Ann from Rome", ["User is Ann", "User is from Rome"]),
         ("I'm Ann and my wife and I ski daily", ["User is Ann", "User's wife and User ski daily"]),
         ("Ann, I work at Fiat", ["User works at Fiat"]),
-        ("This is Max, my dog", []),
         ("我叫李明是一名医生", ["用户叫李明", "用户是一名医生"]),
         ("我叫李明在腾讯工作", ["用户叫李明", "用户在腾讯工作"]),
     ],
@@ -429,7 +428,7 @@ I'm_Jewish I'm_Asian I'm_Texan I'm_Done I'm_Sorry I'm_Fine I'm_Okay I'm_Gemini I
 I'm_Christian I'm_African_American I'm_Team_Lead I'm_Single I'm_Married I'm_Tired I'm_Left-handed
 I'm_Product_Manager I'm_Senior_Engineer I'm_Student I'm_Not_Sure I'm_Hungry I'm_Very_Happy
 I'm_In_Love I'm_From_Berlin I'm_Just_Kidding I'm_Serious I'm_Going_Home Call_me_Later
-Call_me_Tomorrow This_is_Great Hi,_this_is_Important
+Call_me_Tomorrow This_is_Max,_my_dog This_is_Great Hi,_this_is_Important
 """
 
 

@@ -62,9 +62,10 @@ def share(text: str, other: str) -> float:
     return (own & _pairs(other)).total() / own.total() if own else 0.0
 
 
-def is_kept(text: str, turn: Turn, least: float = 0.5) -> bool:
-    """Whether at least so much of a clause lies in spans that are worth keeping."""
-    return bool(turn.kept) and share(text, " | ".join(turn.kept)) >= least
+def is_kept(text: str, turn: Turn) -> bool:
+    """Whether half of a clause lies in spans that are worth keeping, or it holds a whole one."""
+    within = bool(turn.kept) and share(text, " | ".join(turn.kept)) >= 0.5
+    return within or any(share(span, text) >= 0.8 for span in turn.kept)
 
 
 def holds_kept(text: str, turn: Turn) -> bool:

@@ -11,8 +11,9 @@ from itertools import islice
 from typing import Any
 
 from kemem.add.parse import Task
-from kemem.add.rules import Extraction, Fact, Triple, extract_by_rules
+from kemem.add.rules import Extraction, Fact, Triple, rate, read_by_rules
 from kemem.errors import InvalidArgument, Unavailable
+from kemem.facts.worth import EMBEDDER, Vectors
 from kemem.ports import Deps, Prompt, read_messages, read_notes
 from kemem.records import NOTES, Message, Micros, Note, Scope, Where
 from kemem.records.batch import Job, JobKind
@@ -150,6 +151,18 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     return await extract(messages, own, None, deps)
 
 
+async def _embedded(texts: Sequence[str], deps: Deps) -> Vectors | None:
+    """The embeddings that clauses are rated by; None for an embedder that no weights are for."""
+    if deps.embedder is None or deps.embedder.name != EMBEDDER or not texts:
+        return None
+    try:
+        matrix = await deps.embed(texts, purpose="passage")
+    except Unavailable as error:
+        log.warning("%s; clauses are rated by their words", error.message)
+        return None
+    return dict(zip(texts, matrix, strict=True))
+
+
 def _fingerprints(messages: Sequence[Message]) -> list[tuple[Message, dict[str, frozenset[str]]]]:
     """The fingerprints of each line of each message, without lines that a search printed."""
     lines = []
@@ -234,7 +247,8 @@ async def extract(
         names = {it.topic: it.keywords[0] for it in reversed(notes) if it.keywords}
         name = next(filter(None, map(names.get, _USER_NAMES)), None)
         # Not on the event loop: a long message takes a second.
-        return await asyncio.to_thread(extract_by_rules, messages, name)
+        reading = await asyncio.to_thread(read_by_rules, messages, name)
+        return await asyncio.to_thread(rate, reading, await _embedded(reading.texts(), deps))
     shown = notes[:MAX_SHOWN_NOTES]
     memories = enumerate((_indented(note.content, MAX_SHOWN_OF_NOTE) for note in shown), start=1)
     blocks = {

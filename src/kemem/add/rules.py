@@ -10,6 +10,7 @@ from itertools import islice
 from math import inf
 from typing import Literal, NamedTuple
 
+from kemem.facts.edges import certain
 from kemem.facts.grammar import ME, Discourse, Part, Statement, Subject
 from kemem.facts.readers import hands_over, parts_of
 from kemem.facts.sentences import dated, sentences
@@ -19,8 +20,10 @@ from kemem.text.segment import STOP_WORDS
 
 MOST_FACTS = 50  # of one message
 _MOST_UNITS = 60  # clauses and sentences of a message that are embedded
-_LEAST = 1.0  # rating of a clause that is kept
-_LEAST_READ = -3.0  # of one that a rule knows
+# Ratings from which a clause is kept, with and without embeddings: one that no rule knows, one that
+# tells something of somebody, one of a certain kind.
+_LEAST_RELATED = 0.5  # of one whose relations are kept
+_LEAST = {True: (1.1, 0.0, -2.0), False: (1.3, -2.0, -5.0)}
 _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
@@ -186,6 +189,13 @@ def rate(reading: Reading, vectors: Vectors | None = None) -> Extraction:
     return Extraction(tuple(facts), entities)
 
 
+def _least(part: Part, is_embedded: bool) -> float:
+    unknown, general, known = _LEAST[is_embedded]
+    if not part.statements:
+        return unknown
+    return general if part.statements[0].memory_type == "general" else known
+
+
 def _worth_keeping(
     message: Message, read: Sequence[_Sentence], vectors: Vectors | None
 ) -> Iterator[tuple[Statement, str]]:
@@ -196,19 +206,22 @@ def _worth_keeping(
     """
     seen: set[str] = set()
     ratings = Ratings(message.content[:MOST_CHARACTERS])
+    rated = 0
     for sentence, (whole, *units) in zip(read, units_of(read), strict=True):
-        if whole.silent:
+        if whole.silent or (rated > _MOST_UNITS and not whole.types):
             continue
+        rated += len(units)
         around = ratings.rate(whole, "sentence", vectors)
         statements: list[Statement] = []
         goes_on = False
         for part, unit in zip(sentence.parts, units, strict=True):
             rating = -inf if part.silent else around + ratings.rate(unit, "clause", vectors)
-            if rating < (_LEAST_READ if part.statements else _LEAST):
+            if rating < _least(part, vectors is not None):
                 goes_on = False
                 continue
             if part.statements:
-                statements += part.statements
+                sure = vectors is None or rating >= _LEAST_RELATED
+                statements += [it if sure else replace(it, relations=()) for it in part.statements]
             elif goes_on and not part.stands:
                 joint = "，" if sentence.language == "zh" else ", "
                 text = f"{statements[-1].text}{joint}{part.note}"
@@ -231,7 +244,8 @@ def _fact(
     if statement.name:
         entities.setdefault(me, "person")
     triples = []
-    for relation in statement.relations:
+    checked = [certain(relation, statement.text) for relation in statement.relations]
+    for relation in filter(None, checked):
         source, target = (name.replace(ME, me) for name in (relation.source, relation.target))
         entities.setdefault(source, relation.source_type)
         entities.setdefault(target, relation.target_type)

@@ -49,11 +49,15 @@ class _Chinese(Reader):
                 new = [Statement(wish, "user_preference")]
             elif not self.pattern("ORDER").match(clause) and not re.search("[你您]", clause):
                 new = self.statements_of(clause, about)
+                if parts and about is None and not any(self.readings(clause)):
+                    # Whom a clause means whose sentence began with somebody else is not certain.
+                    new = [replace(it, relations=()) for it in new]
             about = new[-1].about if new else about
             reading = next(self.readings(clause), None)
             note = self.text(clause, reading) if reading else self.third_person(clause)
             subject = reading.subject if reading else None
-            parts.append(Part(clause, note, tuple(new), subject, reading is not None))
+            stands = reading is not None and bool(reading.predicate)
+            parts.append(Part(clause, note, tuple(new), subject, stands))
             self.mention(clause, new)
         return parts
 
@@ -70,9 +74,7 @@ class _Chinese(Reader):
                 clauses.append(text)
         opened = [*map(self.without_opener, clauses)]
         asks, filler = self.pattern("ASKS"), self.pattern("FILLER")
-        # A sentence may end with a question; if that does not sound like one, all of it asks.
-        last = opened[-1]
-        doubt = sentence.asks and not (asks.search(last) or re.search("[你您能可]", last))
+        doubt = sentence.asks and self.pattern("TAG").fullmatch(opened[-1])
         marked, supposed = [], False
         for at, clause in enumerate(opened, 1):
             supposed = supposed or bool(self.pattern("SUPPOSED").search(clause))
@@ -98,7 +100,7 @@ class _Chinese(Reader):
             sure = clause.words or last or whole
             if new and (sure or new[0].memory_type in _SUBJECTLESS):
                 return new
-        return []
+        return self.general(text, bare, last)
 
     def readings(self, text: str) -> Iterator[Clause]:
         """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""
@@ -131,6 +133,22 @@ class _Chinese(Reader):
     def third_person(self, text: str) -> str:
         return self.pattern("OWN").sub(self.me.label, text)
 
+    def general(self, text: str, bare: str, last: Subject | None) -> list[Statement]:
+        """A statement that no rule knows, if it tells something of somebody."""
+        timed = bare != self.pattern("LATELY").sub("", text)
+        implied = [Clause(last, "", bare)] if last and timed else []
+        for clause in [*self.readings(bare), *implied]:
+            rest, subject = clause.predicate, clause.subject
+            known = subject.entity in {*self.discourse.people, self.me.entity}
+            sure = subject.entity != subject.topic or known
+            long = len(rest) >= (2 if timed else 4)
+            concrete = self.pattern("CONCRETE").search(rest) or self.pattern("TELLING").match(rest)
+            idle = self.pattern("TRIVIAL").match(rest) or self.pattern("VAGUE").search(rest)
+            if sure and long and (timed or concrete) and not idle:
+                full, edges = self.text(text, clause), subject.relations
+                return [Statement(full, "general", relations=edges, about=subject)]
+        return []
+
 
 class _English(Reader):
     def parts(self, sentence: Sentence) -> list[Part]:
@@ -149,7 +167,8 @@ class _English(Reader):
             reading = next(self.readings(own), None)
             note = self.text(own, reading) if reading else own
             subject = reading.subject if reading else None
-            parts.append(Part(clause, note, tuple(new), subject, reading is not None))
+            stands = reading is not None and bool(reading.predicate)
+            parts.append(Part(clause, note, tuple(new), subject, stands))
             self.mention(self.third_person(clause, "User"), new)
         return parts
 
@@ -158,11 +177,11 @@ class _English(Reader):
         introduced = self.pattern("THIS").sub(r"\1I'm ", sentence.text)
         parts = self.borders(self.pattern("NAMED").sub(r"\1, I'm ", introduced))
         question, dropped = self.pattern("QUESTION"), self.pattern("DROPPED")
-        doubt = sentence.asks and not question.match(parts[-1])
+        doubt = sentence.asks and self.pattern("TAG").fullmatch(parts[-1])
         subject, supposed = "", False
         for at, part in enumerate(parts, 1):
             clause = part.removeprefix("who ").removeprefix("which ")
-            supposed = supposed or bool(self.pattern("SUPPOSED").search(part))
+            doubtful = self.pattern("SUPPOSED").search(part)
             asked = sentence.asks and at == len(parts)
             if clause != part and (latest := self.discourse.latest()):
                 subject = latest.label
@@ -172,8 +191,21 @@ class _English(Reader):
                 asked = True
             if subject and dropped.match(clause):
                 clause = f"{subject} {clause}"
+            elif at > 1 and self.pattern("PROFILE").fullmatch(parts[0]) and clause[:1].islower():
+                clause = f"{self.me.label} {clause}"
+            else:
+                clause = self.with_subject(clause)
             if clause:
-                yield clause, bool(doubt or supposed or asked)
+                yield clause, bool(doubt or supposed or doubtful or asked)
+            supposed = supposed or bool(doubtful and doubtful.start() < 3)  # and what follows
+
+    def with_subject(self, clause: str) -> str:
+        """A clause with the "I" that it leaves out.  "moved to Rome" -> "I moved to Rome" """
+        for name, left_out in (("IMPLIED", "I"), ("BEEN", "I've"), ("DOING", "I'm")):
+            if self.pattern(name).match(clause):
+                return f"{left_out} {clause[0].lower()}{clause[1:]}"
+        match = self.pattern("THE_USER").match(clause)
+        return f"User{clause[match.end() :]}" if match else clause
 
     def borders(self, text: str) -> list[str]:
         """A sentence at its borders; "my wife and I" has none inside."""
@@ -203,7 +235,7 @@ class _English(Reader):
             new = self.read(clause, self.text(text, clause))
             if new and (new[0].memory_type in _PERSONAL or self.is_sure(clause.subject)):
                 return new
-        return []
+        return self.general(text, bare)
 
     def readings(self, text: str) -> Iterator[Clause]:
         """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""
@@ -240,6 +272,21 @@ class _English(Reader):
     def text(self, text: str, clause: Clause) -> str:
         """The clause with its subject in full."""
         return text.replace(clause.words, clause.subject.label, 1) if clause.words else text
+
+    def general(self, text: str, bare: str) -> list[Statement]:
+        """A statement that no rule knows, if it tells something of somebody."""
+        timed = bare != text
+        for clause in self.readings(bare):
+            rest, subject = clause.predicate, clause.subject
+            long = len(rest.split()) >= (1 if timed else 2) and self.pattern("VERB").match(rest)
+            passing = not timed and self.pattern("PASSING").match(rest)
+            idle = self.pattern("TRIVIAL").match(rest) or self.pattern("VAGUE").search(rest)
+            own = self.pattern("CONCRETE").search(rest.replace(self.me.label, ""))
+            telling = timed or own or self.pattern("TELLING").match(rest)
+            if long and telling and not passing and not idle and self.is_sure(subject):
+                full, edges = self.text(text, clause), subject.relations
+                return [Statement(full, "general", relations=edges, about=subject)]
+        return []
 
     def third_person(self, text: str, me: str = "") -> str:
         """A clause as said of the speaker.  "I'm glad I moved" -> "User is glad User moved" """

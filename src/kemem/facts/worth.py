@@ -22,6 +22,7 @@ from kemem.text.lexicon import load
 BUCKETS = 1 << 14  # of hashed features
 SCALE = 3.0  # of embeddings beside the other features
 WIDTH = 512  # floats of an embedding
+EMBEDDER = "use-multilingual-v3"  # whose embeddings the weights are for
 LEVELS = ("clause", "sentence")
 MOST_CHARACTERS = 600  # of a message that its clauses are rated by
 _AROUND = ("FICTION", "PASTE", "HYPO", "MATERIAL", "ORDER", "QUOTE", "QUESTION")
