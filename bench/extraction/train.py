@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import kemem.facts
 from bench.extraction.turns import FILES, Turn, holds_kept, is_kept, turns
@@ -29,7 +31,7 @@ DECAY_DENSE, DECAY_WORDS = 5e-3, 1e-4
 class Rows:
     """Units of one level: hashed features, embeddings of unit and message, labels, sentences."""
 
-    features: list[np.ndarray]
+    features: list[npt.NDArray[np.int64]]
     dense: Matrix
     labels: Vector
     sentences: list[tuple[int, int]]  # of which turn, and there of which sentence
@@ -67,7 +69,7 @@ def rows(talk: Sequence[tuple[Turn, Reading]], vectors: Vectors) -> dict[str, Ro
     labels: dict[str, list[float]] = {level: [] for level in LEVELS}
     for at, (turn, reading) in enumerate(talk):
         shown = turn.text[:MOST_CHARACTERS]
-        ratings = Ratings(shown)
+        ratings = Ratings(shown, {})
         for number, (whole, *clauses) in enumerate(units_of(reading.messages[0][2])):
             for level, unit in [("sentence", whole), *(("clause", it) for it in clauses)]:
                 if unit.silent or unit.note not in vectors:
@@ -130,7 +132,9 @@ def fit(rows: Rows, with_dense: bool) -> Model:
     return Model(values["words"], dense, float(values["bias"][0]))
 
 
-def judged(models: dict[str, Model], test: dict[str, Rows], talk: Sequence[tuple[Turn, Reading]]):
+def judged(
+    models: dict[str, Model], test: dict[str, Rows], talk: Sequence[tuple[Turn, Reading]]
+) -> tuple[Vector, Vector]:
     """Ratings of all sentences, as the product adds them up, and whether each is worth keeping."""
     best: dict[tuple[int, int], float] = {}
     clause = models["clause"].ratings(test["clause"])
@@ -155,7 +159,9 @@ def report(name: str, ratings: Vector, labels: Vector) -> None:
     for least in (0.90, 0.93):
         fit = np.flatnonzero(precision >= least)
         last = fit[-1] if len(fit) else 0
-        line += f" R@P{least:.2f} {right[last] / labels.sum():.3f} (from {ratings[order][last]:5.2f})"
+        line += (
+            f" R@P{least:.2f} {right[last] / labels.sum():.3f} (from {ratings[order][last]:5.2f})"
+        )
     for least in (0.0, 1.0, 2.0):
         own = ratings >= least
         line += f"  {least}: {labels[own].mean():.3f}/{labels[own].sum() / labels.sum():.3f}"
@@ -180,14 +186,15 @@ def main() -> None:
                 title = f"{name} {'embedded' if kind else 'words'}"
                 report(title, *judged(models, data[name], talk[name]))
     if not chosen.check:
-        write({name: data[name] for name in FILES})
+        np.savez_compressed(TARGET, **learned([data[name] for name in FILES]))
+        print(f"{TARGET.name}: {TARGET.stat().st_size:,} bytes")
 
 
-def write(data: dict[str, dict[str, Rows]], target: Path = TARGET) -> None:
-    """Train on all and write the weights, words as bytes."""
-    arrays: dict[str, np.ndarray] = {}
+def learned(data: Sequence[dict[str, Rows]]) -> dict[str, npt.NDArray[Any]]:
+    """The weights of some files, those of words as bytes."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for level in LEVELS:
-        everything = joined([part[level] for part in data.values()])
+        everything = joined([part[level] for part in data])
         for kind in ("both", "words"):
             model = fit(everything, kind == "both")
             scale = float(np.abs(model.words).max()) / 127
@@ -196,8 +203,7 @@ def write(data: dict[str, dict[str, Rows]], target: Path = TARGET) -> None:
             arrays[f"{level}_{kind}_bias"] = np.array(model.bias, np.float32)
             if model.dense is not None:
                 arrays[f"{level}_dense"] = model.dense.astype(np.float16)
-    np.savez_compressed(target, **arrays)
-    print(f"{target.name}: {target.stat().st_size:,} bytes")
+    return arrays
 
 
 if __name__ == "__main__":

@@ -12,8 +12,44 @@ from kemem.records import Message
 HERE = Path(__file__).parent.parent / "data" / "turns"
 FILES = ("en_a", "en_b", "zh_a", "zh_b")
 NOON = 1_768_910_400_000_000
+KIN = frozenset(
+    [
+        "parent_of",
+        "sibling_of",
+        "married_to",
+        "dating",
+        "partner_of",
+        "grandparent_of",
+        "relative_of",
+        "friend_of",
+        "classmate_of",
+        "roommate_of",
+        "colleague_of",
+        "neighbor_of",
+        "manager_of",
+        "advised_by",
+        "teacher_of",
+        "doctor_of",
+        "landlord_of",
+    ]
+)
 _TOKEN = re.compile(r"[a-z0-9]+|[\u4e00-\u9fff]")
-_NO_WORDS = {"user", "users", "s", "用", "户", "i", "m", "my", "我", "is", "am", "的", "and", "others"}
+_NO_WORDS = {
+    "user",
+    "users",
+    "s",
+    "用",
+    "户",
+    "i",
+    "m",
+    "my",
+    "我",
+    "is",
+    "am",
+    "的",
+    "and",
+    "others",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +89,9 @@ def words(text: str) -> list[str]:
 
 def _pairs(text: str) -> Counter[tuple[str, ...]]:
     tokens = words(text)
-    return Counter(pairwise(tokens)) if len(tokens) > 1 else Counter([tuple(tokens)] if tokens else [])
+    return (
+        Counter(pairwise(tokens)) if len(tokens) > 1 else Counter([tuple(tokens)] if tokens else [])
+    )
 
 
 def share(text: str, other: str) -> float:

@@ -14,7 +14,7 @@ from kemem.facts.edges import certain
 from kemem.facts.grammar import ME, Discourse, Part, Statement, Subject
 from kemem.facts.readers import hands_over, parts_of
 from kemem.facts.sentences import dated, sentences
-from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors
+from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors, Weights, weights
 from kemem.records import Message, Micros
 from kemem.text.segment import STOP_WORDS
 
@@ -23,7 +23,7 @@ _MOST_UNITS = 60  # clauses and sentences of a message that are embedded
 # Ratings from which a clause is kept, with and without embeddings: one that no rule knows, one that
 # tells something of somebody, one of a certain kind.
 _LEAST_RELATED = 0.5  # of one whose relations are kept
-_LEAST = {True: (1.1, 0.0, -2.0), False: (1.3, -2.0, -5.0)}
+_LEAST = {True: (1.1, 0.0, -2.0), False: (1.3, -4.0, -5.0)}
 _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
@@ -172,11 +172,15 @@ def units_of(sentences: Sequence[_Sentence]) -> Iterator[list[Unit]]:
         ]
 
 
-def rate(reading: Reading, vectors: Vectors | None = None) -> Extraction:
+def rate(
+    reading: Reading, vectors: Vectors | None = None, learned: Weights | None = None
+) -> Extraction:
     """The facts that are worth keeping, in order, with their relations and entities."""
     stated: list[tuple[Message, _Speaker, Statement, str]] = []
     for message, speaker, read in reading.messages:
-        statements = islice(_worth_keeping(message, read, vectors), MOST_FACTS)
+        statements = islice(
+            _worth_keeping(message, read, vectors, learned or weights()), MOST_FACTS
+        )
         for statement, language in statements:
             if statement.name and not (speaker.name and statement.topic == "user/nickname"):
                 speaker.name = statement.name
@@ -197,7 +201,7 @@ def _least(part: Part, is_embedded: bool) -> float:
 
 
 def _worth_keeping(
-    message: Message, read: Sequence[_Sentence], vectors: Vectors | None
+    message: Message, read: Sequence[_Sentence], vectors: Vectors | None, learned: Weights
 ) -> Iterator[tuple[Statement, str]]:
     """The statements of a message that are worth keeping, each once, with their language.
 
@@ -205,7 +209,7 @@ def _worth_keeping(
     the clause before it.
     """
     seen: set[str] = set()
-    ratings = Ratings(message.content[:MOST_CHARACTERS])
+    ratings = Ratings(message.content[:MOST_CHARACTERS], learned)
     rated = 0
     for sentence, (whole, *units) in zip(read, units_of(read), strict=True):
         if whole.silent or (rated > _MOST_UNITS and not whole.types):

@@ -14,20 +14,25 @@ _WORD = r"[A-Z][\w&'.-]*"
 # "Cuenca in Ecuador" -> Cuenca; "the Leeds office" is none
 _SPAN = re.compile(
     rf"(?:the )?(?P<name>{_WORD}(?: (?:{_WORD}|(?:of|de|la|del|upon|and|am|the)(?= [A-Z])))*)"
-    r"(?:,? (?:in|on|at|for|as|since|with|from|near|last|this|and|where|which|by|to|again|now|back)\b.*)?"
+    r"(?:,? (?:in|on|at|for|as|since|with|from|near|last|this|and|where|which|by|to|now)\b.*)?"
 )
 _FUNCTION = frozenset(
-    """a an the this that these those it its my our his her their your me him them us you i we he she
-    they to for at in on with of from by as and or but not no so if how what when where which who why
-    ever every all any some more most much many lot lots too very just only really new old other
-    another same such own being having getting going doing is are was be been have has had do does
-    up out off over after before into about than there here""".split()
+    re.findall(
+        r"\w+",
+        """a an the this that these those it its my our his her their your me him them us you i we
+        he she they to for at in on with of from by as and or but not no so if how what when
+        where which who why ever every all any some more most much many lot lots too very just
+        only really new old other another same such own being having getting going doing is are
+        was be been have has had do does up out off over after before into about than there here""",
+    )
 )
 _BARE = re.compile(r"[A-Za-z][\w'+#-]*(?: [A-Za-z][\w'+#-]*){0,2}")
 _CUT = re.compile(r" (?:on|at|in|for|with|since|from|as|because|by|to|every|so|when|but)\b.*")
 _ADJECTIVE = re.compile(r"(?:only|sole|lead|new|newly|former|qualified|registered|certified) ")
 _HAN = re.compile(r"[\u4e00-\u9fff·]{1,12}")
-_PARTICLE = re.compile("[我你您他她它这那的了着过吗呢吧啊呀嘛么把被让给就都也还很太没别请想要会能可跟和与或但而且]")
+_PARTICLE = re.compile(
+    "[我你您他她它这那的了着过吗呢吧啊呀嘛么把被让给就都也还很太没别请想要会能可跟和与或但而且]"
+)
 _LATIN = re.compile(r"[A-Za-z][\w .&+#'-]{0,30}")
 _FEELING = re.compile(
     r"\b(?:lik|lov|hat|dislik|enjoy|adore|prefer|stand\b|fan\b|fond|keen|into\b|crazy|obsess|passion"
@@ -37,8 +42,12 @@ _FEELING = re.compile(
 
 
 # What no Chinese name of a place, a workplace or a school is, or begins with.
-_NO_PLACE = re.compile("[爸妈爹娘儿女哥姐弟妹楼门得近后面写讲做学\\d]|^(?:家|老家|国外|海外|外地|本地)$")
-_NO_FIRM = re.compile("^[自一某这那全远]|一[家个所间]|^(?:公司|学校|大学|医院|单位|家)$|[念读讲说写]")
+_NO_PLACE = re.compile(
+    "[爸妈爹娘儿女哥姐弟妹楼门得近后面写讲做学\\d]|^(?:家|老家|国外|海外|外地|本地)$"
+)
+_NO_FIRM = re.compile(
+    "^[自一某这那全远]|一[家个所间]|^(?:公司|学校|大学|医院|单位|家)$|[念读讲说写]"
+)
 _NO_NOUN = re.compile(r"^[讲说念读写看听做\d]|\d")
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import combinations, pairwise
-from typing import Literal
+from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from kemem.records import Vector
 from kemem.text.lexicon import load
@@ -29,6 +30,7 @@ _AROUND = ("FICTION", "PASTE", "HYPO", "MATERIAL", "ORDER", "QUOTE", "QUESTION")
 _TOKEN = re.compile(r"[a-z0-9']+|[\u4e00-\u9fff]|[^\s\w]")
 
 Vectors = Mapping[str, Vector]
+Weights = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,9 @@ def _ends(tokens: Sequence[str], mark: str, first: int, last: int) -> Iterator[s
 class Ratings:
     """Rates the clauses and sentences of one message."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, weights: Weights) -> None:
         self.message = message
+        self._weights = weights
         self._around: dict[str, tuple[list[str], list[str]]] = {}
 
     def _of_message(self, language: str) -> tuple[list[str], list[str]]:
@@ -112,7 +115,7 @@ class Ratings:
         """The log odds that a unit is worth keeping; by words alone without its embedding."""
         own = vectors.get(unit.note) if vectors else None
         around = vectors.get(self.message) if vectors else None
-        weights = _weights()
+        weights = self._weights
         features, kind = self.features(unit), "words" if own is None or around is None else "both"
         table, bias = weights[f"{level}_{kind}"], float(weights[f"{level}_{kind}_bias"])
         scale = float(weights[f"{level}_{kind}_scale"])
@@ -120,10 +123,11 @@ class Ratings:
         if own is not None and around is not None:
             dense = weights[f"{level}_dense"].astype(np.float32)
             rating += SCALE * float(dense[:WIDTH] @ own + dense[WIDTH:] @ around)
-        return rating
+        return float(rating)
 
 
 @cache
-def _weights() -> Mapping[str, np.ndarray]:
+def weights() -> Weights:
+    """The weights that come with the package."""
     with (files(__package__) / "worth.npz").open("rb") as file, np.load(file) as arrays:
         return {name: arrays[name] for name in arrays.files}
