@@ -4,10 +4,12 @@ import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kemem import Memory
+from kemem import AsyncMemory
+from kemem.ports import read_notes
+from kemem.records import NOTES, Scope, Where
 from kemem.settings import Settings
 
 _MESSAGE = re.compile(
@@ -42,12 +44,12 @@ def lives(file: Path) -> Iterator[Life]:
         yield life
 
 
-def ended(life: Life) -> tuple[list[tuple[str, str, str, str]], int]:
+async def ended(life: Life) -> tuple[list[tuple[str, str, str, str]], int]:
     """The endings as (letter that ends, letter that is ended, and their texts), and all notes."""
     now = [0]
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), llm="none")
-        with Memory(settings=settings, clock=lambda: now[0]) as memory:
+        async with AsyncMemory(settings=settings, clock=lambda: now[0]) as memory:
             letters: dict[str, tuple[str, str]] = {}
             times: dict[int, tuple[str, str]] = {}
             for number, (start, messages) in enumerate(life.sessions):
@@ -56,23 +58,21 @@ def ended(life: Life) -> tuple[list[tuple[str, str, str, str]], int]:
                     {
                         "role": "user" if role == "u" else "assistant",
                         "content": text,
-                        "ts": datetime.fromtimestamp((micros / 1e6) + 60 * at, UTC).isoformat(),
+                        "ts": (start + timedelta(minutes=at)).isoformat(),
                     }
                     for at, (role, _, text) in enumerate(messages)
                 ]
                 now[0] = micros + 60_000_000 * len(messages)
-                added = memory.add(spoken, user_id="u", session_id=f"s{number}")
-                for at, (name, (_, letter, text)) in enumerate(
-                    zip(added.message_ids, messages, strict=True)
-                ):
-                    letters[name] = letter, text
-                    times[micros + 60_000_000 * at] = letter, text
-            notes = [item.note for item in memory.get_all(user_id="u", limit=100)]
-            pairs = []
-            for note in notes:
-                if note.valid_until is None:
-                    continue
-                by = times.get(note.valid_until, ("", "?"))
-                to = letters.get(note.sources[0], ("", "?"))
-                pairs.append((by[0], to[0], by[1], note.content))
+                added = await memory.add(spoken, user_id="u", session_id=f"s{number}")
+                texts = [(letter, text) for _, letter, text in messages]
+                letters |= zip(added.message_ids, texts, strict=True)
+                times |= {micros + 60_000_000 * at: it for at, it in enumerate(texts)}
+            deps = await memory._operator_deps()
+            where = Where(Scope(user_id="u"), kinds=NOTES)
+            notes = await read_notes(deps.store, where, limit=1_000)
+    pairs = []
+    for note in notes:
+        if note.valid_until is not None:
+            by, to = times.get(note.valid_until, ("", "?")), letters.get(note.sources[0], ("", "?"))
+            pairs.append((by[0], to[0], by[1], note.content))
     return pairs, len(notes)

@@ -12,27 +12,12 @@ from kemem.records import Message
 HERE = Path(__file__).parent.parent / "data" / "turns"
 FILES = ("en_a", "en_b", "zh_a", "zh_b")
 NOON = 1_768_910_400_000_000
-KIN = frozenset(
-    [
-        "parent_of",
-        "sibling_of",
-        "married_to",
-        "dating",
-        "partner_of",
-        "grandparent_of",
-        "relative_of",
-        "friend_of",
-        "classmate_of",
-        "roommate_of",
-        "colleague_of",
-        "neighbor_of",
-        "manager_of",
-        "advised_by",
-        "teacher_of",
-        "doctor_of",
-        "landlord_of",
-    ]
+_KIN = (
+    "parent_of sibling_of married_to dating partner_of grandparent_of relative_of friend_of "
+    "classmate_of roommate_of colleague_of neighbor_of manager_of advised_by teacher_of doctor_of "
+    "landlord_of"
 )
+KIN = frozenset(_KIN.split())
 _TOKEN = re.compile(r"[a-z0-9]+|[\u4e00-\u9fff]")
 _NO_WORDS = {
     "user",

@@ -11,8 +11,8 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from kemem.facts.edges import certain
-from kemem.facts.grammar import ME, Discourse, Part, Statement, Subject
-from kemem.facts.readers import hands_over, parts_of
+from kemem.facts.grammar import ME, Discourse, Statement, Subject
+from kemem.facts.readers import Part, hands_over, parts_of
 from kemem.facts.sentences import dated, sentences
 from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors, Weights, weights
 from kemem.records import Message, Micros

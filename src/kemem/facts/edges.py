@@ -30,9 +30,7 @@ _BARE = re.compile(r"[A-Za-z][\w'+#-]*(?: [A-Za-z][\w'+#-]*){0,2}")
 _CUT = re.compile(r" (?:on|at|in|for|with|since|from|as|because|by|to|every|so|when|but)\b.*")
 _ADJECTIVE = re.compile(r"(?:only|sole|lead|new|newly|former|qualified|registered|certified) ")
 _HAN = re.compile(r"[\u4e00-\u9fff·]{1,12}")
-_PARTICLE = re.compile(
-    "[我你您他她它这那的了着过吗呢吧啊呀嘛么把被让给就都也还很太没别请想要会能可跟和与或但而且]"
-)
+_PARTICLE = re.compile("[我你您他她它这那的了着吗呢吧啊呀嘛么把被就都也很太没请跟]")
 _LATIN = re.compile(r"[A-Za-z][\w .&+#'-]{0,30}")
 _FEELING = re.compile(
     r"\b(?:lik|lov|hat|dislik|enjoy|adore|prefer|stand\b|fan\b|fond|keen|into\b|crazy|obsess|passion"

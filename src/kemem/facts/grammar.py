@@ -71,18 +71,6 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A clause of a sentence: as it was said, as it would be kept, and what rules read in it."""
-
-    text: str
-    note: str
-    statements: tuple[Statement, ...] = ()
-    about: Subject | None = None
-    stands: bool = True  # it names its subject, so that it can be understood alone
-    silent: bool = False  # a question, a supposition or filler: it states nothing
-
-
-@dataclass(frozen=True, slots=True)
 class Rule:
     """Reads one kind of predicate."""
 

@@ -6,14 +6,26 @@ An English clause is put into the third person first, a Chinese one when its tex
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kemem.facts.grammar import Clause, Discourse, Part, Reader, Statement, Subject, language, named
+from kemem.facts.grammar import Clause, Discourse, Reader, Statement, Subject, language, named
 from kemem.facts.sentences import Sentence, without_times
 
 _SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often are: 不吃辣
 # What only people do: here the first word of a sentence may be trusted to be a name.
 _PERSONAL = {"work", "residence", "education", "relationship", "identity", "health", "contact"}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A clause of a sentence: as it was said, as it would be kept, and what rules read in it."""
+
+    text: str
+    note: str
+    statements: tuple[Statement, ...] = ()
+    about: Subject | None = None
+    stands: bool = True  # it names its subject, so that it can be understood alone
+    silent: bool = False  # a question, a supposition or filler: it states nothing
 
 
 def parts_of(sentence: Sentence, discourse: Discourse) -> list[Part]:

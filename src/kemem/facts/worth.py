@@ -76,11 +76,12 @@ class Ratings:
         self.message = message
         self._weights = weights
         self._around: dict[str, tuple[list[str], list[str]]] = {}
+        self._read: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
 
     def _of_message(self, language: str) -> tuple[list[str], list[str]]:
         """What all clauses of a message share: features, and classes of words."""
         if language not in self._around:
-            tokens, flags = _tokens(self.message), _flags(self.message, language)
+            tokens, flags = self._words(self.message, language)
             names = [f"m{it}" for it in tokens] + [*_ends(tokens, "m", 3, 0)]
             names += [f"M{it}" for it in flags]
             names += [f"O{it}" for it in _flags(self.message[:40], language)]
@@ -90,10 +91,16 @@ class Ratings:
             self._around[language] = names, [it for it in flags if it in _AROUND]
         return self._around[language]
 
+    def _words(self, text: str, language: str) -> tuple[list[str], list[str]]:
+        """Tokens and classes of a text, which is looked at once for itself and its neighbours."""
+        if (text, language) not in self._read:
+            self._read[text, language] = _tokens(text), _flags(text, language)
+        return self._read[text, language]
+
     def features(self, unit: Unit) -> list[int]:
         """The hashed features of a clause or a sentence, each once."""
         shared, around = self._of_message(unit.language)
-        tokens, flags = _tokens(unit.text), _flags(unit.text, unit.language)
+        tokens, flags = self._words(unit.text, unit.language)
         at, count, number = unit.position
         names = [*shared, *(f"u{it}" for it in tokens), *_ends(tokens, "", 3, 2)]
         names += ["b" + "_".join(pair) for pair in pairwise(tokens)]
@@ -101,8 +108,9 @@ class Ratings:
             triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
             names += ["t" + "".join(triple) for triple in triples]
         for mark, text in (("p", unit.before), ("n", unit.after)):
-            names += _ends(_tokens(text) if text else ["<none>"], mark, 2, 2)
-            names += [mark.upper() + it for it in (_flags(text, unit.language) if text else ())]
+            near, kinds = self._words(text, unit.language) if text else (["<none>"], [])
+            names += _ends(near, mark, 2, 2)
+            names += [mark.upper() + it for it in kinds]
         names += [f"C{it}" for it in flags] + [f"R{it}" for it in unit.types]
         names += [f"CC{one}&{two}" for one, two in combinations(flags, 2)]
         names += [f"CM{own}&{other}" for own in flags for other in around]
