@@ -1,14 +1,15 @@
 """The process of one peer: `python -m bench.peer chroma`, with the interpreter that has the peers.
 
-It reads lines of JSON: first the messages of a user, then questions, and answers each with the ids
-and scores that the system finds. Every system embeds with the model that KeMem has.
+It reads lines of JSON: the messages of a user, then questions, and answers each with the ids and
+scores that the system finds; then perhaps the messages of another user, for whom a fresh store is
+opened. Every system embeds with the model that KeMem has.
 """
 
 import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +114,16 @@ PEERS = {"chroma": chroma, "langgraph": langgraph, "mem0": mem0}
 
 
 def main(name: str) -> None:
-    messages: list[Message] = json.loads(sys.stdin.readline())
-    with tempfile.TemporaryDirectory() as folder, PEERS[name](Path(folder), messages) as search:
-        print("ready", flush=True)
+    with ExitStack() as user:
         for line in sys.stdin:
-            question, limit = json.loads(line)
-            print(json.dumps(search(question, limit)), flush=True)
+            match json.loads(line):
+                case [Mapping(), *_] | [] as messages:
+                    user.close()
+                    folder = user.enter_context(tempfile.TemporaryDirectory())
+                    search = user.enter_context(PEERS[name](Path(folder), messages))
+                    print("ready", flush=True)
+                case [question, limit]:
+                    print(json.dumps(search(question, limit)), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ Message = Mapping[str, Any]
 Query = Mapping[str, Any]  # a question, with its times
 Found = list[tuple[str, float]]  # ids and scores, best first
 Ask = Callable[[Query, int], Awaitable[Found]]
+Load = Callable[[Sequence[Message]], Awaitable[Ask]]  # forgets the user before
 Retriever = Callable[[Sequence[Message]], AbstractAsyncContextManager[Ask]]
 
 BATCH = 500  # messages of one write
@@ -94,7 +95,7 @@ def _terms(text: str) -> Counter[str]:
 
 
 @asynccontextmanager
-async def peer(name: str, messages: Sequence[Message]) -> AsyncIterator[Ask]:
+async def peer_process(name: str) -> AsyncIterator[Load]:
     """A system that other people make, in its own process; see bench/peer.py."""
     python = await asyncio.to_thread(peers_python)
     with tempfile.TemporaryDirectory() as home:
@@ -106,7 +107,6 @@ async def peer(name: str, messages: Sequence[Message]) -> AsyncIterator[Ask]:
             stdout=PIPE,
             limit=LONGEST_LINE,
         )
-        said_at = {it["message_id"]: it["ts"] for it in messages}
 
         async def answer(line: object) -> str:
             assert process.stdin and process.stdout
@@ -116,17 +116,30 @@ async def peer(name: str, messages: Sequence[Message]) -> AsyncIterator[Ask]:
                 raise RuntimeError(f"{name} has ended, with status {await process.wait()}")
             return answered.decode()
 
-        async def ask(query: Query, limit: int) -> Found:
-            until = query["until"]  # none of them knows such a limit
-            found = json.loads(await answer([query["query"], len(messages) if until else limit]))
-            seen = [(it, score) for it, score in found if until is None or said_at[it] < until]
-            return seen[:limit]
+        async def load(messages: Sequence[Message]) -> Ask:
+            said_at = {it["message_id"]: it["ts"] for it in messages}
 
-        await answer(messages)
-        yield ask
+            async def ask(query: Query, limit: int) -> Found:
+                until = query["until"]  # none of them knows such a limit
+                most = len(messages) if until else limit
+                found = json.loads(await answer([query["query"], most]))
+                seen = [(it, score) for it, score in found if until is None or said_at[it] < until]
+                return seen[:limit]
+
+            await answer(messages)
+            return ask
+
+        yield load
         if process.stdin:
             process.stdin.close()
         await process.wait()
+
+
+@asynccontextmanager
+async def peer(name: str, messages: Sequence[Message]) -> AsyncIterator[Ask]:
+    """A process for one user alone."""
+    async with peer_process(name) as load:
+        yield await load(messages)
 
 
 RETRIEVERS: dict[str, Retriever] = {

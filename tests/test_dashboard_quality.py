@@ -251,3 +251,33 @@ def test_what_the_command_keeps_is_shown_in_both_languages(
         assert all(name in text for name in names.values())
     assert client.get(HOME, params={"metric": "recall@5"}).status_code == 200
     assert client.get(HOME, params={"metric": "不存在"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("language", "labels"),
+    [
+        ("en", ["First hit right", "Current before stale", "Says when it does not know"]),
+        ("zh", ["首条即正确", "现状排在过时之前", "不知道时会说不知道"]),
+    ],
+)
+def test_what_is_true_now_is_shown_beside_the_evidence(
+    server: Server, client: httpx.Client, language: str, labels: list[str]
+) -> None:
+    """Choosing a metric of one kind leaves the other kind at its usual one."""
+    home = server.log.parent
+    values = {"first_hit": 0.5, "current_before_stale": 0.625, "says_unknown": 0.375}
+    told = [run(0.75, 4)]
+    for code in ("zh", "en"):
+        more = {"set": "truth-small", "language": code, "category": "back_and_forth"}
+        told += [run(0.5, 4, set="truth-small", language=code, metrics=values)]
+        told += [run(0.5, 4, **more, metrics=values)]
+    (home / "truth.json").write_text(json.dumps(told))
+    assert kemem(home, "quality", "truth.json").returncode == 0
+    text = client.get(HOME, params={"language": language}).text
+    assert all(f">{label}</a>" in text for label in labels)
+    assert "recall@10</h2>" in text and f"{labels[0]}</h2>" in text
+    assert "back and forth" in text and "<strong>0.500</strong>" in text
+    text = client.get(HOME, params={"language": language, "metric": "says_unknown"}).text
+    assert "recall@10</h2>" in text and f"{labels[2]}</h2>" in text
+    text = client.get(HOME, params={"language": language, "metric": "recall@5"}).text
+    assert "recall@5</h2>" in text and f"{labels[0]}</h2>" in text

@@ -29,6 +29,17 @@ LINES = 6  # of one chart: as many as there are colours
 DAYS = 30
 WORST = 20  # questions
 _MAX_DIGITS = 16  # of a time in microseconds
+# What python -m bench.truth measures, in both languages; other metrics go by their own names.
+TRUTH = {
+    "first_hit": ("First hit right", "首条即正确"),
+    "within_three": ("Right within three hits", "前三条内正确"),
+    "current_before_stale": ("Current before stale", "现状排在过时之前"),
+    "recall_first": ("First evidence right", "首条证据正确"),
+    "recall_any": ("Evidence holds the answer", "证据中有答案"),
+    "confident": ("Confident when it knows", "知道时有把握"),
+    "says_unknown": ("Says when it does not know", "不知道时会说不知道"),
+    "confidence_auc": ("Tells known from unknown (AUC)", "分得清知与不知（AUC）"),
+}
 
 router = APIRouter(route_class=DashboardRoute)
 
@@ -97,11 +108,18 @@ async def _memories(line: Line, memory: AsyncMemory) -> dict[str, Item]:
 
 @router.get(QUALITY)
 async def show_quality(request: Request, memory: Memory) -> Response:
-    """Runs of benchmarks by one metric, and the report of all votes."""
-    runs = await journal.read_runs(memory)
-    metrics = journal.metrics_of(runs)
-    usual = "recall@10" if "recall@10" in metrics else next(iter(metrics), "")
-    metric = Fields(request.query_params).one_of("metric", tuple(metrics), usual) if runs else ""
+    """Runs of benchmarks, each kind by one metric, and the report of all votes."""
+    runs, fields = await journal.read_runs(memory), Fields(request.query_params)
+    names = journal.metrics_of(runs)
+    asks = names and fields.text("metric")
+    chosen = fields.one_of("metric", tuple(names), "") if asks else ""
+    evidence, truth = [it for it in names if it not in TRUTH], [it for it in TRUTH if it in names]
+    benchmarks = []
+    for metrics, usual in ((evidence, "recall@10"), (truth, "first_hit")):
+        if metrics:
+            metric = next(it for it in (chosen, usual, metrics[0]) if it in metrics)
+            charts = {it: _over_time(runs, metric, it) for it in ("zh", "en")}
+            benchmarks.append((metrics, metric, charts, journal.latest(runs, metric)))
     votes = await journal.read_votes(memory)
     queries = journal.opinions(votes, lambda _, it: (it.query, it.user_id, it.mode))
     worst = sorted((it for it in queries if it.down), key=lambda it: (-it.down, it.up))
@@ -113,10 +131,8 @@ async def show_quality(request: Request, memory: Memory) -> Response:
     return page(
         request,
         "quality.html",
-        metrics=metrics,
-        metric=metric,
-        charts={language: _over_time(runs, metric, language) for language in ("zh", "en")},
-        rows=journal.latest(runs, metric),
+        benchmarks=benchmarks,
+        truth=TRUTH,
         all=journal.Opinion("all", sum(it.up for it in queries), sum(it.down for it in queries)),
         days=[(it.subject.timestamp(), it.up, it.down) for it in opinions],
         ranks=sorted(ranks, key=lambda it: it.subject),
