@@ -16,8 +16,14 @@ from kemem.testing import FakeClock, HashingEmbedder
 
 LATER = 1_900_000_000_000_000
 
+# Version 6 had no withdrawn messages; a downgrade of a store on either database to it.
+SIXTH = """
+ALTER TABLE message DROP COLUMN withdrawn;
+UPDATE meta SET value = '6' WHERE key = 'schema_version';
+"""
 # Version 5 ordered equal times by id; a downgrade of a store on PostgreSQL to it.
-FIFTH = """
+FIFTH = f"""
+{SIXTH}
 DROP INDEX uk_agent_user_session_time, idx_message_user_create_time, idx_note_time;
 CREATE UNIQUE INDEX uk_agent_user_session_time ON message (space_no, session_id, create_time);
 CREATE INDEX idx_message_user_create_time ON message (space_no, create_time, message_id);
@@ -99,7 +105,7 @@ def test_messages_are_there_and_found(memory: Memory, asked: str, found: str) ->
     assert [item.message_id for item in memory.messages("小明").items] == ["late", "en", "zh"]
     assert [hit.id for hit in memory.lexical_search(asked, "小明").items] == [found]
     assert memory.semantic_search(asked, "小明", top_k=2)
-    assert memory.health().schema_version == 6
+    assert memory.health().schema_version == 7
     assert len(memory.for_user("小明").messages().items) == 3
 
 
@@ -125,7 +131,7 @@ def test_what_sensitive_notes_were_drawn_from_becomes_sensitive(
     second: Memory, word: str, message: str
 ) -> None:
     """And what else was drawn from that, as an experience is; to the application all is there."""
-    assert second.health().schema_version == 6
+    assert second.health().schema_version == 7
     assert second.get(message, user_id="小明").row.sensitive
     found = second.search(word, user_id="小明", kinds=["message", "user_info", "experience"])
     assert any(word in hit.memory for hit in found)
@@ -162,7 +168,7 @@ def test_a_server_of_version_2_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(SECOND)
     with Memory(settings=settings) as memory:
-        assert memory.health().schema_version == 6
+        assert memory.health().schema_version == 7
         assert len(memory.messages("小明").items) == 2
         assert [it.content for it in memory.for_user("小明").messages().items] == ["火锅 hotpot"]
         assert len(memory.for_user("小明").search(text, kinds=["message", "user_info"])) == 0
@@ -175,7 +181,7 @@ def test_a_server_of_version_2_is_brought_forward(
 def test_a_store_of_version_3_loses_nothing(third: Memory, asked: str, found: str) -> None:
     """Messages, notes, graph, states and the work that waits are as they were."""
     health = third.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (6, 7, 5, 11)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (7, 7, 5, 11)
     assert [hit.id for hit in third.lexical_search(asked, "小明").items] == [found]
     (note,) = third.search(asked, user_id="小明", kinds=["user_info"], limit=1)
     assert [message.message_id for message in third.sources(note.id)] == [found]
@@ -212,7 +218,7 @@ async def test_a_server_of_version_3_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(THIRD)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 6
+        assert (await memory.health()).schema_version == 7
         assert [hit.memory for hit in await memory.search(text, "小明", limit=1)] == [text]
         await memory.journal.note(LINES)
         assert await memory.journal.lines("trace") == LINES
@@ -231,7 +237,7 @@ def cited(memory: Memory) -> dict[str, list[str]]:
 def test_notes_of_version_4_cite_the_messages_that_are_there(fourth: Memory) -> None:
     """In their order; a note whose message was deleted stays, and cites nothing."""
     health = fourth.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (6, 4, 6, 10)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (7, 4, 6, 10)
     assert cited(fourth) == {**SOURCES, ORPHAN: []}
     (note,) = fourth.search("学习", user_id="Ann", kinds=["user_info"], limit=1)
     assert [message.content for message in fourth.sources(note.id)] == ["我在清华大学学习"]
@@ -260,7 +266,7 @@ async def test_a_server_of_version_4_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(FOURTH)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 6
+        assert (await memory.health()).schema_version == 7
         for text in ("火锅", "hotpot"):
             (note,) = await memory.search(text, "小明", kinds=["user_info"], limit=1)
             assert [message.content for message in await memory.sources(note.id)] == [text]
@@ -281,7 +287,7 @@ def test_rows_of_version_5_with_equal_times_are_ordered_by_arrival(
 ) -> None:
     """Nothing is lost; from then on messages of a session may share a time."""
     health = fifth.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (6, 5, 5, 10)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (7, 5, 5, 10)
     assert paged(fifth) == BY_ARRIVAL
     notes = fifth.get_all(user_id="小明", kinds=["user_info"]).items
     assert [item.sources[0] for item in notes] == BY_ARRIVAL
@@ -327,7 +333,7 @@ async def test_a_server_of_version_5_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(FIFTH)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 6
+        assert (await memory.health()).schema_version == 7
         more = [{"message_id": name, "content": "hotpot", "ts": AT} for name in "ba"]
         await memory.ingest(more, "小明")
         assert [it.message_id for it in (await memory.messages("小明")).items] == ["a", "b", "z"]
@@ -335,3 +341,33 @@ async def test_a_server_of_version_5_is_brought_forward(
         rows = other.execute("SELECT indexname, indexdef FROM pg_indexes").fetchall()
     found = {str(name): str(sql) for name, sql in rows}
     assert all(f"({columns})" in found[name] for name, columns in INDEXES.items())
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_messages_of_version_6_can_be_withdrawn(
+    backend: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A store from before loses nothing, and its messages are served until then."""
+    options = {"embedder": "none", "llm": "none"}
+    if backend == "sqlite":
+        settings = load(data_dir=tmp_path, **options)
+    else:
+        url = request.getfixturevalue("fresh_database")()
+        settings = load(database_url=url, **options)
+    with Memory(settings=settings) as memory:
+        memory.add("我不吃辣 hotpot", "小明", infer=False)
+    if backend == "sqlite":
+        with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
+            database.executescript(SIXTH)
+    else:
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(SIXTH)
+    with Memory(settings=settings) as memory:
+        assert memory.health().schema_version == 7
+        assert [hit.kind for hit in memory.search("hotpot", "小明", kinds=["message"])] == [
+            "message"
+        ]
+        (note,) = memory.get_all("小明")
+        assert len(memory.delete(note.id).withdrawn) == 1
+        assert len(memory.search("hotpot", "小明")) == 0
+        assert [it.withdrawn for it in memory.messages("小明").items] == [True]

@@ -4,7 +4,14 @@ import inspect
 from collections.abc import Callable
 
 import pytest
-from kit import faults, index_faults, journal_faults, note_faults, state_faults
+from kit import (
+    faults,
+    index_faults,
+    journal_faults,
+    note_faults,
+    state_faults,
+    withdrawal_faults,
+)
 
 from kemem.ports import Store
 from kemem_conformance import StoreConformance
@@ -13,16 +20,23 @@ from kemem_conformance.laws import Laws
 from kemem_conformance.note_laws import NoteLaws
 from kemem_conformance.ram import RamStore
 from kemem_conformance.talking import TalkLaws
+from kemem_conformance.withdrawing import WithdrawalLaws
 
 FAULTS = [
     fault
-    for module in (faults, index_faults, note_faults, state_faults, journal_faults)
+    for module in (
+        *(faults, index_faults, note_faults, state_faults, journal_faults, withdrawal_faults),
+    )
     for fault in vars(module).values()
     if inspect.isclass(fault) and issubclass(fault, RamStore)
     if fault not in (RamStore, faults.Changed, state_faults.ErasureLeaves, index_faults.MarksLost)
 ]
 TESTS = [name for name in dir(StoreConformance) if name.startswith("test_")]
-OF_LAWS = {name for suite in (Laws, NoteLaws, JournalLaws, TalkLaws) for name in vars(suite)}
+OF_LAWS = {
+    name
+    for suite in (Laws, NoteLaws, JournalLaws, TalkLaws, WithdrawalLaws)
+    for name in vars(suite)
+}
 LAWS = {name for name in TESTS if name in OF_LAWS}
 SLOW_LAST = sorted(TESTS, key=lambda name: name in LAWS)
 
@@ -162,6 +176,12 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
         journal_faults.ErasureLeavesTheJournal,
         journal_faults.ErasureEmptiesTheJournal,
         journal_faults.SessionsTakeTheirUsersLines,
+    ],
+    "test_withdrawn_messages_are_where_the_reference_has_them": [
+        withdrawal_faults.WithdrawnSeen,
+        withdrawal_faults.WithdrawnHidden,
+        withdrawal_faults.WithdrawnFound,
+        withdrawal_faults.WithdrawalTakesAll,
     ],
 }
 

@@ -14,7 +14,15 @@ from kemem.records.operations import Census as Census
 from kemem.records.operations import Health as Health
 from kemem.records.operations import Holding as Holding
 from kemem.records.operations import Line as Line
-from kemem.records.serialization import Hidden, OptionalText, OwnerId, Record, Timestamp, as_memory
+from kemem.records.serialization import (
+    Hidden,
+    IfAny,
+    OptionalText,
+    OwnerId,
+    Record,
+    Timestamp,
+    as_memory,
+)
 from kemem.records.times import Micros as Micros
 
 Vector = NDArray[np.float32]
@@ -77,6 +85,7 @@ class Message(_Row):
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sequence_no: Annotated[int, Hidden] = 0  # place in its session, given by the store
     sensitive: Annotated[bool, Hidden] = False
+    withdrawn: Annotated[bool, IfAny] = False  # its note was deleted: only transcripts show it
     arrival: Annotated[int, Hidden] = field(default=0, compare=False)  # assigned by the store
 
     @property
@@ -186,11 +195,12 @@ class Where:
     beyond: int | None = None  # messages that have a greater sequence number in their session
     filters: Filter | None = None
     sensitive: bool = True  # whether sensitive rows are seen
+    withdrawn: bool = False  # whether withdrawn messages are read; no search finds them
 
     @property
     def everything(self) -> bool:
         """Whether all that its scope has is meant: to drop it is to erase the scope."""
-        return self == Where(self.scope, kinds=MESSAGES | NOTES)
+        return replace(self, withdrawn=False) == Where(self.scope, kinds=MESSAGES | NOTES)
 
     def matches(self, row: Row) -> bool:
         """Whether a row is visible."""
@@ -219,6 +229,8 @@ class Where:
             said = self.known_by is None or row.ts <= self.known_by
             is_note_asked = self.marks is not None or self.sources is not None
             is_beyond = self.beyond is None or row.sequence_no > self.beyond
+            if row.withdrawn and not self.withdrawn:
+                return False
             return said and is_beyond and self.role in (None, row.role) and not is_note_asked
         return (
             self.role is None

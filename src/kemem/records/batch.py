@@ -141,7 +141,11 @@ class Batch:
     it loses its links. A new note that says what an open one of its owner, kind and session says
     already is merged into that one, which gains its sources. Dropped notes leave a line without
     text in the history; with any row of a session its checkpoints go, as they quote it. Jobs of the
-    owner no longer name a dropped message, and a job that named no other is gone.
+    owner no longer name a dropped message, and a job that named no other is gone. What a Where
+    drops includes withdrawn messages.
+
+    A withdrawn message stays for transcripts: a Where reads it only if it says so, and no search
+    finds it. The checkpoints of its session go, and no precondition takes it for present.
 
     A note cites messages of its own agent and user. One that is deleted is no longer cited; a new
     note that cites one which is not there refuses the batch.
@@ -160,11 +164,13 @@ class Batch:
     drop: tuple[Where, ...] = ()
     at: Micros = 0  # when, and
     reason: str | None = None  # why notes are dropped, for their history
+    withdraw: tuple[Where, ...] = ()  # messages, after the drops
     ended: tuple[Ending, ...] = ()
     jobs: tuple[Job, ...] = ()  # new or changed
     done: tuple[str, ...] = ()  # ids of finished jobs
     only_if: str | None = None  # a job that must be open still
-    # Rows that must be there still, and checkpoints that must be the newest of their session still.
+    # Rows that must be there still, messages not withdrawn, and checkpoints that must be the newest
+    # of their session still.
     present: tuple[Row | Checkpoint, ...] = ()
     expects: tuple[Expected, ...] = ()  # reads that must still answer the same
     journal: tuple[Line, ...] = ()  # new, or in the place of lines of the same kind and id

@@ -81,6 +81,8 @@ def _insert(connection: sa.Connection, database: Database, rows: Rows) -> None:
                 sources = row.pop("sources", None) if table is note else None
                 if table is note:
                     row.setdefault("arrival", row.get("id"))  # backups until version 5 have none
+                elif table is message:
+                    row.setdefault("withdrawn", False)  # nor this until version 6
                 _check(table, row)
                 if sources is not None:
                     if type(sources) is not list or not all(type(it) is str for it in sources):

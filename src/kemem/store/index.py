@@ -44,11 +44,14 @@ Postings = OrderedDict[Phrase, tuple[int, Ids]]
 def _new_rows(rows: RowTable[Any]) -> sa.Select[*tuple[Any, ...]]:
     columns = rows.table.c
     kind = sa.case(_KIND_NUMBER, value=columns.kind if rows is notes else columns.role)
+    found = () if rows is notes else (~columns.withdrawn,)  # no search knows withdrawn messages
     return sa.select(
         *(Joined(columns.id), Joined(rows.time), Joined(columns.length * len(KINDS) + kind)),
         sa.func.aggregate_strings(sa.func.coalesce(columns.session_id, ""), _SEPARATOR),
         sa.func.aggregate_strings(rows.name, _SEPARATOR),
-    ).where(columns.space_no == sa.bindparam("space_no"), columns.id > sa.bindparam("last_id"))
+    ).where(
+        columns.space_no == sa.bindparam("space_no"), columns.id > sa.bindparam("last_id"), *found
+    )
 
 
 _rows_after = sa.union_all(*map(_new_rows, TABLES))

@@ -133,9 +133,17 @@ def _order_by_arrival(connection: sa.Connection, database: Database) -> None:
     database.seed_statistics(connection)
 
 
+def _add_withdrawal(connection: sa.Connection, database: Database) -> None:
+    """Until version 6 the messages of a deleted note were found as before."""
+    added = "ALTER TABLE message ADD COLUMN withdrawn BOOLEAN DEFAULT false NOT NULL"
+    connection.execute(sa.text(added))
+    database.seed_statistics(connection)
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
+STEPS += (_add_withdrawal,)
 
 
 def bring_up_to_date(

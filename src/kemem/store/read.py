@@ -153,11 +153,19 @@ _existing = {
     )
     for table in TABLES
 }
+_not_withdrawn = _existing[tables.messages].where(~tables.messages.table.c.withdrawn)
+_served = {**_existing, tables.messages: _not_withdrawn}
 
 
 def existing_names(
-    connection: sa.Connection, table: RowTable[Any], spaces: Iterable[int], names: Iterable[str]
+    connection: sa.Connection,
+    table: RowTable[Any],
+    spaces: Iterable[int],
+    names: Iterable[str],
+    *,
+    withdrawn: bool = True,
 ) -> set[str]:
-    """Which of these names rows of some spaces have."""
+    """Which of these names rows of some spaces have, withdrawn messages among them or not."""
     values = {"spaces": [*spaces], "names": sorted(set(names))}
-    return {*connection.execute(_existing[table], values).scalars()} if values["names"] else set()
+    statement = (_existing if withdrawn else _served)[table]
+    return {*connection.execute(statement, values).scalars()} if values["names"] else set()

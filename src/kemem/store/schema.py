@@ -182,6 +182,7 @@ message = _table(
     *_columns(BigInteger, "ingest_time", "sequence_no"),
     Column("length", Integer, nullable=False),  # in search tokens
     Column("sensitive", sa.Boolean, nullable=False, server_default=sa.false()),
+    Column("withdrawn", sa.Boolean, nullable=False, server_default=sa.false()),
     _unique("uk_message_id", "space_no", "message_id"),
     # Two messages may tell of the same time.
     _unique("uk_agent_user_session_time", "space_no", "session_id", "create_time", "sequence_no"),

@@ -173,8 +173,8 @@ class Transaction:
                 self.connection.execute(_lock, {"of_user": user_id})
 
     def _users_read(self, batch: Batch) -> Iterator[str]:
-        """Users whose rows a batch drops, embeds or depends on."""
-        wheres = [*batch.drop, *(each.where for each in batch.expects)]
+        """Users whose rows a batch drops, withdraws, embeds or depends on."""
+        wheres = [*batch.drop, *batch.withdraw, *(each.where for each in batch.expects)]
         scopes = [where.scope for where in wheres]
         scopes += [each.scope for each in batch.ended] + [each.scope for each in batch.vectors]
         scopes += [Scope(row.agent_id, row.user_id) for row in batch.present]

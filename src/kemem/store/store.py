@@ -19,7 +19,7 @@ from kemem.store.database import Database, Space, group
 from kemem.store.index import SpaceCache, rebuild_words
 from kemem.store.migrate import read_meta
 from kemem.store.spaces import Refused, Transaction
-from kemem.store.write import count_uses, drop_rows, put_messages, put_notes
+from kemem.store.write import count_uses, drop_rows, put_messages, put_notes, withdraw_messages
 
 _READERS = 4
 
@@ -174,6 +174,8 @@ def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applie
     transaction.lock(batch)  # first: what is checked below holds until the end
     _check(transaction, batch)
     dropped = sum(_drop(transaction, where, batch) for where in batch.drop)
+    for where in batch.withdraw:
+        history.drop_checkpoints(connection, withdraw_messages(transaction, where))
     inserted, ignored = put_messages(transaction, batch.put)
     places, merged = put_notes(transaction, batch.notes, inserted)
     if transaction.texts:
@@ -230,12 +232,15 @@ def _check(transaction: Transaction, batch: Batch) -> None:
 def _has(
     transaction: Transaction, owner: records.Scope, rows: Sequence[records.Row | records.Checkpoint]
 ) -> bool:
-    """Whether an owner has rows still, under whatever words, and checkpoints are the newest."""
+    """Whether an owner has rows still, under whatever words, and checkpoints are the newest.
+
+    A withdrawn message counts as gone.
+    """
     connection = transaction.connection
     numbers = [space.space_no for space in transaction.spaces(owner)]
     for table in tables.TABLES:
         names = {row.id for row in rows if isinstance(row, table.record)}
-        if names - read.existing_names(connection, table, numbers, names):
+        if names - read.existing_names(connection, table, numbers, names, withdrawn=False):
             return False
     return all(
         history.checkpoints(connection, replace(owner, session_id=row.session_id), 1) == [row]

@@ -128,6 +128,7 @@ def shape_of(where: Where) -> Shape:
     """Which conditions a Where makes; their values are bound."""
     names = {name for name in _CONDITIONS if getattr(where, name) is not None}
     extra = {"session": where.scope.session_id is not None, "sensitive": where.sensitive}
+    extra |= {"withdrawn": where.withdrawn}
     return frozenset(names | {name for name, holds in extra.items() if holds})
 
 
@@ -162,6 +163,7 @@ def conditions_of(table: RowTable[Any], shape: Shape) -> tuple[sa.ColumnElement[
     if "sensitive" not in shape:
         required.append(~columns.sensitive)
     if table is messages:
+        required += [] if "withdrawn" in shape else [~columns.withdrawn]
         possible |= {
             "session": own,
             "known_by": table.time <= bound("known_by"),

@@ -90,7 +90,11 @@ def _new_messages(
             existing[item.message_id] = item
             new.append(item)
         elif item != replace(
-            other, ts=item.ts, ingest_time=item.ingest_time, sequence_no=item.sequence_no
+            other,
+            ts=item.ts,
+            ingest_time=item.ingest_time,
+            sequence_no=item.sequence_no,
+            withdrawn=item.withdrawn,
         ):
             conflicts.append(item.message_id)
     if conflicts:
@@ -310,11 +314,11 @@ def _remove(transaction: Transaction, table: RowTable[R], rows: Sequence[Stored[
 def drop_rows(
     transaction: Transaction, where: Where, at: Micros, reason: str | None
 ) -> list[Stored[Any]]:
-    """Remove visible rows; notes cite removed messages no longer.
+    """Remove visible rows and withdrawn messages; notes cite removed messages no longer.
 
     Each removed note leaves one line in the history, without its text.
     """
-    connection = transaction.connection
+    connection, where = transaction.connection, replace(where, withdrawn=True)
     spaces = transaction.spaces(where.scope, where.shared)
     line = {"event": "delete", "create_time": at, "reason": reason}
     removed: list[Stored[Any]] = []
@@ -328,6 +332,22 @@ def drop_rows(
                 lines = [] if where.everything else [{**line, "note_id": name} for name in names]
                 _replace_history(transaction, space, names, lines)
     return removed
+
+
+def withdraw_messages(transaction: Transaction, where: Where) -> set[tuple[int, str]]:
+    """Mark visible messages as withdrawn; returns the sessions that they are in."""
+    connection, where = transaction.connection, replace(where, withdrawn=False)
+    spaces = transaction.spaces(where.scope, where.shared)
+    sessions: set[tuple[int, str]] = set()
+    while rows := read.read_rows(
+        connection, tables.messages, where, spaces, None, read.CHUNK, False
+    ):
+        sessions |= {(it.space_no, it.row.session_id) for it in rows}
+        for space_no, own in group(rows, lambda it: it.space_no).items():
+            these = (message.c.space_no == space_no, message.c.id.in_([it.id for it in own]))
+            connection.execute(sa.update(message).where(*these).values(withdrawn=True))
+            transaction.invalidate_cache(space_no, rows=True)
+    return sessions
 
 
 def _replace_history(

@@ -11,7 +11,7 @@ pytest.register_assert_rewrite(  # before their import: failures then show the v
     *(f"{__name__}.{chapter}" for chapter in ("writing", "reading", "searching", "nearest")),
     *(f"{__name__}.{chapter}" for chapter in ("noting", "graphing", "filtering", "states")),
     *(f"{__name__}.{chapter}" for chapter in ("keeping", "laws", "note_laws", "comparing")),
-    *(f"{__name__}.{chapter}" for chapter in ("journaling", "talking")),
+    *(f"{__name__}.{chapter}" for chapter in ("journaling", "talking", "withdrawing")),
 )
 
 from kemem_conformance.filtering import FilteringRules  # noqa: E402
@@ -27,6 +27,7 @@ from kemem_conformance.reading import ReadingRules  # noqa: E402
 from kemem_conformance.searching import SearchingRules  # noqa: E402
 from kemem_conformance.states import StateRules  # noqa: E402
 from kemem_conformance.talking import TalkingRules, TalkLaws  # noqa: E402
+from kemem_conformance.withdrawing import WithdrawalLaws, WithdrawalRules  # noqa: E402
 from kemem_conformance.writing import WritingRules  # noqa: E402
 
 __all__ = ["RamStore", "StoreConformance"]
@@ -44,9 +45,11 @@ class StoreConformance(
     StateRules,
     KeepingRules,
     JournalRules,
+    WithdrawalRules,
     Laws,
     NoteLaws,
     JournalLaws,
     TalkLaws,
+    WithdrawalLaws,
 ):
     """Inherit, say how to open an empty store, and pytest runs everything that is promised."""

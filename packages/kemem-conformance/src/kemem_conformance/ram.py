@@ -173,7 +173,7 @@ class RamStore(RamWriter):
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         """Candidates by words, vectors and graph, and the selected rows."""
-        where, admitted = request.where, None
+        where, admitted = self._searched(request.where), None
         if request.keywords is not None:
             found = self._ranking(where, request.keywords, limit=10**9)
             admitted = {key_of(match) for match in found.matches}
@@ -197,8 +197,13 @@ class RamStore(RamWriter):
         candidates = Candidates(tuple(words), tuple(vectors), tuple(relations), notes)
         selected = request.select(candidates) if request.select else ()
         keys = {key_of(match) for match in selected}
-        rows = {key_of(row): row for row in self._visible(request.where) if key_of(row) in keys}
+        visible = self._visible(self._searched(request.where))
+        rows = {key_of(row): row for row in visible if key_of(row) in keys}
         return SearchResponse(candidates, rows)
+
+    def _searched(self, where: Where) -> Where:
+        """What a search may find: no withdrawn messages, whatever else is asked for."""
+        return replace(where, withdrawn=False)
 
     def _near(self, near: Neighborhood) -> list[Relation]:
         return self._around(near.where, near.names, hops=near.hops, limit=near.limit)
@@ -345,15 +350,25 @@ class RamStore(RamWriter):
     def _ranked(self, where: Where, mark: int) -> list[Stored]:
         """The rows, as of a mark, of the kinds asked for in each pair that the scope reaches."""
         rows = [stored for stored in self._open().rows.values() if stored.arrival <= mark]
-        whole = Where(where.scope, kinds=MESSAGES | NOTES)
+        whole = Where(where.scope, kinds=MESSAGES | NOTES, withdrawn=True)
         pairs = {pair(stored.row) for stored in rows if self._sees(whole, stored.row)}
         if where.shared is not None:
             pairs.add((where.shared, ""))
-        return [one for one in rows if pair(one.row) in pairs and one.row.kind in where.kinds]
+        return [
+            one
+            for one in rows
+            if pair(one.row) in pairs
+            and one.row.kind in where.kinds
+            and (where.withdrawn or not _is_withdrawn(one.row))
+        ]
 
     def _embedded(self, model: Model) -> dict[Key, Direction]:
         vectors = self._open().vectors
         return {at: direction for at, (by, direction) in vectors.items() if by == model}
+
+
+def _is_withdrawn(row: Row) -> bool:
+    return isinstance(row, Message) and row.withdrawn
 
 
 def _in_order(rows: list[Q], newest_first: bool) -> list[Q]:

@@ -43,6 +43,8 @@ class RamWriter:
         if not all(self._holds(draft, expected) for expected in batch.expects):
             return Applied(refused="changed")
         dropped = sum(self._drop(draft, where, batch) for where in batch.drop)
+        for where in batch.withdraw:
+            self._withdraw(draft, where)
         inserted, ignored = self._put(draft, batch.put)
         if not self._cite_messages(draft, batch.notes):
             return Applied(refused="source")
@@ -102,7 +104,9 @@ class RamWriter:
         """Whether a row is there, or a checkpoint is the newest of its session."""
         if not isinstance(row, Checkpoint):
             known = draft.rows.get(key(row))
-            return known is not None and pair(known.row) == pair(row)
+            if known is None or (isinstance(known.row, Message) and known.row.withdrawn):
+                return False
+            return pair(known.row) == pair(row)
         session = (*pair(row), row.session_id)
         own = [one for one in draft.checkpoints if (*pair(one), one.session_id) == session]
         return max(reversed(own), key=lambda one: one.created, default=None) == row
@@ -115,13 +119,11 @@ class RamWriter:
         return expected.holds(seen[: expected.limit])
 
     def _drop(self, draft: Tables, where: Where, batch: Batch) -> int:
-        gone = [stored.row for stored in draft.rows.values() if self._sees(where, stored.row)]
+        rows = [stored.row for stored in draft.rows.values()]
+        gone = [row for row in rows if self._sees(replace(where, withdrawn=True), row)]
         for row in gone:
             self._remove(draft, row)
-        sessions = {(*pair(row), row.session_id) for row in gone}
-        draft.checkpoints = [
-            one for one in draft.checkpoints if (*pair(one), one.session_id) not in sessions
-        ]
+        self._forget_states(draft, gone)
         self._forget_messages(draft, [row for row in gone if isinstance(row, Message)])
         if where.everything:
             self._erase(draft, where.scope)
@@ -132,6 +134,22 @@ class RamWriter:
                 if isinstance(row, Note)
             ]
         return len(gone)
+
+    def _forget_states(self, draft: Tables, rows: Sequence[Row]) -> None:
+        """The checkpoints of all sessions that rows are in."""
+        sessions = {(*pair(row), row.session_id) for row in rows}
+        draft.checkpoints = [
+            one for one in draft.checkpoints if (*pair(one), one.session_id) not in sessions
+        ]
+
+    def _withdraw(self, draft: Tables, where: Where) -> None:
+        """Messages that only transcripts show from now on."""
+        for at, stored in draft.rows.items():
+            row = stored.row
+            if isinstance(row, Message) and self._sees(where, row) and not row.withdrawn:
+                draft.rows[at] = replace(stored, row=replace(row, withdrawn=True))
+                draft.changes[pair(row)] += 1
+                self._forget_states(draft, [row])
 
     def _forget_messages(self, draft: Tables, messages: list[Message]) -> None:
         """Take messages out of the jobs of their users; a job that names no other goes."""
@@ -205,6 +223,7 @@ class RamWriter:
     def _same(self, known: Message, told: Message) -> bool:
         """Whether a message is a retry; its clock may read differently."""
         retry = replace(told, ts=known.ts, ingest_time=known.ingest_time)
+        retry = replace(retry, withdrawn=known.withdrawn)
         return replace(retry, sequence_no=known.sequence_no) == known
 
     def _insert(self, draft: Tables, message: Message) -> Message:
@@ -328,7 +347,9 @@ class RamWriter:
         if len(rows) != len(embedded.ids):
             raise InvalidArgument(f"{len(rows)} vectors for {len(embedded.ids)} rows")
         for id_, direction in zip(embedded.ids, rows, strict=True):
-            where = Where(embedded.scope, ids=frozenset({id_}), kinds=MESSAGES | NOTES)
+            where = Where(
+                embedded.scope, ids=frozenset({id_}), kinds=MESSAGES | NOTES, withdrawn=True
+            )
             for at, stored in draft.rows.items():
                 if self._sees(where, stored.row):
                     draft.vectors[at] = (embedded.model, direction)
