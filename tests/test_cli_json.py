@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from kemem import Memory
 from kemem.records import Scope
 from kemem.records.batch import Job
 from kemem.serve.cli.main import app
+from kemem.settings import load
 from tests.command import own_logs
 from tests.test_cli_jobs import LATER, change
 
@@ -40,6 +42,22 @@ def test_an_import_and_a_reindex_count_for_programs(tmp_path: Path, said: str) -
     derived = spoken(tmp_path, "reindex")
     assert derived.pop("seconds") >= 0
     assert derived == {"messages": 1, "notes": 0, "vectors": 0}
+
+
+@BOTH
+def test_a_delete_says_what_became_of_the_messages(tmp_path: Path, said: str) -> None:
+    """Withdrawn, or erased if that is asked for; another's memory is not found."""
+    with Memory(settings=load(data_dir=tmp_path / "data", embedder="none", llm="none")) as memory:
+        added = [memory.add(said, "u", infer=False) for _ in range(2)]
+    for one, flag, what in zip(added, ([], ["--sources"]), ("withdrawn", "erased"), strict=True):
+        note, messages = one.results[0].id, list(one.message_ids)
+        here = ("--data-dir", str(tmp_path / "data"))
+        for whose in (["--user", "v"], []):
+            with own_logs():
+                other = CliRunner().invoke(app, ["delete", note, *whose, *flag, *here], env=GIVEN)
+            assert other.exit_code != 0 and said not in other.output
+        answer = spoken(tmp_path, "delete", note, "--user", "u", *flag)
+        assert answer == {"deleted": 1 + len(flag), "withdrawn": [], "erased": [], what: messages}
 
 
 @pytest.mark.parametrize("error", ["模型不在", "the model is away"])

@@ -205,6 +205,24 @@ def test_messages_are_marked_as_partial_or_sensitive(client: httpx.Client, langu
 
 
 @BOTH
+def test_a_withdrawn_message_is_shown_and_marked(client: httpx.Client, language: str) -> None:
+    """In the conversation; lists of memories and their filters leave it out."""
+    user, text = f"taken_back_{language}", {"zh": "我不吃辣", "en": "I like tea"}[language]
+    mark = {"zh": "已撤回", "en": "withdrawn"}[language]
+    note = add(client, text, user_id=user, session_id="会话 one/1")["results"][0]["id"]
+    assert mark not in shown(client, "/session", **session(user, language=language))
+    client.delete(f"/v1/memories/{note}", params={"user_id": user})
+    page = shown(client, "/session", **session(user, language=language))
+    assert text in page and f'badge-withdrawn">{mark}<' in page
+    assert text not in shown(client, user_id=user, language=language)
+    assert text not in shown(client, "/memory", **session(user, language=language))
+    for more in ({}, {"text": text[2:]}):
+        asked = {"user_id": user, "kind": "message", **more}
+        listed = unescape(client.get("/dashboard/memories", params=asked).text)
+        assert text not in listed
+
+
+@BOTH
 def test_markup_in_what_was_said_is_shown_as_text(client: httpx.Client, language: str) -> None:
     """In ids, speakers, messages, notes, summaries and prompts."""
     user, name = f"<b>{language}'\"", f"{XSS} s"

@@ -183,6 +183,27 @@ def test_deleting_asks_first_and_goes_back_to_the_list(
     assert browser.get(address).status_code == 404
 
 
+@pytest.mark.parametrize("erases", [False, True])
+@pytest.mark.parametrize(
+    ("language", "withdrawn", "erased"),
+    [("zh", "撤回的消息数： 1", "删除的消息数： 1"), ("en", "withdrawn: 1", "Messages erased: 1")],
+)
+def test_the_messages_of_a_deleted_note_are_withdrawn_or_erased(
+    browser: httpx.Client, language: str, withdrawn: str, erased: str, erases: bool
+) -> None:
+    """As the one who deletes chooses; the next page says what happened."""
+    user = f"behind_{language}_{erases}"
+    note_id = note_of(browser, user, "我喜欢茶 tea")
+    address = f"{HOME}/{note_id}?user_id={user}&ask=delete"
+    assert 'name="sources"' in browser.get(address).text
+    chosen = {"sources": "yes"} if erases else {}
+    gone = fill(browser, address, action="delete", **chosen)
+    page = browser.get(gone.headers["location"] + f"&language={language}")
+    assert (erased if erases else withdrawn) in shown(page)
+    messages = browser.get(f"/v1/users/{user}/messages").json()["items"]
+    assert [it.get("withdrawn") for it in messages] == ([] if erases else [True])
+
+
 def test_a_change_without_the_token_is_refused(browser: httpx.Client) -> None:
     note_id = note_of(browser, "editor", "保持 kept")
     address = f"{HOME}/{note_id}?user_id=editor"

@@ -201,7 +201,8 @@ def test_a_note_is_read_changed_and_erased(client: httpx.Client, old: str, new: 
     lines = client.get(f"{path}/history", params=owner).json()["items"]
     texts = [(line["event"], line["before"], line["after"]) for line in lines]
     assert texts == [("update", old, new), ("add", None, old)]
-    assert client.delete(path, params=owner).json() == {"deleted": 1}
+    answer = client.delete(path, params=owner).json()
+    assert (answer["deleted"], len(answer["withdrawn"]), answer["erased"]) == (1, 1, [])
     for gone in (client.get, client.delete):
         assert refusal(gone(path, params=owner)) == MISSING
     assert refusal(client.patch(path, params=owner, json={"content": old})) == MISSING
@@ -221,7 +222,8 @@ def test_a_message_is_a_memory_of_its_own_id(client: httpx.Client, message_id: s
         item = client.get(path, params=owner).json()
         assert (item["id"], item["kind"], item["role"]) == (message_id, "message", "user")
     assert refusal(client.patch(path, params=owner, json={"content": "x"})) == INVALID
-    assert client.delete(path, params=owner).json() == {"deleted": 1}
+    erased = {"deleted": 1, "withdrawn": [], "erased": [message_id]}
+    assert client.delete(path, params=owner).json() == erased
     assert ids(read(client, "m")) == []
 
 

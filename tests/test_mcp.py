@@ -156,10 +156,10 @@ async def test_a_memory_is_added_found_recalled_listed_and_forgotten(
         listed = await call(client, "list_memories")
         assert [each["content_preview"] for each in listed["memories"]] == [said]
         assert (await call(client, "get_memory", memory_key=key))["content"] == said
-        assert await call(client, "forget_memory", memory_key=key) == {
-            "forgotten": key,
-            "said_in": [],
-        }
+        forgotten = await call(client, "forget_memory", memory_key=key)
+        assert (forgotten["forgotten"], forgotten["erased"]) == (key, [])
+        (message,) = forgotten["withdrawn"]
+        assert (await refused(client, "get_memory", memory_key=message)).startswith("NOT_FOUND: ")
         assert await found(client, query) == []
         assert (await call(client, "recall_memories", question=question))["evidence"] == []
         assert (await refused(client, "get_memory", memory_key=key)).startswith("NOT_FOUND: ")
@@ -168,16 +168,16 @@ async def test_a_memory_is_added_found_recalled_listed_and_forgotten(
 @pytest.mark.parametrize(
     ("said", "query"), [("我住在北京", "北京"), ("I live in Berlin", "Berlin")]
 )
-async def test_forgetting_a_fact_names_the_message_that_still_says_it(
+async def test_forgetting_a_fact_can_erase_what_was_said(
     memory: AsyncMemory, said: str, query: str
 ) -> None:
+    """Else it is withdrawn: the transcript alone has it."""
     async with talking(memory) as client:
-        key = await add(client, said, infer=True)
-        forgotten = await call(client, "forget_memory", memory_key=key)
-        assert await found(client, query) == [said]
-        (message,) = forgotten["said_in"]
-        await call(client, "forget_memory", memory_key=message)
-        assert await found(client, query) == []
+        for erases in (False, True):
+            key = await add(client, said, infer=True)
+            forgotten = await call(client, "forget_memory", memory_key=key, sources=erases)
+            assert (len(forgotten["withdrawn"]), len(forgotten["erased"])) == (not erases, erases)
+            assert await found(client, query) == []
 
 
 async def test_a_list_is_read_page_by_page(memory: AsyncMemory) -> None:

@@ -121,6 +121,10 @@ def test_a_vector_database_beside_the_store_answers_by_meaning(text: str, query:
         hits = memory.search(query, "u", mode="semantic")
         assert message in [hit.id for hit in memory.search(query, "u", kinds=["message"])]
         assert {hit.row.user_id for hit in hits} == {"u"}
+        kept = memory.add(text, "u", infer=False)
+        assert memory.delete(kept.results[0].id).withdrawn == kept.message_ids
+        memory.run_jobs()
+        assert kept.message_ids[0] not in str(vectors.rows) and message in str(vectors.rows)
         memory.delete_all("u")
         memory.delete(memory.messages("v").items[0].message_id, user_id="v")
         memory.run_jobs()

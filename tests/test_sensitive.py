@@ -214,8 +214,7 @@ def test_a_handle_without_grant_draws_nothing_from_what_it_does_not_see(
     memory: Memory, talk: Talk
 ) -> None:
     memory.add(talk.secret, "u", sensitive=True)
-    for item in memory.get_all("u"):
-        memory.delete(item.id)
+    memory.delete_all("u", kinds=["user_info"])
     assert memory.for_user("u").extract().results == ()
     assert memory.for_user("u", sensitive=True).extract().results != ()
     assert [item.row.sensitive for item in memory.get_all("u")] == [True]

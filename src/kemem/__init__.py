@@ -26,7 +26,7 @@ from kemem.records import (
     Relation,
 )
 from kemem.records.batch import Job
-from kemem.results import Added, Context, Hit, Ingested, Item, Memories, Outcome
+from kemem.results import Added, Context, Deletion, Hit, Ingested, Item, Memories, Outcome
 from kemem.settings import Settings
 from kemem.snapshot import Backup
 from kemem.sync import Memory
@@ -39,6 +39,7 @@ __all__ = [
     "Checkpoint",
     "Conflict",
     "Context",
+    "Deletion",
     "Entry",
     "Exhausted",
     "Health",

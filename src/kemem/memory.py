@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,7 +21,7 @@ from kemem.journal import AsyncJournal
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
 from kemem.records.batch import Batch, Job
-from kemem.results import Added, Context, Hit, Ingested, Item, Memories
+from kemem.results import Added, Context, Deletion, Hit, Ingested, Item, Memories
 from kemem.runtime import Backends, Runtime
 from kemem.scope import CallScope, Cursor, Id, Time, check_role, kinds_of, with_shared
 from kemem.search import pages
@@ -141,8 +142,8 @@ class AsyncMemory:
         page_size: int = 50,
         cursor: Cursor = None,
     ) -> Page[Message]:
-        """The transcript, newest first."""
-        where = self._messages_where(user_id, since, until, role)
+        """The transcript, newest first; withdrawn messages are marked in it."""
+        where = replace(self._messages_where(user_id, since, until, role), withdrawn=True)
         return await pages.read(where, page_size, cursor, await self.runtime.deps())
 
     async def lexical_search(
@@ -286,19 +287,10 @@ class AsyncMemory:
         """
         scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
         where = scope.where(kinds_of(kinds, ALL), since, until, as_of=as_of, now=deps.clock())
-        hits = await search(
-            query,
-            replace(where, shared=scope.shared),
-            limit if top_k is None else top_k,
-            deps,
-            mode=mode,
-            keywords=keywords,
-            threshold=least_score(threshold, "threshold"),
-            reranked=rerank,
-            explain=explain,
-            count=count,
-            field="query",
-        )
+        where, size = replace(where, shared=scope.shared), limit if top_k is None else top_k
+        least = least_score(threshold, "threshold")
+        ask = partial(search, mode=mode, keywords=keywords, threshold=least, field="query")
+        hits = await ask(query, where, size, deps, reranked=rerank, explain=explain, count=count)
         self.runtime.hits.count(hits)
         return hits
 
@@ -330,9 +322,9 @@ class AsyncMemory:
         as_of: Time | None = None,
         cursor: Cursor = None,
     ) -> Memories[Item]:
-        """Notes, newest first; with kinds=["message"] the messages."""
+        """Notes, newest first; with kinds=["message"] the messages, withdrawn ones marked."""
         scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
-        where = scope.where(kinds_of(kinds, NOTES), as_of=as_of)
+        where = replace(scope.where(kinds_of(kinds, NOTES), as_of=as_of), withdrawn=True)
         now = deps.clock() if where.known_by is None else where.known_by
         size = limit if top_k is None else top_k
         return await pages.listing(where, size, cursor, deps, valid_at=now)
@@ -353,11 +345,20 @@ class AsyncMemory:
         return Item(await rewrite(row, content, metadata, most, deps))
 
     async def delete(
-        self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, session_id: Id = None
-    ) -> None:
-        """Erase one memory; with a message also the notes that cite it alone."""
+        self,
+        memory_id: str,
+        *,
+        user_id: Id = None,
+        agent_id: Id = None,
+        session_id: Id = None,
+        sources: bool = False,
+    ) -> Deletion:
+        """Erase one memory; the messages that a note cites are withdrawn, or erased with `sources`.
+
+        Only transcripts show withdrawn messages. With an erased one go notes that cite it alone.
+        """
         where, deps = await self._one(memory_id, user_id, agent_id, session_id)
-        await erase(await pages.find(memory_id, where, deps), deps)
+        return await erase(await pages.find(memory_id, where, deps), deps, sources=sources)
 
     async def delete_all(
         self,
@@ -564,8 +565,7 @@ class AsyncMemory:
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Jobs that wait or have failed, oldest first."""
-        deps = await self._operator_deps()
-        return await deps.store.jobs(page_limit(limit, "limit"))
+        return await (await self._operator_deps()).store.jobs(page_limit(limit, "limit"))
 
     async def retry_job(self, job_id: str) -> Job:
         """Run a failed job again, with a fresh number of attempts."""
@@ -688,7 +688,7 @@ class AsyncMemory:
         scopes = [call.scope] if call.is_bound else await ports.read_owners(deps.store, memory_id)
         if not scopes:
             raise pages.no_memory(memory_id)
-        return Where(scopes[0], kinds=ALL, sensitive=call.sensitive), deps
+        return Where(scopes[0], kinds=ALL, sensitive=call.sensitive, withdrawn=True), deps
 
     async def _session(
         self, session_id: Id, user_id: Id, agent_id: Id, run_id: Id

@@ -38,6 +38,7 @@ def memory_to_dict(row: Row) -> dict[str, Any]:
         "created_at": stored,
         "updated_at": stored,
         "sources": [row.id],
+        **({"withdrawn": True} if row.withdrawn else {}),
     }
 
 
@@ -90,6 +91,11 @@ class Item(MemorySchema):
     def sources(self) -> tuple[str, ...]:
         """The ids of the messages that say it."""
         return self.row.sources if isinstance(self.row, Note) else (self.row.id,)
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether it is a message that only transcripts show: a memory of it was deleted."""
+        return isinstance(self.row, Message) and self.row.withdrawn
 
     @property
     def message(self) -> Message:
@@ -209,6 +215,15 @@ class Added(Record):
     truncated: tuple[str, ...] = ()  # cut to the size limit; see the message's metadata
     pending: bool = False  # True: stored and searchable, a job does the rest later
     problems: tuple[str, ...] = ()  # what failed and was left for later, or left out
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion(Record):
+    """What became of a deleted memory and of the messages that it cites."""
+
+    deleted: int  # messages and notes that are gone
+    withdrawn: tuple[str, ...] = ()  # messages that only transcripts show from now on
+    erased: tuple[str, ...] = ()  # messages that are gone
 
 
 @dataclass(frozen=True, slots=True)

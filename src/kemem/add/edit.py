@@ -13,9 +13,11 @@ from kemem.add.embed import by_owner, embed_rows, mirror_jobs, read_all, read_pa
 from kemem.add.extract import new_note
 from kemem.add.rules import Fact
 from kemem.errors import InvalidArgument, NotFound, Unavailable
-from kemem.ports import Deps
+from kemem.ports import Deps, read_notes
 from kemem.records import CHECKPOINTS_KEPT, NOTES, Change, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Batch, Expected, Job
+from kemem.results import Deletion
+from kemem.scope import check_flag
 from kemem.text.ids import new_id
 from kemem.text.segment import fingerprint
 
@@ -75,26 +77,49 @@ async def _batch(note: Note, line: Change, deps: Deps) -> Batch:
     return Batch(notes=(note,), changes=(line,), vectors=vectors, jobs=jobs)
 
 
-async def erase(row: Row, deps: Deps) -> None:
-    """One memory; of a message also the notes that quote it, its other notes cite it no longer."""
+async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
+    """One memory. The messages that a note cites are withdrawn, or erased with `sources`.
+
+    With erased messages go the notes that cite no other, with either the experiences that cite
+    them and notes with the text of the one that is deleted.
+    """
+    check_flag(sources, "sources")
     scope = Scope(row.agent_id, row.user_id)
-    drop = [Where(scope, kinds=frozenset({row.kind}), ids=frozenset([row.id]))]
+    own = Where(scope, kinds=NOTES, ids=frozenset([row.id]))
     for _ in range(_TRIES):
-        now, erased = deps.clock(), frozenset([row.id])
-        expects: tuple[Expected, ...] = ()
-        if isinstance(row, Message):
-            where = Where(scope, kinds=NOTES, sources=erased)
-            citing = tuple(await read_all(Note, where, deps.store))
-            # One more may have been drawn from it by now: then this is decided again.
-            expects = (Expected(where, citing, len(citing) + 1),)
-            # A note goes with a message if it has no other source, or retells all of them.
-            quoting = [it.id for it in citing if it.sources == (row.id,) or it.kind == "experience"]
-            drop[1:] = [Where(scope, kinds=NOTES, ids=frozenset(quoting))]
-            erased |= set(quoting)
-        jobs = mirror_jobs(scope, sorted(erased), now, deps)
-        batch = Batch(drop=tuple(drop), at=now, reason="deleted", jobs=jobs, expects=expects)
-        if not (await deps.store.apply(batch)).refused:
-            return
+        now, expects = deps.clock(), []
+        gone: set[str] = set()  # notes
+        cited = frozenset([row.id])
+        if isinstance(row, Note):
+            current = await read_notes(deps.store, own, limit=1)
+            if not current:
+                raise NotFound(f"no memory {row.id!r:.80}", memory_id=row.id)
+            gone, cited = {row.id}, frozenset(current[0].sources)
+            # It may cite more by now, or others may: then this is decided again.
+            expects.append(Expected(own, tuple(current), 1))
+        where = Where(scope, kinds=NOTES, sources=cited)
+        citing = tuple(await read_all(Note, where, deps.store))
+        expects.append(Expected(where, citing, len(citing) + 1))
+        is_erased = sources or isinstance(row, Message)
+        said = fingerprint(row.content) if isinstance(row, Note) else None
+        for note in citing:
+            is_alone = is_erased and cited.issuperset(note.sources)
+            if is_alone or note.kind == "experience" or fingerprint(note.content) == said:
+                gone.add(note.id)
+        drop = [Where(scope, kinds=NOTES, ids=frozenset(gone))]
+        these = (Where(scope, ids=cited),)
+        batch = Batch(
+            drop=(*drop, *(these if is_erased else ())),
+            withdraw=() if is_erased else these,
+            at=now,
+            reason="deleted",
+            jobs=mirror_jobs(scope, sorted(gone | cited), now, deps),
+            expects=tuple(expects),
+        )
+        applied = await deps.store.apply(batch)
+        if not applied.refused:
+            ids = tuple(sorted(cited))
+            return Deletion(applied.dropped, *(((), ids) if is_erased else (ids, ())))
     raise Unavailable("conflicting updates, retry")
 
 

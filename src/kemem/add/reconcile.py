@@ -16,11 +16,13 @@ from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope, Where, merge_notes
 from kemem.records.batch import Batch, Ending, Expected
 from kemem.results import Added, Outcome
-from kemem.text.segment import fingerprint
+from kemem.text.segment import STOPS, fingerprint, search_text
 
 _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most
 _RIVALS = 1000  # stored notes that facts are compared with
+_SAME = 0.6  # share of common words from which on two texts say the same
+_NO_TEXTS: Mapping[str, Sequence[str]] = {}
 
 Written = tuple[Added, tuple[Message, ...]]  # and the messages that were stored with the notes
 
@@ -64,7 +66,8 @@ async def apply_facts(extraction: Extraction, work: Work, deps: Deps) -> Written
             if work.job is None and any(it.valid_from >= min(times.values()) for it in notes):
                 raise OrderUnknown
             if work.task.infer:
-                decisions = reconcile(facts, notes, times, work.task, work.scope, now)
+                earlier = await _earlier_texts(facts, notes, work, deps)
+                decisions = reconcile(facts, notes, times, work.task, work.scope, now, earlier)
             else:
                 decisions = verbatim(work.messages, work.task, now)
             committed = await commit(decisions, extraction.entities, work, deps, expects)
@@ -74,7 +77,7 @@ async def apply_facts(extraction: Extraction, work: Work, deps: Deps) -> Written
 
 
 async def _still_stored(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[list[Fact], Work]:
-    """Facts and messages without those that have been deleted since they were read."""
+    """Facts and messages without those that have been deleted or withdrawn since they were read."""
     ids = frozenset(message.message_id for message in work.messages)
     ids |= {name for fact in facts for name in fact.sources}
     stored = await read_messages(deps.store, Where(work.owner, ids=ids), limit=len(ids))
@@ -92,8 +95,29 @@ async def _rivals(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[Expect
     reads = [(replace(where, marks=marks(facts)), _RIVALS)] if facts else []
     if replaced:
         reads.append((replace(where, ids=replaced), len(replaced)))
+    if facts and work.job:  # the messages are stored already: notes may have been drawn from them
+        cited = frozenset(name for fact in facts for name in fact.sources)
+        reads.append((replace(where, sources=cited), _RIVALS))
     rivals = [(it, await read_notes(deps.store, it, limit=most), most) for it, most in reads]
     return tuple(Expected(it, tuple(notes), most) for it, notes, most in rivals)
+
+
+async def _earlier_texts(
+    facts: Sequence[Fact], notes: Sequence[Note], work: Work, deps: Deps
+) -> dict[str, list[str]]:
+    """What notes of the same messages said before their owner corrected them, by their ids."""
+    ids = {message.message_id for message in work.messages} if work.job else set[str]()
+    repeated = {digest(fact) for fact in facts}
+    drawn = {
+        it.note_id
+        for it in notes
+        if ids & {*it.sources} and (it.updated > it.created or it.digest not in repeated)
+    }
+    texts: dict[str, list[str]] = {}
+    for note_id in sorted(drawn):
+        lines = await deps.store.history(work.owner, note_id=note_id, event="update")
+        texts[note_id] = [it.before for it in lines if it.before and it.after]
+    return texts
 
 
 def marks(facts: Sequence[Fact]) -> frozenset[str]:
@@ -109,19 +133,29 @@ def reconcile(
     task: Task,
     scope: Scope,
     now: Micros,
+    earlier: Mapping[str, Sequence[str]] = _NO_TEXTS,
 ) -> list[Decision]:
-    """Decide fact by fact; one decision is known to the next. `times` are those of messages."""
+    """Decide fact by fact; one decision is known to the next. `times` are those of messages.
+
+    `earlier` are texts that notes had before they were corrected.
+    """
     notes = {note.note_id: note for note in stored}
     decisions = []
     for fact in facts:
         since = max((times[name] for name in fact.sources if name in times), default=now)
         fresh = new_note(fact, task, scope, since, now)
-        decisions.append(_decide(fact, fresh, list(notes.values()), now))
+        decisions.append(_decide(fact, fresh, list(notes.values()), now, earlier))
         notes |= decisions[-1].changed
     return decisions
 
 
-def _decide(fact: Fact, fresh: Note, stored: Sequence[Note], now: Micros) -> Decision:
+def _decide(
+    fact: Fact,
+    fresh: Note,
+    stored: Sequence[Note],
+    now: Micros,
+    earlier: Mapping[str, Sequence[str]],
+) -> Decision:
     """A fact is new, known already, or makes notes untrue: those of its topic, or that it names."""
     since, topic = fresh.valid_from, fact.topic
     rivals = [
@@ -141,15 +175,26 @@ def _decide(fact: Fact, fresh: Note, stored: Sequence[Note], now: Micros) -> Dec
         cited = merge_notes(same[0], fresh)
         is_changed = replace(cited, updated=same[0].updated) != same[0]
         return Decision(fact, cited if is_changed else same[0], known=True)
+    for note in stored:
+        texts = earlier.get(note.note_id, ()) if {*fact.sources} & {*note.sources} else ()
+        if any(_repeats(fact.text, text) for text in texts):  # what was corrected stays corrected
+            return Decision(replace(fact, relations=()), note, known=True)
     drawn = [it for it in rivals if it.created < now and set(fact.sources) <= set(it.sources)]
     if drawn:  # from the same messages before, and perhaps corrected by its owner since
-        return Decision(fact, drawn[0], known=True)
+        relations = () if earlier.get(drawn[0].note_id) else fact.relations
+        return Decision(replace(fact, relations=relations), drawn[0], known=True)
     later = [note.valid_from for note in rivals if note.valid_from > since]
     if later:  # told afterwards: it was true only until what is known began
         return Decision(fact, replace(fresh, valid_until=min(later)), ended=ended)
     if ended:
         fresh = replace(fresh, supersedes=ended[0].note_id)
     return Decision(fact, fresh, ended=ended)
+
+
+def _repeats(text: str, earlier: str) -> bool:
+    """Whether a text says what an earlier one did, in the same words or nearly."""
+    new, old = ({*search_text(it).split()} - STOPS for it in (text, earlier))
+    return len(new & old) >= _SAME * len(new | old)
 
 
 def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decision]:
@@ -197,6 +242,8 @@ async def commit(
         if each.note
         for it in each.fact.relations
     )
+    sources = {name for each in decisions for name in each.fact.sources} if job else set[str]()
+    cited = [it for it in work.messages if it.message_id in sources]  # one may be withdrawn by now
     applied = await deps.store.apply(
         Batch(
             put=messages,
@@ -211,7 +258,7 @@ async def commit(
             ended=(Ending(work.scope, now),) if is_end else (),
             done=(job.job_id,) if job else (),
             only_if=job.job_id if job else None,
-            present=tuple(note for name, note in final.items() if name not in new),
+            present=(*(note for name, note in final.items() if name not in new), *cited),
             expects=expects,
         )
     )

@@ -122,6 +122,8 @@ class MemorySession:
         while limit is None or len(entries) < limit:
             page = await self._memory.messages(page_size=size, cursor=cursor)
             for message in page.items:
+                if message.withdrawn:
+                    continue
                 owner, part = message.metadata.get(_PART_OF), message.metadata.get(_PART)
                 if isinstance(owner, str) and isinstance(part, str):
                     parts.setdefault(owner, []).append(part)

@@ -137,7 +137,8 @@ class MemoryContext:
                     page = await self._memory.get_all(
                         session_id=self._session_id, kinds=["message"], limit=size
                     )
-                window, state.has_earlier = page.items[::-1], page.next_cursor is not None
+                window = [item for item in page.items[::-1] if not item.withdrawn]
+                state.has_earlier = page.next_cursor is not None
             except (InvalidArgument, NotFound):
                 raise
             except Exception as error:  # the store's code or network, which may raise anything

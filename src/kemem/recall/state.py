@@ -210,7 +210,8 @@ class RecallState:
         return (self.memory.scope, blake2b(repr(parts).encode(), digest_size=16).digest())
 
     async def get(self, key: str, mark: str) -> Item:
-        """A memory that a search could return now; one that has ended raises NotFound.
+        """A memory that a search could return now; one that has ended or was withdrawn raises
+        NotFound.
 
         A hit is read again only if the generation is no longer the one it was found in.
         """
@@ -293,4 +294,4 @@ def will_end(item: Item) -> bool:
 
 
 def _ended(item: Item, now: int) -> bool:
-    return isinstance(item.row, Note) and item.row.ended(now)
+    return item.row.ended(now) if isinstance(item.row, Note) else item.withdrawn

@@ -34,7 +34,7 @@ def without_defaults(schema: dict[str, Any]) -> None:
 def as_memory(schema: dict[str, Any]) -> None:
     """Describe a memory: a note, or a message, which has a role and only the required fields."""
     without_defaults(schema)
-    schema["properties"]["role"] = {"type": "string"}
+    schema["properties"] |= {"role": {"type": "string"}, "withdrawn": {"type": "boolean"}}
     ids = ["id", "agent_id", "user_id", "session_id"]
     times = ["event_time", "created_at", "updated_at"]
     schema["required"] = [*ids, "kind", "memory", *times, "metadata", "sources"]

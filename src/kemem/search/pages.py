@@ -132,9 +132,9 @@ async def find(memory_id: str, where: Where, deps: Deps, at: Micros | None = Non
 
 
 async def cited_messages(memory_id: str, where: Where, deps: Deps) -> list[Message]:
-    """The messages that a memory cites, oldest first; of a message, itself."""
+    """The messages that a memory cites and that are served, oldest first; of a message, itself."""
     ids = frozenset(Item(await find(memory_id, where, deps)).sources)
-    cited = replace(where, ids=ids, kinds=records.MESSAGES, shared=None)
+    cited = replace(where, ids=ids, kinds=records.MESSAGES, shared=None, withdrawn=False)
     return await read_messages(deps.store, cited, limit=max(1, len(ids)), newest_first=False)
 
 

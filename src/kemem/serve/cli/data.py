@@ -1,4 +1,4 @@
-"""Commands about what is stored: import, search, recall, backup, restore, quality."""
+"""Commands about what is stored: import, search, recall, delete, backup, restore, quality."""
 
 import asyncio
 import hashlib
@@ -212,6 +212,28 @@ def recall(
         content = f"      {plain(beginning(each.content))}"
         text.append(Text.assemble("\n", (f"{each.score:.2f}", "bold"), (head, "dim"), content))
     common.print(result.to_dict(), *text)
+
+
+def delete(
+    common: Common,
+    memory_id: Annotated[str, Argument(metavar="ID", help="Of a note or a message.")],
+    user: Annotated[str | None, Option(help="Whose memory it is.")] = None,
+    agent: Annotated[str | None, Option(help="The agent, if not any.")] = None,
+    sources: Annotated[
+        bool, Option("--sources", help="Erase the messages that a note cites, too.")
+    ] = False,
+) -> None:
+    """Erase a memory; messages that a note cites are withdrawn."""
+    if user is None and agent is None:
+        raise InvalidArgument("--user or --agent is required", field="user_id")
+    with common.open() as memory:
+        gone = memory.delete(memory_id, user_id=user, agent_id=agent, sources=sources)
+    lines = [
+        f"{what}: {plain(', '.join(ids))}"
+        for what, ids in (("withdrawn", gone.withdrawn), ("erased", gone.erased))
+        if ids
+    ]
+    common.print(gone.to_dict(), f"deleted: {gone.deleted}", *lines)
 
 
 def backup(

@@ -39,7 +39,7 @@ OPTIONAL_PACKAGES = {  # and the extra that brings them
     **dict.fromkeys(("mcp", "mcp_types"), "mcp"),
     **dict.fromkeys(("agents", "jsonschema"), "agents"),
 }
-COMPLETION = ("install_completion", "show_completion")  # options that typer adds
+NOT_LISTED = ("install_completion", "show_completion", "help")  # options that typer adds
 STORE_FILE = "kemem.db"  # of the embedded store
 TO_TRY = (
     "kemem search 我上周说的那家牙医叫什么 --user lin_yue",
@@ -49,12 +49,12 @@ TO_TRY = (
 
 
 class Commands(TyperGroup):
-    """All commands; the help leaves out what sets up completion, and so fits a screen."""
+    """All commands; the help leaves out itself and completion, and so fits a screen."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         parameters = super().get_params(ctx)
         for each in parameters:
-            if isinstance(each, TyperOption) and each.name in COMPLETION:
+            if isinstance(each, TyperOption) and each.name in NOT_LISTED:
                 each.hidden = True
         return parameters
 
@@ -293,6 +293,7 @@ app.command()(command(demo))
 app.command("import")(command(data.import_messages))
 app.command()(command(data.search))
 app.command()(command(data.recall))
+app.command()(command(data.delete))
 app.command()(command(chat, has_json=False))
 app.add_typer(mcp, name="mcp")
 app.command()(command(rpc, has_json=False))

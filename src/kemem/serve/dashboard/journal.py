@@ -102,7 +102,8 @@ async def _memories(line: Line, memory: AsyncMemory) -> dict[str, Item]:
     items: dict[str, Item] = {}
     for key in [*dict.fromkeys(keys)][:READ]:
         with suppress(NotFound):  # erased since, and the trace has no copy of it
-            items[key] = await handle.get(key)
+            item = await handle.get(key)
+            items |= {} if item.withdrawn else {key: item}
     return items
 
 

@@ -75,8 +75,11 @@ async def change_memory(request: Request, memory_id: str, memory: Memory) -> Res
     owner = pages.owner_of(item.row)
     try:
         if fields.one_of("action", ("edit", "delete"), "") == "delete":
-            await memory.delete(memory_id, **owner)
-            return RedirectResponse(pages.address(HOME, owner), status_code=303)
+            erases = fields.text("sources") is not None
+            gone = await memory.delete(memory_id, **owner, sources=erases)
+            counts = {"withdrawn": len(gone.withdrawn), "erased": len(gone.erased)}
+            happened = {name: str(count) for name, count in counts.items() if count}
+            return RedirectResponse(pages.address(HOME, owner | happened), status_code=303)
         text = str(form.get("text", "")).replace("\r\n", "\n")  # as browsers send a line's end
         await memory.update(memory_id, text, fields.mapping("metadata") or {}, **owner)
     except InvalidArgument as problem:
@@ -116,13 +119,15 @@ async def _list(fields: Fields, memory: AsyncMemory) -> dict[str, Any]:
     memory_type, words = fields.text("type"), (fields.text("text") or "").casefold()
     if not memory_type and not words:
         rows = await memory.get_all(**options, limit=PAGE, cursor=cursor)
-        return {"items": list(rows), "next_cursor": rows.next_cursor}
+        items = [item for item in rows if not item.withdrawn]  # the transcript shows those
+        return {"items": items, "next_cursor": rows.next_cursor}
 
     def matches(item: Item) -> bool:
         own_type = item.row.memory_type if isinstance(item.row, Note) else None
-        return memory_type in (None, own_type) and words in item.memory.casefold()
+        is_type = memory_type in (None, own_type) and not item.withdrawn
+        return is_type and words in item.memory.casefold()
 
-    items: list[Item] = []
+    items = []
     scanned = 0
     while len(items) < PAGE and scanned < MAX_SCANNED:
         rows = await memory.get_all(**options, limit=CHUNK, cursor=cursor)

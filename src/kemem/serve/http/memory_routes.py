@@ -9,7 +9,7 @@ from kemem.errors import InvalidArgument
 from kemem.recall import Recalled
 from kemem.records import MESSAGES, NOTE_KINDS, Change
 from kemem.records.serialization import Share
-from kemem.results import Added, Hit, Item, Memories
+from kemem.results import Added, Deletion, Hit, Item, Memories
 from kemem.serve.http import responses, schemas
 from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import Ids, Items, OwnerIds, PathId, QueryString, StrictModel, limited
@@ -62,6 +62,12 @@ class SearchRequest(StrictModel, Ids):
 
 
 class MemoryQuery(QueryString, Ids): ...
+
+
+class EraseQuery(MemoryQuery):
+    sources: Annotated[
+        bool, Field(description="Erase the messages that it cites, too, instead of withdrawing.")
+    ] = False
 
 
 class DeleteQuery(MemoryQuery):
@@ -173,11 +179,12 @@ async def change_memory(memory_id: PathId, ids: Owner, body: UpdateRequest, memo
     return await memory.update(memory_id, **body.arguments(), **_with_owner(ids))
 
 
-@router.delete("/v1/memories/{memory_id}", response_model=Deleted)
-async def erase_memory(memory_id: PathId, ids: Owner, memory: Memory) -> object:
-    """Erase one memory; of a message also the notes that were drawn from it alone."""
-    await memory.delete(memory_id, **_with_owner(ids))
-    return {"deleted": 1}
+@router.delete("/v1/memories/{memory_id}")
+async def erase_memory(
+    memory_id: PathId, query: Annotated[EraseQuery, Query()], memory: Memory
+) -> Deletion:
+    """Erase one memory; the messages that a note cites are withdrawn, or erased with `sources`."""
+    return await memory.delete(memory_id, **_with_owner(query))
 
 
 @router.get("/v1/memories/{memory_id}/history")

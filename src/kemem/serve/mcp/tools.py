@@ -164,27 +164,25 @@ async def list_memories(context: McpContext, request: ListMemoriesInput) -> List
 
 class ForgetMemoryInput(Model):
     memory_key: str = Field(min_length=1, max_length=64)
+    sources: bool = False
 
 
 class ForgetMemoryOutput(Model):
     forgotten: str
-    said_in: list[str] = Field([])
+    withdrawn: list[str] = Field([])
+    erased: list[str] = Field([])
 
 
 async def forget_memory(context: McpContext, request: ForgetMemoryInput) -> ForgetMemoryOutput:
-    """Erase a memory, and the messages with the same text, which a search would find again."""
+    """Erase a memory; the messages that it cites are withdrawn, or erased with it."""
     memory, key = context.memory, request.memory_key
-    item, sources = await memory.get(key), await memory.sources(key)
-    if item.kind == "knowledge":
-        await context.knowledge.delete(key, agent_id=context.agent_id)
+    if (await memory.get(key)).kind == "knowledge":
+        knowledge, agent_id = context.knowledge, context.agent_id
+        deletion = await knowledge.delete(key, agent_id=agent_id, sources=request.sources)
     else:
-        await memory.delete(key)
-    others = [message for message in sources if message.id != key]
-    for message in others:
-        if message.content == item.memory:
-            await memory.delete(message.id)
-    remaining = [message.id for message in others if message.content != item.memory]
-    return ForgetMemoryOutput(forgotten=key, said_in=remaining)
+        deletion = await memory.delete(key, sources=request.sources)
+    withdrawn, erased = list(deletion.withdrawn), list(deletion.erased)
+    return ForgetMemoryOutput(forgotten=key, withdrawn=withdrawn, erased=erased)
 
 
 class AddKnowledgeInput(Model):

@@ -60,13 +60,14 @@ class MemoryTools:
         shown = [{"id": hit.id, "summary": _summary(hit), "content": hit.memory} for hit in hits]
         return {"results": shown}
 
-    async def delete(self, kb_id: str) -> Result:
-        """Delete an entry."""
+    async def delete(self, kb_id: str, sources: bool = False) -> Result:
+        """Delete an entry; the messages that it cites are withdrawn, or erased with `sources`."""
         item = await self.memory.get(kb_id, agent_id=self.agent_id)
         if item.kind != "knowledge":
             raise NotFound(f"no memory {kb_id!r:.80}")
-        await self.memory.delete(kb_id, agent_id=self.agent_id)
-        return {"status": "success", "id": kb_id}
+        gone = await self.memory.delete(kb_id, agent_id=self.agent_id, sources=sources)
+        messages = {"withdrawn": list(gone.withdrawn), "erased": list(gone.erased)}
+        return {"status": "success", "id": kb_id, **messages}
 
     async def cleanup(self, task_id: str) -> Result:
         """Delete a workspace with all files in it."""
