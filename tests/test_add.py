@@ -465,7 +465,7 @@ def test_the_answer_of_add_is_json(shared: Memory, user: str) -> None:
     shared.add("我住在北京", user, timestamp="2025-01-01T00:00:00Z")
     shown = json.loads(json.dumps(shared.add("我搬到上海了", user).to_dict()))
     (result,) = shown["results"]
-    assert (result["event"], result["memory"]) == ("UPDATE", "用户搬到上海了")
+    assert (result["event"], result["memory"]) == ("UPDATE", "用户住在上海")
     assert result["previous_memory"] == "用户住在北京"
     assert shown["relations"] == [
         {"source": "user", "relationship": "lives_in", "destination": "上海"}

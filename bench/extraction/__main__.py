@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.extraction.train import embedded, learned, read, rows
+from bench.extraction.train import PLAIN, PLAIN_WEIGHT, embedded, learned, read, rows, trained_on
 from bench.extraction.turns import FILES, KIN, Turn, holds_kept, share
 from kemem.add.rules import Extraction, Fact, extract_by_rules, rate, read_by_rules, units_of
 from kemem.records import Message
@@ -148,11 +148,14 @@ def judge_stated(turn: Turn, found: Extraction, score: Score) -> None:
 
 def judge_turns() -> None:
     """The turns of each file, rated by what was learned from those of the other authors."""
-    talk = {name: read(name) for name in FILES}
+    talk = {name: read(name) for name in (*FILES, *PLAIN)}
     vectors = asyncio.run(embedded([it for part in talk.values() for _, it in part]))
-    data = {name: rows(part, vectors) for name, part in talk.items()}
+    data = {
+        name: rows(part, vectors, PLAIN_WEIGHT if name in PLAIN else 1.0)
+        for name, part in talk.items()
+    }
     for test, train in (("a", "b"), ("b", "a")):
-        weights = learned([data[f"{code}_{train}"] for code in ("en", "zh")])
+        weights = learned([data[name] for name in trained_on(train)])
         for code in ("en", "zh"):
             for title, given in (("embedded", vectors), ("words only", None)):
                 kept, stated, idle, spent = Score(), Score(), 0, []

@@ -16,15 +16,26 @@ import numpy as np
 import numpy.typing as npt
 
 import kemem.facts
-from bench.extraction.turns import FILES, Turn, holds_kept, is_kept, turns
+from bench.extraction.turns import FILES, Turn, holds_kept, is_kept, plain_turns, turns
 from kemem.add.rules import Reading, read_by_rules, units_of
 from kemem.backends.local import LocalEmbedder
-from kemem.facts.worth import BUCKETS, LEVELS, MOST_CHARACTERS, SCALE, WIDTH, Ratings, Vectors
+from kemem.facts.worth import (
+    BUCKETS,
+    KINDS,
+    LEVELS,
+    MOST_CHARACTERS,
+    SCALE,
+    WIDTH,
+    Ratings,
+    Vectors,
+)
 from kemem.records import Matrix, Vector
 
 TARGET = Path(next(iter(kemem.facts.__path__))) / "worth.npz"
 EPOCHS, RATE, BATCH = 16, 0.02, 64
-DECAY_DENSE, DECAY_WORDS = 5e-3, 1e-4
+PLAIN = ("english", "chinese")  # beside each part that is trained on
+PLAIN_WEIGHT = 0.5
+DECAY_DENSE, DECAY_WORDS = 2e-3, 1e-4
 
 
 @dataclass(slots=True)
@@ -33,26 +44,30 @@ class Rows:
 
     features: list[npt.NDArray[np.int64]]
     dense: Matrix
-    labels: Vector
+    labels: npt.NDArray[np.int64]  # which of KINDS
     sentences: list[tuple[int, int]]  # of which turn, and there of which sentence
+    weight: float = 1.0
 
 
 @dataclass(slots=True)
 class Model:
-    """A trained model of one level."""
+    """A trained model of one level: softmax over kinds, where words speak for what is kept."""
 
     words: Vector
-    dense: Vector | None
-    bias: float
+    dense: Matrix
+    bias: Vector
 
     def ratings(self, rows: Rows) -> Vector:
-        z = np.array([self.words[it].sum() / len(it) ** 0.5 for it in rows.features]) + self.bias
-        return z if self.dense is None else z + SCALE * (rows.dense @ self.dense)
+        logits = SCALE * (rows.dense @ self.dense) + self.bias
+        logits[:, 0] += [self.words[it].sum() / len(it) ** 0.5 for it in rows.features]
+        ratings: Vector = logits[:, 0] - np.logaddexp.reduce(logits[:, 1:], axis=1)
+        return ratings
 
 
 def read(name: str) -> list[tuple[Turn, Reading]]:
     """The turns of a file as rules read them."""
-    return [(turn, read_by_rules([turn.message()])) for turn in turns(name)]
+    found = plain_turns(name) if name in PLAIN else turns(name)
+    return [(turn, read_by_rules([turn.message()])) for turn in found]
 
 
 async def embedded(readings: Sequence[Reading]) -> dict[str, Vector]:
@@ -62,14 +77,17 @@ async def embedded(readings: Sequence[Reading]) -> dict[str, Vector]:
     return dict(zip(texts, matrix, strict=True))
 
 
-def rows(talk: Sequence[tuple[Turn, Reading]], vectors: Vectors) -> dict[str, Rows]:
+def rows(
+    talk: Sequence[tuple[Turn, Reading]], vectors: Vectors, weight: float = 1.0
+) -> dict[str, Rows]:
     """The units of each level that state something."""
-    made = {level: Rows([], np.empty(0), np.empty(0), []) for level in LEVELS}
+    made = {level: Rows([], np.empty(0), np.empty(0, np.int64), []) for level in LEVELS}
     dense: dict[str, list[Vector]] = {level: [] for level in LEVELS}
-    labels: dict[str, list[float]] = {level: [] for level in LEVELS}
+    labels: dict[str, list[int]] = {level: [] for level in LEVELS}
     for at, (turn, reading) in enumerate(talk):
         shown = turn.text[:MOST_CHARACTERS]
         ratings = Ratings(shown, {})
+        idle = KINDS.index("other" if turn.worth else turn.kinds[0])
         for number, (whole, *clauses) in enumerate(units_of(reading.messages[0][2])):
             for level, unit in [("sentence", whole), *(("clause", it) for it in clauses)]:
                 if unit.silent or unit.note not in vectors:
@@ -78,27 +96,35 @@ def rows(talk: Sequence[tuple[Turn, Reading]], vectors: Vectors) -> dict[str, Ro
                 made[level].features.append(np.array(ratings.features(unit)))
                 made[level].sentences.append((at, number))
                 dense[level].append(np.concatenate([vectors[unit.note], vectors[shown]]))
-                labels[level].append(float(own))
+                labels[level].append(0 if own else idle)
     for level in LEVELS:
+        made[level].weight = weight
         made[level].dense = np.array(dense[level], np.float32)
-        made[level].labels = np.array(labels[level], np.float32)
+        made[level].labels = np.array(labels[level], np.int64)
     return made
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
-    return Rows(
+def joined(parts: Sequence[Rows]) -> tuple[Rows, Vector]:
+    """Rows of several files, and their weights."""
+    weights = np.concatenate([np.full(len(part.labels), part.weight) for part in parts])
+    rows = Rows(
         [it for part in parts for it in part.features],
         np.concatenate([part.dense for part in parts]),
         np.concatenate([part.labels for part in parts]),
         [],
     )
+    return rows, weights
 
 
-def fit(rows: Rows, with_dense: bool) -> Model:
-    """Logistic regression by Adam."""
+def fit(rows: Rows, weights: Vector, with_dense: bool) -> Model:
+    """Softmax regression by Adam."""
     count, random = len(rows.labels), np.random.default_rng(7)
-    sizes = np.array([len(it) for it in rows.features])
-    values = {"words": np.zeros(BUCKETS), "dense": np.zeros(2 * WIDTH), "bias": np.zeros(1)}
+    sizes, targets = np.array([len(it) for it in rows.features]), np.eye(len(KINDS))[rows.labels]
+    values = {
+        "words": np.zeros(BUCKETS),
+        "dense": np.zeros((2 * WIDTH, len(KINDS))),
+        "bias": np.zeros(len(KINDS)),
+    }
     first = {name: np.zeros_like(it) for name, it in values.items()}
     second = {name: np.zeros_like(it) for name, it in values.items()}
     step = 0
@@ -110,15 +136,14 @@ def fit(rows: Rows, with_dense: bool) -> Model:
             flat = np.concatenate([rows.features[it] for it in ids])
             owner = np.repeat(np.arange(len(ids)), sizes[ids])
             share = 1 / np.sqrt(sizes[ids])
-            z = np.bincount(owner, values["words"][flat], len(ids)) * share + values["bias"]
-            if with_dense:
-                z += SCALE * (rows.dense[ids] @ values["dense"])
-            error = (1 / (1 + np.exp(-z)) - rows.labels[ids]) / len(ids)
-            slopes = {
-                "words": np.bincount(flat, (error * share)[owner], BUCKETS)
-                + DECAY_WORDS * values["words"],
-                "bias": np.array([error.sum()]),
-            }
+            logits = SCALE * (rows.dense[ids] @ values["dense"]) + values["bias"]
+            logits[:, 0] += np.bincount(owner, values["words"][flat], len(ids)) * share
+            odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+            error = odds / odds.sum(axis=1, keepdims=True) - targets[ids]
+            error *= weights[ids, None] / len(ids)
+            slopes = {"words": np.bincount(flat, (error[:, 0] * share)[owner], BUCKETS)}
+            slopes["words"] += DECAY_WORDS * values["words"]
+            slopes["bias"] = error.sum(axis=0)
             if with_dense:
                 slope = SCALE * (rows.dense[ids].T @ error)
                 slopes["dense"] = slope + DECAY_DENSE * values["dense"]
@@ -128,8 +153,7 @@ def fit(rows: Rows, with_dense: bool) -> Model:
                 spread = np.sqrt(second[name] / (1 - 0.999**step)) + 1e-6
                 pace = RATE * (1 - epoch / EPOCHS)
                 values[name] -= pace * first[name] / (1 - 0.9**step) / spread
-    dense = values["dense"] if with_dense else None
-    return Model(values["words"], dense, float(values["bias"][0]))
+    return Model(**values)
 
 
 def judged(
@@ -168,17 +192,25 @@ def report(name: str, ratings: Vector, labels: Vector) -> None:
     print(line)
 
 
+def trained_on(part: str) -> tuple[str, ...]:
+    """The files that the turns of the other part are rated by."""
+    return (f"en_{part}", f"zh_{part}", *PLAIN)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.extraction.train", description=__doc__)
     parser.add_argument("--check", action="store_true", help="cross-validate only, write nothing")
     chosen = parser.parse_args()
-    talk = {name: read(name) for name in FILES}
+    talk = {name: read(name) for name in (*FILES, *PLAIN)}
     vectors = asyncio.run(embedded([it for part in talk.values() for _, it in part]))
-    data = {name: rows(part, vectors) for name, part in talk.items()}
+    data = {
+        name: rows(part, vectors, PLAIN_WEIGHT if name in PLAIN else 1.0)
+        for name, part in talk.items()
+    }
     for kind in (True, False):
         for train, test in (("a", "b"), ("b", "a")):
             models = {
-                level: fit(joined([data[f"{it}_{train}"][level] for it in ("en", "zh")]), kind)
+                level: fit(*joined([data[it][level] for it in trained_on(train)]), kind)
                 for level in LEVELS
             }
             for code in ("en", "zh"):
@@ -186,7 +218,7 @@ def main() -> None:
                 title = f"{name} {'embedded' if kind else 'words'}"
                 report(title, *judged(models, data[name], talk[name]))
     if not chosen.check:
-        np.savez_compressed(TARGET, **learned([data[name] for name in FILES]))
+        np.savez_compressed(TARGET, **learned([*data.values()]))
         print(f"{TARGET.name}: {TARGET.stat().st_size:,} bytes")
 
 
@@ -196,12 +228,12 @@ def learned(data: Sequence[dict[str, Rows]]) -> dict[str, npt.NDArray[Any]]:
     for level in LEVELS:
         everything = joined([part[level] for part in data])
         for kind in ("both", "words"):
-            model = fit(everything, kind == "both")
+            model = fit(*everything, kind == "both")
             scale = float(np.abs(model.words).max()) / 127
             arrays[f"{level}_{kind}"] = np.round(model.words / scale).astype(np.int8)
             arrays[f"{level}_{kind}_scale"] = np.array(scale, np.float32)
             arrays[f"{level}_{kind}_bias"] = np.array(model.bias, np.float32)
-            if model.dense is not None:
+            if kind == "both":
                 arrays[f"{level}_dense"] = model.dense.astype(np.float16)
     return arrays
 

@@ -1,5 +1,6 @@
 """Labelled turns (`bench/data/turns`), and which clauses of them are worth keeping."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -65,6 +66,19 @@ def turns(name: str) -> Iterator[Turn]:
         triples = [it.split(maxsplit=2) for it in stated.split(";") if len(it.split()) >= 3]
         relations = tuple((one, name, other) for one, name, other in triples)
         yield Turn(plain, kept, kinds, relations, worth)
+
+
+def plain_turns(name: str) -> Iterator[Turn]:
+    """The annotated talks of `chinese.jsonl` or `english.jsonl` as turns: plain statements."""
+    file = Path(__file__).parent / f"{name}.jsonl"
+    for case in map(json.loads, file.read_text("utf-8").splitlines()):
+        told = " ".join(word for fact in case["facts"] for word in fact["has"])
+        for message in case["said"]:
+            if message["role"] == "user" and "speaker" not in message:
+                text = message["content"]
+                cut = re.split(r"(?<=[.!?。！？])\s*", text)
+                kept = tuple(it for it in cut if set(words(it)) & set(words(told)))
+                yield Turn(text, kept, ("other",), (), bool(kept))
 
 
 def words(text: str) -> list[str]:

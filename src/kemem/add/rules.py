@@ -23,7 +23,9 @@ _MOST_UNITS = 60  # clauses and sentences of a message that are embedded
 # Ratings from which a clause is kept, with and without embeddings: one that no rule knows, one that
 # tells something of somebody, one of a certain kind.
 _LEAST_RELATED = 0.5  # of one whose relations are kept
-_LEAST = {True: (1.1, 0.0, -2.0), False: (1.3, -4.0, -5.0)}
+_LEAST_CERTAIN = -3.0  # of one that may end what was true before
+_DETAIL = 10  # characters of a clause that only adds to the one before: 雅思出分了，7.5
+_LEAST = {True: (1.9, 0.5, -2.5), False: (1.6, -3.0, -4.0)}
 _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
@@ -36,6 +38,8 @@ _IMPORTANCE = {
 # What is said of a later day is not so yet: "下个月搬到成都" is a plan, not an address.
 _STATES = {"identity", "residence", "work", "education", "possession", "relationship", "event"}
 _TIMELESS = {"user_preference", "setting", "skill", "contact"}
+# What is off needs no date to end the plan that it was.
+_CALLED_OFF = re.compile("cancel|called off|取消|不办|不去|黄了|泡汤")
 _WORD = re.compile(r"[A-Za-z][\w+#.-]*\w|《[^》]+》")
 _FUNCTION = re.compile(
     "[的了是在和跟与把被给对从到去来会要都也还就很不没有着过我他她它们（），、\\W\\da-zA-Z]+"
@@ -220,12 +224,19 @@ def _worth_keeping(
         goes_on = False
         for part, unit in zip(sentence.parts, units, strict=True):
             rating = -inf if part.silent else around + ratings.rate(unit, "clause", vectors)
-            if rating < _least(part, vectors is not None):
+            detail = goes_on and not part.stands and len(part.text) <= _DETAIL and not part.silent
+            if rating < _least(part, vectors is not None) and not detail:
                 goes_on = False
                 continue
             if part.statements:
-                sure = vectors is None or rating >= _LEAST_RELATED
-                statements += [it if sure else replace(it, relations=()) for it in part.statements]
+                statements += [
+                    it
+                    if vectors is None or rating >= _LEAST_RELATED
+                    else replace(
+                        it, relations=(), topic=(rating >= _LEAST_CERTAIN and it.topic) or None
+                    )
+                    for it in part.statements
+                ]
             elif goes_on and not part.stands:
                 joint = "，" if sentence.language == "zh" else ", "
                 text = f"{statements[-1].text}{joint}{part.note}"
@@ -271,7 +282,8 @@ def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement
     kind, birthday = statement.memory_type, (statement.topic or "").endswith("/birthday")
     time = None if kind in _TIMELESS or birthday else dated(statement.text, ts)
     if time is None:
-        return statement, None
+        unclear = "/date/" in (statement.topic or "") and not _CALLED_OFF.search(statement.text)
+        return (replace(statement, topic=None) if unclear else statement), None
     if kind == "general":
         statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
     elif kind == "plan" and time.tense < 0:

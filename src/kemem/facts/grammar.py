@@ -10,12 +10,13 @@ from functools import cache, partial
 from importlib.resources import files
 from typing import NamedTuple
 
+from kemem.facts.sentences import without_times
 from kemem.text.lexicon import Lexicon, load
 
 _SHARED = ("吃", "喝", "eat", "drink")  # verbs that go with everything in a list
 _PASSING = ("event", "plan")  # no states: they do not end, they fail to happen
 _LANGUAGES = {"zh": ("{}的{}", ["NAME", "LONG_NAME"]), "en": ("{}'s {}", ["OPENING_NAME"])}
-_BUILDS = ("plain", "naming", "role_of", "has_role", "pet", "setting")  # methods of Reader
+_BUILDS = ("plain", "naming", "role_of", "has_role", "pet", "setting", "home")  # methods of Reader
 ME = "\ue000"  # the speaker in names of entities, until the speaker's name is known
 
 Slots = Mapping[str, str]
@@ -379,6 +380,14 @@ class Reader:
             return replace(plain, about=named(slots["name"], "animal"))
         owned = self.owned(subject, slots["animal"])
         return replace(plain, about=Subject(*owned, f"{subject.topic}/pet", "animal"))
+
+    def home(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
+        """Whoever moved somewhere lives there.  我搬到上海了 -> 用户住在上海"""
+        words = self.language.possessive.startswith("{}的")
+        state = f"{subject.label}住在" if words else f"{subject.label} lives in "
+        text = plain.text  # a date or a reason would be lost
+        is_whole = text.rstrip("了. ").endswith(slots["place"]) and text == without_times(text)
+        return replace(plain, text=state + slots["place"]) if is_whole else plain
 
     def setting(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
         """A thing and its value; the next clause may say more of it.  的数据库用的是 PostgreSQL"""

@@ -25,6 +25,11 @@ SCALE = 3.0  # of embeddings beside the other features
 WIDTH = 512  # floats of an embedding
 EMBEDDER = "use-multilingual-v3"  # whose embeddings the weights are for
 LEVELS = ("clause", "sentence")
+# What a unit may be: worth keeping, or one of the kinds that are not; each has its own direction.
+KINDS = (
+    *("kept", "idle", "question", "order", "pasted", "fiction", "hypothetical", "quote"),
+    *("passing", "other"),
+)
 MOST_CHARACTERS = 600  # of a message that its clauses are rated by
 _AROUND = ("FICTION", "PASTE", "HYPO", "MATERIAL", "ORDER", "QUOTE", "QUESTION")
 _TOKEN = re.compile(r"[a-z0-9']+|[\u4e00-\u9fff]|[^\s\w]")
@@ -125,13 +130,13 @@ class Ratings:
         around = vectors.get(self.message) if vectors else None
         weights = self._weights
         features, kind = self.features(unit), "words" if own is None or around is None else "both"
-        table, bias = weights[f"{level}_{kind}"], float(weights[f"{level}_{kind}_bias"])
-        scale = float(weights[f"{level}_{kind}_scale"])
-        rating = bias + scale * float(table[features].sum(dtype=np.int64)) / len(features) ** 0.5
+        scale, table = float(weights[f"{level}_{kind}_scale"]), weights[f"{level}_{kind}"]
+        logits = weights[f"{level}_{kind}_bias"].astype(np.float64)
+        logits[0] += scale * float(table[features].sum(dtype=np.int64)) / len(features) ** 0.5
         if own is not None and around is not None:
             dense = weights[f"{level}_dense"].astype(np.float32)
-            rating += SCALE * float(dense[:WIDTH] @ own + dense[WIDTH:] @ around)
-        return float(rating)
+            logits += SCALE * (own @ dense[:WIDTH] + around @ dense[WIDTH:])
+        return float(logits[0] - np.logaddexp.reduce(logits[1:]))
 
 
 @cache
