@@ -10,7 +10,7 @@ from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
 from kemem.add.extract import Work, digest, new_note, verbatim_fact
 from kemem.add.parse import Task
-from kemem.add.rules import Extraction, Fact
+from kemem.add.rules import Extraction, Fact, speaks_of
 from kemem.errors import Unavailable
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope, Where, merge_notes
@@ -21,6 +21,7 @@ from kemem.text.segment import STOPS, fingerprint, search_text
 _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most
 _RIVALS = 1000  # stored notes that facts are compared with
+_SPOKEN_OF = 200  # the newest notes among which one may speak of a thing that has changed
 _SAME = 0.6  # share of common words from which on two texts say the same
 _NO_TEXTS: Mapping[str, Sequence[str]] = {}
 
@@ -93,6 +94,8 @@ async def _rivals(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[Expect
     where = Where(scope, kinds=frozenset({work.task.kind}))
     replaced = frozenset(name for fact in facts for name in fact.replaces)
     reads = [(replace(where, marks=marks(facts)), _RIVALS)] if facts else []
+    if any(fact.changes for fact in facts):
+        reads.append((replace(where, valid_at=deps.clock()), _SPOKEN_OF))
     if replaced:
         reads.append((replace(where, ids=replaced), len(replaced)))
     if facts and work.job:  # the messages are stored already: notes may have been drawn from them
@@ -168,6 +171,15 @@ def _decide(
         for note in rivals
         if note.valid_from <= since and not note.ended(since)
     ]
+    known = {note.note_id for note in rivals}
+    spoken_of = [
+        note
+        for note in stored
+        if fact.changes and not note.ended(since) and speaks_of(note.content, fact)
+        if note.note_id not in known and not set(fact.sources) & set(note.sources)
+    ]
+    if len(spoken_of) == 1 and spoken_of[0].valid_from < since:  # of two it is not certain which
+        ended.append(replace(spoken_of[0], valid_until=since, updated=now))
     if not fact.text:
         return Decision(fact, None, ended=ended)
     same = [note for note in stored if note.digest == fresh.digest and not note.ended(now)]

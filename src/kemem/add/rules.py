@@ -23,6 +23,7 @@ _MOST_UNITS = 60  # clauses and sentences of a message that are embedded
 # Ratings from which a clause is kept, with and without embeddings: one that no rule knows, one that
 # tells something of somebody, one of a certain kind.
 _LEAST_RELATED = 0.5  # of one whose relations are kept
+_LEAST_CHANGED = {True: 0.0, False: -1.0}  # of one that may end the one note on its thing
 _LEAST_CERTAIN = -3.0  # of one that may end what was true before
 _DETAIL = 10  # characters of a clause that only adds to the one before: 雅思出分了，7.5
 _LEAST = {True: (1.9, 0.5, -2.5), False: (1.6, -3.0, -4.0)}
@@ -41,6 +42,11 @@ _TIMELESS = {"user_preference", "setting", "skill", "contact"}
 # What is off needs no date to end the plan that it was.
 _CALLED_OFF = re.compile("cancel|called off|取消|不办|不去|黄了|泡汤")
 _WORD = re.compile(r"[A-Za-z][\w+#.-]*\w|《[^》]+》")
+_HAN = re.compile("[\u4e00-\u9fff]")
+_WHOSE = re.compile(  # somebody of the user's, not the user
+    "(?:User's|用户的?) ?(?:mum|mom|dad|mother|father|sister|brother|wife|husband|son|daughter"
+    "|friend|partner|boss|妈|爸|姐|妹|哥|弟|老婆|老公|儿子|女儿|朋友|同事|老板|爷爷|奶奶|外公|外婆)"
+)
 _FUNCTION = re.compile(
     "[的了是在和跟与把被给对从到去来会要都也还就很不没有着过我他她它们（），、\\W\\da-zA-Z]+"
 )
@@ -67,6 +73,7 @@ class Fact:
     topic: str | None = None  # facts of one topic replace each other: "user/lives_in"
     replaces: tuple[str, ...] = ()  # ids of notes that it makes untrue
     relations: tuple[Triple, ...] = ()
+    changes: str = ""  # a thing that is no longer as the one note says that speaks of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +207,7 @@ def rate(
 def _least(part: Part, is_embedded: bool) -> float:
     unknown, general, known = _LEAST[is_embedded]
     if not part.statements:
-        return unknown
+        return general if part.changes else unknown
     return general if part.statements[0].memory_type == "general" else known
 
 
@@ -244,6 +251,8 @@ def _worth_keeping(
             else:
                 relations = part.about.relations if part.about else ()
                 statements.append(Statement(part.note, "general", relations=relations))
+            if part.changes and rating >= _LEAST_CHANGED[vectors is not None]:
+                statements[-1] = replace(statements[-1], changes=part.changes)
             goes_on = True
         for statement in statements:
             if statement.text not in seen:
@@ -274,6 +283,7 @@ def _fact(
         when,
         statement.topic,
         relations=tuple(dict.fromkeys(triples)),
+        changes=statement.changes,
     )
 
 
@@ -297,6 +307,18 @@ def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement
     if time.written:
         statement = replace(statement, text=_DATE[language].format(statement.text, time.written))
     return statement, time.since if statement.memory_type in ("event", "plan") else None
+
+
+def speaks_of(text: str, fact: Fact) -> bool:
+    """Whether a short note is about the thing that a fact says has changed, and the same person.
+
+    ("用户用Redux", "Redux全删了") -> True
+    """
+    thing, short = re.escape(fact.changes), 45 if _HAN.search(text) else 110
+    word = thing if _HAN.search(fact.changes) else rf"(?<!\w){thing}(?!\w)"
+    same = _WHOSE.match(text), _WHOSE.match(fact.text)
+    owners = {it.group() if it else "" for it in same}
+    return len(text) <= short and len(owners) == 1 and bool(re.search(word, text, re.IGNORECASE))
 
 
 def _keywords(statement: Statement, language: str) -> tuple[str, ...]:
