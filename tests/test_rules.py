@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.add.rules import MOST_FACTS, Extraction, Fact, extract_by_rules
+from kemem.add.rules import MOST_FACTS, Extraction, Fact, extract_by_rules, speaks_of
 from kemem.records import Message
 from tests.cases import each
 
@@ -728,6 +728,104 @@ def test_a_clause_that_leaves_its_subject_out_has_one(
     """And what fills a slot is what was said, without any mark of ours."""
     assert texts(said) == told
     assert triples(extract(said))[-1] == last
+
+
+@each(
+    ("said", "told"),
+    [
+        ("用户喜欢编程", "用户喜欢编程"),
+        ("The user prefers tea", "User prefers tea"),
+        ("User lives in Porto", "User lives in Porto"),
+        ("用户住在佛山", "用户住在佛山"),
+    ],
+)
+def test_what_other_software_notes_about_the_user_is_read(said: str, told: str) -> None:
+    """As it was noted: in the third person."""
+    assert texts(said) == [told]
+
+
+@each(
+    ("said", "told"),
+    [
+        ("I moved to Munich", "User lives in Munich"),
+        ("我搬到上海了", "用户住在上海"),
+        ("moved to Munich last March", "User moved to Munich last March (2025-03)"),
+        ("my sister moved to Rome", "User's sister lives in Rome"),
+    ],
+)
+def test_a_move_is_kept_as_the_home_it_leads_to(said: str, told: str) -> None:
+    """Unless a date would be lost; and the home is that of the one who moved."""
+    fact = only(said)
+    assert fact.text == told
+    assert fact.topic == ("user/sister/lives_in" if "sister" in said else "user/lives_in")
+
+
+@each(
+    ("first", "later"),
+    [
+        ("My wedding is on 12 June", "My wedding is on 4 September"),
+        ("My rent is 900 a month", "my rent went up to 950"),
+        ("I drive a Skoda", "I sold the car"),
+        ("I'm learning Korean", "I gave up on Korean"),
+        ("I use Notion for notes", "I stopped using Notion"),
+        ("婚礼定在6月12号", "婚礼改到6月26号了"),
+        ("我的房租每月4200", "房租涨到4500"),
+        ("我喜欢喝咖啡", "咖啡戒了"),
+        ("我开的是特斯拉", "车卖了"),
+        ("我在学小提琴", "小提琴不学了"),
+    ],
+)
+def test_a_change_and_an_end_have_the_topic_of_what_was(first: str, later: str) -> None:
+    """Dates, amounts, vehicles, skills, tools and habits; an end has no relation."""
+    before, after = facts(first, later)
+    assert before.topic == after.topic is not None
+
+
+@each(
+    ("said", "thing"),
+    [
+        ("I switched from Vim to Zed last week", "Vim"),
+        ("We sold the piano", "piano"),
+        ("上周从Vim换成Zed了", "Vim"),
+        ("Redux全删了，换成Zustand", "Redux"),
+        ("my sister moved to Rome", ""),
+        ("I moved to Oslo", ""),
+    ],
+)
+def test_what_has_changed_is_named(said: str, thing: str) -> None:
+    """A person who moved is still who they are."""
+    assert only(said).changes == thing
+
+
+@each(
+    ("note", "said", "same"),
+    [
+        ("用户用Redux", "Redux全删了", True),
+        ("User plays the piano", "We sold the piano", True),
+        ("User's sister plays the piano", "We sold the piano", False),
+        ("User is a pianoforte tuner", "We sold the piano", False),
+        ("User " + "really " * 20 + "likes the piano", "We sold the piano", False),
+    ],
+)
+def test_a_short_note_of_the_same_person_speaks_of_a_thing(
+    note: str, said: str, same: bool
+) -> None:
+    """By whole words."""
+    assert speaks_of(note, only(said)) is same
+
+
+@each(
+    "said",
+    [
+        "I have a blast every time",
+        "I live at high altitude",
+        "我在一家小公司做流调",
+        "我家在顶楼",
+    ],
+)
+def test_a_relation_has_whole_typed_words_or_is_left_out(said: str) -> None:
+    """A wrong edge is worse than none."""
+    assert triples(extract(said)) == []
 
 
 def test_a_place_is_no_part_of_a_company() -> None:

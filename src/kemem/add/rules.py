@@ -23,10 +23,11 @@ _MOST_UNITS = 60  # clauses and sentences of a message that are embedded
 # Ratings from which a clause is kept, with and without embeddings: one that no rule knows, one that
 # tells something of somebody, one of a certain kind.
 _LEAST_RELATED = 0.5  # of one whose relations are kept
-_LEAST_CHANGED = {True: 0.0, False: -1.0}  # of one that may end the one note on its thing
+_LEAST_CHANGED = {True: 0.0, False: -2.5}  # of one that may end the one note on its thing
 _LEAST_CERTAIN = -3.0  # of one that may end what was true before
-_DETAIL = 10  # characters of a clause that only adds to the one before: 雅思出分了，7.5
-_LEAST = {True: (1.9, 0.5, -2.5), False: (1.6, -3.0, -4.0)}
+_LESS = 1.4  # is enough for a clause that adds to the one before
+_DETAIL = 10  # characters of one that always does: 雅思出分了，7.5
+_LEAST = {True: (2.2, 1.2, -1.0), False: (2.0, -2.5, -4.0)}
 _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
@@ -39,8 +40,8 @@ _IMPORTANCE = {
 # What is said of a later day is not so yet: "下个月搬到成都" is a plan, not an address.
 _STATES = {"identity", "residence", "work", "education", "possession", "relationship", "event"}
 _TIMELESS = {"user_preference", "setting", "skill", "contact"}
-# What is off needs no date to end the plan that it was.
-_CALLED_OFF = re.compile("cancel|called off|取消|不办|不去|黄了|泡汤")
+# A plan is changed by what tells when it is, or that it is off.
+_SETTLED = re.compile(r"cancel|called off|取消|不办|不去|黄了|泡汤|\d|周|点|day\b")
 _WORD = re.compile(r"[A-Za-z][\w+#.-]*\w|《[^》]+》")
 _HAN = re.compile("[\u4e00-\u9fff]")
 _WHOSE = re.compile(  # somebody of the user's, not the user
@@ -208,7 +209,8 @@ def _least(part: Part, is_embedded: bool) -> float:
     unknown, general, known = _LEAST[is_embedded]
     if not part.statements:
         return general if part.changes else unknown
-    return general if part.statements[0].memory_type == "general" else known
+    first = part.statements[0]
+    return general if first.memory_type == "general" and not first.topic else known
 
 
 def _worth_keeping(
@@ -231,8 +233,9 @@ def _worth_keeping(
         goes_on = False
         for part, unit in zip(sentence.parts, units, strict=True):
             rating = -inf if part.silent else around + ratings.rate(unit, "clause", vectors)
-            detail = goes_on and not part.stands and len(part.text) <= _DETAIL and not part.silent
-            if rating < _least(part, vectors is not None) and not detail:
+            adds = goes_on and not part.stands and not part.silent  # to the clause before
+            least = _least(part, vectors is not None) - (_LESS if adds else 0)
+            if rating < least and not (adds and len(part.text) <= _DETAIL):
                 goes_on = False
                 continue
             if part.statements:
@@ -251,7 +254,8 @@ def _worth_keeping(
             else:
                 relations = part.about.relations if part.about else ()
                 statements.append(Statement(part.note, "general", relations=relations))
-            if part.changes and rating >= _LEAST_CHANGED[vectors is not None]:
+            certain_enough = rating >= _LEAST_CHANGED[vectors is not None]
+            if part.changes and certain_enough and not statements[-1].changes:
                 statements[-1] = replace(statements[-1], changes=part.changes)
             goes_on = True
         for statement in statements:
@@ -292,7 +296,7 @@ def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement
     kind, birthday = statement.memory_type, (statement.topic or "").endswith("/birthday")
     time = None if kind in _TIMELESS or birthday else dated(statement.text, ts)
     if time is None:
-        unclear = "/date/" in (statement.topic or "") and not _CALLED_OFF.search(statement.text)
+        unclear = "/date/" in (statement.topic or "") and not _SETTLED.search(statement.text)
         return (replace(statement, topic=None) if unclear else statement), None
     if kind == "general":
         statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
@@ -315,7 +319,7 @@ def speaks_of(text: str, fact: Fact) -> bool:
     ("用户用Redux", "Redux全删了") -> True
     """
     thing, short = re.escape(fact.changes), 45 if _HAN.search(text) else 110
-    word = thing if _HAN.search(fact.changes) else rf"(?<!\w){thing}(?!\w)"
+    word = thing if _HAN.search(fact.changes) else rf"(?<![A-Za-z0-9_]){thing}(?![A-Za-z0-9_])"
     same = _WHOSE.match(text), _WHOSE.match(fact.text)
     owners = {it.group() if it else "" for it in same}
     return len(text) <= short and len(owners) == 1 and bool(re.search(word, text, re.IGNORECASE))

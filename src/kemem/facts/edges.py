@@ -35,7 +35,7 @@ _LATIN = re.compile(r"[A-Za-z][\w .&+#'-]{0,30}")
 _FEELING = re.compile(
     r"\b(?:lik|lov|hat|dislik|enjoy|adore|prefer|stand\b|fan\b|fond|keen|into\b|crazy|obsess|passion"
     r"|favou?rite|detest|loath|hobb|interest|care for|sick of|scared|afraid|terrified)"
-    r"|喜|爱|讨厌|受不了|恨|厌|反感|怕|痴迷|迷上|沉迷|偏好|兴趣|惯"
+    r"|喜|爱|不[吃喝]|讨厌|受不了|恨|厌|反感|怕|痴迷|迷上|沉迷|偏好|兴趣|惯"
 )
 
 

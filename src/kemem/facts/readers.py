@@ -206,18 +206,20 @@ class _English(Reader):
         for at, part in enumerate(parts, 1):
             clause = part.removeprefix("who ").removeprefix("which ")
             doubtful = self.pattern("SUPPOSED").search(part)
-            asked = sentence.asks and at == len(parts)
+            asked = part.endswith("?") or (sentence.asks and at == len(parts))
             if clause != part and (latest := self.discourse.latest()):
                 subject = latest.label
             elif match := self.pattern("SUBJECT").match(without_times(part)):
                 subject = match.group()
             elif question.match(part) and not (subject and dropped.match(part)):
                 asked = True
-            if subject and dropped.match(clause):
+            if asked:
+                clause = clause.rstrip("?")
+            elif subject and dropped.match(clause):
                 clause = f"{subject} {clause}"
             elif at > 1 and self.pattern("PROFILE").fullmatch(parts[0]) and clause[:1].islower():
                 clause = f"{self.me.label} {clause}"
-            else:
+            elif at == 1 or subject in ("I", "i"):
                 clause = self.with_subject(clause)
             if clause:
                 yield clause, bool(doubt or supposed or doubtful or asked)
@@ -242,7 +244,9 @@ class _English(Reader):
             elif parts[-1] and not without_times(parts[-1]):  # Last Friday, I went
                 parts[-1] = f"{part} {parts[-1][0].lower()}{parts[-1][1:]}"
             else:
-                parts.append(self.without_opener(part.strip(" ,.")))
+                asks = border.strip() == "," and self.pattern("QUESTION").match(part)
+                asks = asks and not part.startswith(("who ", "which "))
+                parts.append(self.without_opener(part.strip(" ,.")) + ("?" if asks else ""))
         return parts
 
     def statements_of(self, clause_text: str) -> list[Statement]:
