@@ -230,13 +230,15 @@ def _worth_keeping(
         rated += len(units)
         around = ratings.rate(whole, "sentence", vectors)
         statements: list[Statement] = []
-        goes_on = False
+        goes_on, doubtful = False, ""  # a clause before that is kept if the next one needs it
+        joint = "，" if sentence.language == "zh" else ", "
         for part, unit in zip(sentence.parts, units, strict=True):
             rating = -inf if part.silent else around + ratings.rate(unit, "clause", vectors)
             adds = goes_on and not part.stands and not part.silent  # to the clause before
             least = _least(part, vectors is not None) - (_LESS if adds else 0)
             if rating < least and not (adds and len(part.text) <= _DETAIL):
                 goes_on = False
+                doubtful = part.note if rating >= least - 2 * _LESS else ""
                 continue
             if part.statements:
                 statements += [
@@ -248,16 +250,16 @@ def _worth_keeping(
                     for it in part.statements
                 ]
             elif goes_on and not part.stands:
-                joint = "，" if sentence.language == "zh" else ", "
                 text = f"{statements[-1].text}{joint}{part.note}"
                 statements[-1] = replace(statements[-1], text=text)
             else:
                 relations = part.about.relations if part.about else ()
-                statements.append(Statement(part.note, "general", relations=relations))
+                text = part.note if part.stands or not doubtful else f"{doubtful}{joint}{part.note}"
+                statements.append(Statement(text, "general", relations=relations))
             certain_enough = rating >= _LEAST_CHANGED[vectors is not None]
             if part.changes and certain_enough and not statements[-1].changes:
                 statements[-1] = replace(statements[-1], changes=part.changes)
-            goes_on = True
+            goes_on, doubtful = True, ""
         for statement in statements:
             if statement.text not in seen:
                 seen.add(statement.text)
