@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.extraction.lives import ended, lives
 from bench.extraction.train import PLAIN, PLAIN_WEIGHT, embedded, learned, read, rows, trained_on
 from bench.extraction.turns import FILES, KIN, Turn, holds_kept, share
 from kemem.add.rules import Extraction, Fact, extract_by_rules, rate, read_by_rules, units_of
@@ -176,11 +177,31 @@ def judge_turns() -> None:
                 )
 
 
+def judge_lives(folder: Path) -> None:
+    """Counts which notes end, against what the conversations mark as over."""
+    score, unmarked = Score(), 0
+    for life in (life for file in sorted(folder.glob("*.txt")) for life in lives(file)):
+        pairs, _ = asyncio.run(ended(life))
+        right = {(by, to) for by, to, *_ in pairs} & life.ends
+        score.right += len(right)
+        score.missed += len(life.ends - right)
+        score.wrong += sum(bool(by and to) and (by, to) not in right for by, to, *_ in pairs)
+        unmarked += sum(not (by and to) for by, to, *_ in pairs)
+    print(f"{'':28}{'precision':>9}{'recall':>9}{'right':>7}{'wrong':>7}{'missed':>7}")
+    print(f"{'endings':22}notes {score}   of messages without a mark: {unmarked}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.extraction", description=__doc__)
     parser.add_argument("--verbose", action="store_true", help="list the faults of split dev")
     parser.add_argument("--held-out", action="store_true", help="with --verbose: of both splits")
+    parser.add_argument(
+        "--lives", type=Path, help="a folder of whole conversations to end notes in"
+    )
     chosen = parser.parse_args()
+    if chosen.lives:
+        judge_lives(chosen.lives)
+        return
     print(f"{'':28}{'precision':>9}{'recall':>9}{'right':>7}{'wrong':>7}{'missed':>7}")
     judge_turns()
     for language in ("chinese", "english"):

@@ -28,6 +28,7 @@ from kemem.facts.worth import (
     WIDTH,
     Ratings,
     Vectors,
+    embedding,
 )
 from kemem.records import Matrix, Vector
 
@@ -90,12 +91,13 @@ def rows(
         idle = KINDS.index("other" if turn.worth else turn.kinds[0])
         for number, (whole, *clauses) in enumerate(units_of(reading.messages[0][2])):
             for level, unit in [("sentence", whole), *(("clause", it) for it in clauses)]:
-                if unit.silent or unit.note not in vectors:
+                vector = None if unit.silent else embedding(unit, vectors)
+                if vector is None:
                     continue
                 own = is_kept(unit.text, turn) if level == "clause" else holds_kept(unit.text, turn)
                 made[level].features.append(np.array(ratings.features(unit)))
                 made[level].sentences.append((at, number))
-                dense[level].append(np.concatenate([vectors[unit.note], vectors[shown]]))
+                dense[level].append(np.concatenate([vector, vectors[shown]]))
                 labels[level].append(0 if own else idle)
     for level in LEVELS:
         made[level].weight = weight

@@ -19,7 +19,7 @@ from kemem.records import Message, Micros
 from kemem.text.segment import STOP_WORDS
 
 MOST_FACTS = 50  # of one message
-_MOST_UNITS = 60  # clauses and sentences of a message that are embedded
+_MOST_UNITS = 60  # clauses of a message that are embedded
 # Ratings from which a clause is kept, with and without embeddings: one that no rule knows, one that
 # tells something of somebody, one of a certain kind.
 _LEAST_RELATED = 0.5  # of one whose relations are kept
@@ -117,7 +117,8 @@ class Reading:
         """What to embed so that clauses are rated by their meaning, too."""
         texts: list[str] = []
         for message, _, read in self.messages:
-            units = [it.note for one in units_of(read) for it in one if not it.silent]
+            parts = [part for sentence in read for part in sentence.parts]
+            units = [part.note for part in parts if not part.silent]
             texts += [message.content[:MOST_CHARACTERS], *units[:_MOST_UNITS]] if units else []
         return [*dict.fromkeys(texts)]
 
@@ -161,7 +162,9 @@ def units_of(sentences: Sequence[_Sentence]) -> Iterator[list[Unit]]:
         around = [None, *(part.text for part in parts), None]
         types = tuple({made.memory_type: None for part in parts for made in part.statements})
         whole = Unit(
-            *(texts[number], parts[0].note if count == 1 else texts[number], sentence.language),
+            texts[number],
+            tuple(part.note for part in parts if not part.silent),
+            sentence.language,
             before=texts[number - 1] if number else None,
             after=texts[number + 1] if number + 1 < len(texts) else None,
             asks=sentence.asks,
@@ -173,7 +176,7 @@ def units_of(sentences: Sequence[_Sentence]) -> Iterator[list[Unit]]:
             whole,
             *(
                 Unit(
-                    *(part.text, part.note, sentence.language, around[at], around[at + 2]),
+                    *(part.text, (part.note,), sentence.language, around[at], around[at + 2]),
                     asks=sentence.asks,
                     position=(at, count, number),
                     types=tuple({made.memory_type: None for made in part.statements}),

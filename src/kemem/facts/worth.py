@@ -43,7 +43,7 @@ class Unit:
     """A clause, or a whole sentence, where it stands."""
 
     text: str  # as it was said
-    note: str  # as it would be kept; its embedding is the note's
+    notes: tuple[str, ...]  # as its clauses would be kept; their mean embedding is its own
     language: Literal["zh", "en"]
     before: str | None = None  # the clause, or sentence, before
     after: str | None = None
@@ -126,7 +126,7 @@ class Ratings:
 
     def rate(self, unit: Unit, level: str, vectors: Vectors | None) -> float:
         """The log odds that a unit is worth keeping; by words alone without its embedding."""
-        own = vectors.get(unit.note) if vectors else None
+        own = embedding(unit, vectors) if vectors else None
         around = vectors.get(self.message) if vectors else None
         weights = self._weights
         features, kind = self.features(unit), "words" if own is None or around is None else "both"
@@ -137,6 +137,15 @@ class Ratings:
             dense = weights[f"{level}_dense"].astype(np.float32)
             logits += SCALE * (own @ dense[:WIDTH] + around @ dense[WIDTH:])
         return float(logits[0] - np.logaddexp.reduce(logits[1:]))
+
+
+def embedding(unit: Unit, vectors: Vectors) -> Vector | None:
+    """The embedding of a clause, or the mean of those of a sentence's clauses."""
+    own = [vectors[note] for note in unit.notes if note in vectors]
+    if len(own) <= 1:
+        return own[0] if own else None
+    mean: Vector = np.mean(own, axis=0)
+    return mean / np.linalg.norm(mean)
 
 
 @cache
