@@ -23,15 +23,14 @@ _FUNCTION = frozenset(
         he she they to for at in on with of from by as and or but not no so if how what when
         where which who why ever every all any some more most much many lot lots too very just
         only really new old other another same such own being having getting going doing is are
-        was be been have has had do does up out off over after before into about than there here""",
+        was be been have has had do does up out off over both user after before into
+        about than there here""",
     )
 )
 _BARE = re.compile(r"[A-Za-z][\w'+#-]*(?: [A-Za-z][\w'+#-]*){0,2}")
 _CUT = re.compile(r" (?:on|at|in|for|with|since|from|as|because|by|to|every|so|when|but)\b.*")
 _ADJECTIVE = re.compile(r"(?:only|sole|lead|new|newly|former|qualified|registered|certified) ")
-_HAN = re.compile(r"[\u4e00-\u9fff·]{1,12}")
-_PARTICLE = re.compile("[我你您他她它这那的了着吗呢吧啊呀嘛么把被就都也很太没请跟]")
-_LATIN = re.compile(r"[A-Za-z][\w .&+#'-]{0,30}")
+_PARTICLE = re.compile("[我你您他她它这那的了着吗呢吧啊呀嘛么把被就都也很太没请跟给得]")
 _FEELING = re.compile(
     r"\b(?:lik|lov|hat|dislik|enjoy|adore|prefer|stand\b|fan\b|fond|keen|into\b|crazy|obsess|passion"
     r"|favou?rite|detest|loath|hobb|interest|care for|sick of|scared|afraid|terrified)"
@@ -119,7 +118,9 @@ _OPEN = frozenset({"owns"})
 
 def certain(relation: Relation, said: str) -> Relation | None:
     """The relation with its object in its shortest whole form; None where it is not certain."""
-    if relation.name in _OPEN or "姓" in said:
+    if relation.name in _OPEN or "姓" in said or relation.source.lower() in language("en").roles:
+        return None
+    if relation.target_type == "occupation" and _is_chinese(said) != _is_chinese(relation.target):
         return None
     if relation.name in ("likes", "dislikes") and not _FEELING.search(said):
         return None
