@@ -255,9 +255,10 @@ def test_the_description_names_what_the_library_answers() -> None:
     message = Message("m", role="user", ts=0, ingest_time=0, **row)
     when: dict[str, Any] = {"ts": 0, "created": 0, "updated": 0, "valid_from": 0}
     note = Note("n", kind="user_info", digest="d", **when, **row)
-    assert Item(message).to_dict().keys() | Item(note).to_dict().keys() == described(Item)
-    hit = Hit(note, 0.5, ("why",))
-    assert hit.to_dict().keys() | {"role"} == described(Hit)
+    fields = Item(message).to_dict().keys() | Item(note).to_dict().keys()
+    assert fields | {"withdrawn"} == described(Item)
+    hit = Hit(note, 0.5, ("why",), ended=1, superseded_by="n2")
+    assert hit.to_dict().keys() | {"role", "withdrawn"} == described(Hit)
     hits = Memories((hit,), "c_", missing=("semantic",), total=1)
     assert hits.to_dict().keys() == described(Memories[Hit])
     outcome = Outcome("n", "x", "UPDATE", "y")

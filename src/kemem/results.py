@@ -9,7 +9,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PlainSer
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from kemem.records import Link, Message, Note, Row
+from kemem.records import Link, Message, Micros, Note, Row
 from kemem.records.serialization import Hidden, IfAny, OptionalText, Record, adapter
 from kemem.records.times import to_rfc3339
 from kemem.text.language import is_chinese
@@ -137,10 +137,14 @@ class Hit(Item):
     score: float
     why: tuple[str, ...] = ()
     snippets: tuple[str, ...] = ()
+    ended: Micros | None = None  # when it ceased to be true
+    superseded_by: str | None = None  # id of the note that says what holds instead
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as JSON; `why` where it was asked for."""
         shown = {**memory_to_dict(self.row), "score": self.score}
+        if self.ended is not None:
+            shown |= {"valid_until": to_rfc3339(self.ended), "superseded_by": self.superseded_by}
         return {**shown, "why": list(self.why)} if self.why else shown
 
     @classmethod
@@ -150,10 +154,11 @@ class Hit(Item):
         memory = handler.resolve_ref_schema(
             MemorySchema.__get_pydantic_json_schema__(schema, handler)
         )
-        score, why = {"type": "number"}, {"type": "array", "items": {"type": "string"}}
+        own = {"score": {"type": "number"}, "superseded_by": {"type": ["string", "null"]}}
+        own["why"] = {"type": "array", "items": {"type": "string"}}
         return {
             "type": "object",
-            "properties": {**memory["properties"], "score": score, "why": why},
+            "properties": {**memory["properties"], **own},
             "required": [*memory["required"], "score"],
         }
 

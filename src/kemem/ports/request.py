@@ -3,7 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kemem.records import Health, Match, Matrix, Model, Rank, Relation, Row, Where
+from kemem.records import (
+    Health,
+    Match,
+    Matrix,
+    Message,
+    Micros,
+    Model,
+    Rank,
+    Relation,
+    Row,
+    Vector,
+    Where,
+)
 from kemem.text.query import Query
 
 Key = tuple[str, str, str]  # agent, user and id: rows of several users can have the same id
@@ -44,6 +56,18 @@ class Candidates:
     vectors: tuple[tuple[Match, ...], ...] = ()  # one for each query vector
     relations: tuple[Relation, ...] = ()
     admitted: frozenset[Key] | None = None  # the notes that match the keywords, if there are any
+    in_time: tuple[Match, ...] = ()  # messages of the times that are asked for, nearest in meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a row is judged by beside its text."""
+
+    vector: Vector | None = None  # of unit length
+    before: tuple[Message, ...] = ()  # said right before it in its session, nearest first
+    previous: Vector | None = None  # the vector of the nearest one
+    ended: Micros | None = None  # when the last thing that it says was over
+    superseded_by: str | None = None  # the note that says what holds instead
 
 
 Select = Callable[[Candidates], Sequence[Match]]
@@ -68,6 +92,8 @@ class SearchRequest:
     keywords: Query | None = None  # only rows that match are ranked
     around: Neighborhood | None = None
     select: Select | None = None  # a pure function: the candidates whose rows are returned
+    times: tuple[tuple[Micros, Micros], ...] = ()  # ranges of which the best messages are wanted
+    before: int = 0  # if more, contexts are returned, with so many messages before each row
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +102,7 @@ class SearchResponse:
 
     candidates: Candidates
     rows: Mapping[Key, Row] = field(default_factory=dict)
+    contexts: Mapping[Key, Context] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

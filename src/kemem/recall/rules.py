@@ -19,13 +19,15 @@ from kemem.recall.tools import summary
 from kemem.records import Message
 from kemem.results import Hit, Item
 from kemem.text.query import asks
+from kemem.text.reading import asks_for_past, seeks_answer
 from kemem.text.segment import tokens
 from kemem.text.when import time_phrases
 
 SURE, LIKELY, WEAK = 0.5, 0.3, 0.1  # relevance: to be found at all, by meaning, beside others
-DETAILS = 5  # hits that are read with the messages around them
-GUESSED = 0.5  # how far a score is trusted that no word of the question stands behind
 RECENT = 7  # days that "last time" reaches back
+LEAST, SHARE = 0.02, 0.1  # of an answer that is handed over: its score, and that of the best one
+DETAILS = 3  # hits that are read with the messages around them
+FEW = 6  # memories that are handed over where fewer answer
 
 K = 5  # of reciprocal rank: with more, the ends of lists of ten could not be told apart
 PARTS = 2  # questions inside a question that are searched for by themselves, the last ones
@@ -59,21 +61,24 @@ def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
     rankings, answers = yield from _search_question(state, question)
     if not rankings and not words:
         rankings = yield from _search_context(state, question, window)
-    own = scores(rankings)
-    # Meaning alone, without a word of the question, is a guess, and not followed any further.
-    texts = (state.hits[key].memory.casefold() for key in own)
-    certain = any(word in text for text in texts for word in words)
-    confidence = max((state.hits[key].score for key in own), default=0.0)
-    beside = yield from _read_details(state, list(own)[: DETAILS if certain else 1])
-    for query in follow_up_queries(state, answers) if certain else ():
+    found = [*scores(rankings)]
+    confidence = max((state.hits[key].score for key in found), default=0.0)
+    first = [key for key in found if state.hits[key].score >= max(LEAST, SHARE * confidence)]
+    over: set[str] = set()  # what is not first and has ended would only mislead who is asked
+    if not asks_for_past(question):
+        over = {key for key in first[1:] if state.hits[key].ended is not None}
+        first = [key for key in first if key not in over]
+    beside = yield from _read_details(state, first[:DETAILS])
+    for query in follow_up_queries(state, answers) if first else ():
         way = {"search_mode": "keyword", "min_relevance_score": WEAK}
         hits = yield from _search(state, query=query[:_MAX_QUERY], **way)
         rankings.append((FOLLOWED, hits))
-    keys = best_keys(scores(rankings), beside if certain else (), MAX_RESULTS)
-    confidence *= 1.0 if certain else GUESSED
-    if confidence < LIKELY:
-        keys, confidence = [], 0.0
-    yield handoff_from(state, keys, confidence=confidence)
+    keys = best_keys(scores(rankings), beside, MAX_RESULTS) if first else []
+    if seeks_answer(question):  # what search has judged stays first; what is only near it follows
+        near = [key for key in keys if key not in found]
+        keys = [*first, *near][: max(len(first), FEW)]
+    keys = [key for key in keys if key not in over]
+    yield handoff_from(state, keys, confidence=confidence if keys else 0.0)
 
 
 def handoff_from(
@@ -119,26 +124,24 @@ def _search_question(
     state: RecallState, question: str
 ) -> Calls[tuple[list[Ranking], list[Answer]]]:
     """Rankings by their weights, and the questions with the hits that answer them."""
-    way: dict[str, Any] = {"query": question}
-    whole = hits = yield from _search(state, **way)
+    whole = yield from _search(state, query=question)
+    answered = bool(whole)
+    if len(whole) < MAX_RESULTS:
+        whole = yield from _search(state, query=question, min_relevance_score=LEAST)
     if not whole:
-        way |= {"search_mode": "semantic", "min_relevance_score": LIKELY}
-        hits = yield from _search(state, **way)
-        if not hits:
-            return [], []
-    if len(hits) == MAX_RESULTS and _means_last_time(question):
-        recent = yield from _search(state, **way, time_range_days=RECENT)
-        return [(1.0, hits), (1.0, recent)], [(question, hits)]
+        way = {"search_mode": "semantic", "min_relevance_score": LIKELY}
+        whole = yield from _search(state, query=question, **way)
+        return ([(1.0, whole)], [(question, whole)]) if whole else ([], [])
+    if len(whole) == MAX_RESULTS and _means_last_time(question):
+        recent = yield from _search(state, query=question, time_range_days=RECENT)
+        return [(1.0, whole), (1.0, recent)], [(question, whole)]
     answers: list[Answer] = []
-    for part in parts_of(question) if whole else ():
+    for part in parts_of(question) if answered else ():
         of_part = yield from _search(state, query=part, min_relevance_score=WEAK)
         answers.append((part, of_part))
     if answers:
         return [(1.0, whole), *((1.0, of_part) for _, of_part in answers)], answers
-    if len(whole) < MAX_RESULTS:
-        whole = yield from _search(state, query=question, min_relevance_score=WEAK)
-    by_meaning = [(FOLLOWED, hits)] if "search_mode" in way else []
-    return [(1.0, whole), *by_meaning], [(question, whole)]
+    return [(1.0, whole)], [(question, whole)]
 
 
 def _search_context(

@@ -50,6 +50,7 @@ class Signals:
     parts: tuple[SignalHits, ...] = ()
     linked: tuple[tuple[Match, str], ...] = ()  # notes, and the relations that lead to them
     missing: tuple[str, ...] = ()
+    in_time: tuple[Match, ...] = ()  # messages of the times that are asked for
 
 
 def fuse(
@@ -69,6 +70,9 @@ def fuse(
         value = values.get(key := match[:3], 0.0)
         rows.setdefault(key, match)
         values[key] = value + LINKED * match.score * (1 - value)
+    for match in signals.in_time:  # candidates, whatever words they have
+        rows.setdefault(key := match[:3], match)
+        values.setdefault(key, LEAST * match.score)
     worths, in_time = dict(values), _in_time(rows, query)
     for key in in_time:
         values[key] += IN_TIME * (1 - values[key])

@@ -3,18 +3,28 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps, Reranker
-from kemem.ports.request import Candidates, Key, Neighborhood, SearchRequest, key_of
-from kemem.records import NOTES, Match, Matrix, Note, Relation, Row, Where
+from kemem.ports.request import (
+    Candidates,
+    Context,
+    Key,
+    Neighborhood,
+    SearchRequest,
+    SearchResponse,
+    key_of,
+)
+from kemem.records import NOTES, Match, Matrix, Note, Relation, Vector, Where
 from kemem.results import Hit, Memories
 from kemem.scope import check_flag
+from kemem.search.features import JUDGED, Candidate
 from kemem.search.fuse import SignalHits, Signals, fuse
+from kemem.search.judge import JUDGED_MODEL, Judgement, judge
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.query import check_query, matches, plain
@@ -24,6 +34,8 @@ _DEPTH = 5  # candidates of each signal for every hit asked for
 _LEAST = 120
 _SPARE = 2  # times more rows are read than asked for, where notes may repeat messages
 _BRIEF = 500  # characters of a question that is understood faster than a thread is reached
+
+_BEFORE = 2  # messages before each of them that are read, too
 
 _HOPS = 2
 _RELATIONS = 50
@@ -66,17 +78,23 @@ async def search(
     depth = max(most * _DEPTH, MAX_HITS if count else _LEAST)
     spare = _SPARE if where.kinds & NOTES else 1
     reranker = deps.reranker if reranked else None
-    least = threshold if reranker is None else 0.0
+    asks = query.question is not None
+    least = threshold if reranker is None and not asks else 0.0
     ranked: list[tuple[Match, tuple[str, ...]]] = []
 
     def select(signals: Signals) -> list[Match]:
-        best = fuse(signals, query, None if count else most * spare, explain)
+        size = max(most * spare, JUDGED) if asks else most * spare
+        best = fuse(signals, query, None if count else size, explain)
         ranked[:] = [(match, why) for match, why in best if match.score >= least]
         return [match for match, _ in ranked]
 
-    rows, missing = await _gather(query, where, depth, deps, select)
-    pairs = [(rows.get(key_of(match)), match.score, why) for match, why in ranked]
-    hits = _without_repeats([Hit(row, score, why) for row, score, why in pairs if row])
+    response, vector, missing = await _gather(query, where, depth, deps, select)
+    candidates, hits = _candidates(ranked, response)
+    if query.question and candidates:
+        judged = partial(judge, query.question, vector, candidates[:JUDGED])
+        hits = _said_once(_by_judgement(hits, await asyncio.to_thread(judged)))
+    else:
+        hits = _without_repeats(hits)
     hits = [hit for hit in await _rerank(text, hits, reranker) if hit.score >= threshold]
     best = hits[:most]
     if explain:
@@ -85,6 +103,28 @@ async def search(
         best = [replace(hit, why=()) for hit in best]
     total = len(hits) if count else 0
     return Memories(tuple(best), None, missing, "zh" if is_chinese(text) else "en", total)
+
+
+def _candidates(
+    ranked: Sequence[tuple[Match, tuple[str, ...]]], response: SearchResponse
+) -> tuple[list[Candidate], list[Hit]]:
+    """The rows that were ranked and are still there, as the judge takes them and as hits."""
+    hits, candidates = list[Hit](), list[Candidate]()
+    for match, why in ranked:
+        if row := response.rows.get(key := key_of(match)):
+            around = response.contexts.get(key, Context())
+            hits.append(Hit(row, match.score, why, (), around.ended, around.superseded_by))
+            candidates.append(Candidate(row, match.score, around))
+    return candidates, hits
+
+
+def _by_judgement(hits: Sequence[Hit], judgement: Judgement) -> list[Hit]:
+    """Hits in the order of a judgement of the first ones; none that follows scores more."""
+    pairs = zip(hits, judgement.scores.tolist(), strict=False)
+    judged = [replace(hit, score=round(score, 6)) for hit, score in pairs]
+    judged.sort(key=lambda hit: -hit.score)
+    least = judged[-1].score
+    return [*judged, *(replace(hit, score=min(hit.score, least)) for hit in hits[len(judged) :])]
 
 
 async def nearest_notes(text: str, where: Where, limit: int, deps: Deps) -> list[Note]:
@@ -110,14 +150,19 @@ async def _gather(
     depth: int,
     deps: Deps,
     select: Callable[[Signals], Sequence[Match]],
-) -> tuple[Mapping[Key, Row], tuple[str, ...]]:
-    """Ask every signal, and read the rows that are selected; signals that are missing are named."""
+) -> tuple[SearchResponse, Vector | None, tuple[str, ...]]:
+    """Ask every signal, and read the rows that are selected; signals that are missing are named.
+
+    With the rows comes the vector of what the question is about.
+    """
     missing: list[str] = []
     vectors: Matrix | None = None
+    topic: Vector | None = None
+    question = query.question
     nearest: tuple[tuple[Match, ...], ...] = ()  # of the vector database beside the store
     if query.mode != "lexical":
         try:
-            vectors = await deps.embed([part.text for part in query.texts], purpose="query")
+            vectors, topic = await _embed(query, deps)
             nearest = await _from_index(vectors, where, depth, deps)
         except Unavailable as error:
             if deps.model is not None:
@@ -140,7 +185,8 @@ async def _gather(
         pairs = zip_longest(by_words, nearest or candidates.vectors, fillvalue=())
         whole, *parts = (SignalHits(*pair) for pair in pairs)
         linked = _linked_notes((*candidates.relations, *relations), query, candidates.admitted)
-        return select(Signals(whole, depth, tuple(parts), linked, tuple(missing)))
+        in_time = candidates.in_time
+        return select(Signals(whole, depth, tuple(parts), linked, tuple(missing), in_time))
 
     by_words = query.mode != "semantic" or "semantic" in missing  # words stand in for vectors
     request = SearchRequest(
@@ -152,8 +198,19 @@ async def _gather(
         keywords=query.keywords,
         around=None if deps.graph else around,
         select=select_matches,
+        times=tuple((it.since, it.until) for it in question.times) if question else (),
+        before=_BEFORE if question else 0,
     )
-    return (await deps.store.search(request)).rows, tuple(missing)
+    return await deps.store.search(request), topic, tuple(missing)
+
+
+async def _embed(query: ParsedQuery, deps: Deps) -> tuple[Matrix, Vector | None]:
+    """The vectors of a question and its parts, and of its topic if the judge knows the model."""
+    texts = [part.text for part in query.texts]
+    if query.question is None or deps.model is None or deps.model.name != JUDGED_MODEL:
+        return await deps.embed(texts, purpose="query"), None
+    vectors = await deps.embed([*texts, query.question.topic], purpose="query")
+    return vectors[:-1], vectors[-1]
 
 
 async def _from_index(
@@ -184,6 +241,29 @@ def _linked_notes(
             linked.setdefault(note_id, (match, path))
     notes = linked.values()
     return tuple(it for it in notes if admitted is None or key_of(it[0]) in admitted)
+
+
+def _said_once(hits: Sequence[Hit]) -> list[Hit]:
+    """Hits in which nothing is said twice.
+
+    Of a message and a note that says it nearly whole the note stays, in the better place of both;
+    what a note says that is a part of a message above it is left out.
+    """
+    messages = {hit.id: hit for hit in hits if not isinstance(hit.row, Note)}
+    told: dict[str, Hit] = {}  # the messages that a note repeats, by their ids
+    for hit in hits:
+        for source in hit.sources if isinstance(hit.row, Note) else ():
+            message = messages.get(source)
+            if message and source not in told and 2 * len(hit.memory) >= len(message.memory):
+                told[source] = hit
+    kept: dict[str, Hit] = {}
+    for hit in hits:
+        best = told.get(hit.id, hit) if not isinstance(hit.row, Note) else hit
+        part = isinstance(hit.row, Note) and hit not in told.values()
+        if part and hit.sources and all(it in kept for it in hit.sources):
+            continue
+        kept.setdefault(best.id, replace(best, score=hit.score))
+    return [*kept.values()]
 
 
 def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:

@@ -12,6 +12,7 @@ from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.text import query as words
 from kemem.text.query import AnyOf, Query, asks, spoken_by
+from kemem.text.reading import Question, read_question, seeks_answer
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, Token, is_cjk, tokens
 from kemem.text.summary import sentences
 from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
@@ -27,6 +28,7 @@ _TURNS = 2  # lines with a label that make a transcript
 _SHORT, _LONG = 10, 30  # words of a short question, and of one that tells of a topic
 _CHARACTERS = 1.6  # of a Chinese word
 _LONGEST = 8  # tokens of a name
+_PLAIN = 300  # characters of a plain question
 _LONGEST_KEYWORD = 256  # characters
 
 
@@ -48,6 +50,7 @@ class ParsedQuery:
     mode: Mode = "hybrid"
     keywords: Query | None = None  # what every answer must contain
     parts: tuple[Part, ...] = ()  # the sentences that ask, among others that do not
+    question: Question | None = None  # what it asks for; None: no plain question
 
     @property
     def query(self) -> Query:
@@ -90,8 +93,10 @@ def understand(
     dated = [part.text for part in parts] or [text]
     clock = to_datetime(now)
     times = tuple(it for part in dated for it in time_phrases(part, clock, speaks_of_plans(part)))
-    names = tuple(names_in(text))
-    return ParsedQuery(Part(content, query), times, names, mode, required, tuple(parts))
+    names, question = tuple(names_in(text)), None
+    if query.conversation and not transcript and len(text) <= _PLAIN and seeks_answer(text):
+        question = read_question(text, clock)
+    return ParsedQuery(Part(content, query), times, names, mode, required, tuple(parts), question)
 
 
 def _in_conversation(text: str, query: Query, transcript: bool = False) -> Query:

@@ -1,5 +1,6 @@
 """One search: rankings by words and by vectors over cached columns, the graph, and the rows."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -9,13 +10,21 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
-from kemem.ports.request import Candidates, Key, Ranking, SearchRequest, SearchResponse, key_of
-from kemem.records import NOTES, ROLES, Match, Message, Note, Rank, Relation, Row, Where
+from kemem.ports.request import (
+    Candidates,
+    Context,
+    Key,
+    Ranking,
+    SearchRequest,
+    SearchResponse,
+    key_of,
+)
+from kemem.records import NOTES, ROLES, Match, Message, Micros, Note, Rank, Relation, Row, Where
 from kemem.store.database import Database, Space, Values, in_list
 from kemem.store.graph import around
 from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
 from kemem.store.read import keyed, matching_ids, named
-from kemem.store.schema import note
+from kemem.store.schema import note, note_source
 from kemem.store.spaces import spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, notes, one_of
 from kemem.store.vectors import check_vectors
@@ -23,6 +32,7 @@ from kemem.text.query import Mask, Query
 from kemem.text.rank import Conversation, Scores, context_scope, word_scores
 
 _ROUNDING = 1e-6  # scores closer than this can be equal
+_IN_TIME = 20  # messages of the times that are asked for
 
 Rows = NDArray[np.intp]  # places among the rows of all spaces
 
@@ -47,12 +57,16 @@ def search(
         if not same or request.after or ranked.may_have_notes:  # which state relations
             relations, note_rows = around(connection, near, reached)
     admitted = ranked.admitted_notes() if relations and request.keywords else None
-    candidates = Candidates(words, vectors, tuple(relations), admitted)
+    in_time = ranked.in_time(request.times) if request.times else ()
+    candidates = Candidates(words, vectors, tuple(relations), admitted, in_time)
     if request.select is None:
         return SearchResponse(candidates)
     selected = [key_of(match) for match in request.select(candidates)]
     numbers = {key: (Note, row) for key, row in note_rows.items()} | ranked.numbers
-    return SearchResponse(candidates, _fetch(connection, where, spaces, selected, numbers))
+    rows, contexts = _fetch(connection, where, spaces, selected, numbers), dict[Key, Context]()
+    if request.before:
+        contexts = ranked.contexts(rows, request.before)
+    return SearchResponse(candidates, rows, contexts)
 
 
 def _fetch(
@@ -96,6 +110,7 @@ class _Ranked:
         self._where = request.where
         self.numbers: dict[Key, tuple[type[Row], int]] = {}  # of ranked rows, with their types
         self._keys: dict[int, Key] = {}  # of ranked rows
+        self._talk: Conversation | None = None
         queries = (*request.queries, *filter(None, [request.keywords]))
         self._embeds = request.vectors is not None and model_no is not None
         if not queries and not self._embeds:
@@ -145,6 +160,57 @@ class _Ranked:
         """Whether there are notes in the spaces; True where their columns are not read."""
         return not self._views or any((view.kinds >= len(ROLES)).any() for view in self._views)
 
+    def in_time(self, times: Iterable[tuple[Micros, Micros]]) -> tuple[Match, ...]:
+        """Messages said in some ranges of time, those nearest to the first vector first."""
+        kinds = _join([view.kinds for view in self._views], np.int8)
+        mask = np.zeros(len(self._times), np.bool_)
+        for since, until in times:
+            mask |= (self._times >= since) & (self._times < until)
+        mask &= self._visible & (kinds < len(ROLES))
+        scores = np.zeros(len(mask))
+        if self._embeds and self._request.vectors is not None:
+            scores, _ = self._by_vector(self._request.vectors[0])
+        head = self._head(scores, mask, None)
+        self._load_keys([head])
+        return self._matches(scores, head, None)[:_IN_TIME]
+
+    def contexts(self, rows: Mapping[Key, Row], count: int) -> dict[Key, Context]:
+        """The vectors of rows, what was said before them, and whether they are over."""
+        places = {key: row for row, key in self._keys.items() if key in rows}
+        before = {key: self._before(row, count) for key, row in places.items()}
+        numbers = _join([view.ids for view in self._views], np.int64)
+        wanted = sorted({int(numbers[row]) for some in before.values() for row in some})
+        messages = {it.id: it.row for it in keyed(self._connection, TABLES[0], wanted)}
+        endings = _endings(self._connection, self._views, rows)
+        contexts = {}
+        for key, row in places.items():
+            said = [messages.get(int(numbers[it])) for it in before[key]]
+            contexts[key] = Context(
+                self._vector(row),
+                tuple(message for message in said if isinstance(message, Message)),
+                self._vector(before[key][0]) if before[key] else None,
+                *endings.get(key[-1], (None, None)),
+            )
+        return contexts
+
+    def _before(self, row: int, count: int) -> list[int]:
+        """The places of messages said right before a row, nearest first."""
+        talk = self._talk
+        slot = int(talk.slot_of[row]) if talk is not None and row < len(talk.slot_of) else -1
+        if talk is None or slot < 0:
+            return []
+        at = int(np.searchsorted(talk.slots, slot))
+        return [
+            int(talk.rows[at - away])
+            for away in range(1, count + 1)
+            if at >= away and int(talk.slots[at - away]) == slot - away
+        ]
+
+    def _vector(self, row: int) -> NDArray[np.float32] | None:
+        at = int(np.searchsorted(self._starts, row, side="right")) - 1
+        view, place = self._views[at], row - int(self._starts[at])
+        return view.vectors[place] if self._embeds and view.embedded[place] else None
+
     def admitted_notes(self) -> frozenset[Key]:
         """The notes that the keywords admit."""
         kinds = _join([view.kinds for view in self._views], np.int8)
@@ -173,7 +239,7 @@ class _Ranked:
         if query.conversation:  # those that the Where lets a row borrow words from
             seen = np.split(self._seen(context_scope(self._where)), self._starts[1:-1])
             talks = [view.talk(own) for view, own in zip(self._views, seen, strict=False)]
-            talk = Conversation.join(talks, self._starts)
+            talk = self._talk = Conversation.join(talks, self._starts)
         scores = word_scores(query, self._masks, lengths, self._counted, talk)
         matched = query.evaluate(self._masks.__getitem__, self._counted)
         if talk:
@@ -300,6 +366,47 @@ def _join(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     if len(arrays) == 1:
         return arrays[0].astype(dtype, copy=False)
     return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)
+
+
+_cited = sa.select(
+    *(note_source.c.message_id, note.c.space_no, note.c.note_id, note.c.topic, note.c.valid_until)
+).join_from(
+    note_source,
+    note,
+    sa.and_(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id),
+)
+_citing = _cited.where(
+    one_of(note_source.c.space_no, "spaces"), in_list(note_source.c.message_id, "names")
+)
+_successors = sa.select(note.c.supersedes, note.c.note_id).where(
+    one_of(note.c.space_no, "spaces"), in_list(note.c.supersedes, "names")
+)
+
+
+def _endings(
+    connection: sa.Connection, views: Sequence[SpaceSnapshot], rows: Mapping[Key, Row]
+) -> dict[str, tuple[Micros, str | None]]:
+    """When all that rows say was over, and the note that took the place of the last of it."""
+    names = [row.id for row in rows.values() if isinstance(row, Message)]
+    ends: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+    if names:
+        values = {"spaces": [view.space.space_no for view in views], "names": names}
+        for name, *rest in connection.execute(_citing, values):
+            ends[name].append((*rest,))
+    for row in rows.values():
+        if isinstance(row, Note) and row.valid_until is not None:
+            ends[row.id].append((None, row.id, row.topic, row.valid_until))
+    over = {
+        name: max(notes, key=lambda it: it[-1])
+        for name, notes in ends.items()
+        if all(it[-1] is not None for it in notes)
+    }
+    if not over:
+        return {}
+    values = {"spaces": [view.space.space_no for view in views]}
+    ended = [it[1] for it in over.values()]
+    by = dict(connection.execute(_successors, {**values, "names": ended}).all())
+    return {name: (it[-1], by.get(it[1])) for name, it in over.items()}
 
 
 def _hidden_rows(

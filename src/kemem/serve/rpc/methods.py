@@ -66,8 +66,9 @@ class MemoryTools:
         if item.kind != "knowledge":
             raise NotFound(f"no memory {kb_id!r:.80}")
         gone = await self.memory.delete(kb_id, agent_id=self.agent_id, sources=sources)
-        messages = {"withdrawn": list(gone.withdrawn), "erased": list(gone.erased)}
-        return {"status": "success", "id": kb_id, **messages}
+        messages = {"withdrawn": gone.withdrawn, "erased": gone.erased}
+        named = {name: list(ids) for name, ids in messages.items() if ids}
+        return {"status": "success", "id": kb_id, **named}
 
     async def cleanup(self, task_id: str) -> Result:
         """Delete a workspace with all files in it."""

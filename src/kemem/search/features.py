@@ -1,0 +1,299 @@
+"""What speaks for and against a candidate by itself: the features that the judge weighs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kemem.ports.request import Context
+from kemem.records import Message, Row, Vector
+from kemem.records.times import to_datetime
+from kemem.text.reading import ANSWERS, Question, Reading, content, named_people, read
+from kemem.text.when import as_of, speaks_of_past, time_phrases
+
+Column = NDArray[np.float64]
+Features = dict[str, Column]
+
+DAY = 86_400_000_000
+LONG = 40 * DAY  # a time that says too little about when something happens
+JUDGED = 40  # candidates at most
+_BRIEF = 4.0  # the logarithm of a usual length
+_SHORT = 6  # words of an answer that needs its question
+_CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row that may answer, and what it is judged by."""
+
+    row: Row
+    score: float  # of the signals before
+    context: Context = field(default_factory=Context)
+
+    @property
+    def by_person(self) -> bool:
+        """Whether a person says it, and no assistant."""
+        row = self.row
+        return not isinstance(row, Message) or row.role == "user" or "speaker" in row.metadata
+
+
+def _z(values: Column, usual: float) -> Column:
+    """Values by how far they stand out; `usual` keeps small differences among few rows small."""
+    return np.asarray((values - values.mean()) / (values.std() + usual))
+
+
+def flags(values: Sequence[object]) -> Column:
+    return np.array([bool(it) for it in values], np.float64)
+
+
+def features(
+    question: Question, vector: Vector | None, candidates: Sequence[Candidate]
+) -> Features:
+    """What speaks for and against each candidate by itself."""
+    readings = [read(it.row.content) for it in candidates]
+    contexts = [[read(message.content) for message in it.context.before] for it in candidates]
+    person = flags([it.by_person for it in candidates])
+    asked = flags([_answers_question(it) for it in candidates])
+    columns = _by_signals(np.array([it.score for it in candidates]))
+    columns |= _by_words(question, candidates, readings, contexts)
+    columns |= _by_vectors(vector, candidates)
+    columns |= _by_people(question, candidates, readings, contexts)
+    columns |= _by_time(question, candidates)
+    columns |= _by_form(question, readings)
+    coverage, context = columns["coverage"], columns["context_coverage"]
+    similar, before = columns["similarity_z"], columns["similarity_before"]
+    asks, in_time = columns["asks"], columns["in_time"]
+    words = columns["length"]
+    columns |= {
+        "person": person,
+        "person_similarity": person * similar,
+        "assistant_similarity": (1 - person) * similar,
+        "person_coverage": person * columns["coverage_z"],
+        "person_novelty": person * columns["novelty"],
+        "person_able": person * columns["able"],
+        "asks_similarity": asks * person * similar,
+        "asks_coverage": asks * person * coverage,
+        "replies": asked * person,
+        "replies_similarity": asked * person * before,
+        "replies_coverage": asked * person * (context - coverage),
+        "replies_short": asked * person * (words < _SHORT / 10),
+        "opens": flags([not it.context.before for it in candidates]),
+        "in_time_similarity": in_time * similar,
+        "person_in_time": in_time * person,
+        "same_people_similarity": columns["same_people"] * similar,
+    }
+    # Where texts are long, as articles and answers are, words tell more and form tells less.
+    long = max(0.0, float(columns["log_length"].mean()) - _BRIEF)
+    columns |= {"long_score": long * columns["score_z"], "long_person": long * person}
+    for name in ("asks", "requests", "first_person", "changes", "ends", "capital", "place"):
+        columns[name] = columns[name] * person
+    return columns
+
+
+def _by_signals(scores: Column) -> Features:
+    """How the signals before rank the rows; of a large memory they have chosen among many."""
+    rank = 1 / (1 + np.argsort(np.argsort(-scores, kind="stable"), kind="stable"))
+    odds = np.log((scores + 1e-4) / (1 - scores + 1e-4))
+    own = {"score": scores, "score_z": _z(scores, 0.1), "rank": rank, "odds": odds}
+    large = float(len(scores) >= JUDGED)
+    return own | {f"large_{name}": large * column for name, column in own.items()}
+
+
+def _answers_question(candidate: Candidate) -> bool:
+    """Whether a row was said right after a question of the other side."""
+    before = candidate.context.before[:1]
+    return bool(before) and before[0].role == "assistant" and _asks(before[0].content)
+
+
+def _asks(text: str) -> bool:
+    return "?" in text or "？" in text
+
+
+def _by_words(
+    question: Question,
+    candidates: Sequence[Candidate],
+    readings: Sequence[Reading],
+    contexts: Sequence[Sequence[Reading]],
+) -> Features:
+    """Which share of the question's words a row has; a word that many rows have tells less."""
+    speakers = [content(speaker_of(it.row)) for it in candidates]
+    own = [it.words.union(names) for it, names in zip(readings, speakers, strict=True)]
+    one = [
+        words.union(*(it.words for it in some[:1]))
+        for words, some in zip(own, contexts, strict=True)
+    ]
+    two = [
+        words.union(*(it.words for it in some)) for words, some in zip(own, contexts, strict=True)
+    ]
+    size, weights = len(own), {}
+    for word in question.words:
+        count = sum(word in words for words in own)
+        weight = _CHARACTER if len(word) == 1 and not word.isascii() else 1.0
+        weights[word] = weight * math.log(1 + (size - count + 0.5) / (count + 0.5))
+    total = sum(weights.values()) or 1.0
+
+    def share(texts: Sequence[frozenset[str]]) -> Column:
+        sums = [sum(weight for word, weight in weights.items() if word in text) for text in texts]
+        return np.array(sums, np.float64) / total
+
+    asked, coverage = {*question.words}, share(own)
+    return {
+        "coverage": coverage,
+        "coverage_z": _z(coverage, 0.1),
+        "reply_coverage": share(one),
+        "context_coverage": share(two),
+        "unknown": np.full(size, 1 - share([frozenset().union(*own)])[0]),
+        "novelty": np.array([min(len(words - asked), 8) / 8 for words in own]),
+        "length": np.array([min(len(words), 20) / 10 for words in own]),
+    }
+
+
+def _by_vectors(vector: Vector | None, candidates: Sequence[Candidate]) -> Features:
+    """How near rows are in meaning, by themselves and with what was said right before."""
+    size = len(candidates)
+    similar, reply, before = (np.zeros(size) for _ in range(3))
+    if vector is not None:
+        unit = vector / (np.linalg.norm(vector) + 1e-9)
+        for at, it in enumerate(candidates):
+            if it.context.vector is None:
+                continue
+            similar[at] = reply[at] = unit @ it.context.vector
+            if it.context.previous is not None:
+                before[at] = unit @ it.context.previous
+                if it.context.before and it.context.before[0].role == "assistant":
+                    both = it.context.vector + it.context.previous
+                    reply[at] = unit @ both / (np.linalg.norm(both) + 1e-9)
+    return {
+        "similarity": similar,
+        "similarity_z": _z(similar, 0.03),
+        "reply_similarity": reply,
+        "reply_similarity_z": _z(reply, 0.03),
+        "similarity_before": before,
+    }
+
+
+def speaker_of(row: Row) -> str:
+    """The name of who says a message, where it is known."""
+    name = row.metadata.get("speaker") if isinstance(row, Message) else None
+    return name.strip().lower() if isinstance(name, str) else ""
+
+
+def _by_people(
+    question: Question,
+    candidates: Sequence[Candidate],
+    readings: Sequence[Reading],
+    contexts: Sequence[Sequence[Reading]],
+) -> Features:
+    """Whether a row speaks of those whom the question is about, by whatever name."""
+    names: dict[str, str] = {}
+    for it in candidates:
+        if speaker := speaker_of(it.row):
+            names[speaker] = f"@{speaker}"
+        for text in (it.row.content, *(message.content for message in it.context.before)):
+            names |= named_people(text)
+
+    def everyone(people: frozenset[str], text: str) -> frozenset[str]:
+        folded = text.lower()
+        own = {name for name in names if name in folded}
+        return people | {names[name] for name in own} | {f"@{name}" for name in own}
+
+    asked = everyone(question.people, question.topic)
+    rows, around = [], []
+    for it, reading, context in zip(candidates, readings, contexts, strict=True):
+        people = everyone(reading.people, f"{speaker_of(it.row)} {it.row.content}")
+        before = [
+            everyone(r.people, m.content) for r, m in zip(context, it.context.before, strict=True)
+        ]
+        if not people and "pronoun" in reading:  # "she" is who was spoken of
+            people = next((some for some in before if some), people)
+        rows.append(people)
+        around.append(people.union(*before))
+    asked_names = {name for name in asked if name[0] == "@"}
+    speakers = [speaker_of(it.row) for it in candidates]
+    heard = {name for name in speakers if name and f"@{name}" in asked}
+    others = float(bool(asked))
+    near = flags([asked_names & people for people in around])
+    named = flags([asked_names & people for people in rows])
+    same = flags([asked & people for people in rows])
+    relatives = [{it for it in people if it[0] != "@"} for people in rows]
+    return {
+        "same_people": same,
+        "other_speaker": flags([heard and name not in heard for name in speakers]),
+        "same_people_near": others * flags([asked & people for people in around]),
+        "other_people": others * flags([people and not asked & people for people in rows]),
+        "people_not_asked": (1 - others) * flags(relatives),
+        "self": (1 - others)
+        * flags(["first_person" in r and not p for r, p in zip(readings, rows, strict=True)]),
+        "named": named,
+        "named_near": near * (1 - named),
+        "not_named": float(bool(asked_names)) * (1 - near),
+    }
+
+
+def _by_time(question: Question, candidates: Sequence[Candidate]) -> Features:
+    """Whether a row is of a time that the question names: the one it tells of, else its own."""
+    newest = max(it.row.ts for it in candidates)
+    # Where all rows are older, a date without a year is meant as of then.
+    meant = [as_of(it, to_datetime(newest)) if newest < it.since else it for it in question.times]
+    ranges = [(it.since, it.until) for it in meant if it.until - it.since <= LONG]
+    size = len(candidates)
+    said, told, tells, away = (np.zeros(size) for _ in range(4))
+    for at, it in enumerate(candidates) if ranges else ():
+        ts = it.row.ts
+        text = it.row.content
+        phrases = time_phrases(text, to_datetime(ts), not speaks_of_past(text))
+        own = [(p.since, p.until) for p in phrases if p.until - p.since <= LONG]
+        said[at] = any(since <= ts < until for since, until in ranges)
+        told[at] = bool(own)
+        shares = [
+            (min(until, last) - max(since, first)) / (last - first)
+            for since, until in ranges
+            for first, last in own
+        ]
+        tells[at] = max(0.0, *shares) if shares else 0.0
+        gaps = [
+            max(0, max(since, first) - min(until, last))
+            for since, until in ranges
+            for first, last in own or [(ts, ts + 1)]
+        ]
+        away[at] = min(min(gaps) / DAY, 60) / 60
+    in_time = np.maximum(said * (1 - told), tells)
+    return {
+        "said_in_time": said * (1 - told),
+        "said_in_time_of_another": said * told,
+        "tells_of_time": tells,
+        "in_time": in_time,
+        "out_of_time": float(bool(ranges)) * (in_time == 0),
+        "away": away,
+    }
+
+
+def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
+    """What a row shows by its form, and whether it could be an answer of the kind that is asked."""
+    columns: Features = {"asks": np.array([it.asks for it in readings])}
+    for sign in (
+        "requests",
+        "first_person",
+        "changes",
+        "ends",
+        "number",
+        "time",
+        "capital",
+        "place",
+        "quote",
+    ):
+        columns[sign] = flags([sign in it for it in readings])
+    columns["log_length"] = np.array([math.log(1 + it.length) for it in readings])
+    wanted = question.answers & {*ANSWERS}
+    able = flags([wanted & it.answers for it in readings])
+    columns["able"] = (able - 0.5) * bool(wanted)
+    for kind in ANSWERS:
+        columns[f"wants_{kind}"] = np.full(len(readings), float(kind in wanted))
+        able = flags([kind in it.answers for it in readings])
+        columns[f"able_{kind}"] = columns[f"wants_{kind}"] * able
+    whether = float("whether" in question.answers)
+    columns["whether_changed"] = whether * columns["changes"]
+    columns["whether_ended"] = whether * columns["ends"]
+    return columns

@@ -1,0 +1,207 @@
+"""Fourth stage of search: which of the candidates answers the question, and is true now?
+
+Two linear models over plain features. The first tells whether a row is about what is asked for; the
+second orders rows that are, by time, change and what the question asks for: its answer is seldom
+the row with most of its words. A third tells from the best rows how likely there is an answer at
+all. `judge.json` has the weights, which `python -m bench.train_judge` learns.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kemem.records import Vector
+from kemem.search.features import (
+    JUDGED,
+    Candidate,
+    Column,
+    Features,
+    features,
+    flags,
+    speaker_of,
+)
+from kemem.text.reading import Question, read
+
+JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
+SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and without vectors
+K = 5  # of reciprocal rank
+STEEPNESS = 3  # how fast scores fall there
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How likely there is an answer, and the share of it that each candidate has, 0-1."""
+
+    chance: float
+    scores: Column  # of the candidates, in their order; the best one's is the chance
+
+
+def judge(question: Question, vector: Vector | None, candidates: Sequence[Candidate]) -> Judgement:
+    """Judge candidates; `vector` is that of the question's topic, by JUDGED_MODEL or none."""
+    weights = load_weights("hybrid" if vector is not None else "words")
+    about = features(question, vector, candidates)
+    relevance = weigh(about, weights["relevance"])
+    ordered = about | order_features(question, candidates, about, relevance)
+    values = rate(ordered, weights["answer"])
+    figures = answer_features(ordered, values)
+    chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))
+    return Judgement(chance, chance * np.exp(values))
+
+
+def rate(columns: Features, weights: Mapping[str, float]) -> Column:
+    """How much less likely each candidate is the answer than the best one, as a logarithm.
+
+    Of a large memory only the rows are judged that the signals before have ranked first, and they
+    know more: of many rows some always look like an answer. So both rankings count there, and
+    where no vectors tell what is meant.
+    """
+    values = weigh(columns, weights)
+    if len(values) >= JUDGED or not columns["similarity"].any():
+        ranks = np.argsort(np.argsort(-values, kind="stable"), kind="stable")
+        share = SHARE if columns["similarity"].any() else SHARE_OF_WORDS
+        both = share / (K + ranks) + (1 - share) * columns["rank"] / (1 + (K - 1) * columns["rank"])
+        values = STEEPNESS * np.log(both)
+    return np.asarray(values - values.max())
+
+
+def weigh(columns: Mapping[str, Column], weights: Mapping[str, float]) -> Column:
+    """The weighted sum of columns; features without a weight do not count."""
+    total = np.full(len(next(iter(columns.values()))), weights.get("bias", 0.0))
+    for name, weight in weights.items():
+        if name in columns:
+            total += weight * columns[name]
+    return total
+
+
+@cache
+def load_weights(name: str) -> Mapping[str, Mapping[str, float]]:
+    """The weights where vectors are known, or where there are words only."""
+    text = (files(__package__) / "judge.json").read_text("utf-8")
+    weights: Mapping[str, Mapping[str, float]] = json.loads(text)[name]
+    return weights
+
+
+def order_features(
+    question: Question, candidates: Sequence[Candidate], about: Features, relevance: Column
+) -> Features:
+    """What speaks for a row beside the others that are about the same: later, earlier, a change."""
+    size, gap = len(candidates), relevance - relevance.max()
+    weight = np.exp(gap) * about["person"] * (1 - about["asks"])
+    times, others = np.array([it.row.ts for it in candidates]), weight[None, :]
+    apart = ~_equal([(it.row.session_id or it.row.id) for it in candidates])
+    rivals = apart & _equal([speaker_of(it.row) for it in candidates])  # of one speaker
+    later = (times[None, :] > times[:, None]) & rivals
+    earlier = (times[None, :] < times[:, None]) & rivals
+    alike = _similarities(candidates) if about["similarity"].any() else np.zeros((size, size))
+    change = np.maximum(about["changes"], about["ends"])
+
+    def most(mask: Any, values: Any) -> Column:
+        return np.asarray(np.max(np.where(mask, values, 0.0), axis=1, initial=0.0))
+
+    is_later, is_earlier = most(later, others), most(earlier, others)
+    later_alike, earlier_alike = most(later, others * alike), most(earlier, others * alike)
+    later_change = most(later, others * change[None, :])
+    beside = most(~apart & ~np.eye(size, dtype=bool), others) - weight
+    order, position = np.argsort(times, kind="stable"), np.empty(size)
+    position[order] = np.arange(size) / max(size - 1, 1)
+    likely = [at for at in order if weight[at] > 0.3]
+    newest, oldest = _only(size, likely[-1:]), _only(size, likely[:1])
+    second, ended = _only(size, likely[-2:-1]), flags([it.context.ended for it in candidates])
+    past, present, now = question.past, float(not question.past), question.present
+    timed, original = float(bool(question.times)), float(question.original)
+    untimed = present * (1 - timed)
+    named = {
+        "later": (is_later, untimed),
+        "earlier": (is_earlier, untimed),
+        "later_alike": (later_alike, present),
+        "earlier_alike": (earlier_alike, present),
+        "later_change": (later_change, present),
+        "newest": (newest, untimed),
+        "oldest": (oldest, present),
+        "position": (position, untimed),
+        "change": (change, present),
+        "ended": (ended, present),
+    }
+    columns = {name: column * when for name, (column, when) in named.items()}
+    columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
+    columns |= _for_the_past(question, candidates, times, weight, order)
+    return columns | {
+        "gap": gap,
+        "relevance": relevance,
+        "irrelevant": np.minimum(relevance, 0.0),
+        **{"beside": beside, "beside_reply": beside * about["replies"]},
+        "later_timed": is_later * timed,
+        "later_now": is_later * now,
+        "newest_now": newest * now,
+        "second_past": second * past * (1 - original),
+        "oldest_original": oldest * original,
+        "earlier_original": is_earlier * original,
+        "later_original": is_later * original,
+        "position_original": position * original,
+        "change_after": change * is_earlier * present,
+        "change_after_alike": change * earlier_alike * present,
+    }
+
+
+def _for_the_past(
+    question: Question,
+    candidates: Sequence[Candidate],
+    times: NDArray[np.int64],
+    weight: Column,
+    order: NDArray[np.intp],
+) -> Features:
+    """Where rows stand in time beside an event that the question names: "before the move"."""
+    told = flags([question.before & read(it.row.content).words for it in candidates])
+    first = min((ts for ts, tells in zip(times.tolist(), told, strict=True) if tells), default=None)
+    ahead = flags([first is not None and ts < first for ts in times])
+    after = flags([first is not None and ts > first for ts in times])
+    just_before = _only(len(times), [at for at in order if ahead[at] and weight[at] > 0.1][-1:])
+    columns = {"event": told, "before_event": ahead, "after_event": after}
+    columns |= {"just_before_event": just_before}
+    return {name: column * float(question.past) for name, column in columns.items()}
+
+
+def _equal(values: Sequence[str]) -> NDArray[np.bool_]:
+    """Which of some values are equal, each with each."""
+    numbers = np.array([values.index(it) for it in values])
+    return np.asarray(numbers[None, :] == numbers[:, None])
+
+
+def _only(size: int, places: Sequence[Any]) -> Column:
+    column = np.zeros(size)
+    column[list(places)] = 1
+    return column
+
+
+def _similarities(candidates: Sequence[Candidate]) -> Column:
+    """How alike rows are in meaning, each with each."""
+    width = next((len(it.context.vector) for it in candidates if it.context.vector is not None), 1)
+    matrix = np.array(
+        [np.zeros(width) if it.context.vector is None else it.context.vector for it in candidates]
+    )
+    return np.asarray(np.maximum(matrix @ matrix.T, 0.0))
+
+
+def answer_features(columns: Features, values: Column) -> Features:
+    """What the best rows tell about whether the question is answered at all."""
+    order = np.argsort(-values, kind="stable")
+    best, other = order[0], order[min(1, len(order) - 1)]
+    shares = np.exp(values) / np.exp(values).sum()
+    top = {name: float(column[best]) for name, column in columns.items()}
+    figures = {
+        "share": float(shares[best]),
+        "margin": float(values[best] - values[other]),
+        "most_relevance": float(columns["relevance"].max()),
+        "most_similarity": float(columns["similarity"].max()),
+        "most_coverage": float(columns["coverage"].max()),
+        "most_context_coverage": float(columns["context_coverage"].max()),
+        "most_score": float(columns["score"].max()),
+    }
+    return {name: np.array([value]) for name, value in (figures | top).items()}

@@ -1,0 +1,208 @@
+"""What a text shows by its form: what a question asks for, and what an answer could be.
+
+Nothing here understands a language; words and endings that hold in any talk are counted as signs,
+and `kemem.search.judge` has learned what each of them is worth.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache, lru_cache
+
+from kemem.text.lexicon import Lexicon, load
+from kemem.text.segment import STOP_WORDS, normalise, stem
+from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
+
+_HAN = re.compile("[\u3400-\u9fff]")
+_LATIN = re.compile("[A-Za-z]")
+_WORD = re.compile(r"[a-z0-9][a-z0-9+#.-]*")
+_SENTENCE = re.compile(r"(?<=[.!?。！？\n])\s*")
+_QUOTE = re.compile(r'["“「《].{8,}["”」》]|```|\n.*\n')
+_CAPITAL = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z][a-zà-ÿ]+")
+_PLACE = re.compile(r"\b(?:in|at|to|from|near|around|towards?|of|outside|via|for) (?:the )?[A-Z]")
+# Words of questions and of talk that say nothing of a topic, beside those that no query counts.
+_EMPTY = """
+still now currently anymore ever again tell know remember kind type sort many much whose use used
+before ago after previously originally actually got get go going went gone also else one thing
+things lot really yet already please whats im ive dont didnt doesnt isnt not no yes new last first
+ok oh user
+"""
+_EMPTY_WORDS = STOP_WORDS | {*_EMPTY.split()}
+# Capital letters that open no name.
+_PLAIN = """
+I Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April May June
+July August September October November December User The A An My
+"""
+_NAMELESS = frozenset(_PLAIN.split())
+ANSWERS = ("who", "where", "when", "how_much", "what_name")
+_SIGNS = ("asks", "requests", "first_person", "changes", "ends", "number", "time", "called")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The signs of a text that may be an answer."""
+
+    words: frozenset[str]  # stems of what it is about; Chinese by characters and pairs
+    asks: float  # the share of it that asks
+    signs: frozenset[str]
+    people: frozenset[str]  # what people are to the speaker, and "@name" for names
+    answers: frozenset[str]  # kinds of questions that it could answer, of ANSWERS
+    length: int  # characters
+
+    def __contains__(self, sign: str) -> bool:
+        return sign in self.signs
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a question asks for."""
+
+    topic: str  # its text without times: what a vector is made of
+    words: tuple[str, ...]
+    answers: frozenset[str]  # kinds of answers, of ANSWERS, and "whether"
+    people: frozenset[str]
+    times: tuple[TimePhrase, ...]
+    past: bool  # it asks for what is over,
+    original: bool  # for what was so at first,
+    present: bool  # for what holds now,
+    before: frozenset[str]  # or for what was so before this: words of an event
+
+
+@lru_cache(maxsize=8192)
+def read(text: str) -> Reading:
+    """Read a text that may be an answer.  "我妈李芳在上海" -> people: mother"""
+    signs = {name for name in _SIGNS if name != "asks" and shows(text, name)}
+    signs |= {name for name in ("place", "pronoun") if shows(text, name)}
+    if any(match[0] not in _NAMELESS for match in _CAPITAL.finditer(text)):
+        signs.add("capital")
+    if _PLACE.search(text):
+        signs.add("place")
+    if _QUOTE.search(text):
+        signs.add("quote")
+    people = people_of(text)
+    named = "capital" in signs
+    can = {
+        "who": named or any(it[0] != "@" for it in people),
+        "where": named or "place" in signs,
+        "when": bool(signs & {"time", "number"}),
+        "how_much": "number" in signs,
+        "what_name": named or "called" in signs,
+    }
+    answers = frozenset(name for name, able in can.items() if able)
+    words = frozenset(content(text))
+    return Reading(words, asking_share(text), frozenset(signs), people, answers, len(text))
+
+
+def read_question(text: str, now: datetime) -> Question:
+    """Read a question.  "来杭州之前我住哪" -> what it asks for: a place; past, before 杭州"""
+    times = time_phrases(text, now, speaks_of_plans(text))
+    topic = text
+    for time in reversed(times):
+        topic = f"{topic[: time.start]} {topic[time.end :]}"
+    before: frozenset[str] = frozenset()
+    for name in ("EN_BEFORE", "ZH_BEFORE"):
+        match = _lexicon().pattern(name).search(topic)
+        rest = f"{topic[: match.start()]} {topic[match.end() :]}" if match else ""
+        if match and content(rest):
+            before |= {word for word in content(match["event"]) if len(word) > 1}
+            topic = rest
+    topic = " ".join(_lexicon().pattern("PRESENT").sub(" ", topic).split()).strip(" ,，")
+    if not content(topic):
+        topic = text
+    return Question(
+        topic,
+        tuple(dict.fromkeys(content(topic))),
+        frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
+        people_of(text),
+        tuple(times),
+        past=asks_for_past(text),
+        original=shows(text, "original"),
+        present=shows(text, "present"),
+        before=before,
+    )
+
+
+def asks_for_past(text: str) -> bool:
+    """Whether a question asks for what is over.  "Where did I use to live?" -> True"""
+    return shows(text, "past") or shows(text, "original")
+
+
+def content(text: str) -> list[str]:
+    """Words that say what a text is about.  "我在哪家公司上班" -> 公司, 司上, 上班, 公, …"""
+    folded = normalise(text)
+    words = [word.strip(".-") for word in _WORD.findall(re.sub("['’][a-z]*", " ", folded))]
+    stems = [stem(word) for word in words if word and word not in _EMPTY_WORDS]
+    if _HAN.search(folded):
+        for run in _lexicon().pattern("ZH_FUNCTION").sub(" ", folded).split():
+            stems += [run[at : at + 2] for at in range(len(run) - 1)]
+            stems += run
+    return stems
+
+
+def shows(text: str, sign: str) -> bool:
+    """Whether a text shows a sign of `reading.rules`."""
+    patterns = _patterns()
+    for language, script in (("en", _LATIN), ("zh", _HAN)):
+        pattern = patterns.get(f"{language} {sign}")
+        if pattern and script.search(text) and pattern.search(text):
+            return True
+    # Digits need no script.
+    return sign in ("number", "time") and patterns[f"en {sign}"].search(text) is not None
+
+
+def asking_share(text: str) -> float:
+    """Which share of a text asks.  "Nice. Where is it?" -> 0.7"""
+    parts = [part for part in _SENTENCE.split(text.strip()) if part]
+    asking = [it for it in parts if it.rstrip().endswith(("?", "？")) or shows(it, "asks")]
+    return sum(map(len, asking)) / max(sum(map(len, parts)), 1)
+
+
+def seeks_answer(query: str) -> bool:
+    """Whether what is looked for is an answer, and no text like the query."""
+    return asking_share(query) > 0 or shows(query, "seeks")
+
+
+def people_of(text: str) -> frozenset[str]:
+    """Who a text speaks of: "mother" for 我妈 and mum alike, and "@mia" for a name."""
+    lexicon, people = _lexicon(), set[str]()
+    for language, word in (("EN", r"\b(?:%s)(?='?s?\b)"), ("ZH", "%s")):
+        table = lexicon.tables[f"{language}_PEOPLE"]
+        people |= {table[match.lower()] for match in _people_pattern(language, word).findall(text)}
+    names = (match[0] for match in _CAPITAL.finditer(text))
+    return frozenset(people | {f"@{name.lower()}" for name in names if name not in _NAMELESS})
+
+
+def named_people(text: str) -> dict[str, str]:
+    """Names of people that a text introduces.  "my sister Mia" -> {"mia": "sister"}"""
+    lexicon, names = _lexicon(), dict[str, str]()
+    for pattern in ("EN_NAMED", "EN_NAMED_AFTER", "ZH_NAMED"):
+        table = lexicon.tables[f"{pattern[:2]}_PEOPLE"]
+        for match in lexicon.pattern(pattern).finditer(text):
+            if match["name"] not in _NAMELESS:
+                name, one = match["name"].lower(), table[match["one"].lower()]
+                # How long a Chinese name is cannot be seen: 李芳退休 may go on with 退.
+                names |= {name: one, name[:2]: one} if pattern == "ZH_NAMED" else {name: one}
+    return names
+
+
+def _lexicon() -> Lexicon:
+    return load(__package__, "reading.rules")
+
+
+@cache
+def _people_pattern(language: str, word: str) -> re.Pattern[str]:
+    names = sorted(_lexicon().tables[f"{language}_PEOPLE"], key=len, reverse=True)
+    return re.compile(word % "|".join(names), re.IGNORECASE)
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """One pattern for each language and sign."""
+    lexicon, patterns = _lexicon(), dict[str, re.Pattern[str]]()
+    for heading, lines in lexicon.rules:
+        parts = "|".join(lexicon.expand(line) for line in lines)
+        whole = rf"(?<!\w)(?:{parts})(?!\w)" if heading.text.startswith("en ") else parts
+        if parts.startswith("^"):
+            whole = rf"(?:{parts})\b"
+        patterns[heading.text] = lexicon.compile(heading, whole, re.IGNORECASE)
+    return patterns

@@ -1,0 +1,166 @@
+"""What answers a question and is true now comes first, and a chance that can be trusted with it."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kemem import Memory
+from kemem.ports.request import Context
+from kemem.records import Message
+from kemem.records.times import to_micros, to_rfc3339
+from kemem.search.features import Candidate
+from kemem.search.judge import judge
+from kemem.settings import Settings
+from kemem.text.reading import read_question
+
+START = datetime(2025, 3, 3, 9, tzinfo=UTC)
+
+
+class Talk:
+    """A memory that is told one session a week, and asked afterwards."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now = START
+        settings = Settings(data_dir=directory, llm="none")
+        self.memory = Memory(settings=settings, clock=lambda: to_micros(self.now))
+
+    def tell(self, *texts: str, days: int = 7) -> None:
+        """A session in which the user speaks first; an assistant's turn begins with a dash."""
+        messages = [
+            {
+                "role": "assistant" if text.startswith("-") else "user",
+                "content": text.removeprefix("-").strip(),
+                "ts": to_rfc3339(to_micros(self.now + timedelta(minutes=at))),
+            }
+            for at, text in enumerate(texts)
+        ]
+        self.now += timedelta(minutes=len(texts))
+        self.memory.add(messages, user_id="u", session_id=f"s{self.now:%m%d}")
+        self.now += timedelta(days=days)
+
+    def first(self, question: str) -> str:
+        return self.memory.search(question, user_id="u")[0].memory
+
+    def confidence(self, question: str) -> float:
+        return self.memory.recall(question, user_id="u").confidence
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Iterator[Talk]:
+    talk = Talk(tmp_path)
+    with talk.memory:
+        yield talk
+
+
+def test_what_changed_is_answered_with_what_holds_now(talk: Talk) -> None:
+    talk.tell("I live in Berlin.", "-Nice! What do you like there?", "the lakes, mostly")
+    talk.tell("can you fix this sentence", "-Which one?", "never mind")
+    talk.tell("I moved to Munich.", "-How is it?")
+    assert "Munich" in talk.first("Where do I live?")
+    assert "Berlin" in talk.first("Where did I live before Munich?")
+
+
+def test_what_changed_is_answered_with_what_holds_now_in_chinese(talk: Talk) -> None:
+    talk.tell("我住在成都", "-天气怎么样？", "天天阴着")
+    talk.tell("帮我改一下这句话", "-哪一句？", "算了")
+    talk.tell("以后就在厦门落脚了，昨天搬的家")
+    assert "厦门" in talk.first("我住在哪个城市？")
+    assert "成都" in talk.first("我以前住在哪里？")
+
+
+def test_recall_hands_over_what_search_ranks_first(talk: Talk) -> None:
+    talk.tell("I drive a Skoda.", "-Petrol or diesel?", "petrol")
+    talk.tell("sold the Skoda, I drive a Leaf now")
+    for question in ("What car do I drive?", "What did I drive before?"):
+        evidence = talk.memory.recall(question, user_id="u").evidence
+        assert evidence[0].content == talk.first(question)
+
+
+def test_a_question_is_no_answer(talk: Talk) -> None:
+    talk.tell("what do people usually do for a living in Iceland", "-Fishing and tourism.")
+    talk.tell("i do bookkeeping for three breweries")
+    assert "breweries" in talk.first("What do I do for a living?")
+
+
+def test_a_question_is_no_answer_in_chinese(talk: Talk) -> None:
+    talk.tell("皇帝最喜欢吃什么", "-什么都有。")
+    talk.tell("糖醋排骨我最爱吃了，天天吃都行")
+    assert "排骨" in talk.first("我最喜欢吃什么？")
+
+
+def test_an_answer_is_found_by_the_question_before_it(talk: Talk) -> None:
+    talk.tell("can you look for flights", "-Which airport would you leave from?", "Bristol")
+    talk.tell("quiz me on capitals", "-Capital of Slovenia?", "Ljubljana, too easy")
+    assert talk.first("Which airport do I fly from?") == "Bristol"
+
+
+def test_an_answer_is_found_by_the_question_before_it_in_chinese(talk: Talk) -> None:
+    talk.tell("帮我报名游泳班", "-孩子对什么过敏吗？", "尘螨")
+    talk.tell("考我几个省会", "-黑龙江省会？", "哈尔滨，送分题")
+    assert talk.first("我家孩子对什么过敏？") == "尘螨"
+
+
+def test_a_time_in_the_question_is_a_range(talk: Talk) -> None:
+    talk.tell("had dinner with Ines at the Georgian place")
+    talk.tell("dinner with my cousin Rolf tonight")
+    assert "Rolf" in talk.first("Who did I have dinner with last week?")
+    assert "Ines" in talk.first("Who did I have dinner with two weeks ago?")
+
+
+def test_a_time_in_the_question_is_a_range_in_chinese(talk: Talk) -> None:
+    talk.tell("今晚跟大学室友涮羊肉")
+    talk.tell("请丈母娘吃了顿粤菜", days=1)
+    assert "丈母娘" in talk.first("昨天我跟谁吃的饭？")
+    assert "羊肉" in talk.first("上周我跟谁吃的饭？")
+
+
+def test_what_was_never_said_is_not_known(talk: Talk) -> None:
+    talk.tell("my sister Greta is getting a puppy, a whippet", "-Elegant dogs.")
+    talk.tell("cycled to the lake and back", "-How far?", "no idea, two hours")
+    assert talk.confidence("What breed is my sister's puppy?") > 0.5
+    assert talk.confidence("What is my blood type?") < 0.5
+
+
+def test_what_was_never_said_is_not_known_in_chinese(talk: Talk) -> None:
+    talk.tell("我妹要接一只柯基小狗回家", "-短腿可爱。")
+    talk.tell("骑车去水库来回，腿都软了")
+    assert talk.confidence("我妹的小狗是什么品种？") > 0.5
+    assert talk.confidence("我的护照什么时候到期？") < 0.5
+
+
+TEXTS = st.lists(st.text(max_size=60), min_size=1, max_size=8)
+
+
+@given(TEXTS, st.text(min_size=1, max_size=60), st.integers(0, 2**32))
+def test_whatever_was_said_is_judged(texts: Sequence[str], question: str, seed: int) -> None:
+    """Scores are chances, and the best one is that of an answer."""
+    random = np.random.default_rng(seed)
+    said = [
+        Message(f"m{at}", "a", "u", f"s{at % 3}", ("user", "assistant")[at % 2], text, at, at)
+        for at, text in enumerate(texts)
+    ]
+    units = [it / np.linalg.norm(it) for it in random.normal(size=(len(said) + 1, 4))]
+    vectors = np.array(units, np.float32)
+    asked = read_question(question, START)
+    for vector in (vectors[-1], None):
+        candidates = [
+            Candidate(
+                row,
+                0.5,
+                Context(
+                    None if vector is None else vectors[at],
+                    tuple(said[max(at - 2, 0) : at][::-1]),
+                    None if vector is None or not at else vectors[at - 1],
+                ),
+            )
+            for at, row in enumerate(said)
+        ]
+        judgement = judge(asked, vector, candidates)
+        assert 0 <= judgement.chance <= 1
+        assert judgement.scores.max() == pytest.approx(judgement.chance)
+        assert (judgement.scores >= 0).all()

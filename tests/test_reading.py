@@ -1,0 +1,106 @@
+"""Signs of form: what questions ask for, what texts show."""
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kemem.text.reading import asking_share, content, named_people, people_of, read, read_question
+
+NOW = datetime(2025, 6, 20, 12, tzinfo=UTC)
+
+
+def test_what_a_question_asks_for() -> None:
+    for text, answers in (
+        ("Who is my boss?", {"who"}),
+        ("我的上司是谁", {"who"}),
+        ("Where do I live?", {"where"}),
+        ("我住在哪里", {"where"}),
+        ("When is the wedding?", {"when"}),
+        ("婚礼是哪天", {"when"}),
+        ("How much is the rent?", {"how_much"}),
+        ("房租多少", {"how_much"}),
+        ("What is my cat called?", {"what_name"}),
+        ("猫叫什么", {"what_name"}),
+        ("Is the trip still on?", {"whether"}),
+        ("还去旅行吗？", {"whether"}),
+        ("Which tea do I like?", set()),
+    ):
+        assert read_question(text, NOW).answers >= answers, text
+
+
+def test_the_past_the_present_and_what_came_before() -> None:
+    for text, past, present, before in (
+        ("Where did I live before Halifax?", True, False, {"halifax"}),
+        ("来杭州之前我住在哪里？", True, False, {"杭州"}),
+        ("Which city did I use to live in?", True, False, set()),
+        ("我以前住哪个城市", True, False, set()),
+        ("Where do I live now?", False, True, set()),
+        ("我现在住哪儿", False, True, set()),
+        ("Where do I live?", False, False, set()),
+    ):
+        question = read_question(text, NOW)
+        assert (question.past, question.present) == (past, present), text
+        assert question.before == before, text
+
+
+def test_the_topic_has_no_times_and_no_events() -> None:
+    for text, topic in (
+        ("What did I eat the day before yesterday?", "What did I eat ?"),
+        ("前天晚上我吃的什么？", "我吃的什么？"),
+        ("What did I drive before the van?", "What did I drive ?"),
+        ("现在我用什么编辑器", "我用什么编辑器"),
+        ("yesterday?", "yesterday?"),  # nothing else is left
+    ):
+        assert read_question(text, NOW).topic == topic
+
+
+def test_question_words_and_pronouns_are_no_content() -> None:
+    for text in ("Where do I live now?", "what is it that you do", "我现在是在哪里呢"):
+        assert not {"where", "what", "you", "now", "哪里", "现在", "我"} & {*content(text)}
+    assert content("Where do I live?") == ["live"]
+    assert {"公司", "上班"} <= {*content("我在哪家公司上班？")}
+
+
+def test_who_is_meant_by_whatever_word() -> None:
+    assert people_of("my mum called") == people_of("我妈来电话了") == {"mother"}
+    assert people_of("then I saw Mia") == {"@mia"}
+    assert named_people("my sister Mia is here") == {"mia": "sister"}
+    assert named_people("我妈李芳退休了")["李芳"] == "mother"
+
+
+def test_questions_without_a_question_mark() -> None:
+    for text in (
+        "what's the queen's favourite meal",
+        "皇帝最喜欢吃什么",
+        "is it far",
+        "这个要多少钱",
+    ):
+        assert asking_share(text) == 1
+    for text in ("I moved to Munich", "我搬到上海了", "the keys are at home"):
+        assert asking_share(text) == 0
+    assert 0 < asking_share("It rained. Did you know?") < 1
+
+
+def test_what_texts_show() -> None:
+    for text, sign in (
+        ("we finally moved", "changes"),
+        ("换成氨氯地平了", "changes"),
+        ("the trip is cancelled", "ends"),
+        ("机票退了", "ends"),
+        ("it costs 840", "number"),
+        ("租金1800一个月", "number"),
+        ("dentist on friday", "time"),
+        ("周五看牙", "time"),
+    ):
+        assert sign in read(text), text
+    assert "where" in read("we flew to Oslo").answers
+    assert "how_much" not in read("no idea").answers
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    reading, question = read(text), read_question(text, NOW)
+    assert 0 <= reading.asks <= 1
+    assert question.topic or not text.strip(" ,，")
+    assert {*question.words} == {*content(question.topic)}
