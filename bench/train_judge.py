@@ -1,0 +1,420 @@
+"""Learn the weights of `kemem.search.judge`, and say how well they hold for strangers.
+
+python -m bench.train_judge [--truth FILE] [--retrieval FILE] [--save]
+
+Lives are stored through the public API, their questions are searched for, and what the judge sees
+of each candidate is recorded. Every group of authors is judged by weights that were learned from
+the others: that figure comes first. --truth adds a file in the format of the truth set as one more
+group, --retrieval sets of conversations in the format of `bench.retrieval`: the judge must not
+lose in large memories what the signals before it found. Sets whose licence does not allow it are
+only judged. --save writes the weights that were learned from all the others.
+"""
+
+import argparse
+import asyncio
+import gzip
+import json
+import math
+import random
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.lives import Asked, Life, in_haystack, read_lives, read_truth
+from bench.retrievers import RETRIEVERS
+from kemem import AsyncMemory
+from kemem.records import Message, Vector
+from kemem.records.times import to_micros
+from kemem.search import features, judge, recipe
+from kemem.settings import Settings
+from kemem.text.reading import Question
+
+WEIGHTS = Path(judge.__file__).with_name("judge.json")
+RIDGE = 20.0
+STEPS = 25
+ANSWERED = 0.5  # of the questions that people ask have an answer
+FEWER = 0.3  # what a question counts that is put to a part of the candidates
+OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
+LICENSES = {"Apache-2.0", "MIT"}  # of sets that may be learned from
+PER_SET, PER_USER = 100, 25  # questions of a set
+HIDDEN, SESSIONS = 100, 60  # lives that are hidden, and sessions that each is hidden among
+# What must speak for an answer, and what against it.
+FOR = """
+score score_z rank odds coverage coverage_z reply_coverage context_coverage similarity similarity_z
+reply_similarity reply_similarity_z similarity_before same_people same_people_near
+same_people_similarity named named_near self said_in_time tells_of_time in_time in_time_similarity
+person_in_time person person_similarity person_coverage replies_similarity replies_coverage able
+person_able able_who able_where able_when able_how_much able_what_name first_person ended_past
+gap relevance irrelevant
+"""
+AGAINST = """
+asks requests asks_similarity other_people people_not_asked not_named out_of_time away ended
+"""
+SIGNS = dict.fromkeys(FOR.split(), 1) | dict.fromkeys(AGAINST.split(), -1)
+Column = NDArray[np.float64]
+Weights = dict[str, float]
+
+
+@dataclass(slots=True)
+class Sample:
+    """A question and its candidates, as the judge sees them."""
+
+    life: Life
+    asked: Asked
+    question: Question
+    vector: Vector | None
+    candidates: Sequence[features.Candidate]
+    about: features.Features
+    places: list[frozenset[int]]  # messages of the life that each candidate is or cites
+
+    @property
+    def gold(self) -> Column:
+        return np.array([bool(it & self.asked.gold) for it in self.places], np.float64)
+
+    @property
+    def stale(self) -> Column:
+        return np.array([bool(it & self.asked.stale) for it in self.places]) * (1 - self.gold)
+
+
+Seen = list[tuple[Question, Vector | None, Sequence[features.Candidate]]]
+
+
+@contextmanager
+def recorded() -> Iterator[Seen]:
+    """What the judge sees, while the signals before it decide."""
+    seen: Seen = []
+
+    def record(
+        question: Question, vector: Vector | None, candidates: Sequence[features.Candidate]
+    ) -> judge.Judgement:
+        seen.append((question, vector, candidates))
+        return judge.Judgement(0.5, np.array([it.score for it in candidates]))
+
+    original, recipe.judge = recipe.judge, record  # type: ignore[attr-defined]
+    try:
+        yield seen
+    finally:
+        recipe.judge = original  # type: ignore[attr-defined]
+
+
+def sample_of(seen: Seen, life: Life, asked: Asked, ids: Mapping[str, int]) -> list[Sample]:
+    """The last question that the judge saw, if it saw one; `ids` are places of messages."""
+    if not seen:  # no question in its eyes
+        return []
+    question, vector, candidates = seen[-1]
+    sources = [(it.row.id,) if isinstance(it.row, Message) else it.row.sources for it in candidates]
+    own = [frozenset(ids[name] for name in names if name in ids) for names in sources]
+    about = features.features(question, vector, candidates)
+    return [Sample(life, asked, question, vector, candidates, about, own)]
+
+
+def hidden(lives: Sequence[Life]) -> list[Life]:
+    """Some of the lives among many more messages."""
+    chance = random.Random(11)
+    lives = [life for life in lives if life.category != "plain"]
+    some = chance.sample(lives, HIDDEN)
+    return [in_haystack(life, lives, SESSIONS, chance) for life in some]
+
+
+async def collect(lives: Sequence[Life], embedder: str) -> list[Sample]:
+    """Search for all questions, and record the candidates."""
+    samples: list[Sample] = []
+    with recorded() as seen:
+        for life in lives:
+            samples += await _ask(life, embedder, seen)
+    return samples
+
+
+async def _ask(life: Life, embedder: str, seen: Seen) -> list[Sample]:
+    now, samples = [0], list[Sample]()
+    with tempfile.TemporaryDirectory() as home:
+        settings = Settings(data_dir=Path(home), llm="none", embedder=embedder)
+        async with AsyncMemory(settings=settings, clock=lambda: now[0]) as memory:
+            ids, sessions = dict[str, int](), defaultdict[str, list[dict[str, str]]](list)
+            for at, it in sorted(enumerate(life.messages), key=lambda pair: pair[1].at):
+                message = {"role": it.role, "content": it.content, "ts": it.at.isoformat()}
+                sessions[it.session].append(message | {"message_id": f"m{at}"})
+                ids[f"m{at}"] = at
+            for session, messages in sessions.items():
+                now[0] = to_micros(messages[-1]["ts"]) + 1_000_000
+                await memory.add(messages, user_id="u", session_id=session)
+            for asked in life.questions:
+                now[0] = to_micros(asked.now.isoformat())
+                seen.clear()
+                await memory.search(asked.text, user_id="u", limit=10)
+                samples += sample_of(seen, life, asked, ids)
+    return samples
+
+
+async def collect_retrieval(path: Path) -> dict[str, list[Sample]]:
+    """The same for sets of conversations; the names of those that may not teach end in "!"."""
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    with recorded() as seen, gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            user = json.loads(line)
+            name = user["dataset"] + ("" if user["license"] in LICENSES else "!")
+            asked = [it for it in user["queries"] if it["answerable"] and it["evidence_groups"]]
+            asked = asked[: min(PER_USER, PER_SET - len(samples[name]))]
+            messages = [it for it in user["messages"] if it["content"].strip()]
+            if not asked:
+                continue
+            ids = {it["message_id"]: at for at, it in enumerate(messages)}
+            life = Life(name, user["lang"], user["dataset"])
+            async with RETRIEVERS["kemem"](messages) as ask:
+                for it in asked:
+                    seen.clear()
+                    await ask(it, 20)
+                    groups = (
+                        frozenset(ids[m] for m in g if m in ids) for g in it["evidence_groups"]
+                    )
+                    question = Asked(it["query"], datetime.now(UTC), tuple(groups), frozenset())
+                    samples[name] += sample_of(seen, life, question, ids)
+    return dict(samples)
+
+
+# Learning
+
+
+def fewer(sample: Sample, places: Sequence[int], answered: bool) -> Sample:
+    """The same question put to a part of the candidates, which may hold no answer."""
+    candidates = [sample.candidates[at] for at in places]
+    asked = sample.asked if answered else replace(sample.asked, hops=(), stale=frozenset())
+    about = features.features(sample.question, sample.vector, candidates)
+    own = [sample.places[at] for at in places]
+    return replace(sample, asked=asked, candidates=candidates, about=about, places=own)
+
+
+def variants(samples: Sequence[Sample]) -> list[Sample]:
+    """Questions put to memories that hold little: with the answer, and without it."""
+    chance, more = random.Random(7), list[Sample]()
+    for sample in samples:
+        related = sample.gold + sample.stale
+        others = [at for at in range(len(related)) if not related[at]]
+        if not sample.asked.hops or not sample.gold.any() or len(others) < 5:
+            continue
+        chance.shuffle(others)
+        gold = np.flatnonzero(sample.gold).tolist()
+        more.append(fewer(sample, gold + others[: chance.randrange(5)], True))
+        more.append(fewer(sample, others[: chance.randrange(1, 5)], False))
+    return more
+
+
+def matrix(columns: Mapping[str, Column], names: Sequence[str]) -> Column:
+    return np.stack([columns[name] for name in names], axis=1)
+
+
+def fit_logistic(
+    rows: Column, labels: Column, names: Sequence[str], counts: Column | None = None
+) -> Weights:
+    """Logistic regression by Newton's method; `counts` say how much each row counts."""
+    counts = np.ones(len(rows)) if counts is None else counts
+    mean, scale = rows.mean(0), rows.std(0) + 1e-6
+    units = np.c_[(rows - mean) / scale, np.ones(len(rows))]
+    penalty = np.r_[np.full(len(names), RIDGE), 1e-6]
+    weights = np.zeros(units.shape[1])
+    for _ in range(STEPS):
+        chance = 1 / (1 + np.exp(-np.clip(units @ weights, -30, 30)))
+        slope = units.T @ (counts * (chance - labels)) + penalty * weights
+        spread = counts * chance * (1 - chance)
+        curve = (units * spread[:, None]).T @ units + np.diag(penalty)
+        step = np.linalg.solve(curve, slope)
+        weights -= step
+        if np.abs(step).max() < 1e-6:
+            break
+    own = weights[:-1] / scale
+    return dict(zip(names, own.tolist(), strict=True)) | {"bias": float(weights[-1] - mean @ own)}
+
+
+def fit_choice(groups: Sequence[tuple[Column, Column]], names: Sequence[str]) -> Weights:
+    """A conditional logit: the answer among the candidates of each question."""
+    scale = np.concatenate([rows for rows, _ in groups]).std(0) + 1e-6
+    units = [(rows / scale, gold / gold.sum()) for rows, gold in groups]
+
+    def look(weights: Column) -> tuple[float, Column, Column]:
+        loss, slope = RIDGE / 2 * float(weights @ weights), RIDGE * weights
+        curve = RIDGE * np.eye(len(names))
+        for rows, share in units:
+            values = rows @ weights
+            values -= values.max()
+            chance = np.exp(values)
+            loss += math.log(chance.sum()) - float(share @ values)
+            chance /= chance.sum()
+            mean = chance @ rows
+            slope = slope + mean - share @ rows
+            curve += (rows * chance[:, None]).T @ rows - np.outer(mean, mean)
+        return loss, slope, curve
+
+    weights = np.zeros(len(names))
+    loss, slope, curve = look(weights)
+    for _ in range(STEPS):
+        step = np.linalg.solve(curve, slope)
+        while (ahead := look(weights - step))[0] > loss:  # too far
+            step = step / 2
+            if np.abs(step).max() < 1e-9:
+                return dict(zip(names, (weights / scale).tolist(), strict=True))
+        gained, weights = loss - ahead[0], weights - step
+        loss, slope, curve = ahead
+        if gained < 1e-3:
+            break
+    return dict(zip(names, (weights / scale).tolist(), strict=True))
+
+
+def with_right_signs(
+    fit: Callable[[list[str]], Weights], names: Sequence[str], signs: Mapping[str, int]
+) -> Weights:
+    """Weights that mean what their names say: features that would get a wrong sign are left out."""
+    left = list(names)
+    while True:
+        weights = fit(left)
+        wrong = {name for name in left if weights[name] * signs.get(name, 0) < 0}
+        if not wrong:
+            return weights
+        left = [name for name in left if name not in wrong]
+
+
+def learn(samples: Sequence[Sample]) -> dict[str, Weights]:
+    """The weights of all three models."""
+    more = variants(samples)
+    counts = np.r_[np.ones(len(samples)), np.full(len(more), FEWER)]
+    samples = [*samples, *more]
+    answerable = [it for it in samples if it.asked.hops and it.gold.any()]
+    names = list(answerable[0].about)
+    timed = [it.about["out_of_time"].any() for it in answerable]
+    labels = [
+        np.minimum(it.gold + (0 if of_time else it.stale), 1)
+        for it, of_time in zip(answerable, timed, strict=True)
+    ]
+
+    def fit_relevance(names: list[str]) -> Weights:
+        rows = np.concatenate([matrix(it.about, names) for it in answerable])
+        return fit_logistic(rows, np.concatenate(labels), names)
+
+    weights = {"relevance": with_right_signs(fit_relevance, names, SIGNS)}
+    ordered = [_ordered(it, weights) for it in answerable]
+    names = list(ordered[0])
+
+    def fit_answer(names: list[str]) -> Weights:
+        pairs = zip(answerable, ordered, strict=True)
+        groups = [(matrix(own, names), it.gold) for it, own in pairs if not it.gold.all()]
+        return fit_choice(groups, names)
+
+    weights["answer"] = with_right_signs(fit_answer, names, SIGNS)
+    weights["answer"]["other_speaker"] = OTHER_SPEAKER
+    best = [_answer_features(it, weights) for it in samples]
+    names = list(best[0])
+    right = np.array([float(bool(it.asked.hops)) for it in samples])
+    share = float(counts @ right / counts.sum())
+    counts = counts * np.where(right > 0, ANSWERED / share, (1 - ANSWERED) / (1 - share))
+    rows = np.concatenate([matrix(it, names) for it in best])
+    weights["chance"] = fit_logistic(rows, right, names, counts)
+    return weights
+
+
+def _ordered(sample: Sample, weights: Mapping[str, Weights]) -> features.Features:
+    relevance = judge.weigh(sample.about, weights["relevance"])
+    more = judge.order_features(sample.question, sample.candidates, sample.about, relevance)
+    return sample.about | more
+
+
+def _answer_features(sample: Sample, weights: Mapping[str, Weights]) -> features.Features:
+    columns = _ordered(sample, weights)
+    return judge.answer_features(columns, judge.rate(columns, weights["answer"]))
+
+
+# Judging
+
+
+def figures(samples: Sequence[Sample], weights: Mapping[str, Weights]) -> dict[str, float]:
+    """First hit right, evidence among ten, within three, current before stale, the chance."""
+    first, found, three, current = [], [], [], []
+    chances: dict[bool, list[float]] = {True: [], False: []}
+    for it in samples:
+        columns = _ordered(it, weights)
+        values = judge.rate(columns, weights["answer"])
+        order = np.argsort(-values, kind="stable").tolist()
+        best = judge.answer_features(columns, values)
+        chance = judge.weigh(best, weights["chance"])
+        chances[bool(it.asked.hops)].append(1 / (1 + math.exp(-float(chance[0]))))
+        if not it.asked.hops:
+            continue
+        ranked = [it.places[at] for at in order]
+        first.append(bool(ranked[0] & it.asked.gold))
+        found.append(
+            np.mean([any(places & hop for places in ranked[:10]) for hop in it.asked.hops])
+        )
+        three.append(all(any(places & hop for places in ranked[:3]) for hop in it.asked.hops))
+        if it.asked.stale:
+            at = [max(_rank(ranked, hop) for hop in it.asked.hops), _rank(ranked, it.asked.stale)]
+            current.append(at[0] < at[1])
+    pairs = [(p > n) + 0.5 * (p == n) for p in chances[True] for n in chances[False]]
+    return {
+        "questions": len(samples),
+        "first": float(np.mean(first)),
+        "found": float(np.mean(found)),
+        "three": float(np.mean(three)),
+        **({"current": float(np.mean(current))} if current else {}),
+        **({"auc": float(np.mean(pairs))} if pairs else {}),
+        "sure": float(np.mean([it >= 0.5 for it in chances[True]])),
+        **({"unsure": float(np.mean([it < 0.5 for it in chances[False]]))} if pairs else {}),
+    }
+
+
+def _rank(ranked: Sequence[frozenset[int]], wanted: frozenset[int]) -> int:
+    return next((at for at, places in enumerate(ranked) if places & wanted), 99)
+
+
+def report(name: str, samples: Sequence[Sample], weights: Mapping[str, Weights]) -> None:
+    """One line for each language."""
+    for language in ("en", "zh"):
+        own = [it for it in samples if it.life.language == language]
+        if own:
+            line = " ".join(f"{key} {value:.3g}" for key, value in figures(own, weights).items())
+            print(f"{name:24} {language} {line}", flush=True)
+
+
+def main() -> None:
+    """Learn, report, save."""
+    parser = argparse.ArgumentParser(description="Learn the weights of the judge.")
+    parser.add_argument("--truth", type=Path, help="a file in the format of the truth set")
+    parser.add_argument("--retrieval", type=Path, help="sets of conversations, gzipped")
+    parser.add_argument("--embedder", default="local", choices=["local", "none"])
+    parser.add_argument("--save", action="store_true")
+    chosen = parser.parse_args()
+    if chosen.retrieval and chosen.embedder == "none":
+        parser.error("--retrieval needs the embedder")
+    groups: dict[str, list[Life]] = defaultdict(list)
+    for life in read_lives():
+        groups[life.name.split(":")[0][-1]].append(life)  # by author: a, b, …
+    groups["haystack"] = hidden(read_lives())
+    if chosen.truth:
+        groups["truth"] = read_truth(chosen.truth)
+    samples = {name: asyncio.run(collect(lives, chosen.embedder)) for name, lives in groups.items()}
+    if chosen.retrieval:
+        samples |= asyncio.run(collect_retrieval(chosen.retrieval))
+    teachers = {name: some for name, some in samples.items() if not name.endswith("!")}
+    for name, own in samples.items():
+        others = [it for other, some in teachers.items() if other != name for it in some]
+        if others:
+            report(f"{name}, learned elsewhere", own, learn(others))
+    everything = [it for some in teachers.values() for it in some]
+    weights = learn(everything)
+    for name, own in samples.items():
+        report(f"{name}, learned from it", own, weights)
+    if chosen.save:
+        data = json.loads(WEIGHTS.read_text("utf-8")) if WEIGHTS.exists() else {}
+        data["hybrid" if chosen.embedder == "local" else "words"] = {
+            name: {key: float(f"{value:.4g}") for key, value in some.items()}
+            for name, some in weights.items()
+        }
+        WEIGHTS.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
