@@ -25,7 +25,7 @@ from kemem.text.when import time_phrases
 
 SURE, LIKELY, WEAK = 0.5, 0.3, 0.1  # relevance: to be found at all, by meaning, beside others
 RECENT = 7  # days that "last time" reaches back
-LEAST, SHARE = 0.02, 0.1  # of an answer that is handed over: its score, and that of the best one
+LEAST, SHARE = 0.0, 0.1  # of what is handed over: its score, and its share of the best score
 DETAILS = 3  # hits that are read with the messages around them
 FEW = 6  # memories that are handed over where fewer answer
 
@@ -75,7 +75,8 @@ def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
         rankings.append((FOLLOWED, hits))
     keys = best_keys(scores(rankings), beside, MAX_RESULTS) if first else []
     if seeks_answer(question):  # what search has judged stays first; what is only near it follows
-        near = [key for key in keys if key not in found]
+        weak = {*found} - {key for weight, some in rankings if weight == FOLLOWED for key in some}
+        near = [key for key in keys if key not in first and key not in weak]
         keys = [*first, *near][: max(len(first), FEW)]
     keys = [key for key in keys if key not in over]
     yield handoff_from(state, keys, confidence=confidence if keys else 0.0)
@@ -126,12 +127,14 @@ def _search_question(
     """Rankings by their weights, and the questions with the hits that answer them."""
     whole = yield from _search(state, query=question)
     answered = bool(whole)
-    if len(whole) < MAX_RESULTS:
-        whole = yield from _search(state, query=question, min_relevance_score=LEAST)
-    if not whole:
+    if not answered and not seeks_answer(question):
         way = {"search_mode": "semantic", "min_relevance_score": LIKELY}
         whole = yield from _search(state, query=question, **way)
-        return ([(1.0, whole)], [(question, whole)]) if whole else ([], [])
+    elif len(whole) < MAX_RESULTS:
+        least = LEAST if seeks_answer(question) else WEAK
+        whole = yield from _search(state, query=question, min_relevance_score=least)
+    if not whole:
+        return [], []
     if len(whole) == MAX_RESULTS and _means_last_time(question):
         recent = yield from _search(state, query=question, time_range_days=RECENT)
         return [(1.0, whole), (1.0, recent)], [(question, whole)]

@@ -246,15 +246,17 @@ def _linked_notes(
 def _said_once(hits: Sequence[Hit]) -> list[Hit]:
     """Hits in which nothing is said twice.
 
-    Of a message and a note that says it nearly whole the note stays, in the better place of both;
-    what a note says that is a part of a message above it is left out.
+    Of a message and a note that says it nearly whole, and answers as well, the note stays, in the
+    better place of both; what a note says that is a part of a message above it is left out.
     """
     messages = {hit.id: hit for hit in hits if not isinstance(hit.row, Note)}
     told: dict[str, Hit] = {}  # the messages that a note repeats, by their ids
     for hit in hits:
         for source in hit.sources if isinstance(hit.row, Note) else ():
             message = messages.get(source)
-            if message and source not in told and 2 * len(hit.memory) >= len(message.memory):
+            if message is None or source in told or 2 * hit.score < message.score:
+                continue
+            if 2 * len(hit.memory) >= len(message.memory):
                 told[source] = hit
     kept: dict[str, Hit] = {}
     for hit in hits:
