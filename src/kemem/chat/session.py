@@ -86,10 +86,10 @@ class MemorySession:
         last = (await self._memory.messages(page_size=1)).items
         now = deps.clock()
         messages = [it for copy in copies for it in _to_messages(copy, now, max_bytes)]
-        # A clock that was set back must not put new items before older ones. It is read after
-        # those: what others add meanwhile is newer, and no sign of such a clock.
-        ts = to_rfc3339(last[0].ts + 1) if last and last[0].ts >= now else None
-        await self._memory.add(messages, timestamp=ts, wait=False)
+        # A clock that was set back must not put new items before older ones. One time for all of
+        # them: nothing that is added at the same moment comes between.
+        ts = max(now, last[0].ts + 1) if last else now
+        await self._memory.add(messages, timestamp=to_rfc3339(ts), wait=False)
 
     async def pop_item(self) -> "TResponseInputItem | None":
         """Take the newest item out of the log, with the memories that were drawn from it alone."""
