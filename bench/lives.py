@@ -4,7 +4,6 @@ The files in `bench/data/lives` say in a plain format who said what and when, wh
 which untrue, and which message answers a question; `README.md` there describes it.
 """
 
-import json
 import random
 import re
 from collections import defaultdict
@@ -13,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from bench import truth_systems
+from bench.truth_systems import Message
+
 LIVES = Path(__file__).parent / "data" / "lives"
 _LIFE = re.compile(r"## (en|zh) (\w+)")
 _SESSION = re.compile(r"@ (\d{4}-\d\d-\d\d) (\d\d:\d\d)")
@@ -20,16 +22,6 @@ _MESSAGE = re.compile(r"([ua])(?:\[([A-Z])(?:>([A-Z, ]+))?\])?: ?(.*)")
 _QUESTION = re.compile(r"\? ?([\d: -]+?) ?\| ?(.*?) ?\| ?([-A-Z/+ ]+?) ?(?:\| ?stale ?([A-Z, ]*))?")
 _PAUSE = timedelta(minutes=2)  # between two messages
 _HOURS = {"en": "+00:00", "zh": "+08:00"}
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A message of a life."""
-
-    role: str
-    content: str
-    at: datetime
-    session: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +45,7 @@ class Life:
     name: str
     language: str
     category: str
-    messages: list[Said] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     questions: list[Asked] = field(default_factory=list)
     endings: list[tuple[int, int]] = field(default_factory=list)  # what makes what untrue
 
@@ -85,7 +77,7 @@ def _parse(path: Path) -> Iterator[Life]:
             ended = re.findall("[A-Z]", match[3] or "")
             life.endings += [(place, letters[letter]) for letter in ended]
             role = "user" if match[1] == "u" else "assistant"
-            life.messages.append(Said(role, match[4], at, f"s{sessions}"))
+            life.messages.append(Message(role, match[4], at, f"s{sessions}"))
             at += _PAUSE
         elif match := _QUESTION.fullmatch(line):
             life.questions.append(_asked(match, letters, life.language))
@@ -106,7 +98,7 @@ def _asked(match: re.Match[str], letters: dict[str, int], language: str) -> Aske
 
 def in_haystack(life: Life, others: Sequence[Life], sessions: int, chance: random.Random) -> Life:
     """A life among sessions of other lives in which nothing is told that a question is about."""
-    hay: dict[str, list[Said]] = defaultdict(list)
+    hay: dict[str, list[Message]] = defaultdict(list)
     for other in others:
         if other.language != life.language or other.name == life.name:
             continue
@@ -122,24 +114,14 @@ def in_haystack(life: Life, others: Sequence[Life], sessions: int, chance: rando
 
 
 def read_truth(path: Path) -> list[Life]:
-    """The lives of a file in the format of the truth set: JSON lines, answers given as strings."""
+    """The lives of a file in the format of the truth set, with the places of the answers."""
     lives = []
-    for line in path.read_text("utf-8").splitlines():
-        item = json.loads(line)
-        life = Life(item["id"], item["lang"], item["category"])
-        for it in item["messages"]:
-            at = datetime.fromisoformat(it["ts"])
-            life.messages.append(Said(it["role"], it["content"], at, it["session_id"]))
-        for it in item["questions"]:
-            hops = it.get("gold_all") or ([it["gold"]] if it["gold"] else [])
-            life.questions.append(
-                Asked(
-                    it["question"],
-                    datetime.fromisoformat(it["now"]),
-                    tuple(_containing(life, strings) for strings in hops),
-                    _containing(life, it["stale"]),
-                )
-            )
+    for it in truth_systems.read_truth(path):
+        life = Life(it.name, it.language, it.category, [*it.messages])
+        for asked in it.questions:
+            hops = tuple(_containing(life, texts) for texts in asked.hop_texts)
+            stale = _containing(life, asked.stale_texts)
+            life.questions.append(Asked(asked.text, asked.now, hops, stale))
         lives.append(life)
     return lives
 
