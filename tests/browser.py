@@ -53,7 +53,6 @@ def running_chromium() -> Iterator[Browser]:
     """The Chromium of the system; while it runs, this thread cannot run another event loop."""
     program = next(filter(None, map(shutil.which, PROGRAMS)))
     alone = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has no sandbox to use
-    alone += os.environ.get("XFLAGS", "").split()
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=alone)

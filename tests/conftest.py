@@ -11,6 +11,7 @@ NOT_RUN = "browser tests were NOT RUN"
 def pytest_configure(config: pytest.Config) -> None:
     """Import what tests share, but not where others run them: the import takes seconds."""
     if not config.getoption("numprocesses", None):
+        gc.disable()  # until all is imported, and stays
         config.pluginmanager.register(import_module("tests.fixtures"))
 
 
@@ -18,6 +19,7 @@ def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: what looks for garbage need not look through them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
