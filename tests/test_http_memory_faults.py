@@ -257,7 +257,7 @@ def test_the_description_names_what_the_library_answers() -> None:
     note = Note("n", kind="user_info", digest="d", **when, **row)
     fields = Item(message).to_dict().keys() | Item(note).to_dict().keys()
     assert fields | {"withdrawn"} == described(Item)
-    hit = Hit(note, 0.5, ("why",), ended=1, superseded_by="n2")
+    hit = Hit(note, 0.5, ("why",), ended=1, superseded_by="n2", in_reply_to="?")
     assert hit.to_dict().keys() | {"role", "withdrawn"} == described(Hit)
     hits = Memories((hit,), "c_", missing=("semantic",), total=1)
     assert hits.to_dict().keys() == described(Memories[Hit])

@@ -52,6 +52,7 @@ class AsyncMemory:
     - `limit` (also `top_k`, `page_size`): the most results, 1-1000. `cursor`: a `next_cursor`.
     - `since` (inclusive), `until` (exclusive), `as_of`, `timestamp`: RFC 3339 or an aware datetime.
       `as_of` answers with what was known and true then.
+    - `past`: the question asks for what has ended, which comes last and in no prompt otherwise.
     - `threshold` (also `min_score`): the least score, 0-1; 0.5 keeps nine tenths of the evidence.
     - `kinds`: some of message, user_info, knowledge, experience, short_term.
     - `filters`: conditions on fields and metadata, {"tag": "work", "importance": {"gte": 0.5}}.
@@ -190,10 +191,11 @@ class AsyncMemory:
         *,
         agent_id: Id = None,
         session_id: Id = None,
+        past: bool = False,
     ) -> list[Hit]:
         """Messages by words and meaning together, with the reasons for each."""
         where = self._messages_where(user_id, since, until, role, agent_id, session_id)
-        return list(await search(query_text, where, limit, await self.runtime.deps()))
+        return list(await search(query_text, where, limit, await self.runtime.deps(), past=past))
 
     async def neighbors(
         self, message_id: str, user_id: Id = None, before: int = 20, after: int = 0
@@ -272,6 +274,7 @@ class AsyncMemory:
         top_k: int | None = None,
         kinds: Iterable[str] | None = None,
         as_of: Time | None = None,
+        past: bool = False,
         since: Time | None = None,
         until: Time | None = None,
         keywords: Sequence[str] | None = None,
@@ -290,7 +293,8 @@ class AsyncMemory:
         where, size = replace(where, shared=scope.shared), limit if top_k is None else top_k
         least = least_score(threshold, "threshold")
         ask = partial(search, mode=mode, keywords=keywords, threshold=least, field="query")
-        hits = await ask(query, where, size, deps, reranked=rerank, explain=explain, count=count)
+        ask = partial(ask, reranked=rerank, explain=explain, count=count, past=past)
+        hits = await ask(query, where, size, deps)
         self.runtime.hits.count(hits)
         return hits
 
@@ -406,6 +410,7 @@ class AsyncMemory:
         *,
         question: str | None = None,
         run_id: Id = None,
+        past: bool = False,
         max_iterations: int | None = None,
         on_step: Callable[[Step], None] | None = None,
     ) -> Recalled:
@@ -418,15 +423,10 @@ class AsyncMemory:
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id).or_default
         user = check_id(scope.user_id, "user_id")
         granted = self._scope.is_bound and self._scope.sensitive
-        agent = RecallAgent.from_settings(
-            self.for_user(user, agent_id=scope.agent_id, sensitive=granted),
-            self.settings,
-            session_id=scope.session_id,
-            max_iterations=max_iterations,
-            caches=self.caches,
-        )
-        started = time.monotonic()
-        recalled = await agent.recall(question, query=query, on_step=on_step)
+        handle = self.for_user(user, agent_id=scope.agent_id, sensitive=granted)
+        options = (self.settings, self.caches, scope.session_id, max_iterations)
+        agent, started = RecallAgent.from_settings(handle, *options), time.monotonic()
+        recalled = await agent.recall(question, query=query, past=past, on_step=on_step)
         report = RecallReport(scope.scope, recalled, time.monotonic() - started)
         self.runtime.recalled(report)
         if self.on_recall:

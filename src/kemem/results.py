@@ -60,6 +60,12 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
+def ended_text(at: Micros, language_of: str) -> str:
+    """When something ceased to be true, in the language of a text.  -> "until 2026-02-01" """
+    day = to_rfc3339(at)[:10]
+    return f"到 {day} 为止" if is_chinese(language_of) else f"until {day}"
+
+
 @dataclass(frozen=True, slots=True)
 class Item(MemorySchema):
     """A message or note as it is remembered."""
@@ -139,12 +145,35 @@ class Hit(Item):
     snippets: tuple[str, ...] = ()
     ended: Micros | None = None  # when it ceased to be true
     superseded_by: str | None = None  # id of the note that says what holds instead
+    in_reply_to: str = ""  # of a short answer: the assistant's question before it
+
+    @property
+    def text(self) -> str:
+        """The text after the question that it answers, and until when it was true."""
+        asked = f"assistant: {self.in_reply_to} user: " if self.in_reply_to else ""
+        until = f" [{ended_text(self.ended, self.memory)}]" if self.ended is not None else ""
+        return f"{asked}{self.memory}{until}"
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """What a search tells of it beside its own fields, as JSON: until when it was true, and
+        what it answers.
+        """
+        marks: dict[str, Any] = {"in_reply_to": self.in_reply_to} if self.in_reply_to else {}
+        if self.ended is not None:
+            marks |= {"valid_until": to_rfc3339(self.ended), "superseded_by": self.superseded_by}
+        return marks
+
+    def __str__(self) -> str:
+        shown = Item.__str__(self)
+        if self.in_reply_to:
+            day, answer = shown.split("] ", 1)
+            shown = f"{day}] assistant: {_line(self.in_reply_to)} {answer}"
+        return shown if self.ended is None else f"{shown} [{ended_text(self.ended, self.memory)}]"
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as JSON; `why` where it was asked for."""
-        shown = {**memory_to_dict(self.row), "score": self.score}
-        if self.ended is not None:
-            shown |= {"valid_until": to_rfc3339(self.ended), "superseded_by": self.superseded_by}
+        shown = {**memory_to_dict(self.row), "score": self.score, **self.marks}
         return {**shown, "why": list(self.why)} if self.why else shown
 
     @classmethod
@@ -155,12 +184,18 @@ class Hit(Item):
             MemorySchema.__get_pydantic_json_schema__(schema, handler)
         )
         own = {"score": {"type": "number"}, "superseded_by": {"type": ["string", "null"]}}
+        own |= {"in_reply_to": {"type": "string"}}
         own["why"] = {"type": "array", "items": {"type": "string"}}
         return {
             "type": "object",
             "properties": {**memory["properties"], **own},
             "required": [*memory["required"], "score"],
         }
+
+
+def is_over(item: Item) -> bool:
+    """Whether an item is a hit that has ended, which no prompt shows unless it asks for that."""
+    return isinstance(item, Hit) and item.ended is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +207,13 @@ class Memories(Record, Sequence[It], Generic[It]):
     missing: Annotated[tuple[str, ...], IfAny] = ()  # signals of a search that were unavailable
     language: Annotated[Literal["zh", "en"], Hidden] = "en"
     total: Annotated[int, IfAny] = 0  # of a search with `count`: hits, those beyond its limit too
+    past: Annotated[bool, Hidden] = False  # of a search that asks for what has ended
 
     def __str__(self) -> str:
-        if not self.items:
+        lines = [str(item) for item in self.items if self.past or not is_over(item)]
+        if not lines:
             return "（没有相关记忆）" if self.language == "zh" else "(no relevant memories)"
-        return "\n".join(str(item) for item in self.items)
+        return "\n".join(lines)
 
     def __len__(self) -> int:
         return len(self.items)

@@ -16,8 +16,15 @@ from kemem.testing import FakeClock, HashingEmbedder
 
 LATER = 1_900_000_000_000_000
 
-# Version 6 had no withdrawn messages; a downgrade of a store on either database to it.
-SIXTH = """
+# Version 7 could not look up which note replaced another; a downgrade of a store on either
+# database to it.
+SEVENTH = """
+DROP INDEX idx_note_supersedes;
+UPDATE meta SET value = '7' WHERE key = 'schema_version';
+"""
+# Version 6 had no withdrawn messages.
+SIXTH = f"""
+{SEVENTH}
 ALTER TABLE message DROP COLUMN withdrawn;
 UPDATE meta SET value = '6' WHERE key = 'schema_version';
 """
@@ -105,7 +112,7 @@ def test_messages_are_there_and_found(memory: Memory, asked: str, found: str) ->
     assert [item.message_id for item in memory.messages("小明").items] == ["late", "en", "zh"]
     assert [hit.id for hit in memory.lexical_search(asked, "小明").items] == [found]
     assert memory.semantic_search(asked, "小明", top_k=2)
-    assert memory.health().schema_version == 7
+    assert memory.health().schema_version == 8
     assert len(memory.for_user("小明").messages().items) == 3
 
 
@@ -131,7 +138,7 @@ def test_what_sensitive_notes_were_drawn_from_becomes_sensitive(
     second: Memory, word: str, message: str
 ) -> None:
     """And what else was drawn from that, as an experience is; to the application all is there."""
-    assert second.health().schema_version == 7
+    assert second.health().schema_version == 8
     assert second.get(message, user_id="小明").row.sensitive
     found = second.search(word, user_id="小明", kinds=["message", "user_info", "experience"])
     assert any(word in hit.memory for hit in found)
@@ -168,7 +175,7 @@ def test_a_server_of_version_2_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(SECOND)
     with Memory(settings=settings) as memory:
-        assert memory.health().schema_version == 7
+        assert memory.health().schema_version == 8
         assert len(memory.messages("小明").items) == 2
         assert [it.content for it in memory.for_user("小明").messages().items] == ["火锅 hotpot"]
         assert len(memory.for_user("小明").search(text, kinds=["message", "user_info"])) == 0
@@ -181,7 +188,7 @@ def test_a_server_of_version_2_is_brought_forward(
 def test_a_store_of_version_3_loses_nothing(third: Memory, asked: str, found: str) -> None:
     """Messages, notes, graph, states and the work that waits are as they were."""
     health = third.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (7, 7, 5, 11)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (8, 7, 5, 11)
     assert [hit.id for hit in third.lexical_search(asked, "小明").items] == [found]
     (note,) = third.search(asked, user_id="小明", kinds=["user_info"], limit=1)
     assert [message.message_id for message in third.sources(note.id)] == [found]
@@ -218,7 +225,7 @@ async def test_a_server_of_version_3_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(THIRD)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 7
+        assert (await memory.health()).schema_version == 8
         assert [hit.memory for hit in await memory.search(text, "小明", limit=1)] == [text]
         await memory.journal.note(LINES)
         assert await memory.journal.lines("trace") == LINES
@@ -237,7 +244,7 @@ def cited(memory: Memory) -> dict[str, list[str]]:
 def test_notes_of_version_4_cite_the_messages_that_are_there(fourth: Memory) -> None:
     """In their order; a note whose message was deleted stays, and cites nothing."""
     health = fourth.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (7, 4, 6, 10)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (8, 4, 6, 10)
     assert cited(fourth) == {**SOURCES, ORPHAN: []}
     (note,) = fourth.search("学习", user_id="Ann", kinds=["user_info"], limit=1)
     assert [message.content for message in fourth.sources(note.id)] == ["我在清华大学学习"]
@@ -266,7 +273,7 @@ async def test_a_server_of_version_4_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(FOURTH)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 7
+        assert (await memory.health()).schema_version == 8
         for text in ("火锅", "hotpot"):
             (note,) = await memory.search(text, "小明", kinds=["user_info"], limit=1)
             assert [message.content for message in await memory.sources(note.id)] == [text]
@@ -287,7 +294,7 @@ def test_rows_of_version_5_with_equal_times_are_ordered_by_arrival(
 ) -> None:
     """Nothing is lost; from then on messages of a session may share a time."""
     health = fifth.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (7, 5, 5, 10)
+    assert (health.schema_version, health.messages, health.notes, health.vectors) == (8, 5, 5, 10)
     assert paged(fifth) == BY_ARRIVAL
     notes = fifth.get_all(user_id="小明", kinds=["user_info"]).items
     assert [item.sources[0] for item in notes] == BY_ARRIVAL
@@ -333,7 +340,7 @@ async def test_a_server_of_version_5_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(FIFTH)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 7
+        assert (await memory.health()).schema_version == 8
         more = [{"message_id": name, "content": "hotpot", "ts": AT} for name in "ba"]
         await memory.ingest(more, "小明")
         assert [it.message_id for it in (await memory.messages("小明")).items] == ["a", "b", "z"]
@@ -363,7 +370,7 @@ def test_messages_of_version_6_can_be_withdrawn(
         with psycopg.connect(url, autocommit=True) as other:
             other.execute(SIXTH)
     with Memory(settings=settings) as memory:
-        assert memory.health().schema_version == 7
+        assert memory.health().schema_version == 8
         assert [hit.kind for hit in memory.search("hotpot", "小明", kinds=["message"])] == [
             "message"
         ]
@@ -371,3 +378,38 @@ def test_messages_of_version_6_can_be_withdrawn(
         assert len(memory.delete(note.id).withdrawn) == 1
         assert len(memory.search("hotpot", "小明")) == 0
         assert [it.withdrawn for it in memory.messages("小明").items] == [True]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_store_of_version_7_gets_an_index(
+    backend: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """By it a search looks up what replaced what it finds."""
+    options = {"embedder": "none", "llm": "none"}
+    if backend == "sqlite":
+        settings = load(data_dir=tmp_path, **options)
+    else:
+        url = request.getfixturevalue("fresh_database")()
+        settings = load(database_url=url, **options)
+    with Memory(settings=settings) as memory:
+        memory.add("I live in Berlin.", "小明")
+        memory.add("I moved to Munich.", "小明")
+    if backend == "sqlite":
+        with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
+            database.executescript(SEVENTH)
+    else:
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute(SEVENTH)
+    with Memory(settings=settings) as memory:
+        assert memory.health().schema_version == 8
+        (old,) = memory.search("Berlin", "小明")
+        assert old.superseded_by == memory.get_all("小明")[0].id
+    wanted = "SELECT note_id FROM note WHERE space_no IN (1) AND supersedes IN ('a', 'b')"
+    if backend == "sqlite":
+        with closing(sqlite3.connect(tmp_path / FILE)) as database:
+            plan = database.execute(f"EXPLAIN QUERY PLAN {wanted}").fetchall()
+    else:
+        with psycopg.connect(url) as other:
+            other.execute("SET enable_seqscan = off")
+            plan = other.execute(f"EXPLAIN {wanted}").fetchall()
+    assert "idx_note_supersedes" in str(plan)

@@ -157,10 +157,14 @@ def _event(evidence: Evidence) -> Json:
     speaker = {"said_by": neutralise(evidence.said_by)} if evidence.said_by else {}
     content = evidence.content
     content = content if len(content) <= _MAX_CONTENT else f"{content[:_MAX_CONTENT]}…"
+    asked = {"in_reply_to": neutralise(evidence.in_reply_to)} if evidence.in_reply_to else {}
+    end = evidence.valid_until
     return {
         "id": evidence.memory_key,
         "kind": evidence.kind,
         "time": to_rfc3339(evidence.event_time),
+        **({} if end is None else {"no_longer_true_since": to_rfc3339(end)}),
+        **asked,
         **speaker,
         "content": neutralise(content),
         "score": round(evidence.score, 2),

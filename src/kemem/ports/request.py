@@ -67,7 +67,8 @@ class Context:
     before: tuple[Message, ...] = ()  # said right before it in its session, nearest first
     previous: Vector | None = None  # the vector of the nearest one
     ended: Micros | None = None  # when the last thing that it says was over
-    superseded_by: str | None = None  # the note that says what holds instead
+    superseded_by: str | None = None  # the note that says what holds instead,
+    successors: frozenset[str] = frozenset()  # and the messages that say it
 
 
 Select = Callable[[Candidates], Sequence[Match]]
@@ -93,7 +94,7 @@ class SearchRequest:
     around: Neighborhood | None = None
     select: Select | None = None  # a pure function: the candidates whose rows are returned
     times: tuple[tuple[Micros, Micros], ...] = ()  # ranges of which the best messages are wanted
-    before: int = 0  # if more, contexts are returned, with so many messages before each row
+    before: int = 0  # messages before each row; if more than 0, contexts have vectors, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from kemem.recall.rules import handoff_from, plan
 from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model
 from kemem.recall.state import TOOL_SECONDS, Budget, Caches, MemoryReader, RecallState
 from kemem.results import Item
+from kemem.scope import check_flag
 from kemem.settings import Settings
 from kemem.text.fence import fenced
 from kemem.text.language import is_chinese
+from kemem.text.past import is_about_past
 from kemem.text.query import check_query
 
 MAX_FAILURES = 3  # in a row: then a model is not called any further
@@ -68,10 +70,9 @@ class RecallAgent:
         cls,
         memory: MemoryReader,
         settings: Settings,
-        *,
+        caches: Caches,
         session_id: str | None,
         max_iterations: int | None,
-        caches: Caches,
     ) -> "RecallAgent":
         """An agent with the limits and the language of the settings."""
         budget = Budget(
@@ -89,10 +90,12 @@ class RecallAgent:
         question: str | None = None,
         *,
         query: str | None = None,
+        past: bool = False,
         on_step: Callable[[Step], None] | None = None,
     ) -> Recalled:
         """Search, read details, hand off: whatever goes wrong on the way, there is a result.
 
+        What has ended is evidence where the question asks for the past, or `past` says so.
         `query` is another name of `question`.
         """
         if question is not None and query is not None:
@@ -114,6 +117,7 @@ class RecallAgent:
             language=self._language or ("zh" if is_chinese(text) else "en"),
             driver=self._driver or ("rules" if deps.llm is None else "llm"),
             excluded=frozenset(self._excluded),
+            past=check_flag(past, "past") or is_about_past(text, deps.clock()),
             on_step=on_step,
         )
         await self._context.relaunch(state, run_round)

@@ -9,6 +9,7 @@ from pydantic import ConfigDict
 from kemem.records import Scope
 from kemem.records.serialization import Record, Share, Timestamp, without_defaults
 from kemem.records.times import to_rfc3339
+from kemem.results import ended_text
 from kemem.text.fence import fenced
 
 Driver = Literal["llm", "rules"]
@@ -48,6 +49,22 @@ class Evidence(Record):
     said_by: str  # of a message: the speaker's name, or the role; of a note empty
     event_time: Timestamp
     message_ids: tuple[str, ...]
+    valid_until: Timestamp | None = None  # when it ceased to be true
+    superseded_by: str | None = None  # the note that says what holds instead
+    in_reply_to: str = ""  # of a short answer: the assistant's question before it
+
+    @property
+    def text(self) -> str:
+        """The content, after the question that it answers."""
+        if not self.in_reply_to:
+            return self.content
+        return f"assistant: {self.in_reply_to} {self.said_by}: {self.content}"
+
+    @property
+    def dates(self) -> str:
+        """The day that it is about, and until when it was true."""
+        day, end = to_rfc3339(self.event_time)[:10], self.valid_until
+        return day if end is None else f"{day}, {ended_text(end, self.content)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +126,7 @@ class Recalled(Record):
 
     def __str__(self) -> str:
         lines = (
-            f"[{each.memory_key}] ({to_rfc3339(each.event_time)[:10]}) {indented(each.content)}"
-            for each in self.evidence
+            f"[{each.memory_key}] ({each.dates}) {indented(each.text)}" for each in self.evidence
         )
         return fenced("recalled_memories", "\n".join(lines))
 

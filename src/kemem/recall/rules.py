@@ -19,7 +19,7 @@ from kemem.recall.tools import summary
 from kemem.records import Message
 from kemem.results import Hit, Item
 from kemem.text.query import asks
-from kemem.text.reading import asks_for_past, seeks_answer
+from kemem.text.reading import seeks_answer
 from kemem.text.segment import tokens
 from kemem.text.when import time_phrases
 
@@ -64,10 +64,6 @@ def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
     found = [*scores(rankings)]
     confidence = max((state.hits[key].score for key in found), default=0.0)
     first = [key for key in found if state.hits[key].score >= max(LEAST, SHARE * confidence)]
-    over: set[str] = set()  # what is not first and has ended would only mislead who is asked
-    if not asks_for_past(question):
-        over = {key for key in first[1:] if state.hits[key].ended is not None}
-        first = [key for key in first if key not in over]
     beside = yield from _read_details(state, first[:DETAILS])
     for query in follow_up_queries(state, answers) if first else ():
         way = {"search_mode": "keyword", "min_relevance_score": WEAK}
@@ -78,7 +74,7 @@ def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
         weak = {*found} - {key for weight, some in rankings if weight == FOLLOWED for key in some}
         near = [key for key in keys if key not in first and key not in weak]
         keys = [*first, *near][: max(len(first), FEW)]
-    keys = [key for key in keys if key not in over]
+    keys = [key for key in keys if key not in state.over]
     yield handoff_from(state, keys, confidence=confidence if keys else 0.0)
 
 

@@ -19,7 +19,7 @@ from kemem.recall.results import Driver, Evidence, Limits, Recalled, Step
 from kemem.recall.schemas import HandoffInput, Language, Model, SearchMemoriesInput
 from kemem.records import MESSAGES, NOTES, Message, Note
 from kemem.records.times import to_rfc3339
-from kemem.results import Hit, Item, Memories
+from kemem.results import Hit, Item, Memories, is_over
 from kemem.scope import CallScope
 
 MAX_SEARCHES_IN_A_ROW = 3
@@ -153,6 +153,7 @@ class RecallState:
     language: Language
     driver: Driver
     excluded: frozenset[str] = frozenset()  # keys that no search returns
+    past: bool = False  # whether what has ended is evidence
     on_step: Callable[[Step], None] | None = None
     iteration: int = 1
     windows: list[int] = field(default_factory=list)  # messages shown, round by round
@@ -163,6 +164,7 @@ class RecallState:
     # As each memory was first found: a later query may quote it, which proves nothing.
     hits: dict[str, Hit] = field(default_factory=dict)
     marks: dict[str, str] = field(default_factory=dict)  # generations that the hits are of
+    over: set[str] = field(default_factory=set)  # hits that have ended, and are not evidence
     cached: bool = False  # whether the current call was answered from a cache
     trace: list[Step] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -210,30 +212,36 @@ class RecallState:
         return (self.memory.scope, blake2b(repr(parts).encode(), digest_size=16).digest())
 
     async def get(self, key: str, mark: str) -> Item:
-        """A memory that a search could return now; one that has ended or was withdrawn raises
-        NotFound.
+        """A memory that a search could return now; one that has ended, unless that is evidence,
+        or was withdrawn raises NotFound.
 
         A hit is read again only if the generation is no longer the one it was found in.
         """
         unchanged = self.marks.get(key) == mark
         item = self.hits[key] if unchanged else await self.memory.get(key)
-        if _ended(item, self.deps.clock()):
+        of_past = self.past or (key in self.hits and self.hits[key].ended is not None)
+        if key in self.over or _gone(item, self.deps.clock(), of_past):
             raise NotFound(f"no memory {key!r:.80}", memory_id=key)
         return item
 
     async def search(self, request: SearchMemoriesInput) -> Memories[Hit]:
         """The hits of a search, cached for a minute while nothing changes."""
         counted = "counted" if self.counts_all else None
-        key = self.cache_key(request.model_dump_json(), counted, *sorted(self.excluded))
+        past = "past" if self.past else None
+        key = self.cache_key(request.model_dump_json(), counted, past, *sorted(self.excluded))
         mark = await self.memory.generation()
         hits = self.caches.search.get(key, mark)
         now = self.deps.clock()
-        self.cached = hits is not None and not any(_ended(hit, now) for hit in hits)
+        self.cached = hits is not None and not any(_gone(it, now, bool(it.ended)) for it in hits)
         if hits is None or not self.cached:
             hits = await self._search(request, now)
             never = () if self.deps.model else ("semantic",)
             if {*hits.missing}.issubset(never):  # what else is missing may answer a moment later
                 self.caches.search.put(key, hits, mark)
+        # What a model asks for in its own words may be the past; those of rules quote memories.
+        if not (hits.past if self.driver == "llm" else self.past):
+            self.over |= {hit.id for hit in hits if is_over(hit)}
+            hits = replace(hits, items=tuple(hit for hit in hits if not is_over(hit)))
         for hit in hits:
             self.hits.setdefault(hit.id, hit)
             self.marks.setdefault(hit.id, mark)
@@ -255,6 +263,7 @@ class RecallState:
             filters=of_types if types and not only_kinds else None,
             since=None if days is None else to_rfc3339(now - days * _DAY),
             count=self.counts_all,
+            past=self.past,
         )
         allowed = [hit for hit in hits if hit.id not in self.excluded]
         total = hits.total - (len(hits) - len(allowed)) if self.counts_all else len(allowed)
@@ -293,5 +302,9 @@ def will_end(item: Item) -> bool:
     return isinstance(item.row, Note) and (item.row.valid_until or item.row.expires) is not None
 
 
-def _ended(item: Item, now: int) -> bool:
-    return item.row.ended(now) if isinstance(item.row, Note) else item.withdrawn
+def _gone(item: Item, now: int, of_past: bool) -> bool:
+    """Whether a memory was withdrawn, has expired or, where the past is no evidence, ended."""
+    row = item.row
+    if not isinstance(row, Note):
+        return item.withdrawn
+    return replace(row, valid_until=None).ended(now) if of_past else row.ended(now)

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, get_args
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
@@ -11,8 +12,10 @@ from kemem.recall.results import Evidence
 from kemem.recall.state import MAX_RESULTS, MAX_SEARCHES_IN_A_ROW, RecallState, will_end
 from kemem.records import Note
 from kemem.records.times import to_rfc3339
-from kemem.results import Item
+from kemem.results import Hit, Item
 from kemem.text.fence import neutralise
+from kemem.text.reading import seeks_answer
+from kemem.text.replies import question_before
 
 CONTENT_BYTES = 102_400
 _PREVIEW = 200  # characters
@@ -31,6 +34,9 @@ async def search_memories_tool(
         advice = state.text("searches_in_a_row", most=MAX_SEARCHES_IN_A_ROW)
         return schemas.SearchMemoriesOutput(success=False, total_found=0, message=advice)
     hits = await state.search(request)
+    if state.driver == "llm":
+        shown = [replace(it, in_reply_to=await _asked(state, it, request.query)) for it in hits]
+        hits = replace(hits, items=tuple(shown))
     words = request.keywords or []
     if request.search_mode != "keyword":
         words = [*words, *(each.text for each in keywords(request.query))]
@@ -38,7 +44,7 @@ async def search_memories_tool(
         schemas.MemorySearchResultItem(
             memory_key=hit.id,
             summary=summary(hit),
-            content_preview=hit.memory[:_PREVIEW] + ("..." if len(hit.memory) > _PREVIEW else ""),
+            content_preview=hit.text[:_PREVIEW] + ("..." if len(hit.text) > _PREVIEW else ""),
             memory_type=memory_type(hit),
             relevance_score=hit.score,
             created_at=_created_at(hit),
@@ -65,6 +71,7 @@ async def get_memory_detail_tool(
     if cached is not None:
         return cached
     item = await state.get(request.memory_key, mark)
+    marks = item.marks if isinstance(item, Hit) else {}
     own = {"kind": item.kind, "event_time": to_rfc3339(item.row.ts), "sources": list(item.sources)}
     detail = schemas.GetMemoryDetailOutput(
         success=True,
@@ -73,7 +80,7 @@ async def get_memory_detail_tool(
         content=truncated(item.memory),
         memory_type=memory_type(item),
         created_at=_created_at(item),
-        metadata={**item.metadata, **own, "context": await _context(state, item)},
+        metadata={**item.metadata, **own, **marks, "context": await _context(state, item)},
     )
     if not will_end(item):
         state.caches.content.put(key, detail, mark)
@@ -200,7 +207,22 @@ async def _evidence(state: RecallState, item: Item) -> Evidence:
         said_by=speaker,
         event_time=item.row.ts,
         message_ids=tuple(message.id for message in messages),
+        valid_until=hit.ended if hit else None,
+        superseded_by=hit.superseded_by if hit else None,
+        in_reply_to=await _asked(state, hit or item, state.question),
     )
+
+
+async def _asked(state: RecallState, item: Item, query: str) -> str:
+    """The assistant's question that a message answers; a search knows it if it was a question."""
+    row = item.row
+    if isinstance(item, Hit) and (item.in_reply_to or seeks_answer(query)):
+        return item.in_reply_to
+    if isinstance(row, Note) or row.role != "user":
+        return ""
+    near = await state.memory.neighbors(item.id, row.user_id, before=1)
+    here = [each for each in near[:-1] if each.session_id == row.session_id]
+    return question_before(row, here)
 
 
 async def _context(state: RecallState, item: Item) -> list[dict[str, Any]]:

@@ -18,7 +18,14 @@ import numpy as np
 from kemem import records
 from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Deps, read_messages, read_notes, read_owners
-from kemem.ports.request import Candidates, Neighborhood, SearchRequest, SearchResponse, key_of
+from kemem.ports.request import (
+    Candidates,
+    Context,
+    Neighborhood,
+    SearchRequest,
+    SearchResponse,
+    key_of,
+)
 from kemem.records import Match, Message, Micros, Note, Page, Position, Rank, Row, Scope, Where
 from kemem.results import Hit, Item, Memories
 from kemem.scope import check_flag, check_texts
@@ -302,8 +309,12 @@ def _every_match(candidates: Candidates) -> Sequence[Match]:
 
 
 def _to_hits(matches: Sequence[Match], response: SearchResponse) -> list[Hit]:
-    pairs = [(response.rows.get(key_of(match)), match.score) for match in matches]
-    return [Hit(row, score) for row, score in pairs if row]
+    hits = []
+    for match in matches:
+        if row := response.rows.get(key := key_of(match)):
+            around = response.contexts.get(key, Context())
+            hits.append(Hit(row, match.score, (), (), around.ended, around.superseded_by))
+    return hits
 
 
 async def neighbors(

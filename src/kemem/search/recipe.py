@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
+from typing import Literal
 
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import Deps, Reranker
@@ -22,12 +23,15 @@ from kemem.ports.request import (
 from kemem.records import NOTES, Match, Matrix, Note, Relation, Vector, Where
 from kemem.results import Hit, Memories
 from kemem.scope import check_flag
+from kemem.search.endings import below_successors, unexpired
 from kemem.search.features import JUDGED, Candidate
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.judge import JUDGED_MODEL, Judgement, judge
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
+from kemem.text.past import is_about_past
 from kemem.text.query import check_query, matches, plain
+from kemem.text.replies import question_before
 
 MAX_HITS = 1000
 _DEPTH = 5  # candidates of each signal for every hit asked for
@@ -59,22 +63,24 @@ async def search(
     reranked: bool = False,
     explain: bool = True,
     count: bool = False,
+    past: bool = False,
     field: str = "query_text",
 ) -> Memories[Hit]:
     """The rows that answer a question best, by all signals together, with reasons.
 
     To `count` all that answer it, every row is looked at that is among the first 1,000 of a signal.
+    With `past` it is taken as a question about the past, whatever its words are.
     """
     check_query(text, field)
-    for name, flag in (("rerank", reranked), ("explain", explain), ("count", count)):
-        check_flag(flag, name)
-    if type(limit) is not int or limit < 1:
-        raise InvalidArgument(f"limit must be 1-{MAX_HITS}, not {limit!r:.80}", field="limit")
-    most = min(limit, MAX_HITS)
+    most = _checked(limit, rerank=reranked, explain=explain, count=count, past=past)
     now = deps.clock() if where.known_by is None else where.known_by
     # What reads long texts runs in a thread: it would block the event loop.
     parsing = partial(understand, text, now, mode, keywords, field)
     query = parsing() if len(text) <= _BRIEF else await asyncio.to_thread(parsing)
+    if past and query.question:
+        query = replace(query, question=replace(query.question, past=True))
+    if past := past or is_about_past(text, now, query.times):
+        where = replace(where, valid_at=None)
     depth = max(most * _DEPTH, MAX_HITS if count else _LEAST)
     spare = _SPARE if where.kinds & NOTES else 1
     reranker = deps.reranker if reranked else None
@@ -89,20 +95,40 @@ async def search(
         return [match for match, _ in ranked]
 
     response, vector, missing = await _gather(query, where, depth, deps, select)
-    candidates, hits = _candidates(ranked, response)
-    if query.question and candidates:
-        judged = partial(judge, query.question, vector, candidates[:JUDGED])
-        hits = _said_once(_by_judgement(hits, await asyncio.to_thread(judged)))
-    else:
-        hits = _without_repeats(hits)
-    hits = [hit for hit in await _rerank(text, hits, reranker) if hit.score >= threshold]
+    if past:
+        response = replace(response, rows=unexpired(response.rows, now))
+    hits = await _in_order(query, vector, *_candidates(ranked, response))
+    hits = await _rerank(text, hits, reranker)
+    if not past:
+        hits = below_successors(hits, response.contexts.values())
+    hits = [hit for hit in hits if hit.score >= threshold]
     best = hits[:most]
     if explain:
         best = await asyncio.to_thread(lambda: [_explain(hit, query) for hit in best])
     elif reranker:
         best = [replace(hit, why=()) for hit in best]
     total = len(hits) if count else 0
-    return Memories(tuple(best), None, missing, "zh" if is_chinese(text) else "en", total)
+    language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
+    return Memories(tuple(best), None, missing, language, total, past)
+
+
+def _checked(limit: int, **flags: bool) -> int:
+    """How many hits are wanted, where that and the flags are what they should be."""
+    for name, flag in flags.items():
+        check_flag(flag, name)
+    if type(limit) is not int or limit < 1:
+        raise InvalidArgument(f"limit must be 1-{MAX_HITS}, not {limit!r:.80}", field="limit")
+    return min(limit, MAX_HITS)
+
+
+async def _in_order(
+    query: ParsedQuery, vector: Vector | None, candidates: Sequence[Candidate], hits: Sequence[Hit]
+) -> Sequence[Hit]:
+    """Hits by how well they answer, where a question is asked; without what is said twice."""
+    if not query.question or not candidates:
+        return _without_repeats(hits)
+    judged = partial(judge, query.question, vector, candidates[:JUDGED])
+    return _said_once(_by_judgement(hits, await asyncio.to_thread(judged)))
 
 
 def _candidates(
@@ -113,7 +139,9 @@ def _candidates(
     for match, why in ranked:
         if row := response.rows.get(key := key_of(match)):
             around = response.contexts.get(key, Context())
-            hits.append(Hit(row, match.score, why, (), around.ended, around.superseded_by))
+            ending = (around.ended, around.superseded_by)
+            answered = question_before(row, around.before)
+            hits.append(Hit(row, match.score, why, (), *ending, in_reply_to=answered))
             candidates.append(Candidate(row, match.score, around))
     return candidates, hits
 

@@ -140,10 +140,16 @@ def _add_withdrawal(connection: sa.Connection, database: Database) -> None:
     database.seed_statistics(connection)
 
 
+def _index_supersedes(connection: sa.Connection, database: Database) -> None:
+    """Until version 7 nothing asked which note had replaced another."""
+    schema.superseding_notes.create(connection, checkfirst=True)
+    database.seed_statistics(connection)
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
-STEPS += (_add_withdrawal,)
+STEPS += (_add_withdrawal, _index_supersedes)
 
 
 def bring_up_to_date(

@@ -254,6 +254,7 @@ note = _table(
     Index("idx_note_topic", "space_no", "topic"),
     Index("idx_note_valid_until", "space_no", "valid_until"),
     Index("idx_note_expire_time", "space_no", "expire_time"),
+    superseding_notes := Index("idx_note_supersedes", "space_no", "supersedes"),
 )
 sensitive_notes = _sensitive_rows(note)
 

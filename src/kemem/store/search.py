@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -63,9 +64,11 @@ def search(
         return SearchResponse(candidates)
     selected = [key_of(match) for match in request.select(candidates)]
     numbers = {key: (Note, row) for key, row in note_rows.items()} | ranked.numbers
-    rows, contexts = _fetch(connection, where, spaces, selected, numbers), dict[Key, Context]()
-    if request.before:
-        contexts = ranked.contexts(rows, request.before)
+    rows = _fetch(connection, where, spaces, selected, numbers)
+    contexts = ranked.contexts(rows, request.before) if request.before else {}
+    at = where.valid_at if where.known_by is None else where.known_by
+    for key, ending in _endings(connection, spaces, rows, at).items():
+        contexts[key] = replace(contexts.get(key, Context()), **ending)
     return SearchResponse(candidates, rows, contexts)
 
 
@@ -175,13 +178,12 @@ class _Ranked:
         return self._matches(scores, head, None)[:_IN_TIME]
 
     def contexts(self, rows: Mapping[Key, Row], count: int) -> dict[Key, Context]:
-        """The vectors of rows, what was said before them, and whether they are over."""
+        """The vectors of rows, and what was said before them."""
         places = {key: row for row, key in self._keys.items() if key in rows}
         before = {key: self._before(row, count) for key, row in places.items()}
         numbers = _join([view.ids for view in self._views], np.int64)
         wanted = sorted({int(numbers[row]) for some in before.values() for row in some})
         messages = {it.id: it.row for it in keyed(self._connection, TABLES[0], wanted)}
-        endings = _endings(self._connection, self._views, rows)
         contexts = {}
         for key, row in places.items():
             said = [messages.get(int(numbers[it])) for it in before[key]]
@@ -189,7 +191,6 @@ class _Ranked:
                 self._vector(row),
                 tuple(message for message in said if isinstance(message, Message)),
                 self._vector(before[key][0]) if before[key] else None,
-                *endings.get(key[-1], (None, None)),
             )
         return contexts
 
@@ -368,45 +369,67 @@ def _join(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)
 
 
-_cited = sa.select(
-    *(note_source.c.message_id, note.c.space_no, note.c.note_id, note.c.topic, note.c.valid_until)
-).join_from(
-    note_source,
-    note,
-    sa.and_(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id),
+_citing = (
+    sa.select(
+        *(note_source.c.space_no, note_source.c.message_id, note.c.note_id, note.c.valid_until)
+    )
+    .join_from(
+        note_source,
+        note,
+        sa.and_(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id),
+    )
+    .where(
+        one_of(note_source.c.space_no, "spaces"),
+        in_list(note_source.c.message_id, "names"),
+        note.c.kind != "experience",  # which tells what happened, and never ends
+    )
 )
-_citing = _cited.where(
-    one_of(note_source.c.space_no, "spaces"), in_list(note_source.c.message_id, "names")
-)
-_successors = sa.select(note.c.supersedes, note.c.note_id).where(
-    one_of(note.c.space_no, "spaces"), in_list(note.c.supersedes, "names")
+_successors = (
+    sa.select(note.c.space_no, note.c.supersedes, note.c.note_id, note_source.c.message_id)
+    .join_from(
+        note,
+        note_source,
+        sa.and_(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id),
+        isouter=True,
+    )
+    .where(one_of(note.c.space_no, "spaces"), in_list(note.c.supersedes, "names"))
 )
 
 
 def _endings(
-    connection: sa.Connection, views: Sequence[SpaceSnapshot], rows: Mapping[Key, Row]
-) -> dict[str, tuple[Micros, str | None]]:
-    """When all that rows say was over, and the note that took the place of the last of it."""
-    names = [row.id for row in rows.values() if isinstance(row, Message)]
-    ends: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    if names:
-        values = {"spaces": [view.space.space_no for view in views], "names": names}
-        for name, *rest in connection.execute(_citing, values):
-            ends[name].append((*rest,))
-    for row in rows.values():
-        if isinstance(row, Note) and row.valid_until is not None:
-            ends[row.id].append((None, row.id, row.topic, row.valid_until))
-    over = {
-        name: max(notes, key=lambda it: it[-1])
-        for name, notes in ends.items()
-        if all(it[-1] is not None for it in notes)
-    }
-    if not over:
-        return {}
-    values = {"spaces": [view.space.space_no for view in views]}
-    ended = [it[1] for it in over.values()]
-    by = dict(connection.execute(_successors, {**values, "names": ended}).all())
-    return {name: (it[-1], by.get(it[1])) for name, it in over.items()}
+    connection: sa.Connection,
+    spaces: Sequence[Space],
+    rows: Mapping[Key, Row],
+    at: Micros | None,
+) -> dict[Key, dict[str, Any]]:
+    """The endings, as fields of a Context, of rows of which all was over at a time, or ever is."""
+    owners = {space.space_no: (space.agent_id, space.user_id) for space in spaces}
+    values: Values = {"spaces": [*owners]}
+    notes: dict[Key, list[tuple[Micros | None, str]]] = defaultdict(list)
+    if names := [row.id for row in rows.values() if isinstance(row, Message)]:
+        found = connection.execute(_citing, {**values, "names": names})
+        for space_no, message_id, note_id, until in found:
+            notes[(*owners[space_no], message_id)].append((until, note_id))
+    for key, row in rows.items():
+        if isinstance(row, Note):
+            notes[key].append((row.valid_until, row.id))
+    over: dict[Key, tuple[Micros, str]] = {}
+    for key, some in notes.items():
+        ends = [(end, name) for end, name in some if end is not None and (at is None or end <= at)]
+        if len(ends) == len(some):
+            over[key] = max(ends)
+    successors: dict[Key, list[tuple[str, str | None]]] = defaultdict(list)
+    if over:
+        ended = sorted({name for _, name in over.values()})
+        for space_no, name, *new in connection.execute(_successors, {**values, "names": ended}):
+            successors[(*owners[space_no], name)].append((new[0], new[1]))
+    endings = {}
+    for key, (end, name) in over.items():
+        new_notes = successors[(*key[:2], name)]
+        sources = frozenset(message for _, message in new_notes if message is not None)
+        by = new_notes[0][0] if new_notes else None
+        endings[key] = {"ended": end, "superseded_by": by, "successors": sources}
+    return endings
 
 
 def _hidden_rows(

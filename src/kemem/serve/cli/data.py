@@ -29,6 +29,7 @@ from kemem.text.query import CLOSE, OPEN, check_query
 _ITEM = re.compile(r"messages\[(\d+)\]\.?")  # how errors name one of several messages
 _MARK = re.compile(f"{OPEN}(.*?){CLOSE}")
 
+Past = Annotated[bool, Option("--past", help="Ask for what is no longer true.")]
 Owner = tuple[str | None, str, str]  # user, agent and session of messages that name none
 
 
@@ -143,21 +144,28 @@ def search(
     since: Annotated[str | None, Option(help="From this time on (RFC 3339).")] = None,
     until: Annotated[str | None, Option(help="Before this time (RFC 3339).")] = None,
     role: Annotated[str | None, Option(help="Only what this role said.")] = None,
+    past: Past = False,
 ) -> None:
     """Find messages of a user."""
+    if past and mode != "hybrid":
+        raise InvalidArgument(f"--past needs --mode hybrid, not {mode}", field="past")
     check_query(query, "query", blank=mode == "lexical")
     hits: Sequence[Hit]
     only: dict[str, Any] = {"since": since, "until": until, "role": role}
     with common.open() as memory:
         match mode:
             case "hybrid":
-                hits = memory.hybrid_search(query, user, limit, **only)
+                hits = memory.hybrid_search(query, user, limit, past=past, **only)
             case "lexical":
                 hits = memory.lexical_search(query, user, page_size=limit, **only).items
             case "semantic":
                 hits = memory.semantic_search(query, user, top_k=limit, **only)
     items = [  # as POST /v1/messages/hybrid_search shows them
-        {**it.message.to_dict(), "score": it.score, "why": it.why, "highlights": it.snippets}
+        {
+            **it.message.to_dict(),
+            **it.marks,
+            **{"score": it.score, "why": it.why, "highlights": it.snippets},
+        }
         for it in hits
     ]
     common.print({"items": items}, *(map(_hit_text, hits) if hits else ["Nothing was found."]))
@@ -166,8 +174,11 @@ def search(
 def _hit_text(hit: Hit) -> Text:
     """A hit to be read: score, time, role and id; the extracts; the reasons."""
     message = hit.message
-    head = f"  {to_rfc3339(message.ts)}  {message.role}  {message.message_id}\n"
+    until = "" if hit.ended is None else f"  until {to_rfc3339(hit.ended)[:10]}"
+    head = f"  {to_rfc3339(message.ts)}  {message.role}  {message.message_id}{until}\n"
     text = Text.assemble((f"{hit.score:.2f}", "bold"), (head, "dim"))
+    if hit.in_reply_to:
+        text.append(f"      assistant: {plain(hit.in_reply_to)}\n", "dim")
     for extract in hit.snippets or (beginning(message.content),):
         pieces = enumerate(_MARK.split(plain(extract)))  # matches are at odd places
         marked = ((piece, "bold yellow" if at % 2 else "") for at, piece in pieces)
@@ -187,6 +198,7 @@ def recall(
         int | None, Option(help="Most rounds, each sees more.", min=1, max=10)
     ] = None,
     sensitive: Annotated[bool, Option("--sensitive", help="See what is sensitive, too.")] = False,
+    past: Past = False,
     trace: Annotated[bool, Option("--trace", help="Show each step on standard error.")] = False,
 ) -> None:
     """Find what a question needs to know of a user, step by step."""
@@ -203,13 +215,12 @@ def recall(
                 errors.print(Text(line, style="dim"))
 
         handle = memory.for_user(user, agent_id=agent, sensitive=sensitive)
-        result = handle.recall(
-            question=question, session_id=session, max_iterations=max_iterations, on_step=show
-        )
+        options: dict[str, Any] = {"max_iterations": max_iterations, "past": past}
+        result = handle.recall(question=question, session_id=session, on_step=show, **options)
     text: list[str | Text] = [plain(line) for line in result.message.splitlines()]
     for each in result.evidence:
-        head = f"  {to_rfc3339(each.event_time)[:10]}  {each.memory_key}\n"
-        content = f"      {plain(beginning(each.content))}"
+        head = f"  {each.dates}  {each.memory_key}\n"
+        content = f"      {plain(beginning(each.text))}"
         text.append(Text.assemble("\n", (f"{each.score:.2f}", "bold"), (head, "dim"), content))
     common.print(result.to_dict(), *text)
 

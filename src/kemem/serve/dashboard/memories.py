@@ -247,6 +247,7 @@ def _settings(fields: Fields) -> dict[str, Any]:
         "keywords": list(filter(None, keywords)),
         "filters": fields.mapping("filters"),
         "rerank": fields.one_of("rerank", ("yes", "no"), "yes") == "yes",
+        "past": True if fields.text("past") else None,
     }
     return {name: value for name, value in settings.items() if value not in (None, [])}
 

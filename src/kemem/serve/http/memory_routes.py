@@ -12,7 +12,16 @@ from kemem.records.serialization import Share
 from kemem.results import Added, Deletion, Hit, Item, Memories
 from kemem.serve.http import responses, schemas
 from kemem.serve.http.routing import GuardedRoute, Memory
-from kemem.serve.http.schemas import Ids, Items, OwnerIds, PathId, QueryString, StrictModel, limited
+from kemem.serve.http.schemas import (
+    Ids,
+    Items,
+    OwnerIds,
+    Past,
+    PathId,
+    QueryString,
+    StrictModel,
+    limited,
+)
 
 _MESSAGE = schemas.described("message")
 _MESSAGES = [{"type": "string"}, _MESSAGE, {"type": "array", "minItems": 1, "items": _MESSAGE}]
@@ -53,6 +62,7 @@ class SearchRequest(StrictModel, Ids):
     rerank: bool = True
     kinds: Kinds | None = None
     as_of: schemas.Time | None = None
+    past: Past = False
     since: schemas.Time | None = None
     until: schemas.Time | None = None
     keywords: Keywords | None = None
@@ -109,6 +119,7 @@ class RecallRequest(StrictModel, Ids):
 
     question: Annotated[schemas.NotBlank, schemas.also_named("question", "query")]
     user_id: schemas.Id
+    past: Past = False
     max_iterations: Annotated[int, limited(minimum=1, maximum=10)] | None = None
     sensitive: schemas.Granted = False
 

@@ -105,6 +105,7 @@ class HybridSearch(MessageSearch):
 
     query_text: Annotated[schemas.NotBlank, schemas.also_named("query_text", "query")]
     limit: Annotated[Size, schemas.also_named("limit", "top_k")] = 10
+    past: schemas.Past = False
 
 
 class NewMessage(StrictModel):
@@ -154,22 +155,30 @@ class Score(TypedDict):
     score: float
 
 
+class MarkedMessage(SelectedMessage, total=False):
+    """A message; what has ended says when and what replaced it, a reply what was asked."""
+
+    valid_until: Time
+    superseded_by: str | None
+    in_reply_to: str
+
+
 class LexicalHits(TypedDict):
     """Messages by their words, best first."""
 
-    items: list[SelectedMessage]
+    items: list[MarkedMessage]
     next_cursor: NotRequired[str]
     highlights: list[Highlight]
     scores: list[Score]
 
 
-class SemanticHit(SelectedMessage):
+class SemanticHit(MarkedMessage):
     """A message and how near its meaning is."""
 
     semantic_score: float
 
 
-class HybridHit(SelectedMessage):
+class HybridHit(MarkedMessage):
     """A message, how good it is, why, and where it matches."""
 
     score: float
@@ -233,9 +242,10 @@ async def hybrid_search(body: HybridSearch, memory: Memory) -> object:
 
 
 def _selected(hit: Hit, body: MessageSearch) -> dict[str, Any]:
-    """The fields of a message that the request names; without names, all of them."""
+    """The fields of a message that the request names, without names all of them; and its marks."""
     message, names = hit.message.to_dict(), body.return_fields
-    return {name: message[name] for name in (FIELD_NAMES if names is None else names)}
+    fields = {name: message[name] for name in (FIELD_NAMES if names is None else names)}
+    return {**fields, **hit.marks}
 
 
 # Sessions and the graph

@@ -98,6 +98,7 @@ async def add_memory(context: McpContext, request: AddMemoryInput) -> AddMemoryO
 
 class RecallMemoriesInput(Model):
     question: str = Field(min_length=1, max_length=10_000)
+    past: bool = False
 
 
 class RecalledEvidence(Model):
@@ -106,6 +107,9 @@ class RecalledEvidence(Model):
     content: str
     score: float
     event_time: str
+    valid_until: str | None = None
+    superseded_by: str | None = None
+    in_reply_to: str = ""
 
 
 class RecallMemoriesOutput(Model):
@@ -121,7 +125,7 @@ async def recall_memories(
     context: McpContext, request: RecallMemoriesInput
 ) -> RecallMemoriesOutput:
     """The evidence that a question needs."""
-    result = await context.memory.recall(question=request.question, session_id=context.session_id)
+    result = await context.memory.recall(**dict(request), session_id=context.session_id)
     shown = result.to_dict()
     for evidence in shown["evidence"]:
         evidence["content"] = evidence["content"][:_EVIDENCE]

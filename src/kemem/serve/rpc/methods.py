@@ -52,12 +52,17 @@ class MemoryTools:
         entry = await self.memory.learn(content, summary=summary, tags=tags, agent_id=self.agent_id)
         return {"id": entry.id, "summary": _summary(entry)}
 
-    async def query(self, query: str, top_k: Annotated[int, Field(ge=1)] = 3) -> Result:
-        """Find the entries that fit best, by words and meaning."""
+    async def query(
+        self, query: str, top_k: Annotated[int, Field(ge=1)] = 3, past: bool = False
+    ) -> Result:
+        """Find the entries that fit best, by words and meaning; with `past` replaced ones, too."""
         hits = await self.memory.search(
-            query, agent_id=self.agent_id, kinds=["knowledge"], limit=top_k
+            query, agent_id=self.agent_id, kinds=["knowledge"], limit=top_k, past=past
         )
-        shown = [{"id": hit.id, "summary": _summary(hit), "content": hit.memory} for hit in hits]
+        shown = [
+            {"id": hit.id, "summary": _summary(hit), "content": hit.memory, **hit.marks}
+            for hit in hits
+        ]
         return {"results": shown}
 
     async def delete(self, kb_id: str, sources: bool = False) -> Result:

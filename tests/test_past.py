@@ -1,0 +1,334 @@
+"""What has ended: below what replaced it, in no prompt, and first where the past is asked for."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import Client
+
+from kemem import AsyncMemory, InvalidArgument, Memory
+from kemem.ports.request import Context
+from kemem.records import Message
+from kemem.results import Hit
+from kemem.search.endings import below_successors
+from kemem.serve.mcp.server import create_mcp
+from kemem.serve.mcp.tools import McpContext
+from kemem.serve.rpc.methods import MemoryTools
+from kemem.settings import load
+from kemem.testing import HashingEmbedder, ScriptedLLM
+from tests.chats import results, staged
+from tests.command import kemem
+from tests.recalls import calling, handing
+
+JANUARY, MARCH = "2026-01-05T09:00:00Z", "2026-03-05T09:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """Something that was so, what it became, and how people ask for either."""
+
+    before: str
+    after: str
+    old: str  # a word of what was so
+    new: str
+    question: str
+    past_question: str
+    words: str  # a query that is no question
+    asked: str  # by the assistant
+    answer: str
+    about_answer: str
+
+
+TALKS = {
+    "zh": Talk(
+        *("我住在成都", "我搬到厦门了", "成都", "厦门"),
+        *("我住在哪里？", "我以前住在哪里？", "住在 城市"),
+        *("真好！你家的狗叫什么名字？", "豆包", "我的狗叫什么名字？"),
+    ),
+    "en": Talk(
+        *("I live in Berlin.", "I moved to Munich.", "Berlin", "Munich"),
+        *("Where do I live?", "Where did I live before?", "live moved"),
+        *("Lovely! What is your dog called?", "Biscuit.", "What is my dog called?"),
+    ),
+}
+EACH = pytest.mark.parametrize("talk", TALKS.values(), ids=TALKS)
+OPTIONS = {"embedder": "none", "llm": "none"}
+
+
+def tell(talk: Talk) -> list[dict[str, Any]]:
+    """The arguments of the calls that tell a memory both."""
+    return [
+        {"messages": talk.before, "session_id": "s1", "timestamp": JANUARY},
+        {"messages": talk.after, "session_id": "s2", "timestamp": MARCH},
+    ]
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Memory]:
+    settings = load(data_dir=tmp_path, **OPTIONS)
+    with Memory(settings=settings, embedder=HashingEmbedder()) as memory:
+        yield memory
+
+
+@pytest.fixture
+def told(memory: Memory, talk: Talk) -> Memory:
+    for call in tell(talk):
+        memory.add(user_id="u", **call)
+    return memory
+
+
+# Searches
+
+
+@EACH
+def test_what_has_ended_ranks_below_what_replaced_it(told: Memory, talk: Talk) -> None:
+    """In whatever way it is asked for; it says when it ended and what replaced it."""
+    (note,) = told.get_all("u")
+    for query in (talk.question, talk.words, talk.before):
+        for hits in (told.search(query, "u"), told.hybrid_search(query, "u")):
+            texts = [hit.memory for hit in hits]
+            old, new = (
+                texts.index(next(text for text in texts if word in text))
+                for word in (talk.old, talk.new)
+            )
+            assert new < old
+            assert hits[old].superseded_by == note.id and hits[new].ended is None
+            assert hits[old].to_dict()["valid_until"].startswith("2026-03-05")
+    (hit,) = told.lexical_search(f'"{talk.old}"', "u").items
+    assert hit.marks["superseded_by"] == note.id
+
+
+@EACH
+def test_the_past_comes_first_where_it_is_asked_for(told: Memory, talk: Talk) -> None:
+    """By the words of a question, by the time that it names, or by `past`; marked as such."""
+    for query, options in ((talk.past_question, {}), (talk.question, {"past": True})):
+        first = told.search(query, "u", **options)[0]
+        assert talk.old in first.memory and first.ended is not None
+        (note,) = [it for it in told.search(query, "u", kinds=["user_info"], **options) if it.ended]
+        assert talk.old in note.memory and note.superseded_by
+        evidence = told.recall(query, "u", **options).evidence
+        assert talk.old in evidence[0].content and evidence[0].valid_until is not None
+        assert evidence[0].to_dict()["superseded_by"] == note.superseded_by
+
+
+@EACH
+def test_a_prompt_does_not_show_it_unless_asked(told: Memory, talk: Talk) -> None:
+    assert talk.old in "".join(hit.memory for hit in told.search(talk.question, "u"))
+    for ask in (told.search, told.recall):
+        prompt = str(ask(talk.question, "u"))
+        assert talk.new in prompt and talk.old not in prompt
+        prompt = str(ask(talk.question, "u", past=True))
+        assert "2026-03-05" in next(it for it in prompt.splitlines() if talk.old in it)
+    assert talk.old not in f"{told.search(talk.words, 'u')}{told.recall(talk.words, 'u')}"
+
+
+@EACH
+def test_as_of_an_earlier_time_it_had_not_ended(told: Memory, talk: Talk) -> None:
+    hits = told.search(talk.question, "u", as_of="2026-02-01T00:00:00Z")
+    assert all(hit.ended is None for hit in hits)
+    assert talk.old in str(hits) and talk.new not in str(hits)
+
+
+def test_a_time_in_the_question_asks_for_what_was_so_then(memory: Memory) -> None:
+    for call in tell(TALKS["en"]):
+        memory.add(user_id="u", **call)
+    assert "Berlin" in str(memory.search("Where did I live in February 2026?", "u"))
+    assert "Berlin" not in str(memory.search("Where do I live?", "u"))
+
+
+def test_a_message_that_says_something_else_too_has_not_ended(memory: Memory) -> None:
+    memory.add("I live in Berlin. I can't eat spicy food.", "u", timestamp=JANUARY)
+    memory.add("I moved to Munich.", "u", timestamp=MARCH)
+    hits = memory.search("Berlin", "u", kinds=["message"])
+    assert [hit.ended for hit in hits if "Berlin" in hit.memory] == [None]
+
+
+def test_what_has_expired_is_not_the_past(memory: Memory) -> None:
+    memory.add("I live in Berlin.", "u", timestamp=JANUARY, expires_at=MARCH)
+    assert memory.search("Where did I live before?", "u", kinds=["user_info"]).items == ()
+    assert memory.search("Where do I live?", "u", kinds=["user_info"], past=True).items == ()
+
+
+def test_past_is_true_or_false(memory: Memory) -> None:
+    for call in (memory.search, memory.recall, memory.hybrid_search):
+        with pytest.raises(InvalidArgument, match="past must be True or False, not 'yes'"):
+            call("x", "u", past="yes")  # type: ignore[operator]
+
+
+CHAINS = st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True)
+
+
+@given(CHAINS, st.integers(1, 3))
+def test_nothing_that_has_ended_stands_above_its_successor(order: list[int], step: int) -> None:
+    """Each is replaced by the number above it, in a note "n" that cites the message of it."""
+    hits, contexts = [], []
+    for place, number in enumerate(order):
+        row = Message(f"m{number}", "a", "u", "s", "user", "x", number, number)
+        by = f"n{number + step}" if number + step < 8 else None
+        ended = number if by else None
+        hits.append(Hit(row, 1 - place / 10, ended=ended, superseded_by=by))
+        successors = frozenset([f"m{number + step}"]) if by else frozenset()
+        contexts.append(Context(ended=ended, superseded_by=by, successors=successors))
+    ranked = below_successors(hits, contexts)
+    places = {hit.id: place for place, hit in enumerate(ranked)}
+    assert sorted(places) == sorted(hit.id for hit in hits)
+    assert [hit.score for hit in ranked] == [hit.score for hit in hits]
+    for number in order:
+        if f"m{number + step}" in places:
+            assert places[f"m{number + step}"] < places[f"m{number}"]
+
+
+# A recall that a model plans
+
+
+async def test_a_model_is_shown_it_only_where_it_asks_for_the_past(tmp_path: Path) -> None:
+    talk, any_score = TALKS["en"], {"min_relevance_score": 0.0, "limit": 10}
+    now, past = (
+        calling("search_memories", query=query, **any_score) for query in ("live", "live former")
+    )
+    settings = load(data_dir=tmp_path, **OPTIONS)
+    async with AsyncMemory(settings=settings) as memory:
+        for call in tell(talk):
+            await memory.add(user_id="u", **call)
+    for search, shown in ((now, False), (past, True)):
+        llm = ScriptedLLM([search, handing()])
+        async with AsyncMemory(settings=settings, llm=llm) as memory:
+            result = await memory.recall("city?", "u", session_id="s2")
+        assert (talk.old in str(llm.calls)) is shown
+        assert any(step.keys for step in result.trace)
+
+
+# Short answers
+
+
+@EACH
+async def test_a_short_answer_is_shown_with_the_question_before_it(
+    tmp_path: Path, talk: Talk
+) -> None:
+    async with staged(tmp_path) as stage:
+        memory = stage.memory
+        turns = [("assistant", talk.asked), ("user", talk.answer)]
+        messages = [{"role": role, "content": content} for role, content in turns]
+        await memory.add(messages, "u", session_id="s1")
+        question = talk.asked[3:] if talk.asked[0] == "真" else talk.asked.partition("! ")[2]
+        hit = (await memory.search(talk.about_answer, "u"))[0]
+        assert (hit.memory, hit.in_reply_to) == (talk.answer, question)
+        assert f"assistant: {question} user: {talk.answer}" in str(hit)
+        recalled = await memory.recall(talk.about_answer, "u")
+        assert f"assistant: {question} user: {talk.answer}" in str(recalled)
+        stage.model.says("ok")
+        await stage.turn(talk.about_answer, "u", "s2")
+        (shown,) = results(stage.model.asked[0])
+        (answer,) = [it for it in shown["events"] if it["content"] == talk.answer]
+        assert answer["in_reply_to"] == question
+        context = McpContext(memory.for_user("u"), shared=None)
+        async with Client(create_mcp(lambda _: context, "en")) as client:
+            for tool, arguments in (
+                ("search_memories", {"query": talk.about_answer, "min_relevance_score": 0.0}),
+                ("search_memories", {"query": talk.answer, "min_relevance_score": 0.0}),
+                ("recall_memories", {"question": talk.about_answer}),
+            ):
+                told = await client.call_tool(tool, arguments)
+                assert question in json.dumps(told.structured_content, ensure_ascii=False)
+
+
+# Other faces
+
+
+@EACH
+async def test_a_chat_is_told_of_it_only_where_it_asks(tmp_path: Path, talk: Talk) -> None:
+    async with staged(tmp_path) as stage:
+        for call in tell(talk):
+            await stage.memory.add(user_id="u", **call)
+        for number, query in enumerate((talk.question, talk.past_question)):
+            stage.model.says("ok")
+            await stage.turn(query, "u", f"chat{number}")
+            (shown,) = results(stage.model.asked[0])
+            old = [it for it in shown["events"] if talk.old in it["content"]]
+            assert [it["no_longer_true_since"][:10] for it in old] == ["2026-03-05"] * number
+
+
+@EACH
+def test_a_server_marks_and_finds_it(client: httpx.Client, talk: Talk) -> None:
+    whose = {"user_id": f"past_{talk.new}"}
+    for call in tell(talk):
+        assert client.post("/v1/memories", json={**call, **whose}).is_success
+
+    def ask(path: str, **body: Any) -> Any:
+        answer = client.post(path, json={**whose, **body})
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    hits = ask("/v1/memories/search", query=talk.question, past=True)["results"]
+    assert talk.old in hits[0]["memory"] and hits[0]["superseded_by"]
+    recalled = ask("/v1/recall", question=talk.question)
+    assert talk.old not in recalled["text"]
+    recalled = ask("/v1/recall", question=talk.question, past=True)
+    assert recalled["evidence"][0]["valid_until"].startswith("2026-03-05")
+    for way in ("lexical", "hybrid"):
+        items = ask(f"/v1/messages/{way}_search", query_text=talk.old)["items"]
+        assert [it["superseded_by"] for it in items if talk.old in it["content"]]
+    items = ask("/v1/messages/hybrid_search", query_text=talk.question, past=True)["items"]
+    assert talk.old in items[0]["content"]
+
+
+@EACH
+async def test_mcp_shows_it_where_it_is_asked_for(tmp_path: Path, talk: Talk) -> None:
+    async with AsyncMemory(settings=load(data_dir=tmp_path, **OPTIONS)) as memory:
+        for call in tell(talk):
+            await memory.add(user_id="u", **call)
+        context = McpContext(memory.for_user("u"), shared=None)
+        async with Client(create_mcp(lambda _: context, "en")) as client:
+
+            async def shown(tool: str, **arguments: Any) -> str:
+                told = await client.call_tool(tool, arguments)
+                assert not told.is_error
+                return json.dumps(told.structured_content, ensure_ascii=False)
+
+            every: dict[str, Any] = {"min_relevance_score": 0.0, "limit": 10}
+            assert talk.old not in await shown("search_memories", query=talk.question, **every)
+            past = await shown("search_memories", query=talk.past_question, **every)
+            assert talk.old in past and "2026-03-05" in past
+            assert talk.old not in await shown("recall_memories", question=talk.question)
+            past = await shown("recall_memories", question=talk.question, past=True)
+            assert talk.old in past and '"valid_until": "2026-03-05' in past
+
+
+async def test_rpc_finds_knowledge_that_was_replaced(tmp_path: Path) -> None:
+    def fact(text: str, *replaced: int) -> dict[str, Any]:
+        return {"text": text, "sources": [1], "replaces": [*replaced], "relations": []}
+
+    llm = ScriptedLLM([{"facts": [fact("The office is in Berlin")]}, {"facts": [fact("X", 1)]}])
+    async with AsyncMemory(settings=load(data_dir=tmp_path, embedder="none"), llm=llm) as memory:
+        for text, at in (("in Berlin", JANUARY), ("not in Berlin any more", MARCH)):
+            await memory.add(text, agent_id="default", timestamp=at)
+        tools = MemoryTools(memory, "default")
+        assert (await tools.query("office Berlin"))["results"] == []
+        (old,) = (await tools.query("office Berlin", past=True))["results"]
+        assert old["content"] == "The office is in Berlin" and old["superseded_by"]
+
+
+@EACH
+def test_the_command_line_marks_it(tmp_path: Path, talk: Talk) -> None:
+    with Memory(settings=load(data_dir=tmp_path / "data", **OPTIONS)) as memory:
+        for call in tell(talk):
+            memory.add(user_id="u", **call)
+
+    def run(*arguments: str) -> str:
+        given = {"KEMEM_DATA_DIR": str(tmp_path / "data"), "KEMEM_EMBEDDER": "none"}
+        ran = kemem(tmp_path, *arguments, "--user", "u", **given)
+        assert ran.returncode == 0, ran.stderr
+        return str(ran.stdout)
+
+    assert "until 2026-03-05" in run("search", talk.old)
+    assert run("search", talk.question, "--past").index(talk.old) > 0
+    assert talk.old not in run("recall", talk.question)
+    assert talk.old in run("recall", talk.question, "--past")
+    shown = json.loads(run("search", talk.question, "--past", "--json"))["items"]
+    assert talk.old in shown[0]["content"] and shown[0]["superseded_by"]
