@@ -21,10 +21,10 @@ from kemem.serve.mcp.server import create_mcp
 from kemem.serve.mcp.tools import McpContext
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.settings import load
-from kemem.testing import HashingEmbedder, ScriptedLLM
+from kemem.testing import HashingEmbedder, ScriptedLLM, calling
 from tests.chats import results, staged
 from tests.command import kemem
-from tests.recalls import calling, handing
+from tests.recalls import handing
 
 JANUARY, MARCH = "2026-01-05T09:00:00Z", "2026-03-05T09:00:00Z"
 
@@ -107,12 +107,13 @@ def test_what_has_ended_ranks_below_what_replaced_it(told: Memory, talk: Talk) -
 @EACH
 def test_the_past_comes_first_where_it_is_asked_for(told: Memory, talk: Talk) -> None:
     """By the words of a question, by the time that it names, or by `past`; marked as such."""
-    for query, options in ((talk.past_question, {}), (talk.question, {"past": True})):
-        first = told.search(query, "u", **options)[0]
+    for query, past in ((talk.past_question, False), (talk.question, True)):
+        first = told.search(query, "u", past=past)[0]
         assert talk.old in first.memory and first.ended is not None
-        (note,) = [it for it in told.search(query, "u", kinds=["user_info"], **options) if it.ended]
+        notes = told.search(query, "u", kinds=["user_info"], past=past)
+        (note,) = [it for it in notes if it.ended]
         assert talk.old in note.memory and note.superseded_by
-        evidence = told.recall(query, "u", **options).evidence
+        evidence = told.recall(query, "u", past=past).evidence
         assert talk.old in evidence[0].content and evidence[0].valid_until is not None
         assert evidence[0].to_dict()["superseded_by"] == note.superseded_by
 
@@ -158,7 +159,7 @@ def test_what_has_expired_is_not_the_past(memory: Memory) -> None:
 def test_past_is_true_or_false(memory: Memory) -> None:
     for call in (memory.search, memory.recall, memory.hybrid_search):
         with pytest.raises(InvalidArgument, match="past must be True or False, not 'yes'"):
-            call("x", "u", past="yes")  # type: ignore[operator]
+            call("x", "u", past="yes")  # type: ignore[arg-type]
 
 
 CHAINS = st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True)
