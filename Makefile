@@ -36,7 +36,7 @@ $(VENDOR)/stamp: package.json
 	@touch $@
 
 test:  ## Lint, types and tests; without Chromium and npm, the browser tests are skipped (ARGS="-k search")
-	@$(MAKE) --no-print-directory -j2 lint assets
+	@$(MAKE) --no-print-directory -j2 lint assets $(VENV)/frameworks.stamp
 	TMPDIR=$(TEST_TMP) $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-kit: $(VENV)/dev.stamp  ## Check that the conformance suite finds planted faults
@@ -55,7 +55,14 @@ lint: $(VENV)/dev.stamp  ## Check style, format and types
 bench: $(VENV)/dev.stamp  ## Measure speed and retrieval
 	$(BIN)/python -m bench $(ARGS)
 
-docs: $(VENV)/docs.stamp  ## Build the documentation into site/
+docs: # Apart from .venv, where the plugins of some would change what pytest does.
+$(VENV)/frameworks.stamp: $(VENV)/runtime.stamp
+	@echo "Installing the frameworks whose messages are read ..."
+	@$(PIP) install --constraint constraints.txt --group frameworks --no-deps --no-compile \
+		--upgrade --target $(VENV)/frameworks
+	@touch $@
+
+$(VENV)/docs.stamp  ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 

@@ -54,8 +54,8 @@ def user(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     "wrong",
     [
-        *("", "  \n", None, 3, b"bytes", [], {}, {"role": "user"}, {"content": None}),
-        *([{"role": "user", "content": "好"}, "text"], [None], {"role": "robot", "content": "x"}),
+        *("", "  \n", None, 3, b"bytes", [], {}, [{"role": "user", "content": "好"}, 5]),
+        *([None], {"role": "robot", "content": "x"}),
         *({"role": "user", "content": "x", "user_id": "v"}, "a\ud800", [[said("x")]]),
     ],
 )

@@ -5,17 +5,18 @@ import copy
 import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from reprlib import repr as shown
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.results import Added
+from kemem.text.attachments import Attachment, one_line
 from kemem.threads import Outcome, start
 
 F = TypeVar("F", bound=Callable[..., Any])
-Stage = Literal["before", "after"]
+Stage = Literal["before", "after", "describe"]
 MessageDicts = list[dict[str, Any]]
 
 log = logging.getLogger("kemem")
@@ -39,6 +40,8 @@ class Hook:
 class Hooks:
     """Named functions that see messages before they are stored, and what became of them after.
 
+    Those of the stage "describe" get an attachment of a message and return a text for it, or None.
+
         hooks.add(lambda sent: [m for m in sent if "password" not in m["content"]], name="secrets")
 
     A plain function runs in a thread of its own, an `async` one in the event loop, which it must
@@ -56,7 +59,8 @@ class Hooks:
         is_name = isinstance(chosen, str) and chosen.strip() and len(chosen) <= 64
         is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
         _check(callable(function), "function", "a hook must be a function", function)
-        _check(stage in ("before", "after"), "stage", "stage must be before or after", stage)
+        is_stage = stage in get_args(Stage)
+        _check(is_stage, "stage", f"stage must be one of {', '.join(get_args(Stage))}", stage)
         is_allowed = is_number and 0 < timeout <= 600
         _check(is_allowed, "timeout", "timeout must be seconds, at most 600", timeout)
         is_named = name is not None or chosen != "<lambda>"
@@ -87,6 +91,26 @@ class Hooks:
             except Exception as error:  # the user's code, which may raise anything
                 problems.append(_problem(hook, error))
         return messages, problems
+
+    async def describe(
+        self, attachments: Iterable[Attachment]
+    ) -> tuple[dict[Attachment, str], list[str]]:
+        """Texts for attachments, each from the first hook that has one, and what went wrong."""
+        described: dict[Attachment, str] = {}
+        problems: list[str] = []
+        hooks = self._of("describe")
+        for attachment in dict.fromkeys(attachments) if hooks else ():
+            for hook in hooks:
+                try:
+                    text = await _call(hook, attachment)
+                    if text is not None and not isinstance(text, str):
+                        raise Failed("it did not return a text")
+                    if text and text.strip():
+                        described[attachment] = one_line(text)
+                        break
+                except Exception as error:  # the user's code, which may raise anything
+                    problems.append(_problem(hook, error))
+        return described, list(dict.fromkeys(problems))
 
     async def after(self, added: Added) -> list[str]:
         """Tell the hooks what became of the messages; what went wrong."""

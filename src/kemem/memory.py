@@ -113,7 +113,7 @@ class AsyncMemory:
         self, function: F, *, name: str | None = None, stage: Stage = "before", timeout: float = 5.0
     ) -> F:
         """Register a hook: `before` storing it gets the list of messages and may return another
-        one, `after` it gets what became of them. A hook that fails loses nothing.
+        one, `after` it gets what became of them, `describe` gives the text of an attachment.
         """
         self._check_unbound()
         return self._hooks.add(function, name=name, stage=stage, timeout=timeout)
@@ -125,14 +125,14 @@ class AsyncMemory:
     ) -> Ingested:
         """Store messages verbatim: one atomic batch, durable on return, idempotent by message_id.
 
-        A message is a text or {role, content, message_id?, ts?, session_id?, agent_id?,
-        content_type?, parent_message_id?, metadata?}.
+        A message is {role, content, message_id?, ts?, session_id?, agent_id?, content_type?,
+        parent_message_id?, metadata?}, a text, or as the APIs of models and frameworks have it.
         """
         if self._scope.user_id is None:
             check_id(user_id, "user_id")
         owner = self._scope.restrict(user_id, agent_id, session_id).to_owner(self._scope)
         deps = await self.runtime.prepared()
-        return await ingest(messages, owner, self.settings.max_content_bytes, deps)
+        return await ingest(messages, owner, self.settings, self._hooks, deps)
 
     async def messages(
         self,

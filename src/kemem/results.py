@@ -257,6 +257,7 @@ class Added(Record):
     truncated: tuple[str, ...] = ()  # cut to the size limit; see the message's metadata
     pending: bool = False  # True: stored and searchable, a job does the rest later
     problems: tuple[str, ...] = ()  # what failed and was left for later, or left out
+    skipped: Annotated[tuple[str, ...], IfAny] = ()  # "messages[2]": without any content
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +278,8 @@ class Ingested(Record):
     failed: tuple[str, ...] = ()
     truncated: tuple[str, ...] = ()  # cut to the size limit; see the message's metadata
     pending: bool = False  # True: stored and searchable by words, vectors follow by a job
+    problems: Annotated[tuple[str, ...], IfAny] = ()  # what was left out, or kept otherwise
+    skipped: Annotated[tuple[str, ...], IfAny] = ()  # "messages[2]": without any content
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,9 @@ class Settings(BaseSettings):
     max_content_bytes: int = Field(
         default=102_400, ge=1, description="Longer messages are cut there and flagged."
     )
+    store_thinking: bool = Field(
+        default=False, description="Whether the thoughts of models are stored with their messages."
+    )
     host: str = Field(default="127.0.0.1", description="Address the server listens on.")
     port: int = Field(default=8420, ge=0, le=65_535, description="Port the server listens on.")
     api_key: SecretStr | None = Field(

@@ -13,6 +13,8 @@ from kemem.records import ROLES, Message, Messages, Micros
 from kemem.records.times import LATEST, to_micros
 from kemem.scope import Owner, Time, check_flag, to_time
 from kemem.text.ids import check_id, encode, new_id
+from kemem.text.shapes import to_items
+from kemem.text.turns import Turn, read_turns
 
 MAX_MESSAGES = 5_000
 MAX_METADATA_BYTES = 65_536
@@ -23,10 +25,6 @@ MAX_TAGS = 20
 MAX_TAG = 64  # characters
 _LAST: Micros = LATEST - 1_000_000  # the end of time is left free for moving on from ties
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, not behind a backslash
-_FIELDS = {
-    *("role", "content", "message_id", "ts", "session_id", "agent_id"),
-    *("content_type", "parent_message_id", "metadata"),
-}
 
 
 class Parsed(NamedTuple):
@@ -77,60 +75,56 @@ class Task:
 
 def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
     """What callers mean, in their order; the first wrong message refuses them all."""
-    items = to_list(messages)
-    parsed = [
-        _message(item, f"messages[{index}]", owner, now, max_content_bytes)
-        for index, item in enumerate(items)
-    ]
+    return parse_turns(read_turns(to_list(messages)).turns, owner, now, max_content_bytes)
+
+
+def parse_turns(turns: Iterable[Turn], owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
+    """Messages ready to be stored, in their order; the first wrong one refuses them all."""
+    turns = list(turns)
+    parsed = [_message(turn.fields, turn.origin, owner, now, max_content_bytes) for turn in turns]
     first: dict[str, Message] = {}
-    for index, (message, _) in enumerate(parsed):
+    for turn, (message, _) in zip(turns, parsed, strict=True):
         other = first.setdefault(message.message_id, message)
         # A store ignores a message that comes again, whatever its time is.
         if other is not message and other != replace(
             message, ts=other.ts, ingest_time=other.ingest_time
         ):
-            name = f"messages[{index}].message_id"
+            name = f"{turn.origin}.message_id"
             reason = f"{name} {message.message_id!r} occurs twice in this call, with other content"
             raise InvalidArgument(reason, field=name, message_ids=[message.message_id])
     cut = tuple(message.message_id for message, truncated in parsed if truncated)
-    has_ids = any(isinstance(it, Mapping) and it.get("message_id") is not None for it in items)
+    has_ids = any(turn.fields.get("message_id") is not None for turn in turns)
     return Parsed([message for message, _ in parsed], cut, has_ids)
 
 
 def to_list(messages: object) -> list[object]:
     """The messages of a call, one or many, as a list."""
-    if isinstance(messages, str):
-        return [{"role": "user", "content": messages}]
-    items = [messages] if isinstance(messages, Mapping) else messages
-    if not isinstance(items, list | tuple) or not items:
+    items = to_items(messages)
+    is_blank = isinstance(messages, str) and not messages.strip()
+    if not items or is_blank:
         refuse("messages", "be a text, a message or a list of messages", messages)
     if len(items) > MAX_MESSAGES:
         problem = f"at most {MAX_MESSAGES} messages in one call, not {len(items)}"
         raise Exhausted(problem, field="messages")
-    return list(items)
-
-
-def with_defaults(messages: Messages, metadata: Mapping[str, Any], ts: object) -> list[Any]:
-    """Messages of a call with what the call says of all of them; their own words win."""
-    items = to_list(messages)
-    for at, item in enumerate(items):
-        if isinstance(item, Mapping) and ts is not None:
-            item = {"ts": ts, **item}
-        if isinstance(item, Mapping) and metadata:
-            own = check_metadata(item.get("metadata"), f"messages[{at}].metadata")
-            item = {**item, "metadata": {**metadata, **own}}
-        items[at] = item
     return items
 
 
+def with_defaults(turns: Iterable[Turn], metadata: Mapping[str, Any], ts: object) -> list[Turn]:
+    """Turns with what the call says of all of them; their own words win."""
+    completed = []
+    for origin, fields in turns:
+        own = check_metadata(fields.get("metadata"), f"{origin}.metadata") if metadata else {}
+        times = {} if ts is None else {"ts": ts}
+        all_metadata = {"metadata": {**metadata, **own}} if metadata else {}
+        completed.append(Turn(origin, {**times, **fields, **all_metadata}))
+    return completed
+
+
 def _message(
-    item: object, field: str, owner: Owner, now: Micros, max_content_bytes: int
+    item: Mapping[str, Any], field: str, owner: Owner, now: Micros, max_content_bytes: int
 ) -> tuple[Message, bool]:
-    if not isinstance(item, Mapping):
-        refuse(field, "be a message with role and content", item)
-    unknown = sorted(str(key) for key in item.keys() - _FIELDS)
-    if unknown:
-        raise InvalidArgument(f"{field} has unknown fields {unknown!r:.200}", field=field)
+    if item.get("user_id", owner.user_id) != owner.user_id:
+        refuse(f"{field}.user_id", "be the user_id of the call", item["user_id"])
     content, truncated = _content(item.get("content"), f"{field}.content", max_content_bytes)
     metadata = check_metadata(item.get("metadata"), f"{field}.metadata")
 

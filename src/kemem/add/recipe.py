@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
 from kemem.add.extract import Work, extract_facts
-from kemem.add.parse import Parsed, Task, parse_messages, with_defaults
+from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
 from kemem.add.rules import Extraction
 from kemem.add.summarize import extract_experience, summarize_session
@@ -20,6 +20,7 @@ from kemem.results import Added, Ingested
 from kemem.scope import Owner, Time, check_flag, to_time
 from kemem.settings import Settings
 from kemem.text.ids import new_id
+from kemem.text.turns import Reading, read_turns
 
 _READ_AT_ONCE = 16_000  # characters of a session that are extracted from together
 _WRITTEN_AT_ONCE = 100  # messages that are embedded before they are stored
@@ -46,30 +47,50 @@ async def add(
     check_flag(wait, "wait")
     to_time(ts, "timestamp")  # checked here, so that an error names the argument
     most = settings.max_content_bytes
-    items = with_defaults(messages, task.metadata, ts)
-    parsed = parse_messages(items, owner, deps.clock(), most)
-    changed, problems = await hooks.before(items)
-    if not changed:
-        return Added(problems=tuple(problems))
-    if changed is not items:
+    reading = await _read(messages, settings, hooks)
+    turns, skipped = with_defaults(reading.turns, task.metadata, ts), reading.skipped
+    parsed = parse_turns(turns, owner, deps.clock(), most)
+    items = [turn.fields for turn in turns]
+    changed, problems = await hooks.before(items) if items else (items, [])
+    problems = [*reading.problems, *problems]
+    if changed and changed is not items:
         try:
-            parsed = parse_messages(changed, owner, deps.clock(), most)
+            read = read_turns(to_list(changed))
+            parsed, skipped = parse_turns(read.turns, owner, deps.clock(), most), read.skipped
         except KeMemError as error:
             problems.append(f"a hook's messages cannot be stored: {error.message}")
+    if not changed or not parsed.messages:
+        return Added(problems=tuple(problems), skipped=skipped)
     added, stored = await _remember(parsed, task, deps, wait)
     due = [message for message in stored if message.sequence_no % _STATE_INTERVAL == 0]
     for scope in {Scope(it.agent_id, it.user_id, it.session_id) for it in due}:
         await _update_state(scope, settings.state_tokens, task, deps)
     problems += await hooks.after(added)
-    return replace(added, problems=(*added.problems, *problems))
+    return replace(added, problems=(*added.problems, *problems), skipped=skipped)
 
 
-async def ingest(messages: Messages, owner: Owner, max_content_bytes: int, deps: Deps) -> Ingested:
+async def ingest(
+    messages: Messages, owner: Owner, settings: Settings, hooks: Hooks, deps: Deps
+) -> Ingested:
     """Store messages as one batch and make them searchable."""
-    parsed = parse_messages(messages, owner, deps.clock(), max_content_bytes)
+    reading = await _read(messages, settings, hooks)
+    parsed = parse_turns(reading.turns, owner, deps.clock(), settings.max_content_bytes)
+    ingested = Ingested((), (), problems=reading.problems, skipped=reading.skipped)
+    if not parsed.messages:
+        return ingested
     applied, _, pending = await _store(parsed.messages, (), deps)
-    ids = tuple(message.message_id for message in applied.inserted)
-    return Ingested(ids, applied.ignored, truncated=parsed.truncated, pending=pending)
+    ids, cut = tuple(message.message_id for message in applied.inserted), parsed.truncated
+    return replace(ingested, inserted=ids, ignored=applied.ignored, truncated=cut, pending=pending)
+
+
+async def _read(messages: Messages, settings: Settings, hooks: Hooks) -> Reading:
+    """What messages of any shape say, their attachments described by the user's hooks."""
+    items, thinking = to_list(messages), settings.store_thinking
+    reading = read_turns(items, thinking=thinking)
+    described, problems = await hooks.describe(reading.attachments)
+    if described:
+        reading = read_turns(items, thinking=thinking, descriptions=described)
+    return replace(reading, problems=(*reading.problems, *problems))
 
 
 async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Written:

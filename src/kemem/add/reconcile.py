@@ -17,6 +17,7 @@ from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope
 from kemem.records.batch import Batch, Ending, Expected
 from kemem.results import Added, Outcome
 from kemem.text.segment import STOPS, fingerprint, search_text
+from kemem.text.turns import NOT_SAID
 
 _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most
@@ -210,9 +211,9 @@ def _repeats(text: str, earlier: str) -> bool:
 
 
 def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decision]:
-    """Each message a note of its own; two that are equal stay two."""
+    """Each message a note of its own, but for what tools said; two that are equal stay two."""
     decisions = []
-    for message in messages:
+    for message in (it for it in messages if it.content_type not in NOT_SAID):
         fact = verbatim_fact(message)
         scope = Scope(message.agent_id, message.user_id, message.session_id)
         note = new_note(fact, task, scope, message.ts, now)

@@ -16,6 +16,7 @@ from kemem.facts.readers import Part, hands_over, parts_of
 from kemem.facts.sentences import dated, sentences
 from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors, Weights, weights
 from kemem.records import Message, Micros
+from kemem.text.attachments import without_attachments
 from kemem.text.segment import STOP_WORDS
 
 MOST_FACTS = 50  # of one message
@@ -147,7 +148,7 @@ def read_by_rules(messages: Sequence[Message], me: str | None = None) -> Reading
 def _sentences(content: str, speaker: _Speaker) -> Iterator[_Sentence]:
     for discourse in speaker.discourses.values():
         discourse.next_message()
-    for sentence in sentences(content):
+    for sentence in sentences(without_attachments(content)):
         if hands_over(sentence):  # what follows is the material: "translate this: …"
             return
         parts = parts_of(sentence, speaker.discourse(sentence.language))

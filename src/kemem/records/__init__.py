@@ -1,6 +1,6 @@
 """The vocabulary: frozen records, whose annotations also say how they look in JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -395,4 +395,4 @@ class Entry(Record):
         return (self.id, self.agent_id, self.user_id or "")
 
 
-Messages = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Messages = object  # a text, a message, or many, of any shape that `kemem.text.shapes` reads

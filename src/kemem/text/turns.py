@@ -1,0 +1,184 @@
+"""The turns of messages of any shape, in KeMem's own fields."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
+
+from kemem.text.attachments import Attachment
+from kemem.text.ids import MAX_ID
+from kemem.text.jsonable import dumped, jsonable
+from kemem.text.parts import Fields, Piece
+from kemem.text.shapes import Item, read_item, role_of
+
+NOT_SAID = frozenset({"tool_call", "tool_result", "thinking"})  # content types that tell no fact
+MAX_EXTRA = 8_192  # characters of a key that is kept as metadata
+MAX_EXTRAS = 32_768  # characters of all of them
+MAX_ATTACHMENTS = 20  # of a message, in its metadata
+
+_OWN = (
+    *("message_id", "ts", "session_id", "agent_id", "content_type", "parent_message_id"),
+    *("metadata", "user_id"),
+)
+_KNOWN = ("id", "run_id", "conversation_id", "model", "model_name")  # kept as metadata
+
+
+class Turn(NamedTuple):
+    """One message in KeMem's own fields, and which of the caller's messages it comes from."""
+
+    origin: str  # "messages[3]"
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the messages of a call say."""
+
+    turns: tuple[Turn, ...]
+    skipped: tuple[str, ...] = ()  # messages without any content
+    problems: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
+def read_turns(
+    messages: Sequence[object],
+    *,
+    thinking: bool = False,
+    descriptions: Mapping[Attachment, str] | None = None,
+) -> Reading:
+    """The turns of messages of any shape, in their order.
+
+    Thoughts are left out unless `thinking` asks for them. `descriptions` are texts that attachments
+    are shown with.
+    """
+    turns: list[Turn] = []
+    attachments: list[Attachment] = []
+    skipped, problems = [], dict[str, None]()
+    tools: dict[str, Any] = {}  # names by the ids of their calls
+    for index, message in enumerate(messages):
+        origin = f"messages[{index}]"
+        item, pieces = read_item(message, origin)
+        pieces = [_named(it, tools) for it in pieces if thinking or it.kind != "thinking"]
+        extras, reasons = _extras(item.rest)
+        reasons += [f"unknown part {it.unknown!r:.60} of a message" for it in pieces if it.unknown]
+        problems |= dict.fromkeys(reasons)
+        attachments += [it for piece in pieces for it in piece.said if isinstance(it, Attachment)]
+        made = [*_turns(origin, item, pieces, extras, descriptions or {})]
+        turns += made
+        skipped += [] if made else [origin]
+    return Reading(tuple(turns), tuple(skipped), tuple(problems), tuple(attachments))
+
+
+def _named(piece: Piece, tools: dict[str, Any]) -> Piece:
+    """A result with the name of the tool whose call it answers."""
+    metadata = piece.metadata
+    call_id, name = metadata.get("tool_call_id"), metadata.get("tool_name")
+    if piece.kind == "tool_call" and call_id:
+        tools[call_id] = name
+    elif piece.kind == "tool_result" and not name and call_id in tools:
+        return replace(piece, metadata={**metadata, "tool_name": tools[call_id]})
+    return piece
+
+
+def _extras(rest: Fields) -> tuple[dict[str, Any], list[str]]:
+    """The fields that are kept as metadata, and what is to be said of those that nobody knows."""
+    kept: dict[str, Any] = {}
+    reasons: list[str] = []
+    room = MAX_EXTRAS
+    for key, value in rest.items():
+        if value is None or key in _OWN or key == "name":
+            continue
+        written = dumped(value)
+        fits = len(written) <= min(MAX_EXTRA, room)
+        if fits:
+            room -= len(written)
+            kept[jsonable(str(key)[:200])] = jsonable(value)
+        if key not in _KNOWN or not fits:
+            end = "kept as metadata" if fits else "too large to keep"
+            reasons.append(f"unknown key {str(key)!r:.60} of a message, {end}")
+    return kept, reasons
+
+
+def _turns(
+    origin: str,
+    item: Item,
+    pieces: Sequence[Piece],
+    extras: Fields,
+    descriptions: Mapping[Attachment, str],
+) -> Iterator[Turn]:
+    """The turns of a message: neighbours of one speaker together, calls and results apart."""
+    role = role_of(item.role)
+    own = {name: item.rest[name] for name in _OWN if item.rest.get(name) is not None}
+    name = item.rest.get("name")
+    if isinstance(name, str) and name.strip() and role in ("user", "assistant"):
+        extras = {**extras, "speaker" if role == "user" else "name": jsonable(name[:64])}
+    made = []
+    places = [_place(at, piece, role) for at, piece in enumerate(pieces)]
+    for _, group in groupby(zip(places, pieces, strict=True), key=lambda it: it[0]):
+        together = [piece for _, piece in group]
+        content = _joined([one for piece in together for one in piece.said], descriptions)
+        if content.strip():
+            made.append((content, together))
+    ids = _ids(own, len(made))
+    for (content, together), chained in zip(made, ids, strict=True):
+        first = together[0]
+        fields = {"role": first.role or role, "content": content, **own, **chained}
+        if first.kind != "text":
+            fields["content_type"] = first.kind
+        if first.ts is not None:
+            fields.setdefault("ts", first.ts)
+        said, metadata = own.get("metadata", {}), _metadata(together, extras)
+        if metadata and isinstance(said, Mapping):  # else it is refused later
+            fields["metadata"] = {**metadata, **said}
+        yield Turn(origin, fields)
+
+
+def _metadata(pieces: Sequence[Piece], extras: Fields) -> dict[str, Any]:
+    """What is kept of a turn beside its content."""
+    metadata = {
+        k: v for level in (extras, *(it.metadata for it in pieces)) for k, v in level.items()
+    }
+    attached = [it for piece in pieces for it in piece.said if isinstance(it, Attachment)]
+    if attached:
+        metadata["attachments"] = [it.properties for it in attached[:MAX_ATTACHMENTS]]
+    return metadata
+
+
+def _place(number: int, piece: Piece, role: object) -> tuple[object, ...]:
+    """Equal for pieces that make one turn."""
+    return ("text", piece.role or role) if piece.kind == "text" else (number,)
+
+
+def _joined(said: Sequence[str | Attachment], descriptions: Mapping[Attachment, str]) -> str:
+    """Texts one below the other, unless a text was cut within a line; a line for attachments."""
+    joined, ends = "", True  # whether a line must end here
+    for one in said:
+        is_line = isinstance(one, Attachment)
+        text = one.line(descriptions.get(one)) if isinstance(one, Attachment) else one
+        if not text:
+            continue
+        is_apart = is_line or ends or not (joined[-1:].isspace() or text[0].isspace())
+        joined += f"\n{text}" if joined and is_apart and not joined.endswith("\n") else text
+        ends = is_line
+    return joined
+
+
+def _ids(own: Fields, count: int) -> list[dict[str, str]]:
+    """Ids and parents of the turns of one message: the last has the message's own id.
+
+    Those before it have ids of their own, the same whenever the message comes again, and each is
+    the parent of the next, so that who follows parents finds all of them.
+    """
+    message_id = own.get("message_id")
+    if count < 2 or not isinstance(message_id, str):
+        return [{}] * count
+    names = [f"{message_id}.{number}" for number in range(1, count)]
+    if len(names[-1]) > MAX_ID:
+        names = [f"m_{sha256(name.encode(errors='replace')).hexdigest()[:40]}" for name in names]
+    ids = [*names, message_id]
+    pairs = pairwise(ids)
+    return [
+        {"message_id": ids[0]},
+        *({"message_id": it, "parent_message_id": parent} for parent, it in pairs),
+    ]
