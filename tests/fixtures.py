@@ -2,11 +2,13 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import psycopg
 import pytest
 
+from kemem.settings import Settings, load
 from kemem.testing.postgres import running_postgres
 from tests.server import Server, running_server
 from tests.warm import share_certificates
@@ -42,6 +44,15 @@ def new_database(postgres: str) -> str:
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
     return postgres.rpartition("/")[0] + f"/{name}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """Settings of an empty store by words and rules: once on each database."""
+    options = {"embedder": "none", "llm": "none"}
+    if request.param == "sqlite":
+        return load(data_dir=tmp_path, **options)
+    return load(database_url=request.getfixturevalue("fresh_database")(), **options)
 
 
 @pytest.fixture(scope="module")

@@ -218,6 +218,20 @@ def test_questions_have_an_answer_that_somebody_told(memory: Memory, language: s
         assert any(question.answer in text for text in told), question
 
 
+async def test_most_questions_are_answered_by_the_first_two_hits(tmp_path: Path) -> None:
+    """With the model that comes with the package, as people see it after `kemem demo`."""
+    settings, questions = settings_for(tmp_path, embedder="local"), read_questions()
+    await fill(read_world(to_micros(NOW)), settings, to_micros(NOW), lambda _: None)
+    missed = []
+    async with AsyncMemory(settings=settings, clock=lambda: to_micros(NOW)) as memory:
+        await memory.reindex()
+        for it in questions:
+            hits = await memory.search(it.question, it.user, limit=2)
+            if not any(it.answer in hit.memory for hit in hits):
+                missed.append(it.question)
+    assert len(missed) <= len(questions) // 3, missed
+
+
 async def test_what_was_asked_can_be_looked_at(filled: Result, home: Path) -> None:
     """A trace of each recall, a measured run by language and category, and months of growth."""
     questions = read_questions()

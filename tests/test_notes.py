@@ -24,7 +24,7 @@ from kemem import (
 )
 from kemem.records import Matrix
 from kemem.records.times import to_rfc3339
-from kemem.settings import load
+from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -50,15 +50,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
         yield memory
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
+@pytest.fixture
+def either(either_settings: Settings) -> Iterator[Memory]:
     """The same on both databases."""
-    if request.param == "sqlite":
-        settings = load(data_dir=tmp_path, embedder="none", llm="none")
-    else:
-        url = request.getfixturevalue("fresh_database")()
-        settings = load(database_url=url, embedder="none", llm="none")
-    with Memory(settings=settings, clock=FakeClock(NOW)) as memory:
+    with Memory(settings=either_settings, clock=FakeClock(NOW)) as memory:
         yield memory
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kemem import InvalidArgument, Memory
 from kemem.records import Matrix
-from kemem.settings import load
+from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from kemem.text.query import any_of
 from kemem.text.segment import search_text
@@ -50,15 +50,12 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
         yield memory
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
+@pytest.fixture
+def either(either_settings: Settings) -> Iterator[Memory]:
     """The same on both databases."""
-    if request.param == "sqlite":
-        settings = load(data_dir=tmp_path, embedder="none", llm="none")
-    else:
-        url = request.getfixturevalue("fresh_database")()
-        settings = load(database_url=url, embedder="none", llm="none")
-    with Memory(settings=settings, embedder=HashingEmbedder(), clock=FakeClock(NOW)) as memory:
+    with Memory(
+        settings=either_settings, embedder=HashingEmbedder(), clock=FakeClock(NOW)
+    ) as memory:
         yield memory
 
 

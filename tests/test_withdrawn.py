@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kemem import AsyncMemory, InvalidArgument, Memory, NotFound
 from kemem.chat import MemorySession
-from kemem.settings import load
+from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from tests.chats import staged
 from tests.server import add, note_of, read, said
@@ -56,15 +56,12 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
         yield memory
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
+@pytest.fixture
+def either(either_settings: Settings) -> Iterator[Memory]:
     """The same on both databases."""
-    if request.param == "sqlite":
-        settings = load(data_dir=tmp_path, embedder="none", llm="none")
-    else:
-        url = request.getfixturevalue("fresh_database")()
-        settings = load(database_url=url, embedder="none", llm="none")
-    with Memory(settings=settings, clock=FakeClock(NOW), embedder=HashingEmbedder()) as memory:
+    with Memory(
+        settings=either_settings, clock=FakeClock(NOW), embedder=HashingEmbedder()
+    ) as memory:
         yield memory
 
 

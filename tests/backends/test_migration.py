@@ -10,7 +10,7 @@ import pytest
 
 from kemem import AsyncMemory, InvalidArgument, Memory, NotFound
 from kemem.records import Line
-from kemem.settings import load
+from kemem.settings import Settings, load
 from kemem.store.sqlite import FILE
 from kemem.testing import FakeClock, HashingEmbedder
 
@@ -350,26 +350,22 @@ async def test_a_server_of_version_5_is_brought_forward(
     assert all(f"({columns})" in found[name] for name, columns in INDEXES.items())
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
-def test_messages_of_version_6_can_be_withdrawn(
-    backend: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def execute(settings: Settings, script: str) -> None:
+    """Run statements on the database of a store."""
+    if settings.database_url is None:
+        with closing(sqlite3.connect(settings.data_dir / FILE)) as database, database:
+            database.executescript(script)
+    else:
+        with psycopg.connect(settings.database_url, autocommit=True) as other:
+            other.execute(script.encode())
+
+
+def test_messages_of_version_6_can_be_withdrawn(either_settings: Settings) -> None:
     """A store from before loses nothing, and its messages are served until then."""
-    options = {"embedder": "none", "llm": "none"}
-    if backend == "sqlite":
-        settings = load(data_dir=tmp_path, **options)
-    else:
-        url = request.getfixturevalue("fresh_database")()
-        settings = load(database_url=url, **options)
-    with Memory(settings=settings) as memory:
+    with Memory(settings=either_settings) as memory:
         memory.add("我不吃辣 hotpot", "小明", infer=False)
-    if backend == "sqlite":
-        with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
-            database.executescript(SIXTH)
-    else:
-        with psycopg.connect(url, autocommit=True) as other:
-            other.execute(SIXTH)
-    with Memory(settings=settings) as memory:
+    execute(either_settings, SIXTH)
+    with Memory(settings=either_settings) as memory:
         assert memory.health().schema_version == 8
         assert [hit.kind for hit in memory.search("hotpot", "小明", kinds=["message"])] == [
             "message"
@@ -380,36 +376,22 @@ def test_messages_of_version_6_can_be_withdrawn(
         assert [it.withdrawn for it in memory.messages("小明").items] == [True]
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
-def test_a_store_of_version_7_gets_an_index(
-    backend: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_store_of_version_7_gets_an_index(either_settings: Settings) -> None:
     """By it a search looks up what replaced what it finds."""
-    options = {"embedder": "none", "llm": "none"}
-    if backend == "sqlite":
-        settings = load(data_dir=tmp_path, **options)
-    else:
-        url = request.getfixturevalue("fresh_database")()
-        settings = load(database_url=url, **options)
-    with Memory(settings=settings) as memory:
+    with Memory(settings=either_settings) as memory:
         memory.add("I live in Berlin.", "小明")
         memory.add("I moved to Munich.", "小明")
-    if backend == "sqlite":
-        with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
-            database.executescript(SEVENTH)
-    else:
-        with psycopg.connect(url, autocommit=True) as other:
-            other.execute(SEVENTH)
-    with Memory(settings=settings) as memory:
+    execute(either_settings, SEVENTH)
+    with Memory(settings=either_settings) as memory:
         assert memory.health().schema_version == 8
         (old,) = memory.search("Berlin", "小明")
         assert old.superseded_by == memory.get_all("小明")[0].id
     wanted = "SELECT note_id FROM note WHERE space_no IN (1) AND supersedes IN ('a', 'b')"
-    if backend == "sqlite":
-        with closing(sqlite3.connect(tmp_path / FILE)) as database:
+    if either_settings.database_url is None:
+        with closing(sqlite3.connect(either_settings.data_dir / FILE)) as database:
             plan = database.execute(f"EXPLAIN QUERY PLAN {wanted}").fetchall()
     else:
-        with psycopg.connect(url) as other:
+        with psycopg.connect(either_settings.database_url) as other:
             other.execute("SET enable_seqscan = off")
             plan = other.execute(f"EXPLAIN {wanted}").fetchall()
     assert "idx_note_supersedes" in str(plan)

@@ -238,8 +238,7 @@ class RecallState:
             never = () if self.deps.model else ("semantic",)
             if {*hits.missing}.issubset(never):  # what else is missing may answer a moment later
                 self.caches.search.put(key, hits, mark)
-        # What a model asks for in its own words may be the past; those of rules quote memories.
-        if not (hits.past if self.driver == "llm" else self.past):
+        if not self._shows_past(hits):
             self.over |= {hit.id for hit in hits if is_over(hit)}
             hits = replace(hits, items=tuple(hit for hit in hits if not is_over(hit)))
         for hit in hits:
@@ -267,7 +266,15 @@ class RecallState:
         )
         allowed = [hit for hit in hits if hit.id not in self.excluded]
         total = hits.total - (len(hits) - len(allowed)) if self.counts_all else len(allowed)
-        return replace(hits, items=tuple(allowed[: request.limit]), total=total)
+        over = () if self._shows_past(hits) else tuple(hit for hit in allowed if is_over(hit))
+        shown = [hit for hit in allowed if hit not in over][: request.limit]
+        return replace(hits, items=(*shown, *over), total=total - len(over))
+
+    def _shows_past(self, hits: Memories[Hit]) -> bool:
+        """Whether hits that have ended are evidence: a model may ask for the past in its own words;
+        those of rules quote memories, and prove nothing.
+        """
+        return hits.past if self.driver == "llm" else self.past
 
     def result(self) -> Recalled:
         """The result of a recall that has ended with a handoff."""
