@@ -56,13 +56,15 @@ def read_lives(folder: Path = LIVES) -> list[Life]:
 
 
 def _parse(path: Path) -> Iterator[Life]:
-    life, letters, at, sessions = None, dict[str, int](), datetime.min, 0
+    life: Life | None = None
+    letters, at, sessions = dict[str, int](), datetime.min, 0
     for number, raw in enumerate(path.read_text("utf-8").splitlines(), 1):
         line = raw.strip()
         if match := _LIFE.fullmatch(line):
             if life:
                 yield life
-            life, letters, sessions = Life(f"{path.stem}:{number}", *match.groups()), {}, 0
+            life = Life(f"{path.stem}:{number}", match[1], match[2])
+            letters, sessions = {}, 0
         elif not line:
             continue
         elif life is None:
