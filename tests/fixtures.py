@@ -1,19 +1,24 @@
 """What tests share: a real PostgreSQL and a real server, started on first use."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import httpx
+import hypothesis
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from kemem.settings import Settings, load
+from kemem.store.postgres import Postgres
 from kemem.testing.postgres import running_postgres
 from tests.server import Server, running_server
 from tests.warm import share_certificates
 
 share_certificates()
+hypothesis.settings.register_profile("kemem", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("kemem")
 
 
 @pytest.fixture(scope="session")
@@ -33,17 +38,45 @@ def fresh_database(postgres: str) -> Iterator[Callable[[], str]]:
         return made[-1]
 
     yield create
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        for url in made:
-            connection.execute(f'DROP DATABASE "{url.rpartition("/")[2]}" WITH (FORCE)')
+    drop_databases(postgres, made)
 
 
-def new_database(postgres: str) -> str:
-    """The URL of an empty database on a server."""
+@pytest.fixture(scope="session")
+def store_template(postgres: str) -> str:
+    """The name of a database with the tables of a store, which are copied faster than made."""
+    url = new_database(postgres)
+    database = Postgres(make_url(url))
+    database.open()
+    database.close()
+    return database_name(url)
+
+
+@pytest.fixture
+def store_database(postgres: str, store_template: str) -> Iterator[str]:
+    """The URL of a database with an empty store."""
+    url = new_database(postgres, store_template)
+    yield url
+    drop_databases(postgres, [url])
+
+
+def new_database(postgres: str, template: str = "template1") -> str:
+    """The URL of a new database on a server."""
     name = f"kemem_{uuid.uuid4().hex}"
     with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     return postgres.rpartition("/")[0] + f"/{name}"
+
+
+def drop_databases(postgres: str, urls: Iterable[str]) -> None:
+    """Remove databases from a server, whoever uses them."""
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        for url in urls:
+            connection.execute(f'DROP DATABASE "{database_name(url)}" WITH (FORCE)')
+
+
+def database_name(url: str) -> str:
+    """The name of a database, from its URL."""
+    return url.rpartition("/")[2]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -52,7 +85,7 @@ def either_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     options = {"embedder": "none", "llm": "none"}
     if request.param == "sqlite":
         return load(data_dir=tmp_path, **options)
-    return load(database_url=request.getfixturevalue("fresh_database")(), **options)
+    return load(database_url=request.getfixturevalue("store_database"), **options)
 
 
 @pytest.fixture(scope="module")

@@ -35,21 +35,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
         yield running
 
 
-def operations(client: httpx.Client) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every operation of the newer routes, with its description."""
+def operations(client: httpx.Client) -> Iterator[tuple[str, str, list[str], list[str]]]:
+    """Every operation of the newer routes: method, path, query parameters, fields of the body."""
     described = client.get("/openapi.json").json()
+    schemas = described["components"]["schemas"]
     for path, methods in described["paths"].items():
         if path.startswith("/v1/") and "/messages" not in path:
-            yield from ((method.upper(), path, it) for method, it in methods.items())
+            for method, it in methods.items():
+                yield method.upper(), path, *fields_of(it, schemas)
 
 
-def fields_of(client: httpx.Client, operation: dict[str, Any]) -> tuple[list[str], list[str]]:
+def fields_of(operation: dict[str, Any], schemas: dict[str, Any]) -> tuple[list[str], list[str]]:
     """The names of an operation's query parameters and of its body's fields."""
     parameters = [it["name"] for it in operation.get("parameters", []) if it["in"] == "query"]
     content = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if not content:
         return parameters, []
-    schemas = client.get("/openapi.json").json()["components"]["schemas"]
     name = content["schema"]["$ref"].rpartition("/")[2]
     return parameters, list(schemas[name]["properties"])
 
@@ -62,8 +63,7 @@ def test_nothing_that_is_sent_makes_the_server_fail(client: httpx.Client) -> Non
 
 
 def _send_junk(client: httpx.Client) -> None:
-    for method, path, operation in operations(client):
-        parameters, fields = fields_of(client, operation)
+    for method, path, parameters, fields in operations(client):
         url = path.replace("{", "").replace("}", "")
         right = {"user_id": "junk", "query": "x", "question": "x", "messages": "x"}
         body: dict[str, Any] = {name: right[name] for name in fields if name in right}
@@ -80,8 +80,7 @@ def _send_junk(client: httpx.Client) -> None:
 
 def test_what_a_request_does_not_know_is_refused(client: httpx.Client) -> None:
     """An unknown parameter or field on any route is named, not ignored."""
-    for method, path, operation in operations(client):
-        parameters, fields = fields_of(client, operation)
+    for method, path, parameters, fields in operations(client):
         url = path.replace("{", "").replace("}", "")
         tries: list[dict[str, Any]] = []
         if parameters or fields:

@@ -8,12 +8,11 @@ from sqlalchemy.engine import make_url
 from kemem.store.database import Database
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
-from tests.fixtures import new_database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """An empty database, not opened yet."""
+    """A database without any data, not opened yet."""
     if request.param == "sqlite":
         return Sqlite(tmp_path)
-    return Postgres(make_url(new_database(request.getfixturevalue("postgres"))))
+    return Postgres(make_url(request.getfixturevalue("store_database")))

@@ -28,7 +28,7 @@ async def store(
     if request.param == "sqlite":
         opened = SqlStore(Sqlite(tmp_path), cache_bytes=1 << 20)
     elif request.param == "postgres":
-        url = make_url(request.getfixturevalue("fresh_database")())
+        url = make_url(request.getfixturevalue("store_database"))
         opened = SqlStore(Postgres(url), cache_bytes=1 << 20)
     yield opened
     await opened.close()

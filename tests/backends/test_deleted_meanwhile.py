@@ -34,7 +34,7 @@ def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """Where a store is."""
     if request.param == "sqlite":
         return {"data_dir": tmp_path}
-    return {"database_url": request.getfixturevalue("fresh_database")()}
+    return {"database_url": request.getfixturevalue("store_database")}
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """Where a store is."""
     if request.param == "sqlite":
         return {"data_dir": str(tmp_path)}
-    return {"database_url": request.getfixturevalue("fresh_database")()}
+    return {"database_url": request.getfixturevalue("store_database")}
 
 
 def test_two_processes_leave_no_user_with_two_homes(options: dict[str, Any]) -> None:
