@@ -24,6 +24,7 @@ from kemem.settings import load
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling
 from tests.chats import results, staged
 from tests.command import kemem
+from tests.proxied import ask, recalled, running_site
 from tests.recalls import handing
 
 JANUARY, MARCH = "2026-01-05T09:00:00Z", "2026-03-05T09:00:00Z"
@@ -121,10 +122,10 @@ def test_the_past_comes_first_where_it_is_asked_for(told: Memory, talk: Talk) ->
 @EACH
 def test_a_prompt_does_not_show_it_unless_asked(told: Memory, talk: Talk) -> None:
     assert talk.old in "".join(hit.memory for hit in told.search(talk.question, "u"))
-    for ask in (told.search, told.recall):
-        prompt = str(ask(talk.question, "u"))
+    for find in (told.search, told.recall):
+        prompt = str(find(talk.question, "u"))
         assert talk.new in prompt and talk.old not in prompt
-        prompt = str(ask(talk.question, "u", past=True))
+        prompt = str(find(talk.question, "u", past=True))
         assert "2026-03-05" in next(it for it in prompt.splitlines() if talk.old in it)
     assert talk.old not in f"{told.search(talk.words, 'u')}{told.recall(talk.words, 'u')}"
 
@@ -255,27 +256,43 @@ async def test_a_chat_is_told_of_it_only_where_it_asks(tmp_path: Path, talk: Tal
             assert [it["no_longer_true_since"][:10] for it in old] == ["2026-03-05"] * number
 
 
+def test_the_proxy_is_told_of_it_only_where_it_asks(tmp_path: Path) -> None:
+    with Memory(settings=load(data_dir=tmp_path / "data", **OPTIONS)) as memory:
+        for user, talk in TALKS.items():
+            for call in tell(talk):
+                memory.add(user_id=user, **call)
+    with running_site(tmp_path / "data") as site:
+        for user, talk in TALKS.items():
+            for query, shown in ((talk.question, False), (talk.past_question, True)):
+                site.model.says("ok")
+                with site.application(user) as application:
+                    ask(application, False, query)
+                (texts,) = recalled(site.model.asked[0])
+                assert any(talk.new in text for text in texts)
+                assert any(talk.old in text for text in texts) is shown
+
+
 @EACH
 def test_a_server_marks_and_finds_it(client: httpx.Client, talk: Talk) -> None:
     whose = {"user_id": f"past_{talk.new}"}
     for call in tell(talk):
         assert client.post("/v1/memories", json={**call, **whose}).is_success
 
-    def ask(path: str, **body: Any) -> Any:
+    def post(path: str, **body: Any) -> Any:
         answer = client.post(path, json={**whose, **body})
         assert answer.is_success, answer.text
         return answer.json()
 
-    hits = ask("/v1/memories/search", query=talk.question, past=True)["results"]
+    hits = post("/v1/memories/search", query=talk.question, past=True)["results"]
     assert talk.old in hits[0]["memory"] and hits[0]["superseded_by"]
-    recalled = ask("/v1/recall", question=talk.question)
+    recalled = post("/v1/recall", question=talk.question)
     assert talk.old not in recalled["text"]
-    recalled = ask("/v1/recall", question=talk.question, past=True)
+    recalled = post("/v1/recall", question=talk.question, past=True)
     assert recalled["evidence"][0]["valid_until"].startswith("2026-03-05")
     for way in ("lexical", "hybrid"):
-        items = ask(f"/v1/messages/{way}_search", query_text=talk.old)["items"]
+        items = post(f"/v1/messages/{way}_search", query_text=talk.old)["items"]
         assert [it["superseded_by"] for it in items if talk.old in it["content"]]
-    items = ask("/v1/messages/hybrid_search", query_text=talk.question, past=True)["items"]
+    items = post("/v1/messages/hybrid_search", query_text=talk.question, past=True)["items"]
     assert talk.old in items[0]["content"]
 
 
