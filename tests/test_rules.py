@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kemem.add.rules import MOST_FACTS, Extraction, Fact, extract_by_rules, speaks_of
+from kemem.add.rules import MOST_FACTS, Extraction, Fact, extract_by_rules
 from kemem.records import Message
 from tests.cases import each
 
@@ -779,39 +779,6 @@ def test_a_change_and_an_end_have_the_topic_of_what_was(first: str, later: str) 
     """Dates, amounts, vehicles, skills, tools and habits; an end has no relation."""
     before, after = facts(first, later)
     assert before.topic == after.topic is not None
-
-
-@each(
-    ("said", "thing"),
-    [
-        ("I switched from Vim to Zed last week", "Vim"),
-        ("We sold the piano", "piano"),
-        ("上周从Vim换成Zed了", "Vim"),
-        ("Redux全删了，换成Zustand", "Redux"),
-        ("my sister moved to Rome", ""),
-        ("I moved to Oslo", ""),
-    ],
-)
-def test_what_has_changed_is_named(said: str, thing: str) -> None:
-    """A person who moved is still who they are."""
-    assert only(said).changes == thing
-
-
-@each(
-    ("note", "said", "same"),
-    [
-        ("用户用Redux", "Redux全删了", True),
-        ("User plays the piano", "We sold the piano", True),
-        ("User's sister plays the piano", "We sold the piano", False),
-        ("User is a pianoforte tuner", "We sold the piano", False),
-        ("User " + "really " * 20 + "likes the piano", "We sold the piano", False),
-    ],
-)
-def test_a_short_note_of_the_same_person_speaks_of_a_thing(
-    note: str, said: str, same: bool
-) -> None:
-    """By whole words."""
-    assert speaks_of(note, only(said)) is same
 
 
 @each(

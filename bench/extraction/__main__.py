@@ -17,13 +17,14 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.extraction.lives import ended, lives
+from bench.extraction.endings import collect, measure
+from bench.extraction.score import Score
 from bench.extraction.train import PLAIN, PLAIN_WEIGHT, embedded, learned, read, rows, trained_on
 from bench.extraction.turns import FILES, KIN, Turn, holds_kept, share
+from bench.lives import read_lives
 from kemem.add.rules import Extraction, Fact, extract_by_rules, rate, read_by_rules, units_of
 from kemem.records import Message
 
@@ -34,20 +35,6 @@ STATED = (
     "lives_in from works_at works_as studies_at studies has_pet allergic_to speaks likes dislikes"
 )
 STATED = frozenset(f"{STATED} born_on drives".split())
-
-
-@dataclass(slots=True)
-class Score:
-    """How many were found rightly, wrongly, and not."""
-
-    right: int = 0
-    wrong: int = 0
-    missed: int = 0
-
-    def __str__(self) -> str:
-        precision = self.right / max(1, self.right + self.wrong)
-        recall = self.right / max(1, self.right + self.missed)
-        return f"{precision:9.3f}{recall:9.3f}{self.right:7}{self.wrong:7}{self.missed:7}"
 
 
 def cases(language: str, split: str) -> Iterator[dict[str, Any]]:
@@ -150,7 +137,9 @@ def judge_stated(turn: Turn, found: Extraction, score: Score) -> None:
 def judge_turns() -> None:
     """The turns of each file, rated by what was learned from those of the other authors."""
     talk = {name: read(name) for name in (*FILES, *PLAIN)}
-    vectors = asyncio.run(embedded([it for part in talk.values() for _, it in part]))
+    vectors = asyncio.run(
+        embedded(text for part in talk.values() for _, it in part for text in it.texts())
+    )
     data = {
         name: rows(part, vectors, PLAIN_WEIGHT if name in PLAIN else 1.0)
         for name, part in talk.items()
@@ -177,31 +166,25 @@ def judge_turns() -> None:
                 )
 
 
-def judge_lives(folder: Path) -> None:
-    """Counts which notes end, against what the conversations mark as over."""
-    score, unmarked = Score(), 0
-    for life in (life for file in sorted(folder.glob("*.txt")) for life in lives(file)):
-        pairs, _ = asyncio.run(ended(life))
-        right = {(by, to) for by, to, *_ in pairs} & life.ends
-        score.right += len(right)
-        score.missed += len(life.ends - right)
-        score.wrong += sum(bool(by and to) and (by, to) not in right for by, to, *_ in pairs)
-        unmarked += sum(not (by and to) for by, to, *_ in pairs)
-    print(f"{'':28}{'precision':>9}{'recall':>9}{'right':>7}{'wrong':>7}{'missed':>7}")
-    print(f"{'endings':22}notes {score}   of messages without a mark: {unmarked}")
+def judge_endings() -> None:
+    """Which notes end, against what conversations mark, by weights learned from other authors."""
+    lives = read_lives()
+    pairs = collect(lives)
+    for embedder in ("local", "none"):
+        scores = measure(lives, pairs, embedder)
+        total = Score()
+        for name, score in scores.items():
+            print(f"{name} {embedder}".ljust(20) + f"endings {score}")
+            total.right, total.wrong = total.right + score.right, total.wrong + score.wrong
+            total.missed += score.missed
+        print(f"all  {embedder}".ljust(20) + f"endings {total}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.extraction", description=__doc__)
     parser.add_argument("--verbose", action="store_true", help="list the faults of split dev")
     parser.add_argument("--held-out", action="store_true", help="with --verbose: of both splits")
-    parser.add_argument(
-        "--lives", type=Path, help="a folder of whole conversations to end notes in"
-    )
     chosen = parser.parse_args()
-    if chosen.lives:
-        judge_lives(chosen.lives)
-        return
     print(f"{'':28}{'precision':>9}{'recall':>9}{'right':>7}{'wrong':>7}{'missed':>7}")
     judge_turns()
     for language in ("chinese", "english"):
@@ -215,6 +198,7 @@ def main() -> None:
                     print(case["said"][-1]["content"], *faults, sep="\n    ")
             print(f"{language} {split} ({len(talks)})".ljust(22) + f"facts {facts}")
             print(f"{'':13}relations{relations}")
+    judge_endings()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.extraction.__main__ import Score
+from bench.extraction.score import Score
 from kemem.facts.names import Name, names
 
 HERE = Path(__file__).parent

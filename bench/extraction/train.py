@@ -7,7 +7,7 @@ time: numpy only, one thread, fixed seeds.
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,10 @@ def read(name: str) -> list[tuple[Turn, Reading]]:
     return [(turn, read_by_rules([turn.message()])) for turn in found]
 
 
-async def embedded(readings: Sequence[Reading]) -> dict[str, Vector]:
-    """The embeddings of all clauses, sentences and messages."""
-    texts = [*dict.fromkeys(text for it in readings for text in it.texts())]
-    matrix = await LocalEmbedder().embed(texts, purpose="passage")
-    return dict(zip(texts, matrix, strict=True))
+async def embedded(texts: Iterable[str]) -> dict[str, Vector]:
+    """The embeddings of texts."""
+    once = [*dict.fromkeys(texts)]
+    return dict(zip(once, await LocalEmbedder().embed(once, purpose="passage"), strict=True))
 
 
 def rows(
@@ -204,7 +203,9 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="cross-validate only, write nothing")
     chosen = parser.parse_args()
     talk = {name: read(name) for name in (*FILES, *PLAIN)}
-    vectors = asyncio.run(embedded([it for part in talk.values() for _, it in part]))
+    vectors = asyncio.run(
+        embedded(text for part in talk.values() for _, it in part for text in it.texts())
+    )
     data = {
         name: rows(part, vectors, PLAIN_WEIGHT if name in PLAIN else 1.0)
         for name, part in talk.items()

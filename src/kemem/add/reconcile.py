@@ -10,21 +10,36 @@ from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
 from kemem.add.extract import Work, digest, new_note, verbatim_fact
 from kemem.add.parse import Task
-from kemem.add.rules import Extraction, Fact, speaks_of
+from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
+from kemem.facts.endings import NEAREST, Told, ended_note
 from kemem.ports import Deps, read_messages, read_notes
-from kemem.records import SHORT_TERM, Change, Link, Message, Micros, Note, Scope, Where, merge_notes
+from kemem.ports.request import Candidates, Context, SearchRequest, key_of
+from kemem.records import (
+    SHORT_TERM,
+    Change,
+    Link,
+    Match,
+    Message,
+    Micros,
+    Note,
+    Scope,
+    Vector,
+    Where,
+    merge_notes,
+)
 from kemem.records.batch import Batch, Ending, Expected
 from kemem.results import Added, Outcome
+from kemem.text.query import plain
 from kemem.text.segment import STOPS, fingerprint, search_text
 from kemem.text.turns import NOT_SAID
 
 _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most
 _RIVALS = 1000  # stored notes that facts are compared with
-_SPOKEN_OF = 200  # the newest notes among which one may speak of a thing that has changed
 _SAME = 0.6  # share of common words from which on two texts say the same
 _NO_TEXTS: Mapping[str, Sequence[str]] = {}
+_NO_VECTORS: Mapping[str, Vector] = {}
 
 Written = tuple[Added, tuple[Message, ...]]  # and the messages that were stored with the notes
 
@@ -55,21 +70,24 @@ async def apply_facts(extraction: Extraction, work: Work, deps: Deps) -> Written
     Where another process has changed what a decision is based on, or has deleted what it cites, the
     store refuses the batch, and it is decided again.
     """
-    facts: Sequence[Fact] = extraction.facts
+    facts: Sequence[Fact] = (*extraction.facts, *extraction.changes)
     async with deps.lock(work.owner):
         for number in range(_TRIES):
             if number:  # a random pause, so that two processes part
                 await asyncio.sleep(random.uniform(0, _PAUSE * number))
             if number and work.job:
                 facts, work = await _still_stored(facts, work, deps)
-            now, expects = deps.clock(), await _rivals(facts, work, deps)
+            now, vectors = deps.clock(), dict[str, Vector]()
+            expects = await _rivals(facts, work, deps, vectors)
             notes = [note for each in expects for note in each.notes]
             times = {message.message_id: message.ts for message in work.messages}
             if work.job is None and any(it.valid_from >= min(times.values()) for it in notes):
                 raise OrderUnknown
             if work.task.infer:
                 earlier = await _earlier_texts(facts, notes, work, deps)
-                decisions = reconcile(facts, notes, times, work.task, work.scope, now, earlier)
+                decisions = reconcile(
+                    facts, notes, times, work.task, work.scope, now, earlier, vectors
+                )
             else:
                 decisions = verbatim(work.messages, work.task, now)
             committed = await commit(decisions, extraction.entities, work, deps, expects)
@@ -88,15 +106,21 @@ async def _still_stored(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[
     return [it for it in facts if present.issuperset(it.sources)], replace(work, messages=left)
 
 
-async def _rivals(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[Expected, ...]:
-    """Stored notes that facts may repeat or replace."""
+async def _rivals(
+    facts: Sequence[Fact], work: Work, deps: Deps, vectors: dict[str, Vector]
+) -> tuple[Expected, ...]:
+    """Stored notes that facts may repeat or replace; vectors of some are noted by their ids."""
     # What is short-term belongs to its session; all else is known of a user once.
     scope = work.scope if work.task.kind == "short_term" else work.owner
     where = Where(scope, kinds=frozenset({work.task.kind}))
     replaced = frozenset(name for fact in facts for name in fact.replaces)
     reads = [(replace(where, marks=marks(facts)), _RIVALS)] if facts else []
-    if any(fact.changes for fact in facts):
-        reads.append((replace(where, valid_at=deps.clock()), _SPOKEN_OF))
+    told = {it.told.message: it.told for it in facts if it.told and it.told.changes}
+    near = [await _nearest(it, replace(where, valid_at=deps.clock()), deps) for it in told.values()]
+    vectors |= {
+        name: vector for some in near for name, vector in some.items() if vector is not None
+    }
+    replaced |= {name for some in near for name in some}
     if replaced:
         reads.append((replace(where, ids=replaced), len(replaced)))
     if facts and work.job:  # the messages are stored already: notes may have been drawn from them
@@ -104,6 +128,23 @@ async def _rivals(facts: Sequence[Fact], work: Work, deps: Deps) -> tuple[Expect
         reads.append((replace(where, sources=cited), _RIVALS))
     rivals = [(it, await read_notes(deps.store, it, limit=most), most) for it, most in reads]
     return tuple(Expected(it, tuple(notes), most) for it, notes, most in rivals)
+
+
+async def _nearest(told: Told, where: Where, deps: Deps) -> dict[str, Vector | None]:
+    """The ids of the notes that may be about what a message tells, with their vectors."""
+
+    def select(candidates: Candidates) -> Sequence[Match]:
+        return candidates.vectors[0] if candidates.vectors else candidates.words[0].matches
+
+    request = SearchRequest(where, limit=NEAREST, select=select, before=1)
+    if told.message_vector is None:
+        request = replace(request, queries=(plain(told.message),))
+    else:
+        request = replace(request, vectors=told.message_vector[None], model=deps.model)
+    response = await deps.store.search(request)
+    keys = [key_of(match) for match in select(response.candidates)]
+    contexts = {key[-1]: response.contexts.get(key, Context()) for key in keys}
+    return {name: context.vector for name, context in contexts.items()}
 
 
 async def _earlier_texts(
@@ -138,19 +179,49 @@ def reconcile(
     scope: Scope,
     now: Micros,
     earlier: Mapping[str, Sequence[str]] = _NO_TEXTS,
+    vectors: Mapping[str, Vector] = _NO_VECTORS,
 ) -> list[Decision]:
     """Decide fact by fact; one decision is known to the next. `times` are those of messages.
 
-    `earlier` are texts that notes had before they were corrected.
+    `earlier` are texts that notes had before they were corrected; `vectors` are those of notes.
     """
+    known = dict(vectors)
     notes = {note.note_id: note for note in stored}
     decisions = []
     for fact in facts:
         since = max((times[name] for name in fact.sources if name in times), default=now)
+        over = _over(fact, since, list(notes.values()), known)
+        if fact.tentative and not over:
+            continue
+        if over:
+            fact = replace(fact, replaces=(*fact.replaces, over))
         fresh = new_note(fact, task, scope, since, now)
         decisions.append(_decide(fact, fresh, list(notes.values()), now, earlier))
         notes |= decisions[-1].changed
+        if fact.told and fact.told.vector is not None:
+            known[fresh.note_id] = fact.told.vector
     return decisions
+
+
+def _over(
+    fact: Fact, since: Micros, stored: Sequence[Note], vectors: Mapping[str, Vector]
+) -> str | None:
+    """The id of the one note that a fact makes untrue, beside those of its topic."""
+    if fact.told is None or not fact.told.changes:
+        return None
+    notes = [
+        note
+        for note in stored
+        if not note.ended(since) and note.valid_from < since and note.digest != digest(fact)
+    ]
+    if fact.told.message_vector is not None:  # what is far away has no vector here
+        notes = [note for note in notes if note.note_id in vectors]
+    told = [
+        Told(note.content, note.memory_type or "general", vectors.get(note.note_id))
+        for note in notes
+    ]
+    at = ended_note(fact.told, told)
+    return None if at is None else notes[at].note_id
 
 
 def _decide(
@@ -172,15 +243,6 @@ def _decide(
         for note in rivals
         if note.valid_from <= since and not note.ended(since)
     ]
-    known = {note.note_id for note in rivals}
-    spoken_of = [
-        note
-        for note in stored
-        if fact.changes and not note.ended(since) and speaks_of(note.content, fact)
-        if note.note_id not in known and not set(fact.sources) & set(note.sources)
-    ]
-    if len(spoken_of) == 1 and spoken_of[0].valid_from < since:  # of two it is not certain which
-        ended.append(replace(spoken_of[0], valid_until=since, updated=now))
     if not fact.text:
         return Decision(fact, None, ended=ended)
     same = [note for note in stored if note.digest == fresh.digest and not note.ended(now)]

@@ -11,10 +11,11 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from kemem.facts.edges import certain
+from kemem.facts.endings import CHANGES, Told, signs
 from kemem.facts.grammar import ME, Discourse, Statement, Subject
 from kemem.facts.readers import Part, hands_over, parts_of
 from kemem.facts.sentences import dated, sentences
-from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors, Weights, weights
+from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors, Weights, mean, weights
 from kemem.records import Message, Micros
 from kemem.text.attachments import without_attachments
 from kemem.text.segment import STOP_WORDS
@@ -24,7 +25,7 @@ _MOST_UNITS = 60  # clauses of a message that are embedded
 # Ratings from which a clause is kept, with and without embeddings: one that no rule knows, one that
 # tells something of somebody, one of a certain kind.
 _LEAST_RELATED = 0.5  # of one whose relations are kept
-_LEAST_CHANGED = {True: 0.0, False: -2.5}  # of one that may end the one note on its thing
+_LEAST_CHANGED = {True: -4.0, False: -6.0}  # of one that is kept only if it ends a note
 _LEAST_CERTAIN = -3.0  # of one that may end what was true before
 _LESS = 1.4  # is enough for a clause that adds to the one before
 _DETAIL = 10  # characters of one that always does: 雅思出分了，7.5
@@ -32,6 +33,7 @@ _LEAST = {True: (2.2, 1.2, -1.0), False: (2.0, -2.5, -4.0)}
 _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
+_JOINT = {"zh": "，", "en": ", "}
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
 _IMPORTANCE = {
     **{"identity": 0.9, "health": 0.9, "residence": 0.8, "work": 0.8, "contact": 0.8},
@@ -44,11 +46,6 @@ _TIMELESS = {"user_preference", "setting", "skill", "contact"}
 # A plan is changed by what tells when it is, or that it is off.
 _SETTLED = re.compile(r"cancel|called off|取消|不办|不去|黄了|泡汤|\d|周|点|day\b")
 _WORD = re.compile(r"[A-Za-z][\w+#.-]*\w|《[^》]+》")
-_HAN = re.compile("[\u4e00-\u9fff]")
-_WHOSE = re.compile(  # somebody of the user's, not the user
-    "(?:User's|用户的?) ?(?:mum|mom|dad|mother|father|sister|brother|wife|husband|son|daughter"
-    "|friend|partner|boss|妈|爸|姐|妹|哥|弟|老婆|老公|儿子|女儿|朋友|同事|老板|爷爷|奶奶|外公|外婆)"
-)
 _FUNCTION = re.compile(
     "[的了是在和跟与把被给对从到去来会要都也还就很不没有着过我他她它们（），、\\W\\da-zA-Z]+"
 )
@@ -75,7 +72,8 @@ class Fact:
     topic: str | None = None  # facts of one topic replace each other: "user/lives_in"
     replaces: tuple[str, ...] = ()  # ids of notes that it makes untrue
     relations: tuple[Triple, ...] = ()
-    changes: str = ""  # a thing that is no longer as the one note says that speaks of it
+    told: Told | None = field(default=None, compare=False)  # what stored notes are compared with
+    tentative: bool = False  # worth keeping only if it ends a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +82,7 @@ class Extraction:
 
     facts: tuple[Fact, ...] = ()
     entities: Mapping[str, str] = field(default_factory=dict)  # name -> person, place, …
+    changes: tuple[Fact, ...] = ()  # tentative ones
 
 
 @dataclass(slots=True)
@@ -192,38 +191,53 @@ def rate(
     reading: Reading, vectors: Vectors | None = None, learned: Weights | None = None
 ) -> Extraction:
     """The facts that are worth keeping, in order, with their relations and entities."""
-    stated: list[tuple[Message, _Speaker, Statement, str]] = []
+    stated: list[tuple[Message, _Speaker, _Kept, str]] = []
     for message, speaker, read in reading.messages:
         statements = islice(
             _worth_keeping(message, read, vectors, learned or weights()), MOST_FACTS
         )
-        for statement, language in statements:
+        for kept, language in statements:
+            statement = kept.statement
             if statement.name and not (speaker.name and statement.topic == "user/nickname"):
                 speaker.name = statement.name
-            stated.append((message, speaker, statement, language))
+            stated.append((message, speaker, kept, language))
     entities: dict[str, str] = {}
     facts = [  # last, as a speaker may tell the name late
-        _fact(statement, message, language, speaker.name or _NAMELESS, entities)
-        for message, speaker, statement, language in stated
+        replace(
+            _fact(kept.statement, message, language, speaker.name or _NAMELESS, entities),
+            told=_told(kept, message, vectors),
+            tentative=kept.tentative,
+        )
+        for message, speaker, kept, language in stated
     ]
-    return Extraction(tuple(facts), entities)
+    worth = tuple(fact for fact in facts if not fact.tentative)
+    return Extraction(worth, entities, tuple(fact for fact in facts if fact.tentative))
 
 
 def _least(part: Part, is_embedded: bool) -> float:
     unknown, general, known = _LEAST[is_embedded]
     if not part.statements:
-        return general if part.changes else unknown
+        return unknown
     first = part.statements[0]
     return general if first.memory_type == "general" and not first.topic else known
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A statement with its rating and the clauses that it is made of."""
+
+    statement: Statement
+    rating: float
+    notes: tuple[str, ...]
+    tentative: bool = False
+
+
 def _worth_keeping(
     message: Message, read: Sequence[_Sentence], vectors: Vectors | None, learned: Weights
-) -> Iterator[tuple[Statement, str]]:
+) -> Iterator[tuple[_Kept, str]]:
     """The statements of a message that are worth keeping, each once, with their language.
 
-    A clause that no rule knows is kept as it was said; one that cannot stand alone goes on with
-    the clause before it.
+    A sentence that is not, but tells of a change, is kept for the case that it ends a note.
     """
     seen: set[str] = set()
     ratings = Ratings(message.content[:MOST_CHARACTERS], learned)
@@ -233,41 +247,75 @@ def _worth_keeping(
             continue
         rated += len(units)
         around = ratings.rate(whole, "sentence", vectors)
-        statements: list[Statement] = []
-        goes_on, doubtful = False, ""  # a clause before that is kept if the next one needs it
-        joint = "，" if sentence.language == "zh" else ", "
-        for part, unit in zip(sentence.parts, units, strict=True):
-            rating = -inf if part.silent else around + ratings.rate(unit, "clause", vectors)
-            adds = goes_on and not part.stands and not part.silent  # to the clause before
-            least = _least(part, vectors is not None) - (_LESS if adds else 0)
-            if rating < least and not (adds and len(part.text) <= _DETAIL):
-                goes_on = False
-                doubtful = part.note if rating >= least - 2 * _LESS else ""
-                continue
-            if part.statements:
-                statements += [
-                    it
-                    if vectors is None or rating >= _LEAST_RELATED
-                    else replace(
-                        it, relations=(), topic=(rating >= _LEAST_CERTAIN and it.topic) or None
-                    )
-                    for it in part.statements
-                ]
-            elif goes_on and not part.stands:
-                text = f"{statements[-1].text}{joint}{part.note}"
-                statements[-1] = replace(statements[-1], text=text)
-            else:
-                relations = part.about.relations if part.about else ()
-                text = part.note if part.stands or not doubtful else f"{doubtful}{joint}{part.note}"
-                statements.append(Statement(text, "general", relations=relations))
-            certain_enough = rating >= _LEAST_CHANGED[vectors is not None]
-            if part.changes and certain_enough and not statements[-1].changes:
-                statements[-1] = replace(statements[-1], changes=part.changes)
-            goes_on, doubtful = True, ""
-        for statement in statements:
-            if statement.text not in seen:
-                seen.add(statement.text)
-                yield statement, sentence.language
+        values = [
+            -inf if part.silent else around + ratings.rate(unit, "clause", vectors)
+            for part, unit in zip(sentence.parts, units, strict=True)
+        ]
+        kept = _kept_clauses(sentence, values, vectors is not None)
+        if not kept and max(values) >= _LEAST_CHANGED[vectors is not None]:
+            spoken = [part for part in sentence.parts if not part.silent]
+            if signs(", ".join(part.text for part in spoken)) & CHANGES:
+                notes = tuple(part.note for part in spoken)
+                text = _JOINT[sentence.language].join(notes)
+                kept = [_Kept(Statement(text, "general"), max(values), notes, tentative=True)]
+        for it in kept:
+            if it.statement.text not in seen:
+                seen.add(it.statement.text)
+                yield it, sentence.language
+
+
+def _kept_clauses(sentence: _Sentence, ratings: Sequence[float], is_embedded: bool) -> list[_Kept]:
+    """The clauses of a sentence that are worth keeping.
+
+    A clause that no rule knows is kept as it was said; one that cannot stand alone goes on with
+    the clause before it.
+    """
+    kept: list[_Kept] = []
+    goes_on, doubtful = False, ""  # a clause before that is kept if the next one needs it
+    joint = _JOINT[sentence.language]
+    for part, rating in zip(sentence.parts, ratings, strict=True):
+        adds = goes_on and not part.stands and not part.silent  # to the clause before
+        least = _least(part, is_embedded) - (_LESS if adds else 0)
+        if rating < least and not (adds and len(part.text) <= _DETAIL):
+            goes_on = False
+            doubtful = part.note if rating >= least - 2 * _LESS else ""
+            continue
+        if part.statements:
+            related = not is_embedded or rating >= _LEAST_RELATED
+            kept += [
+                _Kept(it if related else _unrelated(it, rating), rating, (part.note,))
+                for it in part.statements
+            ]
+        elif goes_on and not part.stands:
+            last = kept[-1]
+            statement = replace(last.statement, text=f"{last.statement.text}{joint}{part.note}")
+            kept[-1] = _Kept(statement, max(last.rating, rating), (*last.notes, part.note))
+        else:
+            relations = part.about.relations if part.about else ()
+            text = part.note if part.stands or not doubtful else f"{doubtful}{joint}{part.note}"
+            statement = Statement(text, "general", relations=relations)
+            kept.append(_Kept(statement, rating, (part.note,)))
+        goes_on, doubtful = True, ""
+    return kept
+
+
+def _unrelated(statement: Statement, rating: float) -> Statement:
+    """A statement that is not certain enough for relations, or even for its topic."""
+    topic = statement.topic if rating >= _LEAST_CERTAIN else None
+    return replace(statement, relations=(), topic=topic)
+
+
+def _told(kept: _Kept, message: Message, vectors: Vectors | None) -> Told:
+    """What decides which notes a statement ends."""
+    content = message.content[:MOST_CHARACTERS]
+    return Told(
+        kept.statement.text,
+        kept.statement.memory_type,
+        mean([vectors[it] for it in kept.notes if it in vectors]) if vectors else None,
+        content,
+        vectors.get(content) if vectors else None,
+        kept.rating,
+    )
 
 
 def _fact(
@@ -293,7 +341,6 @@ def _fact(
         when,
         statement.topic,
         relations=tuple(dict.fromkeys(triples)),
-        changes=statement.changes,
     )
 
 
@@ -317,18 +364,6 @@ def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement
     if time.written:
         statement = replace(statement, text=_DATE[language].format(statement.text, time.written))
     return statement, time.since if statement.memory_type in ("event", "plan") else None
-
-
-def speaks_of(text: str, fact: Fact) -> bool:
-    """Whether a short note is about the thing that a fact says has changed, and the same person.
-
-    ("用户用Redux", "Redux全删了") -> True
-    """
-    thing, short = re.escape(fact.changes), 45 if _HAN.search(text) else 110
-    word = thing if _HAN.search(fact.changes) else rf"(?<![A-Za-z0-9_]){thing}(?![A-Za-z0-9_])"
-    same = _WHOSE.match(text), _WHOSE.match(fact.text)
-    owners = {it.group() if it else "" for it in same}
-    return len(text) <= short and len(owners) == 1 and bool(re.search(word, text, re.IGNORECASE))
 
 
 def _keywords(statement: Statement, language: str) -> tuple[str, ...]:

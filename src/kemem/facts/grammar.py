@@ -69,7 +69,6 @@ class Statement:
     relations: tuple[Relation, ...] = ()
     about: Subject | None = None  # whom the next clause means if it names nobody
     name: str | None = None  # the speaker's own
-    changes: str = ""  # the thing that is no longer as it was: "Redux全删了" -> Redux
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ class Part:
     about: Subject | None = None
     stands: bool = True  # it names its subject, so that it can be understood alone
     silent: bool = False  # a question, a supposition or filler: it states nothing
-    changes: str = ""  # the thing that it says has changed or is over
 
 
 def parts_of(sentence: Sentence, discourse: Discourse) -> list[Part]:
@@ -46,15 +45,6 @@ def hands_over(sentence: Sentence) -> bool:
         return bool(order.match(sentence.text))
     before, colon, _ = sentence.text.replace(":", "：").partition("：")
     return bool(colon and (before.endswith(("说", "问", "道")) or order.match(before)))
-
-
-def _changed(reader: Reader, clause: str) -> str:
-    """The thing that a clause says has changed or is over.  "I sold the piano" -> "piano" """
-    match = reader.pattern("CHANGED").fullmatch(without_times(clause))
-    thing = next((it for it in match.groups() if it), "").strip() if match else ""
-    # "Anna moved" and "my sister moved" change where they live, not who they are.
-    somebody = thing.lower() in reader.language.roles or (thing[:1].isupper() and "moved" in clause)
-    return "" if somebody or reader.pattern("NO_THING").fullmatch(thing) else thing
 
 
 class _Chinese(Reader):
@@ -79,8 +69,7 @@ class _Chinese(Reader):
             note = self.text(clause, reading) if reading else self.third_person(clause)
             subject = reading.subject if reading else None
             stands = reading is not None and bool(reading.predicate)
-            changes = _changed(self, clause)
-            parts.append(Part(clause, note, tuple(new), subject, stands, changes=changes))
+            parts.append(Part(clause, note, tuple(new), subject, stands))
             self.mention(clause, new)
         return parts
 
@@ -191,8 +180,7 @@ class _English(Reader):
             note = self.text(own, reading) if reading else own
             subject = reading.subject if reading else None
             stands = reading is not None and bool(reading.predicate)
-            changes = _changed(self, clause)
-            parts.append(Part(clause, note, tuple(new), subject, stands, changes=changes))
+            parts.append(Part(clause, note, tuple(new), subject, stands))
             self.mention(self.third_person(clause, "User"), new)
         return parts
 

@@ -141,11 +141,15 @@ class Ratings:
 
 def embedding(unit: Unit, vectors: Vectors) -> Vector | None:
     """The embedding of a clause, or the mean of those of a sentence's clauses."""
-    own = [vectors[note] for note in unit.notes if note in vectors]
-    if len(own) <= 1:
-        return own[0] if own else None
-    mean: Vector = np.mean(own, axis=0)
-    return mean / np.linalg.norm(mean)
+    return mean([vectors[note] for note in unit.notes if note in vectors])
+
+
+def mean(vectors: Sequence[Vector]) -> Vector | None:
+    """The direction that some vectors of unit length have in common; None for none."""
+    if len(vectors) <= 1:
+        return vectors[0] if vectors else None
+    whole: Vector = np.mean(vectors, axis=0)
+    return whole / np.linalg.norm(whole)
 
 
 @cache

@@ -1,0 +1,152 @@
+"""Which stored note a statement makes untrue: a linear model of their words, form and embeddings.
+
+The weights are learned from labelled conversations by `bench/extraction/endings.py`. What decides
+is whether both are about the same thing, and whether the statement tells of a change: "The Octavia
+is sold" ends "User drives a Skoda Octavia", and "The Octavia is worth 5,000" does not.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+
+import numpy as np
+
+from kemem.records import Vector
+from kemem.text.lexicon import load
+from kemem.text.reading import content, people_of
+
+CHANGES = frozenset({"CHANGED", "NOW", "NEW", "OVER", "BACK", "WRONG"})
+NEAREST = 12  # notes that a statement is compared with
+_VALUES = ("NUMBER", "TIME", "MONEY")
+_HAN = re.compile("[\u3400-\u9fff]")
+_CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
+_LONG = {"ZH": 40, "EN": 120}  # characters
+
+Features = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A statement or a note, with what it is compared by."""
+
+    text: str
+    memory_type: str = "general"
+    vector: Vector | None = None
+    message: str = ""  # that it is part of; only of a new statement
+    message_vector: Vector | None = None
+    rating: float = 0.0  # how much it is worth keeping
+
+    @property
+    def changes(self) -> bool:
+        """Whether its message shows that something has changed."""
+        return bool(signs(self.message) & CHANGES)
+
+
+@lru_cache(maxsize=4096)
+def signs(text: str) -> frozenset[str]:
+    """What the form of a text shows, by the names in `endings.rules`.  "咖啡戒了" -> OVER"""
+    rules, language = load(__package__, "endings.rules"), _language(text)
+    own = [name for name in rules.lines if name.startswith(language)]
+    return frozenset(name[3:] for name in own if rules.pattern(name).search(text.lower()))
+
+
+def _language(text: str) -> str:
+    return "ZH" if _HAN.search(text) else "EN"
+
+
+@lru_cache(maxsize=4096)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(content(text))
+
+
+def _size(words: frozenset[str]) -> float:
+    return sum(_CHARACTER if len(it) == 1 and not it.isascii() else 1.0 for it in words)
+
+
+def ended_note(new: Told, notes: Sequence[Told], learned: "Weights | None" = None) -> int | None:
+    """The place of the note that a statement makes untrue; None where that is not certain."""
+    if not notes or "HOPED" in signs(new.text):
+        return None
+    columns = features(new, notes)
+    weights = (learned or _weights())["words" if _bare(new, notes) else "embedded"]
+    values = [sum(weights.get(name, 0.0) * it for name, it in row.items()) for row in columns]
+    best = int(np.argmax(values))
+    certain = values[best] >= -weights["bias"] and not _of_others(new, notes[best])
+    return best if certain else None
+
+
+def _of_others(new: Told, note: Told) -> bool:
+    """Whether a statement is about somebody whom a note does not speak of."""
+    own = people_of(new.text)
+    return "OTHERS" in signs(new.text) and not own & people_of(note.text)
+
+
+Weights = Mapping[str, Mapping[str, float]]
+
+
+def _bare(new: Told, notes: Sequence[Told]) -> bool:
+    return new.message_vector is None or any(it.vector is None for it in notes)
+
+
+def features(new: Told, notes: Sequence[Told]) -> list[Features]:
+    """What speaks for and against each note's being over."""
+    bare = _bare(new, notes)
+    rows = [_pair(new, note, bare) for note in notes]
+    near = [row["near"] + 0.3 * row["shared"] for row in rows]
+    for at, row in enumerate(rows):
+        others = max((it for place, it in enumerate(near) if place != at), default=0.0)
+        row["first"] = float(near[at] > others)
+        row["margin"] = max(-0.3, min(0.3, near[at] - others))
+    return rows
+
+
+def _pair(new: Told, note: Told, bare: bool) -> Features:
+    said, own, old = signs(new.message), signs(new.text), signs(note.text)
+    words, theirs = _words(new.message), _words(note.text)
+    people, others = people_of(new.message), people_of(note.text)
+    shared = words & theirs
+    names = {it[1:] for it in others if it[0] == "@"}
+    things = frozenset(it for it in shared if len(it) > 1 and it not in names)
+    change, thing = float(bool(said & CHANGES)), float(bool(things))
+    near = 0.0 if bare else _cosine(new.message_vector, note.vector)
+    row = {
+        "near": near,
+        "near_own": 0.0 if bare else _cosine(new.vector, note.vector),
+        "near_changed": change * near,
+        "shared": min(_size(shared), 4) / 4,
+        "covered": _size(shared) / (_size(theirs) + 1),
+        "covers": _size(_words(new.text) & theirs) / (_size(_words(new.text)) + 1),
+        "thing": thing,
+        "thing_changed": change * thing,
+        "thing_over": thing * ("OVER" in said),
+        "changed": change,
+        "rating": max(-5.0, min(6.0, new.rating)) / 5,
+        "long": min(len(new.message) / _LONG[_language(new.message)], 2.0),
+        "same_people": float(bool(people & others)),
+        "other_people": float(bool(others) and not people & others),
+        "more_people": float(bool(people) and not others),
+        "same_type": float(new.memory_type == note.memory_type != "general"),
+        "other_type": float("general" not in {new.memory_type, note.memory_type})
+        * (new.memory_type != note.memory_type),
+        "event": float(note.memory_type == "event"),
+    }
+    row |= {f"said_{name}": 1.0 for name in said}
+    row |= {f"own_{name}": 1.0 for name in own}
+    row |= {f"old_{name}": 1.0 for name in old}
+    row |= {f"both_{name}": 1.0 for name in _VALUES if name in said and name in old}
+    return row
+
+
+def _cosine(one: Vector | None, other: Vector | None) -> float:
+    if one is None or other is None:
+        return 0.0
+    return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other) + 1e-9))
+
+
+@cache
+def _weights() -> Weights:
+    weights: Weights = json.loads((files(__package__) / "endings.json").read_text("utf-8"))
+    return weights

@@ -1,0 +1,77 @@
+"""What a later statement makes untrue, without an LLM; and what nothing makes untrue."""
+
+from pathlib import Path
+
+import pytest
+
+from kemem import AsyncMemory
+from kemem.facts.endings import CHANGES, Told, ended_note, signs
+from kemem.settings import Settings
+
+DAY = 86_400_000_000
+
+
+async def true_at_last(directory: Path, *told: str) -> list[str]:
+    """What still holds after some messages, one a day."""
+    now = [1_768_910_400_000_000]
+    settings = Settings(data_dir=directory, llm="none", embedder="local")
+    async with AsyncMemory(settings=settings, clock=lambda: now[0]) as memory:
+        for text in told:
+            now[0] += DAY
+            await memory.add(text, user_id="u", session_id=f"s{now[0]}")
+        notes = await memory.get_all(user_id="u", limit=50)
+    return [it.memory for it in notes if it.note.valid_until is None]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Rent is 900 a month", "The rent went up to 980"),
+        ("房租每月3000", "房租涨到3300了"),
+        ("I'm vegetarian", "I eat meat again"),
+        ("我女儿上二年级", "我女儿现在上三年级了"),
+        ("The demo is on Tuesday", "Correction, the demo is on Thursday"),
+        ("我开一辆高尔夫", "高尔夫上周卖了"),
+        ("I take 50 mg of sertraline", "The doctor raised my sertraline to 100 mg"),
+        ("我用Notion记笔记", "笔记从Notion换成Obsidian了"),
+    ],
+)
+async def test_a_change_ends_what_was_true_before(tmp_path: Path, before: str, after: str) -> None:
+    """Whatever it is about; what was said before of other things stays."""
+    other = "My sister plays the cello" if before.isascii() else "我姐会拉大提琴"
+    (first,) = await true_at_last(tmp_path / "first", before)
+    notes = await true_at_last(tmp_path / "both", before, other, after)
+    assert first not in notes
+    assert len(notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("I drive a Golf", "I want to sell the Golf one day"),
+        ("我开一辆高尔夫", "我想把高尔夫卖了"),
+        ("I drive a Golf", "My brother sold his Golf"),
+        ("我开一辆高尔夫", "我哥把他的高尔夫卖了"),
+        ("I live in Berlin", "Should I move to Munich?"),
+        ("我住在北京", "我要不要搬到上海？"),
+        ("I use Notion for my notes", 'She said "I switched from Notion to Obsidian"'),
+    ],
+)
+async def test_nothing_true_is_ended_by_a_wish_a_question_or_others(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    """What somebody wants, asks, quotes or says of somebody else changes nothing."""
+    (first,) = await true_at_last(tmp_path / "first", before)
+    assert first in await true_at_last(tmp_path / "both", before, after)
+
+
+def test_only_the_nearest_note_ends() -> None:
+    """By words alone, and none where none is about the same thing."""
+    notes = [Told("User's wedding is on 12 June"), Told("User's dentist is in Leeds")]
+    new = Told(
+        "The wedding was moved to 4 September", message="The wedding was moved to 4 September"
+    )
+    assert CHANGES & signs(new.message)
+    assert ended_note(new, notes) in (0, None)
+    assert ended_note(new, notes[1:]) is None
+    assert ended_note(new, []) is None
