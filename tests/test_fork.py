@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 START = """
-import asyncio, multiprocessing, os, signal, sys, threading, time, traceback
+import asyncio, gc, multiprocessing, os, signal, sys, threading, time, traceback
 from kemem import AsyncMemory, Memory, Settings
 from kemem.errors import Unavailable
+
+gc.freeze()  # what was imported: each child would look through it at its end
 
 def opened(name, embedder="none"):
     return Memory(settings=Settings(data_dir=sys.argv[1] + name, embedder=embedder))
@@ -35,7 +37,7 @@ def in_child(work):
         except Exception:
             traceback.print_exc()
             os._exit(1)
-        sys.exit()  # as a worker of gunicorn does: with atexit and the collection of all objects
+        sys.exit()  # as a worker of gunicorn does: with atexit and the collection of its objects
     busy = False
     assert os.waitpid(pid, 0)[1] == 0
 
