@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from kemem.errors import InvalidArgument
 from kemem.serve.cli.data import Line, Owner, batches, read_lines
 from kemem.serve.cli.main import app
+from kemem.text.turns import read_turns
 from tests.command import COMMAND, SECONDS, command, environment, kemem, kemem_cold
 
 NAMES = [
@@ -160,7 +161,9 @@ def test_a_taken_message_id_is_named(tmp_path: Path) -> None:
     ("raw", "reason"),
     [
         ("{", "not JSON: Expecting property name"),
-        ('"你好"', "not a JSON object"),
+        ("5", "not a message, nor a list of messages"),
+        ('[{"role": "user", "content": "hi"}, null]', "not a message, nor a list of messages"),
+        ("[", "not JSON: "),
         ("[" * 100_000, "not JSON: "),
         ('{"content": "hi"}', "no user_id; name one on the line, or with --user"),
         ('{"user_id": ["u"], "content": "hi"}', "user_id must be a string"),
@@ -168,10 +171,38 @@ def test_a_taken_message_id_is_named(tmp_path: Path) -> None:
 )
 def test_a_line_that_is_no_message_is_refused(raw: str, reason: str) -> None:
     """The number counts all lines of the file, empty ones too."""
-    read = read_lines([b"\n", raw.encode()], "talk.jsonl", (None, "a", "s"))
+    user = None if "hi" in raw and "null" not in raw else "u"
+    read = read_lines([b"\n", raw.encode()], "talk.jsonl", (user, "a", "s"))
     with pytest.raises(InvalidArgument) as refused:
         list(read)
     assert refused.value.message.startswith(f"talk.jsonl:2: {reason}")
+
+
+CONVERSATION = {
+    "conversations": [{"from": "human", "value": "你好"}, {"from": "gpt", "value": "hi"}]
+}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        json.dumps(CONVERSATION),
+        json.dumps([CONVERSATION], indent=2),
+        json.dumps([["user", "你好"], ["assistant", "hi"]], indent=1),
+        '["user", "你好"]\n\n["assistant", "hi"]',
+        '{"parts": [{"text": "你好"}]}\n{"role": "model", "parts": [{"text": "hi"}]}',
+        '"你好"\n{"type": "ai", "content": "hi"}',
+    ],
+)
+def test_a_file_may_have_any_format(file: str) -> None:
+    """One message or conversation a line, or all of it as one value; ids depend on what is said."""
+    for _ in range(2):
+        raw = [line.encode() + b"\n" for line in file.split("\n")]
+        lines = list(read_lines(raw, "talk.json", ("u", "a", "s")))
+        turns = read_turns([line.message for line in lines]).turns
+        told = [(it.fields["role"], it.fields["content"]) for it in turns]
+        assert told == [("user", "你好"), ("assistant", "hi")]
+        assert len({it.fields["message_id"] for it in turns}) == 2
 
 
 def test_an_id_depends_on_what_is_said_and_to_whom() -> None:

@@ -35,8 +35,8 @@ def test_an_import_and_a_reindex_count_for_programs(tmp_path: Path, said: str) -
     """The numbers that people see, under the same names."""
     talk = tmp_path / "talk.jsonl"
     talk.write_text(json.dumps({"content": said}))
-    imported = {"inserted": 1, "ignored": 0, "truncated": 0, "pending": False}
-    assert spoken(tmp_path, "import", str(talk), "--user", "u") == imported
+    imported = {"inserted": 1, "ignored": 0, "truncated": 0, "skipped": 0, "pending": False}
+    assert spoken(tmp_path, "import", str(talk), "--user", "u") == {**imported, "problems": []}
     again = spoken(tmp_path, "import", str(talk), "--user", "u")
     assert (again["inserted"], again["ignored"]) == (0, 1)
     derived = spoken(tmp_path, "reindex")

@@ -91,7 +91,7 @@ def test_what_is_left_out_is_filled_in(client: httpx.Client, words: str) -> None
 def test_a_batch_is_stored_wholly_or_not_at_all(client: httpx.Client, words: str) -> None:
     """One wrong message refuses its neighbours too, and is named."""
     user = f"atomic_{len(words)}"
-    batch = [said(words, "m1"), said(" ", "m2"), said(words, "m3")]
+    batch = [said(words, "m1"), {**said(words, "m2"), "content": 5}, said(words, "m3")]
     answer = client.post(f"/v1/users/{user}/messages", json={"messages": batch})
     assert refusal(answer) == INVALID
     assert "messages[1].content" in answer.json()["error"]["message"]
@@ -252,7 +252,29 @@ def test_the_description_knows_every_failure(client: httpx.Client) -> None:
         nothing = {"204"} if operation["operationId"] == "rpc" else set()
         assert {"200", "4XX", "5XX"} | nothing == operation["responses"].keys()
         assert "security" not in operation  # this server has no key
-    assert described["components"]["schemas"]["NewMessage"]["required"] == ["role", "content"]
+    assert described["components"]["schemas"]["NewMessages"]["required"] == ["messages"]
+
+
+@BOTH
+def test_a_history_of_another_format_is_stored(client: httpx.Client, words: str) -> None:
+    """What has no content is skipped and named, and so are unknown keys."""
+    user = f"formats_{len(words)}"
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {"q": words}}
+    history = [
+        {"role": "user", "content": [{"type": "text", "text": words}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "…"}, call]},
+        {"role": "assistant", "content": None, "cost": 1},
+    ]
+    stored = client.post(f"/v1/users/{user}/messages", json={"messages": history}).json()
+    assert (len(stored["inserted"]), stored["skipped"]) == (2, ["messages[2]"])
+    assert stored["problems"] == ["unknown key 'cost' of a message, kept as metadata"]
+    items = read(client, user)["items"]
+    assert [(it["role"], it["content_type"]) for it in items] == [
+        *(("tool", "tool_call"), ("user", "text")),
+    ]
+    body = {"messages": {"messages": history, "system": words}, "user_id": f"added_{user}"}
+    added = client.post("/v1/memories", json=body).json()
+    assert (len(added["message_ids"]), added["skipped"]) == (3, ["messages[3]"])
 
 
 def test_metrics_count_by_route_and_outcome(client: httpx.Client) -> None:

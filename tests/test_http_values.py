@@ -358,7 +358,7 @@ def test_a_size_has_the_same_names_everywhere(client: httpx.Client) -> None:
             "/v1/users/u/messages",
             {"messages": [{"role": 1, "content": "茶"}]},
             "messages[0].role",
-            "must be a text, not 1",
+            "must be one of user, assistant, system, tool, not 1",
         ),
         ("/v1/memories", {"messages": [{"role": 1, "content": "茶"}]}, "messages[0].role", "must"),
         ("/v1/chat/completions", {"messages": []}, "messages", "must have at least 1 item, not []"),

@@ -219,6 +219,15 @@ async def test_a_wrong_argument_is_named_in_a_result(
     assert field in said
 
 
+async def test_a_conversation_can_be_added(memory: AsyncMemory) -> None:
+    """In any format; what has no content is named."""
+    history = [{"role": "user", "content": "我住在上海"}, {"role": "assistant", "content": None}]
+    async with talking(memory) as client:
+        added = await call(client, "add_memory", content=history, infer=True)
+    assert [it["content"] for it in added["memories"]] == ["用户住在上海"]
+    assert (len(added["message_keys"]), added["skipped"]) == (1, ["messages[1]"])
+
+
 async def test_the_words_of_the_python_api_are_accepted(memory: AsyncMemory) -> None:
     """`query`, `id` and `threshold`, where a tool has another name; the own name wins."""
     async with talking(memory) as client:

@@ -212,8 +212,8 @@ def test_a_turn_is_stored_once_however_often_it_is_sent(
 
 
 @EITHER_WAY
-def test_images_pass_and_only_words_are_stored(site: Site, tongue: Tongue, stream: bool) -> None:
-    """Deps with text are joined; a message without words is not stored, nor recalled for."""
+def test_images_pass_and_leave_a_line(site: Site, tongue: Tongue, stream: bool) -> None:
+    """Parts with text are joined; for a message without words nothing is recalled."""
     user = site.new_user()
     site.model.says(tongue.reply, tongue.preamble)
     words = [{"type": "text", "text": tongue.asked}, PIXEL, {"type": "text", "text": tongue.words}]
@@ -224,11 +224,11 @@ def test_images_pass_and_only_words_are_stored(site: Site, tongue: Tongue, strea
     assert first["messages"][1]["content"] == words
     assert [it["role"] for it in second["messages"]] == ["system", "user"]
     assert second["messages"][1]["content"] == [PIXEL]
-    assert site.stored(user) == [
-        ("user", f"{tongue.asked}\n{tongue.words}"),
-        ("assistant", tongue.reply),
-        ("assistant", tongue.preamble),
-    ]
+    (_, both), *rest = site.stored(user)
+    text, line, words_after = both.split("\n")
+    assert (text, line[:17], words_after) == (tongue.asked, "[image image/png,", tongue.words)
+    replies = [("assistant", tongue.reply), ("user", line), ("assistant", tongue.preamble)]
+    assert rest == replies
 
 
 @EITHER_WAY
@@ -295,7 +295,12 @@ def test_calls_of_the_applications_tools_are_its_own(
     assert (last.text, recalled(second)) == (tongue.reply, recalled(first))
     assert [it["role"] for it in second["messages"][1:4]] == ["user", "assistant", "tool"]
     assert second["messages"][-1]["content"] == "12 °C"
-    assert site.stored(user) == [("user", tongue.asked), ("assistant", tongue.reply)]
+    assert site.stored(user) == [
+        ("user", tongue.asked),
+        ("tool", f"get_weather({weather.arguments})"),
+        ("tool", "12 °C"),
+        ("assistant", tongue.reply),
+    ]
 
 
 @EITHER_WAY

@@ -99,9 +99,10 @@ def parse_turns(turns: Iterable[Turn], owner: Owner, now: Micros, max_content_by
 
 def to_list(messages: object) -> list[object]:
     """The messages of a call, one or many, as a list."""
+    if isinstance(messages, str) and not messages.strip():
+        refuse("messages[0].content", "be a text that is not blank", messages)
     items = to_items(messages)
-    is_blank = isinstance(messages, str) and not messages.strip()
-    if not items or is_blank:
+    if not items:
         refuse("messages", "be a text, a message or a list of messages", messages)
     if len(items) > MAX_MESSAGES:
         problem = f"at most {MAX_MESSAGES} messages in one call, not {len(items)}"

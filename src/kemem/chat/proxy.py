@@ -13,7 +13,10 @@ from kemem.chat.service import ChatBase
 from kemem.chat.turn import RECALL, ChatModel, Completion, Step, TurnTools, run_model, to_json
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
+from kemem.text.attachments import without_attachments
 from kemem.text.fence import fenced
+from kemem.text.shapes import ROLE_NAMES
+from kemem.text.turns import read_turns
 
 STEPS = 8  # answers of the model to one request, those that only recall included
 MODEL = "kemem"  # the name that stands for the model of the settings
@@ -21,6 +24,7 @@ MODEL = "kemem"  # the name that stands for the model of the settings
 _CHECKED = {"tools", "tool_choice", "parallel_tool_calls", "stream_options"}
 _REPLACED = {"messages", "model", "stream", "user"}
 _REPLY_ROLES = ("user", "tool", "function")  # a last message of theirs awaits a reply
+_STORED = ("role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal")
 _MAX_REASON = 300  # characters of an error text of the model's server
 
 Body = Mapping[str, Any]  # a request of OpenAI's chat API, whose shape has been checked
@@ -91,7 +95,7 @@ class Proxy(ChatBase):
         language = self._language(turn.query)
         tools = turn.tools = TurnTools(memory, session_id, turn.ids, language)
         recalled = await tools.forced(turn.query) if turn.query else None
-        await turn.store_message()
+        await turn.store_messages()
         names = [(tool.get("function") or {}).get("name") for tool in body.get("tools") or ()]
         takes_no_tool = RECALL in names or body.get("tool_choice") == "none"
         if tools.limit and not takes_no_tool and not body.get("functions"):
@@ -152,11 +156,20 @@ class _Turn:
         except Exception as error:  # of the client's library and of whatever answers it
             raise _failure(error, self._model.client.api_key) from error
 
-    async def store_message(self) -> None:
-        """Store the user's new message, if it has words; it is durable on return."""
-        if self.query and self._role == "user":
-            message = {"role": "user", "content": self.query, "message_id": self.ids[-1]}
-            await self._memory.add([message], session_id=self._session_id, wait=False)
+    async def store_messages(self) -> None:
+        """Store the user's new message and what tools said since; durable on return."""
+        if self._role not in _REPLY_ROLES:
+            return
+        users = [at for at, message in enumerate(self.messages) if message["role"] == "user"]
+        start = users[-1] if users else len(self.messages)
+        new = zip(self.messages[start:], self.ids[start:], strict=True)
+        messages = [
+            {**{name: message.get(name) for name in _STORED}, "message_id": message_id}
+            for message, message_id in new
+            if message["role"] in ROLE_NAMES
+        ]
+        if messages:
+            await self._memory.add(messages, session_id=self._session_id, wait=False)
 
     async def store_reply(self, reply: str, *, partial: bool = False) -> None:
         """Store the reply; a failure is only logged, since the application has the reply."""
@@ -178,12 +191,11 @@ class _Turn:
 
 
 def _words(message: Mapping[str, Any]) -> str:
-    """The words of a message, without its images; nothing where they are blank."""
-    content = message.get("content") or ""
-    if not isinstance(content, str):
-        parts = (part.get("text") for part in content if part.get("type") == "text")
-        content = "\n".join(part for part in parts if isinstance(part, str))
-    return content if content.strip() else ""
+    """The words of a user's message, without its images; nothing where they are blank."""
+    turns = read_turns([{"role": "user", "content": message.get("content")}]).turns
+    said = (it.fields["content"] for it in turns if it.fields["role"] == "user")
+    words = without_attachments("\n".join(said))
+    return words if words.strip() else ""
 
 
 def _failure(error: Exception, api_key: str) -> KeMemError:

@@ -98,6 +98,13 @@ def _chosen(items: Sequence[object]) -> Sequence[object]:
     return [found.get("message") or found.get("content")]
 
 
+def to_message(item: object) -> Fields | None:
+    """An item as the fields of a message: a text is the user's, a pair has its role."""
+    if isinstance(item, str):
+        return {"role": "user", "content": item}
+    return _pair(item) or to_fields(item)
+
+
 def _pair(item: object) -> dict[str, Any] | None:
     """A role and what was said in it, as a message."""
     match item:
@@ -108,10 +115,7 @@ def _pair(item: object) -> dict[str, Any] | None:
 
 def read_item(message: object, origin: str) -> tuple[Item, list[Piece]]:
     """A message taken apart; InvalidArgument where it has no known shape."""
-    is_text = isinstance(message, str)
-    found = (
-        {"role": "user", "content": message} if is_text else _pair(message) or to_fields(message)
-    )
+    found = to_message(message)
     shape = found and next((it for it in SHAPES if it.keys <= found.keys()), None)
     if not found or not shape:
         reason = f"{origin} must be a message with role and content, not {shown(message)}"

@@ -23,9 +23,6 @@ from kemem.serve.http.schemas import (
     limited,
 )
 
-_MESSAGE = schemas.described("message")
-_MESSAGES = [{"type": "string"}, _MESSAGE, {"type": "array", "minItems": 1, "items": _MESSAGE}]
-
 Kind = Annotated[str, limited(enum=[*MESSAGES, *NOTE_KINDS])]
 Kinds = Annotated[list[Kind], schemas.many(minItems=1)]
 Keyword = Annotated[str, limited(pattern=r"\S", maxLength=256)]
@@ -41,7 +38,7 @@ router = APIRouter(route_class=GuardedRoute, tags=["memories"])
 class AddRequest(StrictModel, Ids):
     """Messages to store and to remember."""
 
-    messages: Annotated[Any, limited(anyOf=_MESSAGES)]  # kemem says which message is wrong
+    messages: schemas.Messages
     metadata: dict[str, Any] | None = None
     infer: bool = True
     memory_type: Literal["short", "long"] | None = None

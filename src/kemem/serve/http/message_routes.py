@@ -108,24 +108,10 @@ class HybridSearch(MessageSearch):
     past: schemas.Past = False
 
 
-class NewMessage(StrictModel):
-    """A message to store."""
-
-    role: schemas.Role
-    content: schemas.NotBlank
-    message_id: Id | None = None
-    ts: Time | None = None
-    session_id: Id | None = None
-    agent_id: Id | None = None
-    content_type: Annotated[str, schemas.limited(minLength=1, maxLength=50)] | None = None
-    parent_message_id: Id | None = None
-    metadata: dict[str, Any] | None = None
-
-
 class NewMessages(StrictModel):
     """Messages that are stored all or none."""
 
-    messages: Annotated[list[NewMessage], schemas.many(minItems=1)]
+    messages: schemas.Messages
 
 
 class RangeQuery(QueryString):
@@ -199,8 +185,7 @@ async def read_messages(user_id: PathId, query: Range, memory: Memory) -> Page[M
 @router.post("/v1/users/{user_id}/messages")
 async def store_messages(user_id: PathId, body: NewMessages, memory: Memory) -> Ingested:
     """Store messages: all or none, and each message_id once."""
-    messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    return await memory.ingest(messages, user_id)
+    return await memory.ingest(body.messages, user_id)
 
 
 @router.get("/v1/users/{user_id}/messages/{message_id}/neighbors")

@@ -6,7 +6,7 @@ memories it reaches, and of its input.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -64,7 +64,7 @@ class McpContext:
 
 
 class AddMemoryInput(Model):
-    content: str = Field(min_length=1, max_length=100_000)
+    content: Annotated[str, Field(min_length=1, max_length=100_000)] | list[Any]
     infer: bool = False
 
 
@@ -79,6 +79,7 @@ class AddMemoryOutput(Model):
     message_keys: list[str] = Field([])
     pending: bool = False
     problems: list[str] = Field([])
+    skipped: list[str] = Field([])
 
 
 async def add_memory(context: McpContext, request: AddMemoryInput) -> AddMemoryOutput:
@@ -93,6 +94,7 @@ async def add_memory(context: McpContext, request: AddMemoryInput) -> AddMemoryO
         message_keys=[*added.message_ids, *added.ignored],
         pending=added.pending,
         problems=list(added.problems),
+        skipped=list(added.skipped),
     )
 
 
