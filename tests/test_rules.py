@@ -749,7 +749,7 @@ def test_what_other_software_notes_about_the_user_is_read(said: str, told: str) 
     [
         ("I moved to Munich", "User lives in Munich"),
         ("我搬到上海了", "用户住在上海"),
-        ("moved to Munich last March", "User moved to Munich last March (2025-03)"),
+        ("moved to Munich last March", "User lives in Munich (since 2025-03)"),
         ("my sister moved to Rome", "User's sister lives in Rome"),
     ],
 )

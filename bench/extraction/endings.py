@@ -25,7 +25,7 @@ from bench.lives import Life, read_lives
 from kemem import AsyncMemory
 from kemem.add.rules import Fact, rate, read_by_rules
 from kemem.facts import endings
-from kemem.facts.endings import NEAREST, Features, Told, features
+from kemem.facts.endings import CERTAIN, NEAREST, Features, Told, features, of_others
 from kemem.ports import read_notes
 from kemem.records import NOTES, Message, Scope, Where
 from kemem.records.times import to_micros, to_rfc3339
@@ -34,7 +34,6 @@ from kemem.settings import Settings
 TARGET = Path(next(iter(kemem.facts.__path__))) / "endings.json"
 STRANGERS = 12  # notes of other people beside a person's own
 RIDGE = 100.0
-PRECISION = 0.9  # of the endings in conversations of authors who were not learned from
 Column = NDArray[np.float64]
 
 
@@ -128,6 +127,8 @@ def pairs_of(
         positive = False
         for at in order[:NEAREST]:
             pair = (it.place, own[at].place) if at < len(own) else None
+            if of_others(new, notes[at]):
+                continue
             over: bool | None = pair in marked
             if (over and positive) or pair in doubtful:
                 over = None
@@ -167,26 +168,9 @@ def chosen(pairs: Sequence[Pair], weights: dict[str, float]) -> list[tuple[float
     return sorted(best.values(), key=lambda it: -it[0])
 
 
-def least(ranked: Sequence[tuple[float, bool | None]]) -> float:
-    """The value from which on endings are right often enough."""
-    right = total = 0
-    lowest = ranked[0][0]
-    for value, over in ranked:
-        right, total = right + bool(over), total + (over is not None)
-        if total and right / total >= PRECISION:
-            lowest = value
-    return lowest
-
-
 def learn(pairs: Sequence[Pair]) -> dict[str, float]:
-    """Weights; what is above 0 by them is certain among authors who were not learned from."""
-    names = sorted({name for it in pairs for name in it.row})
-    ranked = []
-    for author in sorted({it.author for it in pairs}):
-        weights = fit([it for it in pairs if it.author != author], names)
-        ranked += chosen([it for it in pairs if it.author == author], weights)
-    weights = fit(pairs, names)
-    weights["bias"] -= least(sorted(ranked, key=lambda it: -it[0]))
+    """The weights, as they are saved."""
+    weights = fit(pairs, sorted({name for it in pairs for name in it.row}))
     return {name: float(f"{it:.4g}") for name, it in weights.items() if abs(it) > 1e-3}
 
 
@@ -254,12 +238,13 @@ def measure(lives: Sequence[Life], pairs: dict[str, list[Pair]], embedder: str) 
     return scores
 
 
-def _line(ranked: Sequence[tuple[float, bool | None]]) -> str:
-    """How many endings are found at some precisions."""
-    hits, best = np.cumsum([it for _, it in ranked if it is not None]), dict[float, int]()
-    for at, count in enumerate(hits.tolist(), 1):
-        best |= {it: count for it in (0.95, 0.9, 0.85, 0.8, 0.7) if count / at >= it}
-    return "  ".join(f"P {it:.2f}: {best.get(it, 0)}" for it in (0.95, 0.9, 0.85, 0.8, 0.7))
+def line(ranked: Sequence[tuple[float, bool | None]]) -> str:
+    """Precision, and how many endings are found, from some values on."""
+    parts = []
+    for most in (CERTAIN - 1, CERTAIN, CERTAIN + 1):
+        over = [it for value, it in ranked if value >= most and it is not None]
+        parts.append(f"from {most:4.1f}: {sum(over) / max(1, len(over)):.2f} ({sum(over)})")
+    return "  ".join(parts)
 
 
 def main() -> None:
@@ -271,7 +256,7 @@ def main() -> None:
         for author in sorted({it.author for it in some}):
             weights = fit([it for it in some if it.author != author], names)
             ranked = chosen([it for it in some if it.author == author], weights)
-            print(f"{title} {author}: {_line(ranked)}", flush=True)
+            print(f"{title} {author}: {line(ranked)}", flush=True)
     if save:
         learned = {title: learn(some) for title, some in pairs.items()}
         TARGET.write_text(json.dumps(learned, indent=1) + "\n", "utf-8")

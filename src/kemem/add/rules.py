@@ -34,6 +34,7 @@ _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
 _JOINT = {"zh": "，", "en": ", "}
+_SINCE = {"zh": "{}（自{}）", "en": "{} (since {})"}
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
 _IMPORTANCE = {
     **{"identity": 0.9, "health": 0.9, "residence": 0.8, "work": 0.8, "contact": 0.8},
@@ -349,6 +350,7 @@ def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement
     kind, birthday = statement.memory_type, (statement.topic or "").endswith("/birthday")
     time = None if kind in _TIMELESS or birthday else dated(statement.text, ts)
     if time is None:
+        statement = replace(statement, text=statement.state or statement.text)
         unclear = "/date/" in (statement.topic or "") and not _SETTLED.search(statement.text)
         return (replace(statement, topic=None) if unclear else statement), None
     if kind == "general":
@@ -361,7 +363,10 @@ def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement
         statement = replace(statement, memory_type="event", relations=tuple(visited))
     elif kind in _STATES and time.tense > 0:
         statement = replace(statement, memory_type="plan", topic=None, relations=())
-    if time.written:
+    if statement.state and time.written and time.tense <= 0:
+        text = _SINCE[language].format(statement.state, time.written)
+        statement = replace(statement, text=text)
+    elif time.written:
         statement = replace(statement, text=_DATE[language].format(statement.text, time.written))
     return statement, time.since if statement.memory_type in ("event", "plan") else None
 

@@ -83,8 +83,10 @@ def _job(value: str) -> str | None:
 
 
 def _place(value: str) -> str | None:
-    known = language("zh").patterns.pattern("PLACE").match(value)
-    return _proper(value, 8, None if known else _NO_PLACE)
+    places = language("zh").patterns.pattern("PLACE")
+    if places.fullmatch(value):  # 成都 has what is a particle elsewhere
+        return value
+    return _proper(value, 8, None if places.match(value) else _NO_PLACE)
 
 
 def _firm(value: str) -> str | None:

@@ -19,6 +19,7 @@ from kemem.text.lexicon import load
 from kemem.text.reading import content, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "NEW", "OVER", "BACK", "WRONG"})
+CERTAIN = 0.3  # log odds from which on a note is over
 NEAREST = 12  # notes that a statement is compared with
 _VALUES = ("NUMBER", "TIME", "MONEY")
 _HAN = re.compile("[\u3400-\u9fff]")
@@ -41,8 +42,8 @@ class Told:
 
     @property
     def changes(self) -> bool:
-        """Whether its message shows that something has changed."""
-        return bool(signs(self.message) & CHANGES)
+        """Whether it tells that something has changed, and not only that somebody wants it to."""
+        return bool(signs(self.message) & CHANGES) and "HOPED" not in signs(self.text)
 
 
 @lru_cache(maxsize=4096)
@@ -68,20 +69,19 @@ def _size(words: frozenset[str]) -> float:
 
 def ended_note(new: Told, notes: Sequence[Told], learned: "Weights | None" = None) -> int | None:
     """The place of the note that a statement makes untrue; None where that is not certain."""
-    if not notes or "HOPED" in signs(new.text):
+    own = [at for at, note in enumerate(notes) if not of_others(new, note)]
+    if not own or not new.changes:
         return None
-    columns = features(new, notes)
+    rows = features(new, notes)
     weights = (learned or _weights())["words" if _bare(new, notes) else "embedded"]
-    values = [sum(weights.get(name, 0.0) * it for name, it in row.items()) for row in columns]
-    best = int(np.argmax(values))
-    certain = values[best] >= -weights["bias"] and not _of_others(new, notes[best])
-    return best if certain else None
+    values = {at: sum(weights.get(name, 0.0) * it for name, it in rows[at].items()) for at in own}
+    best = max(own, key=values.__getitem__)
+    return best if values[best] + weights["bias"] >= CERTAIN else None
 
 
-def _of_others(new: Told, note: Told) -> bool:
+def of_others(new: Told, note: Told) -> bool:
     """Whether a statement is about somebody whom a note does not speak of."""
-    own = people_of(new.text)
-    return "OTHERS" in signs(new.text) and not own & people_of(note.text)
+    return "OTHERS" in signs(new.text) and not people_of(new.text) & people_of(note.text)
 
 
 Weights = Mapping[str, Mapping[str, float]]

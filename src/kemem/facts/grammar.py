@@ -69,6 +69,7 @@ class Statement:
     relations: tuple[Relation, ...] = ()
     about: Subject | None = None  # whom the next clause means if it names nobody
     name: str | None = None  # the speaker's own
+    state: str = ""  # what holds since the event that the text tells of
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,9 +386,8 @@ class Reader:
         """Whoever moved somewhere lives there.  我搬到上海了 -> 用户住在上海"""
         words = self.language.possessive.startswith("{}的")
         state = f"{subject.label}住在" if words else f"{subject.label} lives in "
-        text = plain.text  # a date or a reason would be lost
-        is_whole = text.rstrip("了. ").endswith(slots["place"]) and text == without_times(text)
-        return replace(plain, text=state + slots["place"]) if is_whole else plain
+        bare = without_times(plain.text).rstrip("了. ")  # a reason would be lost
+        return replace(plain, state=state + slots["place"] if bare.endswith(slots["place"]) else "")
 
     def setting(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
         """A thing and its value; the next clause may say more of it.  的数据库用的是 PostgreSQL"""

@@ -186,7 +186,8 @@ class _English(Reader):
 
     def clauses(self, sentence: Sentence) -> Iterator[tuple[str, bool]]:
         """The clauses, each with its subject, and whether it is silent: it asks or supposes."""
-        introduced = self.pattern("THIS").sub(r"\1I'm ", sentence.text)
+        whole = self.pattern("THE_USER").sub("User", sentence.text)
+        introduced = self.pattern("THIS").sub(r"\1I'm ", whole)
         parts = self.borders(self.pattern("NAMED").sub(r"\1, I'm ", introduced))
         question, dropped = self.pattern("QUESTION"), self.pattern("DROPPED")
         doubt = sentence.asks and self.pattern("TAG").fullmatch(parts[-1])
@@ -218,8 +219,7 @@ class _English(Reader):
         for name, left_out in (("IMPLIED", "I"), ("BEEN", "I've"), ("DOING", "I'm")):
             if self.pattern(name).match(clause):
                 return f"{left_out} {clause[0].lower()}{clause[1:]}"
-        match = self.pattern("THE_USER").match(clause)
-        return f"User{clause[match.end() :]}" if match else clause
+        return clause
 
     def borders(self, text: str) -> list[str]:
         """A sentence at its borders; "my wife and I" has none inside."""
