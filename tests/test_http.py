@@ -64,8 +64,8 @@ def test_a_message_keeps_every_field(client: httpx.Client, words: str) -> None:
         parent_message_id="m1",
         metadata={"speaker": "李明", "mood": ["calm", 1, None, {"深": True}]},
     )
-    post(client, user, whole)
-    assert read(client, user)["items"] == [{**whole, "user_id": user}]
+    post(client, user, said(words, "m1"), whole)
+    assert read(client, user)["items"][0] == {**whole, "user_id": user}
 
 
 @BOTH

@@ -142,10 +142,11 @@ class AsyncMemory:
         role: str | None = None,
         page_size: int = 50,
         cursor: Cursor = None,
+        branch: Id = None,
     ) -> Page[Message]:
-        """The transcript, newest first; withdrawn messages are marked in it."""
+        """The transcript, newest first, withdrawn messages marked; or the `branch` up to an id."""
         where = replace(self._messages_where(user_id, since, until, role), withdrawn=True)
-        return await pages.read(where, page_size, cursor, await self.runtime.deps())
+        return await pages.read(where, page_size, cursor, await self.runtime.deps(), leaf=branch)
 
     async def lexical_search(
         self,
@@ -160,8 +161,7 @@ class AsyncMemory:
     ) -> Page[Hit]:
         """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
         where = self._messages_where(user_id, since, until, role)
-        deps = await self.runtime.deps()
-        return await pages.by_words(where, query_text, page_size, cursor, deps)
+        return await pages.by_words(where, query_text, page_size, cursor, await self.runtime.deps())
 
     async def semantic_search(
         self,
@@ -499,11 +499,12 @@ class AsyncMemory:
         *,
         run_id: Id = None,
         max_tokens: int = 2000,
+        leaf: Id = None,
     ) -> Context:
-        """What to put into a prompt of a session: summaries, then the newest messages verbatim."""
+        """For a prompt: summaries, then the newest messages verbatim; of a branch up to `leaf`."""
         scope, deps = await self._session(session_id, user_id, agent_id, run_id)
-        seen, budget = self._scope.sensitive, self.settings.state_tokens
-        return await session.context(scope, max_tokens, deps, sensitive=seen, state_tokens=budget)
+        ask = partial(session.context, state_tokens=self.settings.state_tokens, leaf=leaf)
+        return await ask(scope, max_tokens, deps, sensitive=self._scope.sensitive)
 
     async def checkpoint(
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
@@ -543,8 +544,7 @@ class AsyncMemory:
 
     async def agents(self, *, limit: int = 100, cursor: Cursor = None) -> Page[records.Entry]:
         """Every agent."""
-        deps = await self._operator_deps()
-        return await pages.directory("agent", None, limit, cursor, deps)
+        return await pages.directory("agent", None, limit, cursor, await self._operator_deps())
 
     async def users(
         self, agent_id: Id = None, *, limit: int = 100, cursor: Cursor = None

@@ -13,9 +13,11 @@ from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages
 from kemem.records import Checkpoint, Layer, Message, Note, Scope, Where
 from kemem.records.batch import Batch, Job
+from kemem.records.branches import current
 from kemem.results import Context
+from kemem.search.pages import branch
 from kemem.text import summary
-from kemem.text.ids import new_id
+from kemem.text.ids import check_id, new_id
 from kemem.text.language import count_tokens
 
 log = logging.getLogger("kemem")
@@ -52,19 +54,27 @@ async def context(
     *,
     sensitive: bool = True,
     state_tokens: int = state.STATE_TOKENS,
+    leaf: str | None = None,
 ) -> Context:
     """What to put into a prompt: notes, summaries of what is older, the newest messages verbatim.
 
     All that was said is there, verbatim or in a summary, as well as it fits into `max_tokens`.
     What is sensitive no State retells: it is missing where only a State is left of its time.
     It costs the same however long the session is: a State that has fallen far behind, as after an
-    import, is brought up to date by rules first.
+    import, is brought up to date by rules first. Answers that were regenerated are not in it. With
+    `leaf` it is about the branch that ends with that message, and no State tells of that.
     """
     if not isinstance(max_tokens, int) or max_tokens < LEAST_TOKENS:
         raise InvalidArgument(
             f"max_tokens must be a number from {LEAST_TOKENS} on, not {shown(max_tokens)}",
             field="max_tokens",
         )
+    now, notes = deps.clock(), await state.short_term(scope, deps.store)
+    notes = tuple(it for it in notes if not it.ended(now) and (sensitive or not it.sensitive))
+    if leaf is not None:
+        where = Where(scope, sensitive=sensitive)
+        messages = await branch(where, check_id(leaf, "leaf"), deps)
+        return await asyncio.to_thread(compose, messages, (), notes, max_tokens)
     live = await state.newest_checkpoint(scope, deps.store)
     messages = await _newest_messages(scope, live, max_tokens, deps)
     reach = live.reach if live else 0
@@ -75,14 +85,9 @@ async def context(
         except Unavailable as error:  # as where the store takes no writes
             log.warning("%s; session %s is summarised on the fly", error.message, scope.session_id)
         messages = await _newest_messages(scope, live, max_tokens, deps)
-    now, notes = deps.clock(), await state.short_term(scope, deps.store)
-    return await asyncio.to_thread(
-        compose,
-        [message for message in messages if sensitive or not message.sensitive],
-        live.layers if live else (),
-        [note for note in notes if not note.ended(now) and (sensitive or not note.sensitive)],
-        max_tokens,
-    )
+    visible = [message for message in messages if sensitive or not message.sensitive]
+    layers = live.layers if live else ()
+    return await asyncio.to_thread(compose, current(visible), layers, notes, max_tokens)
 
 
 async def _newest_messages(

@@ -11,11 +11,12 @@ from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
 from kemem.add.rules import Extraction
 from kemem.add.summarize import extract_experience, summarize_session
-from kemem.errors import KeMemError, Unavailable
+from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.hooks import Hooks
 from kemem.ports import Deps, ReadOptions, read_messages, read_notes
 from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Scope, Where
 from kemem.records.batch import Applied, Batch, Job
+from kemem.records.branches import current
 from kemem.results import Added, Ingested
 from kemem.scope import Owner, Time, check_flag, to_time
 from kemem.settings import Settings
@@ -28,6 +29,7 @@ _GRACE: Micros = 60_000_000  # in which only the writer itself works on its jobs
 _PAGE = 20  # stored messages that notes are extracted from again together
 _STATE_INTERVAL = 8  # messages of a session between two updates of its State
 _EXPERIENCE_MESSAGES = 200  # the newest of a session, which its experience is extracted from
+_LATER_MESSAGES = 200  # of a session, among which newer versions of a message are looked for
 
 log = logging.getLogger("kemem")
 
@@ -61,6 +63,7 @@ async def add(
             problems.append(f"a hook's messages cannot be stored: {error.message}")
     if not changed or not parsed.messages:
         return Added(problems=tuple(problems), skipped=skipped)
+    await _check_parents(parsed.messages, deps)
     added, stored = await _remember(parsed, task, deps, wait)
     due = [message for message in stored if message.sequence_no % _STATE_INTERVAL == 0]
     for scope in {Scope(it.agent_id, it.user_id, it.session_id) for it in due}:
@@ -78,6 +81,7 @@ async def ingest(
     ingested = Ingested((), (), problems=reading.problems, skipped=reading.skipped)
     if not parsed.messages:
         return ingested
+    await _check_parents(parsed.messages, deps)
     applied, _, pending = await _store(parsed.messages, (), deps)
     ids, cut = tuple(message.message_id for message in applied.inserted), parsed.truncated
     return replace(ingested, inserted=ids, ignored=applied.ignored, truncated=cut, pending=pending)
@@ -193,14 +197,44 @@ def _split(messages: Sequence[Message], task: Task) -> list[Work]:
 async def _run(work: Work, deps: Deps) -> Written:
     """Write the notes that messages give, or end a session with its experience, in one batch."""
     if work.job is None or work.job.kind != "end":
-        return await apply_facts(await extract_facts(work, deps), work, deps)
+        told = replace(work, messages=await _current(work, deps))
+        return await apply_facts(await extract_facts(told, deps), work, deps)
     # What is sensitive teaches nothing, so that an experience can be told to everyone.
     where = Where(work.scope, kinds=MESSAGES | SHORT_TERM, sensitive=False)
     newest = await read_messages(deps.store, where, limit=_EXPERIENCE_MESSAGES)
     notes = await read_notes(deps.store, where, limit=_EXPERIENCE_MESSAGES)
-    work = replace(work, messages=tuple(newest[::-1]))
+    work = replace(work, messages=tuple(current(newest[::-1])))
     fact = await extract_experience(work.messages, notes, deps)
     return await apply_facts(Extraction((fact,) if fact else ()), work, deps)
+
+
+async def _current(work: Work, deps: Deps) -> tuple[Message, ...]:
+    """The messages of a work that none has replaced, of those stored since then either."""
+    if all(message.parent_message_id is None for message in work.messages):
+        return work.messages
+    where, place, most = Where(work.scope), work.messages[0].position, _LATER_MESSAGES
+    later = await read_messages(deps.store, where, after=place, limit=most, newest_first=False)
+    own = {message.message_id for message in work.messages}
+    told = current([*work.messages, *(it for it in later if it.message_id not in own)])
+    return tuple(message for message in told if message.message_id in own)
+
+
+async def _check_parents(messages: Sequence[Message], deps: Deps) -> None:
+    """Refuse a parent that is neither stored nor among the messages before."""
+    known, missing = set[str](), dict[str, None]()
+    for message in messages:
+        parent = message.parent_message_id
+        if parent is not None and parent not in known:
+            missing[parent] = None
+        known.add(message.message_id)
+    if not missing:
+        return
+    where = Where(Scope(user_id=messages[0].user_id), ids=frozenset(missing), withdrawn=True)
+    stored = {it.id for it in await read_messages(deps.store, where, limit=len(missing))}
+    unknown = [parent for parent in missing if parent not in stored]
+    if unknown:
+        problem = f"parent_message_id {unknown[0]!r:.80} is not the id of a stored message"
+        raise InvalidArgument(problem, field="parent_message_id")
 
 
 async def _try(added: Added, work: Work, deps: Deps) -> Added:

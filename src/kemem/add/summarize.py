@@ -14,6 +14,7 @@ from kemem.errors import Unavailable
 from kemem.ports import Deps, Schema, Store
 from kemem.records import SHORT_TERM, Checkpoint, Layer, Message, Note, Scope, Where
 from kemem.records.batch import Batch
+from kemem.records.branches import current
 from kemem.records.times import to_rfc3339
 from kemem.text import summary
 from kemem.text.ids import new_id
@@ -52,7 +53,7 @@ async def summarize_session(
     live = await newest_checkpoint(scope, deps.store)
     before = live.layers if live else ()
     unread = Where(scope, beyond=live.reach if live else 0, sensitive=False)
-    waiting = await session_messages(unread, deps.store)
+    waiting = current(await session_messages(unread, deps.store))
     layers = await _layers(before, waiting, _Summarizer(deps, budget))
     if layers == before:
         return live

@@ -29,11 +29,13 @@ from kemem.ports.request import (
 from kemem.records import Match, Message, Micros, Note, Page, Position, Rank, Row, Scope, Where
 from kemem.results import Hit, Item, Memories
 from kemem.scope import check_flag, check_texts
+from kemem.text.ids import check_id
 from kemem.text.language import is_chinese
 from kemem.text.query import check_query, matches, parse
 
 MAX_PAGE = 1000
 MAX_NEIGHBORS = 1000
+_PARENTS_AT_ONCE = 200  # messages that are read to look for parents
 _PREFIX = "c_"
 _SEAL = 16  # bytes
 _MOST = 4096  # characters of a cursor
@@ -225,15 +227,43 @@ async def directory(
 # The Query API over the message log: range, words, meaning, neighbours
 
 
-async def read(where: Where, page_size: int, cursor: str | None, deps: Deps) -> Page[Message]:
-    """A page of the transcript, newest first."""
+async def read(
+    where: Where, page_size: int, cursor: str | None, deps: Deps, *, leaf: str | None = None
+) -> Page[Message]:
+    """A page of the transcript, newest first, or of the branch that ends with `leaf`."""
     size = page_limit(page_size, "page_size")
+    if leaf is not None:
+        whole = replace(where, since=None, until=None, role=None)
+        messages = await branch(whole, check_id(leaf, "branch"), deps)
+        where = replace(where, ids=frozenset(message.id for message in messages))
 
     def fetch(after: Position | None, count: int) -> Awaitable[list[Message]]:
         return read_messages(deps.store, where, after=after, limit=count)
 
     query = ("read", where)
     return await _page(deps, query, cursor, size, Position, lambda row: row.position, fetch)
+
+
+async def branch(where: Where, leaf: str, deps: Deps) -> list[Message]:
+    """A message and those that it follows, parent by parent, oldest first."""
+    found: list[Message] = []
+    near: dict[str, Message] = {}  # said shortly before: one read for many parents
+    wanted: str | None = leaf
+    while wanted is not None:
+        if wanted not in near:
+            named = replace(where, ids=frozenset([wanted]))
+            read = await read_messages(deps.store, named, limit=1)
+            if not read and not found:
+                raise NotFound(f"no message {leaf!r:.80}", message_id=leaf)
+            if not read:  # deleted
+                break
+            earlier = await read_messages(
+                deps.store, where, after=read[0].position, limit=_PARENTS_AT_ONCE
+            )
+            near = {message.id: message for message in (*read, *earlier)}
+        found.append(near[wanted])
+        wanted = near[wanted].parent_message_id
+    return found[::-1]
 
 
 async def by_words(

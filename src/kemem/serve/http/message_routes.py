@@ -120,6 +120,7 @@ class RangeQuery(QueryString):
     role: schemas.Role | None = None
     page_size: PageSize = 50
     cursor: str | None = None
+    branch: Annotated[Id | None, Field(description="The last message of a branch.")] = None
 
 
 class NeighborsQuery(QueryString):
@@ -241,6 +242,7 @@ class SessionsQuery(OwnerIds, schemas.PageQuery): ...
 
 class ContextQuery(QueryString, OwnerIds):
     max_tokens: Annotated[int, schemas.limited(minimum=50)] = 2000
+    leaf: Annotated[Id | None, Field(description="The last message of a branch.")] = None
 
 
 class GraphQuery(QueryString, schemas.Ids):
