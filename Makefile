@@ -55,14 +55,7 @@ lint: $(VENV)/dev.stamp  ## Check style, format and types
 bench: $(VENV)/dev.stamp  ## Measure speed and retrieval
 	$(BIN)/python -m bench $(ARGS)
 
-docs: # Apart from .venv, where the plugins of some would change what pytest does.
-$(VENV)/frameworks.stamp: $(VENV)/runtime.stamp
-	@echo "Installing the frameworks whose messages are read ..."
-	@$(PIP) install --constraint constraints.txt --group frameworks --no-deps --no-compile \
-		--upgrade --target $(VENV)/frameworks
-	@touch $@
-
-$(VENV)/docs.stamp  ## Build the documentation into site/
+docs: $(VENV)/docs.stamp  ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
@@ -83,6 +76,13 @@ $(VENV)/dev.stamp: $(VENV)/runtime.stamp
 	@echo "Installing the development tools ..."
 	@$(PIP) install $(PINNED) --group dev --editable '.[server,postgres,neo4j]' \
 		--editable packages/kemem-conformance
+	@touch $@
+
+# Apart from .venv, where the plugins of some would change what pytest does.
+$(VENV)/frameworks.stamp: $(VENV)/runtime.stamp
+	@echo "Installing the frameworks whose messages are read ..."
+	@$(PIP) install --constraint constraints.txt --group frameworks --no-deps --no-compile \
+		--upgrade --target $(VENV)/frameworks
 	@touch $@
 
 $(VENV)/docs.stamp: $(VENV)/runtime.stamp

@@ -352,6 +352,12 @@ def test_a_failing_command_is_named(tmp_path: Path) -> None:
             run_shell(page, tmp_path)
 
 
+def test_make_reads_its_file() -> None:
+    """A target in the wrong place would break all of them."""
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.search("^docs +Build", listed.stdout, re.MULTILINE)
+
+
 def test_an_invented_make_target_is_found(tmp_path: Path) -> None:
     """In chains, beside variables, and in blocks that do not run."""
     page = write(tmp_path, "```bash no-run", "make run ARGS='-v' && make fly", "```")
