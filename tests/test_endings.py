@@ -52,6 +52,8 @@ async def test_a_change_ends_what_was_true_before(tmp_path: Path, before: str, a
         ("我开一辆高尔夫", "我想把高尔夫卖了"),
         ("I drive a Golf", "My brother sold his Golf"),
         ("我开一辆高尔夫", "我哥把他的高尔夫卖了"),
+        ("I take Spanish lessons on Tuesdays", "My neighbour takes Spanish lessons too now"),
+        ("我的牙医是邵医生", "邵医生的新前台态度很差"),
         ("I live in Berlin", "Should I move to Munich?"),
         ("我住在北京", "我要不要搬到上海？"),
         ("I use Notion for my notes", 'She said "I switched from Notion to Obsidian"'),

@@ -16,10 +16,10 @@ import numpy as np
 
 from kemem.records import Vector
 from kemem.text.lexicon import load
-from kemem.text.reading import content, people_of
+from kemem.text.reading import content, named_people, people_of
 
-CHANGES = frozenset({"CHANGED", "NOW", "NEW", "OVER", "BACK", "WRONG"})
-CERTAIN = 0.3  # log odds from which on a note is over
+CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
+CERTAIN = 0.6  # log odds from which on a note is over
 NEAREST = 12  # notes that a statement is compared with
 _VALUES = ("NUMBER", "TIME", "MONEY")
 _HAN = re.compile("[\u3400-\u9fff]")
@@ -81,7 +81,9 @@ def ended_note(new: Told, notes: Sequence[Told], learned: "Weights | None" = Non
 
 def of_others(new: Told, note: Told) -> bool:
     """Whether a statement is about somebody whom a note does not speak of."""
-    return "OTHERS" in signs(new.text) and not people_of(new.text) & people_of(note.text)
+    shared, names = people_of(new.text) & people_of(note.text), named_people(new.text)
+    known = any(it[0] != "@" or it[1:] in names for it in shared)
+    return "OTHERS" in signs(new.text) and not known
 
 
 Weights = Mapping[str, Mapping[str, float]]
