@@ -105,6 +105,18 @@ def test_facts_are_not_drawn_from_what_was_replaced(tmp_path: Path) -> None:
         assert not any("巴黎" in text for text in read)
 
 
+def test_what_only_a_replaced_message_said_is_over(memory: Memory) -> None:
+    """A question that was edited, an answer that was regenerated; other notes stay."""
+    memory.add(
+        [said("u1", "我住在北京。"), said("u2", "我养了一只猫。", "u1")], "u", session_id="s"
+    )
+    edited = memory.add([said("u2b", "My sister is called Mary.", "u1")], "u", session_id="s")
+    assert "DELETE" in [it.event for it in edited.results]
+    notes = [it.memory for it in memory.get_all("u")]
+    assert any("北京" in note for note in notes) and any("Mary" in note for note in notes)
+    assert not any("猫" in note for note in notes)
+
+
 def message(at: int, parent: int | None, role: str) -> Message:
     ids = ("a", "u", "s")
     name = None if parent is None else f"m{parent}"

@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 
 from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
 from kemem.add.extract import Work, extract_facts
 from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
-from kemem.add.rules import Extraction
+from kemem.add.rules import Extraction, Fact
 from kemem.add.summarize import extract_experience, summarize_session
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.hooks import Hooks
@@ -29,7 +30,7 @@ _GRACE: Micros = 60_000_000  # in which only the writer itself works on its jobs
 _PAGE = 20  # stored messages that notes are extracted from again together
 _STATE_INTERVAL = 8  # messages of a session between two updates of its State
 _EXPERIENCE_MESSAGES = 200  # the newest of a session, which its experience is extracted from
-_LATER_MESSAGES = 200  # of a session, among which newer versions of a message are looked for
+_NEAR = 200  # messages of a session before and after one, among which its versions are looked for
 
 log = logging.getLogger("kemem")
 
@@ -197,8 +198,10 @@ def _split(messages: Sequence[Message], task: Task) -> list[Work]:
 async def _run(work: Work, deps: Deps) -> Written:
     """Write the notes that messages give, or end a session with its experience, in one batch."""
     if work.job is None or work.job.kind != "end":
-        told = replace(work, messages=await _current(work, deps))
-        return await apply_facts(await extract_facts(told, deps), work, deps)
+        told, over = await _branch(work, deps)
+        extraction = await extract_facts(replace(work, messages=told), deps)
+        facts = (*over, *extraction.facts)
+        return await apply_facts(replace(extraction, facts=facts), work, deps)
     # What is sensitive teaches nothing, so that an experience can be told to everyone.
     where = Where(work.scope, kinds=MESSAGES | SHORT_TERM, sensitive=False)
     newest = await read_messages(deps.store, where, limit=_EXPERIENCE_MESSAGES)
@@ -208,15 +211,23 @@ async def _run(work: Work, deps: Deps) -> Written:
     return await apply_facts(Extraction((fact,) if fact else ()), work, deps)
 
 
-async def _current(work: Work, deps: Deps) -> tuple[Message, ...]:
-    """The messages of a work that none has replaced, of those stored since then either."""
-    if all(message.parent_message_id is None for message in work.messages):
-        return work.messages
-    where, place, most = Where(work.scope), work.messages[0].position, _LATER_MESSAGES
-    later = await read_messages(deps.store, where, after=place, limit=most, newest_first=False)
-    own = {message.message_id for message in work.messages}
-    told = current([*work.messages, *(it for it in later if it.message_id not in own)])
-    return tuple(message for message in told if message.message_id in own)
+async def _branch(work: Work, deps: Deps) -> tuple[tuple[Message, ...], tuple[Fact, ...]]:
+    """The messages of a work that none has replaced, and the end of what only others said."""
+    messages = work.messages
+    if all(message.parent_message_id is None for message in messages):
+        return messages, ()
+    read = partial(read_messages, deps.store, Where(work.scope), after=messages[0].position)
+    before, later = await read(limit=_NEAR), await read(limit=_NEAR, newest_first=False)
+    own = {message.message_id for message in messages}
+    listed = [*before[::-1], *messages, *(it for it in later if it.message_id not in own)]
+    kept = current(listed)
+    gone = frozenset(it.message_id for it in listed) - {it.message_id for it in kept}
+    kinds, now = frozenset({work.task.kind}), deps.clock()
+    where = Where(work.owner, kinds=kinds, sources=gone, valid_at=now)
+    notes = await read_notes(deps.store, where, limit=_NEAR) if gone else []
+    over = tuple(note.note_id for note in notes if gone.issuperset(note.sources))
+    end = (Fact("", (messages[-1].message_id,), replaces=over),) if over else ()
+    return tuple(message for message in kept if message.message_id in own), end
 
 
 async def _check_parents(messages: Sequence[Message], deps: Deps) -> None:
