@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import (
@@ -28,6 +29,7 @@ PATIENCE = 30_000  # milliseconds
 LOCALES = {"zh": "zh-CN", "en": "en-GB"}
 WIDE: ViewportSize = {"width": 1280, "height": 860}
 PHONE: ViewportSize = {"width": 390, "height": 844}
+Theme = Literal["light", "dark"]
 
 
 def require_browser() -> None:
@@ -74,6 +76,11 @@ class Visitor:
         assert answer is not None and answer.status == 200, path
         return self.page
 
+    def look(self, theme: Theme, size: ViewportSize) -> None:
+        """Prefer a theme and change the size of the window, on this page and the next ones."""
+        self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        self.page.set_viewport_size(size)
+
     def keep_picture(self, name: str) -> None:
         """Take a screenshot of the whole page, if people want to look at them."""
         if SCREENSHOTS:
@@ -86,16 +93,13 @@ def visitor(
     url: str,
     language: str,
     key: str | None = None,
-    *,
-    dark: bool = False,
-    viewport: ViewportSize = WIDE,
 ) -> Iterator[Visitor]:
     """A visitor with a new profile; in the end nothing may have gone wrong on any page."""
     context = browser.new_context(
         locale=LOCALES[language],
-        color_scheme="dark" if dark else "light",
+        color_scheme="light",
         reduced_motion="reduce",
-        viewport=viewport,
+        viewport=WIDE,
         extra_http_headers={"Authorization": f"Bearer {key}"} if key else {},
     )
     with context:

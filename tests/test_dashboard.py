@@ -64,7 +64,9 @@ async def test_every_page_is_safe_by_its_headers_and_its_markup(
                 assert answer.headers["referrer-policy"] == "same-origin"
                 assert faults_of(answer.text) == [], path
                 assert "<img src=x" not in answer.text, path
-        assert title in text_of(await browser.get("/dashboard"))
+        page = text_of(await browser.get("/dashboard"))
+        frame = {"zh": ("跳到正文", "系统"), "en": ("Skip to content", "System")}[language]
+        assert title in page and all(words in page for words in frame)
 
 
 def test_the_check_of_markup_can_fail() -> None:
@@ -198,7 +200,8 @@ async def test_the_key_opens_the_dashboard_and_nothing_else(
         cookie = opened.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Secure" not in cookie
         assert KEY not in cookie and "Path=/dashboard" in cookie and "Max-Age=43200" in cookie
-        assert title in text_of(await browser.get("/dashboard"))
+        page = text_of(await browser.get("/dashboard"))
+        assert title in page and {"zh": "退出登录", "en": "Sign out"}[language] in page
         assert (await browser.get("/dashboard/login")).status_code == 303
         session = {"Cookie": f"{SESSION_COOKIE}={browser.cookies[SESSION_COOKIE]}"}
         for path in ("/v1/users", "/metrics", "/docs", "/dashboardx"):

@@ -13,7 +13,9 @@ from kemem.serve.demo.world import fill, read_world
 from kemem.settings import load
 from tests.browser import (
     PHONE,
+    SCREENSHOTS,
     WIDE,
+    Theme,
     Visitor,
     next_visit,
     require_browser,
@@ -38,11 +40,17 @@ VIEWS = {
 }
 PEOPLE = {"zh": ("lin_yue", "我的牙医叫什么"), "en": ("grace", "Does Grace still eat bacon?")}
 BOTH = pytest.mark.parametrize("language", ["zh", "en"])
-LOOKS = pytest.mark.parametrize(
-    ("language", "dark", "size"),
-    [("zh", False, WIDE), ("en", True, WIDE), ("en", False, PHONE)],
-    ids=["zh", "en-dark", "en-phone"],
-)
+LOOKS: dict[str, list[tuple[Theme, ViewportSize]]] = {
+    "zh": [("light", WIDE)],
+    "en": [("light", PHONE), ("dark", WIDE)],
+}
+
+
+def once(language: str) -> pytest.MarkDecorator:
+    """What the language does not change is done in one, and in both for their pictures; the words
+    of pages are tested without a browser.
+    """
+    return pytest.mark.parametrize("language", ["zh", "en"] if SCREENSHOTS else [language])
 
 
 @pytest.fixture(scope="module")
@@ -101,23 +109,23 @@ def charts_are_drawn(page: Page) -> bool:
     return bool(page.evaluate(script))
 
 
-@LOOKS
-def test_every_view_is_shown_and_fits(
-    chromium: Browser, demo: Server, language: str, dark: bool, size: ViewportSize
-) -> None:
+@BOTH
+def test_every_view_is_shown_and_fits(visit: Visitor, language: str) -> None:
     """With real data, in both languages and themes, at a desk and on a phone."""
     user, query = PEOPLE[language]
-    with visitor(chromium, demo.url, language, KEY, dark=dark, viewport=size) as someone:
-        for name, (path, chinese, english) in VIEWS.items():
-            page = someone.open(path.format(user=user, query=quote(query)))
-            title = (chinese if language == "zh" else english).format(user=user)
-            expect(page.get_by_role("heading", level=1)).to_have_text(title)
-            looks = f"{language}_{'dark' if dark else 'light'}_{size['width']}"
-            someone.keep_picture(f"{name}_{looks}")
+    for name, (path, chinese, english) in VIEWS.items():
+        visit.look(*LOOKS[language][0])
+        page = visit.open(path.format(user=user, query=quote(query)))
+        title = (chinese if language == "zh" else english).format(user=user)
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        for theme, size in LOOKS[language]:
+            visit.look(theme, size)
+            visit.keep_picture(f"{name}_{language}_{theme}_{size['width']}")
             assert fits(page) and charts_are_drawn(page), name
+    visit.look("light", WIDE)
 
 
-@BOTH
+@once("en")
 def test_the_playground_compares_two_settings_and_takes_votes(
     visit: Visitor, language: str
 ) -> None:
@@ -144,7 +152,7 @@ def test_the_playground_compares_two_settings_and_takes_votes(
     assert charts_are_drawn(page)
 
 
-@BOTH
+@once("zh")
 def test_a_memory_is_changed_and_erased_by_hand(visit: Visitor, language: str) -> None:
     """Its history shows which words went and came; afterwards it is in no list."""
     user, _ = PEOPLE[language]
@@ -162,7 +170,7 @@ def test_a_memory_is_changed_and_erased_by_hand(visit: Visitor, language: str) -
     assert f"{before} 其实 indeed" not in page.locator("td.memory").all_inner_texts()
 
 
-@BOTH
+@once("en")
 def test_a_conversation_leads_to_a_message_among_its_neighbours(
     visit: Visitor, language: str
 ) -> None:
@@ -184,7 +192,7 @@ def test_a_conversation_leads_to_a_message_among_its_neighbours(
     visit.keep_picture(f"short_term_{language}")
 
 
-@BOTH
+@once("zh")
 def test_the_graph_grows_by_a_click_on_an_entity(visit: Visitor, language: str) -> None:
     """On the picture as in the table; the address names what is seen."""
     page = visit.open(f"/graph?user_id={PEOPLE[language][0]}")
@@ -220,7 +228,7 @@ ENTITY = """() => {
 }"""
 
 
-@BOTH
+@once("en")
 def test_the_slider_shows_the_graph_of_an_earlier_day(visit: Visitor, language: str) -> None:
     """By keyboard too: on the first day less was known than now."""
     page = visit.open(f"/graph?user_id={PEOPLE[language][0]}")
@@ -232,7 +240,7 @@ def test_the_slider_shows_the_graph_of_an_earlier_day(visit: Visitor, language: 
     assert page.locator("#relations tbody tr").count() < rows
 
 
-@BOTH
+@once("zh")
 def test_a_recall_is_shown_step_by_step(visit: Visitor, language: str) -> None:
     """From the list of traces to the evidence, and on to a memory."""
     user, query = PEOPLE[language]
@@ -245,7 +253,7 @@ def test_a_recall_is_shown_step_by_step(visit: Visitor, language: str) -> None:
     expect(page.locator(".said").first).to_be_visible()
 
 
-@BOTH
+@once("en")
 def test_a_job_that_failed_is_tried_again(visit: Visitor, language: str) -> None:
     """It is told, and the job does not fail again."""
     page = visit.open("/jobs")
@@ -257,7 +265,7 @@ def test_a_job_that_failed_is_tried_again(visit: Visitor, language: str) -> None
     expect(page.locator("tbody .badge-failed")).to_have_count(failed - 1)
 
 
-@BOTH
+@once("zh")
 def test_a_backup_is_written_by_a_click(visit: Visitor, language: str) -> None:
     """It is told and listed, and its name must be typed before it replaces anything."""
     page = visit.open("/system")
@@ -287,7 +295,7 @@ def test_language_and_theme_are_switched_and_kept(visit: Visitor, language: str)
     assert kept == dark
 
 
-@BOTH
+@once("en")
 def test_a_keyboard_is_enough(visit: Visitor, language: str) -> None:
     """The first key leads past the navigation; each further one to a link that is seen."""
     page = visit.open("")
@@ -309,7 +317,7 @@ def test_a_keyboard_is_enough(visit: Visitor, language: str) -> None:
     page.wait_for_url("**/system")
 
 
-@BOTH
+@once("zh")
 def test_only_the_key_opens_the_dashboard(chromium: Browser, demo: Server, language: str) -> None:
     """A wrong one is told; the right one leads to the page that was wanted, until one leaves."""
     with visitor(chromium, demo.url, language) as someone:

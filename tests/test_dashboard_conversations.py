@@ -90,6 +90,7 @@ def test_a_timeline_is_in_order_by_day_with_the_notes_that_were_drawn(
     page = shown(client, "/session", **session(language, language=language))
     user, assistant = {"zh": ("用户", "助手"), "en": ("user", "assistant")}[language]
     assert f">{user}</span>" in page and f">{assistant}</span>" in page
+    assert {"zh": ">上下文</a>", "en": ">Around it</a>"}[language] in page
     places = [
         page.index('datetime="2026-01-26"'),
         page.index(TALK[language][0]),

@@ -180,6 +180,11 @@ async def test_failed_jobs_are_shown_and_can_be_tried_again(
     text = text_of(listed)
     assert user in text and f"{words} {EVIL}" in text and "extract" in text and waits not in text
     assert "<img src=x" not in listed.text and f"{user}<b>" not in listed.text
+    retry, told = {"zh": ("重试", "已安排重试：1"), "en": ("Retry", "To be tried again: 1")}[
+        language
+    ]
+    assert f">{retry}</button>" in listed.text
+    assert told in await desk.page("/dashboard/jobs", retried="1")
     assert (await send(desk.browser, "/dashboard/jobs/j_2/retry")).status_code == 303
     assert [job.state for job in await desk.memory.jobs()].count("failed") == 2
     all_again = await send(desk.browser, "/dashboard/jobs/retry")
@@ -242,6 +247,7 @@ async def test_a_backup_is_restored_only_if_its_name_is_typed(
     listed = await desk.page(SYSTEM, done="backup", language=language)
     told = {"zh": "备份已完成", "en": "The backup is written"}[language]
     assert backup.name in listed and told in listed
+    assert {"zh": "立即备份", "en": "Back up now"}[language] in listed
     await desk.memory.delete_all(user_id=user)
     asked = await desk.page(f"{SYSTEM}/restore", name=backup.name)
     assert backup.name in asked
