@@ -5,9 +5,9 @@ python -m bench.train_judge [--truth FILE] [--retrieval FILE] [--save]
 Lives are stored through the public API, their questions are searched for, and what the judge sees
 of each candidate is recorded. Every group of authors is judged by weights that were learned from
 the others: that figure comes first. --truth adds a file in the format of the truth set as one more
-group, --retrieval sets of conversations in the format of `bench.retrieval`: the judge must not
-lose in large memories what the signals before it found. Sets whose licence does not allow it are
-only judged. --save writes the weights that were learned from all the others.
+group. --retrieval names sets of conversations in the format of `bench.retrieval`, which teach
+nothing: the judge must not lose in large memories what the signals before it found. --save writes
+the weights that were learned from all groups.
 """
 
 import argparse
@@ -42,7 +42,6 @@ STEPS = 25
 ANSWERED = 0.5  # of the questions that people ask have an answer
 FEWER = 0.3  # what a question counts that is put to a part of the candidates
 OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
-LICENSES = {"Apache-2.0", "MIT"}  # of sets that may be learned from
 PER_SET, PER_USER = 100, 25  # questions of a set
 HIDDEN, SESSIONS = 100, 60  # lives that are hidden, and sessions that each is hidden among
 # What must speak for an answer, and what against it.
@@ -111,6 +110,7 @@ def sample_of(seen: Seen, life: Life, asked: Asked, ids: Mapping[str, int]) -> l
     question, vector, candidates = seen[-1]
     sources = [(it.row.id,) if isinstance(it.row, Message) else it.row.sources for it in candidates]
     own = [frozenset(ids[name] for name in names if name in ids) for names in sources]
+    candidates = features.with_sources(candidates)
     about = features.features(question, vector, candidates)
     return [Sample(life, asked, question, vector, candidates, about, own)]
 
@@ -154,19 +154,19 @@ async def _ask(life: Life, embedder: str, seen: Seen) -> list[Sample]:
 
 
 async def collect_retrieval(path: Path) -> dict[str, list[Sample]]:
-    """The same for sets of conversations; the names of those that may not teach end in "!"."""
+    """The same for sets of conversations."""
     samples: dict[str, list[Sample]] = defaultdict(list)
     with recorded() as seen, gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             user = json.loads(line)
-            name = user["dataset"] + ("" if user["license"] in LICENSES else "!")
+            name = user["dataset"]
             asked = [it for it in user["queries"] if it["answerable"] and it["evidence_groups"]]
             asked = asked[: min(PER_USER, PER_SET - len(samples[name]))]
             messages = [it for it in user["messages"] if it["content"].strip()]
             if not asked:
                 continue
             ids = {it["message_id"]: at for at, it in enumerate(messages)}
-            life = Life(name, user["lang"], user["dataset"])
+            life = Life(name, user["lang"], name)
             async with RETRIEVERS["kemem"](messages) as ask:
                 for it in asked:
                     seen.clear()
@@ -234,21 +234,23 @@ def fit_logistic(
 
 def fit_choice(groups: Sequence[tuple[Column, Column]], names: Sequence[str]) -> Weights:
     """A conditional logit: the answer among the candidates of each question."""
-    scale = np.concatenate([rows for rows, _ in groups]).std(0) + 1e-6
-    units = [(rows / scale, gold / gold.sum()) for rows, gold in groups]
+    units = np.concatenate([rows for rows, _ in groups])
+    scale = units.std(0) + 1e-6
+    units = units / scale
+    shares = np.concatenate([gold / gold.sum() for _, gold in groups])
+    starts = np.cumsum([0, *(len(gold) for _, gold in groups[:-1])])
+    group = np.repeat(np.arange(len(groups)), [len(gold) for _, gold in groups])
 
     def look(weights: Column) -> tuple[float, Column, Column]:
-        loss, slope = RIDGE / 2 * float(weights @ weights), RIDGE * weights
-        curve = RIDGE * np.eye(len(names))
-        for rows, share in units:
-            values = rows @ weights
-            values -= values.max()
-            chance = np.exp(values)
-            loss += math.log(chance.sum()) - float(share @ values)
-            chance /= chance.sum()
-            mean = chance @ rows
-            slope = slope + mean - share @ rows
-            curve += (rows * chance[:, None]).T @ rows - np.outer(mean, mean)
+        values = units @ weights
+        values -= np.maximum.reduceat(values, starts)[group]
+        chance = np.exp(values)
+        sums = np.add.reduceat(chance, starts)
+        loss = RIDGE / 2 * float(weights @ weights) + float(np.log(sums).sum() - shares @ values)
+        chance /= sums[group]
+        means = np.add.reduceat(units * chance[:, None], starts)
+        slope = RIDGE * weights + units.T @ (chance - shares)
+        curve = RIDGE * np.eye(len(names)) + (units * chance[:, None]).T @ units - means.T @ means
         return loss, slope, curve
 
     weights = np.zeros(len(names))
@@ -332,8 +334,9 @@ def _answer_features(sample: Sample, weights: Mapping[str, Weights]) -> features
 
 
 def figures(samples: Sequence[Sample], weights: Mapping[str, Weights]) -> dict[str, float]:
-    """First hit right, evidence among ten, within three, current before stale, the chance."""
+    """First hit right, evidence among ten, both before judgement, within three, and so on."""
     first, found, three, current = [], [], [], []
+    before: list[tuple[float, float]] = []
     chances: dict[bool, list[float]] = {True: [], False: []}
     for it in samples:
         columns = _ordered(it, weights)
@@ -346,9 +349,8 @@ def figures(samples: Sequence[Sample], weights: Mapping[str, Weights]) -> dict[s
             continue
         ranked = [it.places[at] for at in order]
         first.append(bool(ranked[0] & it.asked.gold))
-        found.append(
-            np.mean([any(places & hop for places in ranked[:10]) for hop in it.asked.hops])
-        )
+        found.append(_found(ranked, it.asked))
+        before.append((float(bool(it.places[0] & it.asked.gold)), _found(it.places, it.asked)))
         three.append(all(any(places & hop for places in ranked[:3]) for hop in it.asked.hops))
         if it.asked.stale:
             at = [max(_rank(ranked, hop) for hop in it.asked.hops), _rank(ranked, it.asked.stale)]
@@ -358,12 +360,18 @@ def figures(samples: Sequence[Sample], weights: Mapping[str, Weights]) -> dict[s
         "questions": len(samples),
         "first": float(np.mean(first)),
         "found": float(np.mean(found)),
+        **dict(zip(("first_before", "found_before"), np.mean(before, 0).tolist(), strict=True)),
         "three": float(np.mean(three)),
         **({"current": float(np.mean(current))} if current else {}),
         **({"auc": float(np.mean(pairs))} if pairs else {}),
         "sure": float(np.mean([it >= 0.5 for it in chances[True]])),
         **({"unsure": float(np.mean([it < 0.5 for it in chances[False]]))} if pairs else {}),
     }
+
+
+def _found(ranked: Sequence[frozenset[int]], asked: Asked) -> float:
+    """The share of what is needed that is among the first ten."""
+    return float(np.mean([any(it & hop for it in ranked[:10]) for hop in asked.hops]))
 
 
 def _rank(ranked: Sequence[frozenset[int]], wanted: frozenset[int]) -> int:
@@ -396,15 +404,13 @@ def main() -> None:
     if chosen.truth:
         groups["truth"] = read_truth(chosen.truth)
     samples = {name: asyncio.run(collect(lives, chosen.embedder)) for name, lives in groups.items()}
-    if chosen.retrieval:
-        samples |= asyncio.run(collect_retrieval(chosen.retrieval))
-    teachers = {name: some for name, some in samples.items() if not name.endswith("!")}
     for name, own in samples.items():
-        others = [it for other, some in teachers.items() if other != name for it in some]
-        if others:
-            report(f"{name}, learned elsewhere", own, learn(others))
-    everything = [it for some in teachers.values() for it in some]
-    weights = learn(everything)
+        others = [it for other, some in samples.items() if other != name for it in some]
+        report(f"{name}, learned elsewhere", own, learn(others))
+    weights = learn([it for some in samples.values() for it in some])
+    if chosen.retrieval:
+        for name, own in asyncio.run(collect_retrieval(chosen.retrieval)).items():
+            report(f"{name}, learned elsewhere", own, weights)
     for name, own in samples.items():
         report(f"{name}, learned from it", own, weights)
     if chosen.save:

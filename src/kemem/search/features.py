@@ -1,14 +1,14 @@
 """What speaks for and against a candidate by itself: the features that the judge weighs."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kemem.ports.request import Context
-from kemem.records import Message, Row, Vector
+from kemem.records import Message, Micros, Note, Row, Vector
 from kemem.records.times import to_datetime
 from kemem.text.reading import ANSWERS, Question, Reading, content, named_people, read
 from kemem.text.when import as_of, speaks_of_past, time_phrases
@@ -19,7 +19,6 @@ Features = dict[str, Column]
 DAY = 86_400_000_000
 LONG = 40 * DAY  # a time that says too little about when something happens
 JUDGED = 40  # candidates at most
-_BRIEF = 4.0  # the logarithm of a usual length
 _SHORT = 6  # words of an answer that needs its question
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
 
@@ -31,12 +30,34 @@ class Candidate:
     row: Row
     score: float  # of the signals before
     context: Context = field(default_factory=Context)
+    said: Micros = 0  # when it was said, which is not always when what it tells of happens
 
     @property
     def by_person(self) -> bool:
         """Whether a person says it, and no assistant."""
         row = self.row
         return not isinstance(row, Message) or row.role == "user" or "speaker" in row.metadata
+
+
+def with_sources(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates with the times at which they were said.
+
+    A note was said with the message that it is drawn from, after what was said before that one.
+    """
+    messages = {it.row.id: it for it in candidates if isinstance(it.row, Message)}
+    return [_with_source(it, messages) for it in candidates]
+
+
+def _with_source(candidate: Candidate, messages: Mapping[str, Candidate]) -> Candidate:
+    row = candidate.row
+    if not isinstance(row, Note):
+        return replace(candidate, said=row.ts)
+    source = next((messages[name] for name in row.sources if name in messages), None)
+    if source is None:
+        return replace(candidate, said=min(row.ts, row.created))
+    around = source.context
+    context = replace(candidate.context, before=around.before, previous=around.previous)
+    return replace(candidate, context=context, said=source.row.ts)
 
 
 def _z(values: Column, usual: float) -> Column:
@@ -84,9 +105,6 @@ def features(
         "person_in_time": in_time * person,
         "same_people_similarity": columns["same_people"] * similar,
     }
-    # Where texts are long, as articles and answers are, words tell more and form tells less.
-    long = max(0.0, float(columns["log_length"].mean()) - _BRIEF)
-    columns |= {"long_score": long * columns["score_z"], "long_person": long * person}
     for name in ("asks", "requests", "first_person", "changes", "ends", "capital", "place"):
         columns[name] = columns[name] * person
     return columns
@@ -130,8 +148,7 @@ def _by_words(
     size, weights = len(own), {}
     for word in question.words:
         count = sum(word in words for words in own)
-        weight = _CHARACTER if len(word) == 1 and not word.isascii() else 1.0
-        weights[word] = weight * math.log(1 + (size - count + 0.5) / (count + 0.5))
+        weights[word] = worth(word) * math.log(1 + (size - count + 0.5) / (count + 0.5))
     total = sum(weights.values()) or 1.0
 
     def share(texts: Sequence[frozenset[str]]) -> Column:
@@ -148,6 +165,11 @@ def _by_words(
         "novelty": np.array([min(len(words - asked), 8) / 8 for words in own]),
         "length": np.array([min(len(words), 20) / 10 for words in own]),
     }
+
+
+def worth(word: str) -> float:
+    """What a word tells of a topic: a Chinese character less than a pair of them."""
+    return _CHARACTER if len(word) == 1 and not word.isascii() else 1.0
 
 
 def _by_vectors(vector: Vector | None, candidates: Sequence[Candidate]) -> Features:
@@ -234,15 +256,14 @@ def _by_people(
 
 def _by_time(question: Question, candidates: Sequence[Candidate]) -> Features:
     """Whether a row is of a time that the question names: the one it tells of, else its own."""
-    newest = max(it.row.ts for it in candidates)
+    newest = max(it.said for it in candidates)
     # Where all rows are older, a date without a year is meant as of then.
     meant = [as_of(it, to_datetime(newest)) if newest < it.since else it for it in question.times]
     ranges = [(it.since, it.until) for it in meant if it.until - it.since <= LONG]
     size = len(candidates)
     said, told, tells, away = (np.zeros(size) for _ in range(4))
     for at, it in enumerate(candidates) if ranges else ():
-        ts = it.row.ts
-        text = it.row.content
+        ts, text = it.said, it.row.content
         phrases = time_phrases(text, to_datetime(ts), not speaks_of_past(text))
         own = [(p.since, p.until) for p in phrases if p.until - p.since <= LONG]
         said[at] = any(since <= ts < until for since, until in ranges)
@@ -260,7 +281,10 @@ def _by_time(question: Question, candidates: Sequence[Candidate]) -> Features:
         ]
         away[at] = min(min(gaps) / DAY, 60) / 60
     in_time = np.maximum(said * (1 - told), tells)
+    ahead = float(any(since > newest for since, _ in ranges))
     return {
+        "ahead": np.full(size, ahead),
+        "out_of_time_ahead": ahead * (in_time == 0),
         "said_in_time": said * (1 - told),
         "said_in_time_of_another": said * told,
         "tells_of_time": tells,
@@ -293,7 +317,4 @@ def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
         columns[f"wants_{kind}"] = np.full(len(readings), float(kind in wanted))
         able = flags([kind in it.answers for it in readings])
         columns[f"able_{kind}"] = columns[f"wants_{kind}"] * able
-    whether = float("whether" in question.answers)
-    columns["whether_changed"] = whether * columns["changes"]
-    columns["whether_ended"] = whether * columns["ends"]
     return columns

@@ -8,6 +8,7 @@ all. `judge.json` has the weights, which `python -m bench.train_judge` learns.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,11 +27,14 @@ from kemem.search.features import (
     features,
     flags,
     speaker_of,
+    with_sources,
+    worth,
 )
 from kemem.text.reading import Question, read
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
-SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and without vectors
+SHARE, SHARE_OF_WORDS = 0.6, 0.25  # of the judgement in a large memory, and without vectors
+BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully there, and not at all
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
 
@@ -46,6 +50,7 @@ class Judgement:
 def judge(question: Question, vector: Vector | None, candidates: Sequence[Candidate]) -> Judgement:
     """Judge candidates; `vector` is that of the question's topic, by JUDGED_MODEL or none."""
     weights = load_weights("hybrid" if vector is not None else "words")
+    candidates = with_sources(candidates)
     about = features(question, vector, candidates)
     relevance = weigh(about, weights["relevance"])
     ordered = about | order_features(question, candidates, about, relevance)
@@ -60,12 +65,17 @@ def rate(columns: Features, weights: Mapping[str, float]) -> Column:
 
     Of a large memory only the rows are judged that the signals before have ranked first, and they
     know more: of many rows some always look like an answer. So both rankings count there, and
-    where no vectors tell what is meant.
+    where no vectors tell what is meant. The weights were learned from short messages: the longer
+    the texts of a large memory are, the less they tell.
     """
-    values = weigh(columns, weights)
-    if len(values) >= JUDGED or not columns["similarity"].any():
+    values, by_meaning = weigh(columns, weights), columns["similarity"].any()
+    large = len(values) >= JUDGED
+    if large or not by_meaning:
         ranks = np.argsort(np.argsort(-values, kind="stable"), kind="stable")
-        share = SHARE if columns["similarity"].any() else SHARE_OF_WORDS
+        share = SHARE if by_meaning else SHARE_OF_WORDS
+        if large:
+            length = float(columns["log_length"].mean())
+            share *= min(max((LONG - length) / (LONG - BRIEF), 0.0), 1.0)
         both = share / (K + ranks) + (1 - share) * columns["rank"] / (1 + (K - 1) * columns["rank"])
         values = STEEPNESS * np.log(both)
     return np.asarray(values - values.max())
@@ -94,12 +104,13 @@ def order_features(
     """What speaks for a row beside the others that are about the same: later, earlier, a change."""
     size, gap = len(candidates), relevance - relevance.max()
     weight = np.exp(gap) * about["person"] * (1 - about["asks"])
-    times, others = np.array([it.row.ts for it in candidates]), weight[None, :]
+    times, others = np.array([it.said for it in candidates]), weight[None, :]
     apart = ~_equal([(it.row.session_id or it.row.id) for it in candidates])
     rivals = apart & _equal([speaker_of(it.row) for it in candidates])  # of one speaker
     later = (times[None, :] > times[:, None]) & rivals
     earlier = (times[None, :] < times[:, None]) & rivals
     alike = _similarities(candidates) if about["similarity"].any() else np.zeros((size, size))
+    shared = _shared_words(question, candidates)
     change = np.maximum(about["changes"], about["ends"])
 
     def most(mask: Any, values: Any) -> Column:
@@ -107,6 +118,8 @@ def order_features(
 
     is_later, is_earlier = most(later, others), most(earlier, others)
     later_alike, earlier_alike = most(later, others * alike), most(earlier, others * alike)
+    later_shared, earlier_shared = most(later, others * shared), most(earlier, others * shared)
+    follows = np.maximum(earlier_alike, earlier_shared)
     later_change = most(later, others * change[None, :])
     beside = most(~apart & ~np.eye(size, dtype=bool), others) - weight
     order, position = np.argsort(times, kind="stable"), np.empty(size)
@@ -117,16 +130,19 @@ def order_features(
     past, present, now = question.past, float(not question.past), question.present
     timed, original = float(bool(question.times)), float(question.original)
     untimed = present * (1 - timed)
+    whether, was = float("whether" in question.answers), float(question.was) * present
     named = {
         "later": (is_later, untimed),
         "earlier": (is_earlier, untimed),
         "later_alike": (later_alike, present),
         "earlier_alike": (earlier_alike, present),
+        "later_shared": (later_shared, present),
+        "earlier_shared": (earlier_shared, present),
         "later_change": (later_change, present),
         "newest": (newest, untimed),
         "oldest": (oldest, present),
         "position": (position, untimed),
-        "change": (change, present),
+        "change": (change * weight, present),
         "ended": (ended, present),
     }
     columns = {name: column * when for name, (column, when) in named.items()}
@@ -145,8 +161,15 @@ def order_features(
         "earlier_original": is_earlier * original,
         "later_original": is_later * original,
         "position_original": position * original,
-        "change_after": change * is_earlier * present,
+        "change_after": change * follows * present,
         "change_after_alike": change * earlier_alike * present,
+        "change_after_shared": change * earlier_shared * present,
+        "change_ahead": change * about["ahead"],
+        "whether_changed": whether * about["changes"] * np.maximum(weight, follows),
+        "whether_ended": whether * about["ends"] * np.maximum(weight, follows),
+        "later_was": is_later * was,
+        "newest_was": newest * was,
+        "position_was": position * was,
     }
 
 
@@ -178,6 +201,29 @@ def _only(size: int, places: Sequence[Any]) -> Column:
     column = np.zeros(size)
     column[list(places)] = 1
     return column
+
+
+def _shared_words(question: Question, candidates: Sequence[Candidate]) -> Column:
+    """How many words rows share that the question does not have, each with each; rare ones count
+    more: who takes up a name or a thing speaks on about it.
+    """
+    texts, count = (
+        [read(it.row.content).words - {*question.words} for it in candidates],
+        Counter[str](),
+    )
+    for words in texts:
+        count.update(words)
+    names = {word: at for at, word in enumerate(word for word in count if count[word] > 1)}
+    matrix = np.zeros((len(texts), max(len(names), 1)))
+    totals = np.zeros(len(texts))
+    for at, words in enumerate(texts):
+        for word in words:
+            weight = worth(word) * math.log(1 + len(texts) / count[word])
+            totals[at] += weight**2
+            if word in names:
+                matrix[at, names[word]] = weight
+    length = np.sqrt(totals) + 1.0
+    return np.asarray(matrix @ matrix.T / (length[:, None] * length[None, :]))
 
 
 def _similarities(candidates: Sequence[Candidate]) -> Column:

@@ -65,7 +65,8 @@ class Question:
     past: bool  # it asks for what is over,
     original: bool  # for what was so at first,
     present: bool  # for what holds now,
-    before: frozenset[str]  # or for what was so before this: words of an event
+    before: frozenset[str]  # or for what was so before this: words of an event;
+    was: bool  # it speaks of what was: that may be over, or only be told of
 
 
 @lru_cache(maxsize=8192)
@@ -118,6 +119,7 @@ def read_question(text: str, now: datetime) -> Question:
         past=asks_for_past(text),
         original=shows(text, "original"),
         present=shows(text, "present"),
+        was=shows(text, "was"),
         before=before,
     )
 

@@ -82,9 +82,12 @@ def time_phrases(text: str, now: datetime, ahead: bool = False) -> list[TimePhra
 def speaks_of_plans(text: str) -> bool:
     """Whether the dates of a text lie ahead: "booked a table for May 3", 十二月初有什么安排"""
     rules = load(__package__, "when.rules")
-    rest, booked = rules.pattern("PLANNED").subn(" ", text)
-    future = booked or rules.pattern("FUTURE").search(rest)
-    return bool(future) and not speaks_of_past(rest)
+    # What clashed in one clause is over, and what it was moved to in the next one lies ahead.
+    clauses = [rules.pattern("PLANNED").subn(" ", part) for part in _CLAUSE.split(text)]
+    if any(planned and not speaks_of_past(rest) for rest, planned in clauses):
+        return True
+    rest = " ".join(rest for rest, _ in clauses)
+    return rules.pattern("FUTURE").search(rest) is not None and not speaks_of_past(rest)
 
 
 def speaks_of_past(text: str) -> bool:
@@ -104,6 +107,7 @@ _FOLD = str.maketrans(
     "后周个刚来过这礼号二二钟钟时几里里间阵头凌节庆圣诞开国双儿零' "
     + "".join(map(chr, range(0x21, 0x7F))),
 )
+_CLAUSE = re.compile("[，。,;；.!?！？]")
 _TOKEN = re.compile(r"[a-z]+|\S")
 _AHEAD = {"后", "未来", "接下来", "今后", "from now", "next", "coming"}
 _FEW = {"几", "好几", "few", "several"}
