@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -125,10 +124,10 @@ async def _in_order(
     query: ParsedQuery, vector: Vector | None, candidates: Sequence[Candidate], hits: Sequence[Hit]
 ) -> Sequence[Hit]:
     """Hits by how well they answer, where a question is asked; without what is said twice."""
-    if not query.question or not candidates:
-        return _without_repeats(hits)
-    judged = partial(judge, query.question, vector, candidates[:JUDGED])
-    return _said_once(_by_judgement(hits, await asyncio.to_thread(judged)))
+    if query.question and candidates:
+        judged = partial(judge, query.question, vector, candidates[:JUDGED])
+        hits = _by_judgement(hits, await asyncio.to_thread(judged))
+    return _said_once(hits)
 
 
 def _candidates(
@@ -294,22 +293,6 @@ def _said_once(hits: Sequence[Hit]) -> list[Hit]:
             continue
         kept.setdefault(best.id, replace(best, score=hit.score))
     return [*kept.values()]
-
-
-def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
-    """Hits without the messages that a note among them says nearly whole and answers as well."""
-    citing: dict[str, list[Hit]] = defaultdict(list)
-    for hit in hits:
-        if isinstance(hit.row, Note):
-            for source in hit.row.sources:
-                citing[source].append(hit)
-
-    def is_repeated(hit: Hit) -> bool:
-        length, score = len(hit.memory), hit.score
-        notes = () if isinstance(hit.row, Note) else citing[hit.id]
-        return any(2 * len(it.memory) >= length and 2 * it.score >= score for it in notes)
-
-    return [hit for hit in hits if not is_repeated(hit)] if citing else [*hits]
 
 
 async def _rerank(query: str, hits: Sequence[Hit], reranker: Reranker | None) -> Sequence[Hit]:
