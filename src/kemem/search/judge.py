@@ -33,7 +33,7 @@ from kemem.search.features import (
 from kemem.text.reading import Question, read
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
-SHARE, SHARE_OF_WORDS = 0.6, 0.25  # of the judgement in a large memory, and without vectors
+SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and without vectors
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully there, and not at all
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
