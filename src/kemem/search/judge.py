@@ -37,6 +37,9 @@ SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and wit
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully there, and not at all
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
+_WHATEVER_THE_TIME = """
+later_alike earlier_alike later_shared earlier_shared later_change oldest
+""".split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,90 +105,94 @@ def order_features(
     question: Question, candidates: Sequence[Candidate], about: Features, relevance: Column
 ) -> Features:
     """What speaks for a row beside the others that are about the same: later, earlier, a change."""
-    size, gap = len(candidates), relevance - relevance.max()
+    gap = relevance - relevance.max()
     weight = np.exp(gap) * about["person"] * (1 - about["asks"])
-    times, others = np.array([it.said for it in candidates]), weight[None, :]
+    beside = _beside_others(question, candidates, about, weight)
+    change = np.maximum(about["changes"], about["ends"])
+    follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
+    past, present, now = question.past, float(not question.past), question.present
+    timed, original = float(bool(question.times)), float(question.original)
+    untimed = present * (1 - timed)
+    whether, was = float("whether" in question.answers), float(question.was) * present
+    ended = flags([it.context.ended for it in candidates])
+    named = {name: (beside[name], untimed) for name in ("later", "earlier", "newest", "position")}
+    named |= {name: (beside[name], present) for name in _WHATEVER_THE_TIME}
+    named |= {"change": (change * weight, present), "ended": (ended, present)}
+    columns = {name: column * when for name, (column, when) in named.items()}
+    columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
+    columns |= _for_the_past(question, candidates, weight)
+    for name in ("later", "newest", "position"):
+        columns[f"{name}_was"] = beside[name] * was
+    for name in ("oldest", "earlier", "later", "position"):
+        columns[f"{name}_original"] = beside[name] * original
+    return columns | {
+        "gap": gap,
+        "relevance": relevance,
+        "irrelevant": np.minimum(relevance, 0.0),
+        **{"beside": beside["beside"], "beside_reply": beside["beside"] * about["replies"]},
+        "later_timed": beside["later"] * timed,
+        "later_now": beside["later"] * now,
+        "newest_now": beside["newest"] * now,
+        "second_past": beside["second"] * past * (1 - original),
+        "change_after": change * follows * present,
+        "change_after_alike": change * beside["earlier_alike"] * present,
+        "change_after_shared": change * beside["earlier_shared"] * present,
+        "change_ahead": change * about["ahead"],
+        "whether_changed": whether * about["changes"] * np.maximum(weight, follows),
+        "whether_ended": whether * about["ends"] * np.maximum(weight, follows),
+    }
+
+
+def _beside_others(
+    question: Question, candidates: Sequence[Candidate], about: Features, weight: Column
+) -> Features:
+    """Where rows stand among those that are about what is asked, by their `weight`s."""
+    size, times, others = len(candidates), np.array([it.said for it in candidates]), weight[None, :]
     apart = ~_equal([(it.row.session_id or it.row.id) for it in candidates])
     rivals = apart & _equal([speaker_of(it.row) for it in candidates])  # of one speaker
     later = (times[None, :] > times[:, None]) & rivals
     earlier = (times[None, :] < times[:, None]) & rivals
     alike = _similarities(candidates) if about["similarity"].any() else np.zeros((size, size))
     shared = _shared_words(question, candidates)
-    change = np.maximum(about["changes"], about["ends"])
+    change = np.maximum(about["changes"], about["ends"])[None, :]
 
     def most(mask: Any, values: Any) -> Column:
         return np.asarray(np.max(np.where(mask, values, 0.0), axis=1, initial=0.0))
 
-    is_later, is_earlier = most(later, others), most(earlier, others)
-    later_alike, earlier_alike = most(later, others * alike), most(earlier, others * alike)
-    later_shared, earlier_shared = most(later, others * shared), most(earlier, others * shared)
-    follows = np.maximum(earlier_alike, earlier_shared)
-    later_change = most(later, others * change[None, :])
-    beside = most(~apart & ~np.eye(size, dtype=bool), others) - weight
     order, position = np.argsort(times, kind="stable"), np.empty(size)
     position[order] = np.arange(size) / max(size - 1, 1)
     likely = [at for at in order if weight[at] > 0.3]
-    newest, oldest = _only(size, likely[-1:]), _only(size, likely[:1])
-    second, ended = _only(size, likely[-2:-1]), flags([it.context.ended for it in candidates])
-    past, present, now = question.past, float(not question.past), question.present
-    timed, original = float(bool(question.times)), float(question.original)
-    untimed = present * (1 - timed)
-    whether, was = float("whether" in question.answers), float(question.was) * present
-    named = {
-        "later": (is_later, untimed),
-        "earlier": (is_earlier, untimed),
-        "later_alike": (later_alike, present),
-        "earlier_alike": (earlier_alike, present),
-        "later_shared": (later_shared, present),
-        "earlier_shared": (earlier_shared, present),
-        "later_change": (later_change, present),
-        "newest": (newest, untimed),
-        "oldest": (oldest, present),
-        "position": (position, untimed),
-        "change": (change * weight, present),
-        "ended": (ended, present),
-    }
-    columns = {name: column * when for name, (column, when) in named.items()}
-    columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
-    columns |= _for_the_past(question, candidates, times, weight, order)
-    return columns | {
-        "gap": gap,
-        "relevance": relevance,
-        "irrelevant": np.minimum(relevance, 0.0),
-        **{"beside": beside, "beside_reply": beside * about["replies"]},
-        "later_timed": is_later * timed,
-        "later_now": is_later * now,
-        "newest_now": newest * now,
-        "second_past": second * past * (1 - original),
-        "oldest_original": oldest * original,
-        "earlier_original": is_earlier * original,
-        "later_original": is_later * original,
-        "position_original": position * original,
-        "change_after": change * follows * present,
-        "change_after_alike": change * earlier_alike * present,
-        "change_after_shared": change * earlier_shared * present,
-        "change_ahead": change * about["ahead"],
-        "whether_changed": whether * about["changes"] * np.maximum(weight, follows),
-        "whether_ended": whether * about["ends"] * np.maximum(weight, follows),
-        "later_was": is_later * was,
-        "newest_was": newest * was,
-        "position_was": position * was,
+    return {
+        "later": most(later, others),
+        "earlier": most(earlier, others),
+        "later_alike": most(later, others * alike),
+        "earlier_alike": most(earlier, others * alike),
+        "later_shared": most(later, others * shared),
+        "earlier_shared": most(earlier, others * shared),
+        "later_change": most(later, others * change),
+        "beside": most(~apart & ~np.eye(size, dtype=bool), others) - weight,
+        "position": position,
+        "newest": _only(size, likely[-1:]),
+        "second": _only(size, likely[-2:-1]),
+        "oldest": _only(size, likely[:1]),
     }
 
 
 def _for_the_past(
     question: Question,
     candidates: Sequence[Candidate],
-    times: NDArray[np.int64],
     weight: Column,
-    order: NDArray[np.intp],
 ) -> Features:
     """Where rows stand in time beside an event that the question names: "before the move"."""
+    times = np.array([it.said for it in candidates])
     told = flags([question.before & read(it.row.content).words for it in candidates])
     first = min((ts for ts, tells in zip(times.tolist(), told, strict=True) if tells), default=None)
     ahead = flags([first is not None and ts < first for ts in times])
     after = flags([first is not None and ts > first for ts in times])
-    just_before = _only(len(times), [at for at in order if ahead[at] and weight[at] > 0.1][-1:])
+    just_before = _only(
+        len(times),
+        [at for at in np.argsort(times, kind="stable") if ahead[at] and weight[at] > 0.1][-1:],
+    )
     columns = {"event": told, "before_event": ahead, "after_event": after}
     columns |= {"just_before_event": just_before}
     return {name: column * float(question.past) for name, column in columns.items()}
