@@ -121,7 +121,8 @@ def order_features(
     whether, was = float("whether" in question.answers), float(question.was) * present
     ended = flags([it.context.ended for it in candidates])
     named = {name: (beside[name], untimed) for name in ("later", "earlier", "newest", "position")}
-    named |= {name: (beside[name], present) for name in _WHATEVER_THE_TIME}
+    named |= {name: (beside[name], present) for name in _IN_ANY_TIME}
+    named |= {name: (beside[name], present) for name in ("later_change", "oldest")}
     named |= {"change": (change * weight, present), "ended": (ended, present)}
     columns = {name: column * when for name, (column, when) in named.items()}
     columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
