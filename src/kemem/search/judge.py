@@ -37,14 +37,7 @@ SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and wit
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully there, and not at all
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
-_WHATEVER_THE_TIME = [
-    "later_alike",
-    "earlier_alike",
-    "later_shared",
-    "earlier_shared",
-    "later_change",
-    "oldest",
-]
+_IN_ANY_TIME = ("later_alike", "earlier_alike", "later_shared", "earlier_shared")
 
 
 @dataclass(frozen=True, slots=True)
