@@ -37,7 +37,7 @@ SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and wit
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully there, and not at all
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
-_IN_ANY_TIME = ("later_alike", "earlier_alike", "later_shared", "earlier_shared")
+_IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,6 @@ def _beside_others(
         "earlier": most(earlier, others),
         "later_alike": most(later, others * alike),
         "earlier_alike": most(earlier, others * alike),
-        "later_shared": most(later, others * shared),
         "earlier_shared": most(earlier, others * shared),
         "later_change": most(later, others * change),
         "beside": most(~apart & ~np.eye(size, dtype=bool), others) - weight,

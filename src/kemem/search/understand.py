@@ -78,8 +78,12 @@ def understand(
     unlabelled, labels = _LABEL.subn("", text)
     transcript = labels >= _TURNS and bool(unlabelled.strip())
     content = unlabelled if transcript else text
-    query, parts = words.parse(content, field), list[Part]()
+    query, parts, clock = words.parse(content, field), list[Part](), to_datetime(now)
+    question = None
     if mode == "hybrid" and isinstance(query.root, AnyOf):
+        if not transcript and len(text) <= _PLAIN and seeks_answer(text):
+            question = read_question(text, clock)
+            query = words.plain(question.terms)
         query = _in_conversation(content, query, transcript)
         # The sentences that ask, where others do not: small talk leads to many a question.
         all_sentences = [] if transcript else [*sentences(text)]
@@ -91,11 +95,8 @@ def understand(
         units = tuple(dict.fromkeys((*query.units, *required.units)))
         query = replace(query, root=root, units=units)
     dated = [part.text for part in parts] or [text]
-    clock = to_datetime(now)
     times = tuple(it for part in dated for it in time_phrases(part, clock, speaks_of_plans(part)))
-    names, question = tuple(names_in(text)), None
-    if query.conversation and not transcript and len(text) <= _PLAIN and seeks_answer(text):
-        question = read_question(text, clock)
+    names = tuple(names_in(text))
     return ParsedQuery(Part(content, query), times, names, mode, required, tuple(parts), question)
 
 

@@ -58,6 +58,7 @@ class Question:
     """What a question asks for."""
 
     topic: str  # its text without times: what a vector is made of
+    terms: str  # and without the words that only ask: what is looked for by words
     words: tuple[str, ...]
     answers: frozenset[str]  # kinds of answers, of ANSWERS, and "whether"
     people: frozenset[str]
@@ -112,6 +113,7 @@ def read_question(text: str, now: datetime) -> Question:
         topic = text
     return Question(
         topic,
+        terms_of(topic),
         tuple(dict.fromkeys(content(topic))),
         frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
         people_of(text),
@@ -127,6 +129,13 @@ def read_question(text: str, now: datetime) -> Question:
 def asks_for_past(text: str) -> bool:
     """Whether a question asks for what is over.  "Where did I use to live?" -> True"""
     return shows(text, "past") or shows(text, "original")
+
+
+def terms_of(text: str) -> str:
+    """A text without the words that say nothing of its topic.  "我现在住哪里" -> "住" """
+    kept = _lexicon().pattern("ZH_QUESTION").sub(" ", text) if _HAN.search(text) else text
+    kept = " ".join(it for it in kept.split() if it.lower().strip("?.,!") not in _EMPTY_WORDS)
+    return kept if content(kept) else text
 
 
 def content(text: str) -> list[str]:
