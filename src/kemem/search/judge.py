@@ -228,7 +228,8 @@ def _shared_words(question: Question, candidates: Sequence[Candidate]) -> Column
             if word in names:
                 matrix[at, names[word]] = weight
     length = np.sqrt(totals) + 1.0
-    return np.asarray(matrix @ matrix.T / (length[:, None] * length[None, :]))
+    products = np.vecdot(matrix[:, None, :], matrix[None, :, :])
+    return np.asarray(products / (length[:, None] * length[None, :]))
 
 
 def _similarities(candidates: Sequence[Candidate]) -> Column:
@@ -237,7 +238,8 @@ def _similarities(candidates: Sequence[Candidate]) -> Column:
     matrix = np.array(
         [np.zeros(width) if it.context.vector is None else it.context.vector for it in candidates]
     )
-    return np.asarray(np.maximum(matrix @ matrix.T, 0.0))
+    # Not "@": see `kemem.store.search`.
+    return np.asarray(np.maximum(np.vecdot(matrix[:, None, :], matrix[None, :, :]), 0.0))
 
 
 def answer_features(columns: Features, values: Column) -> Features:

@@ -5,6 +5,7 @@ and `kemem.search.judge` has learned what each of them is worth.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -183,7 +184,8 @@ def people_of(text: str) -> frozenset[str]:
     return frozenset(people | {f"@{name.lower()}" for name in names if name not in _NAMELESS})
 
 
-def named_people(text: str) -> dict[str, str]:
+@lru_cache(maxsize=8192)
+def named_people(text: str) -> Mapping[str, str]:
     """Names of people that a text introduces.  "my sister Mia" -> {"mia": "sister"}"""
     lexicon, names = _lexicon(), dict[str, str]()
     for pattern in ("EN_NAMED", "EN_NAMED_AFTER", "ZH_NAMED"):
