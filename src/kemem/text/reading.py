@@ -59,7 +59,7 @@ class Question:
     """What a question asks for."""
 
     topic: str  # its text without times: what a vector is made of
-    terms: str  # and without the words that only ask: what is looked for by words
+    terms: str  # its text without the words that only ask: what is looked for by words
     words: tuple[str, ...]
     answers: frozenset[str]  # kinds of answers, of ANSWERS, and "whether"
     people: frozenset[str]
@@ -99,22 +99,14 @@ def read(text: str) -> Reading:
 def read_question(text: str, now: datetime) -> Question:
     """Read a question.  "来杭州之前我住哪" -> what it asks for: a place; past, before 杭州"""
     times = time_phrases(text, now, speaks_of_plans(text))
-    topic = text
+    untimed = text
     for time in reversed(times):
-        topic = f"{topic[: time.start]} {topic[time.end :]}"
-    before: frozenset[str] = frozenset()
-    for name in ("EN_BEFORE", "ZH_BEFORE"):
-        match = _lexicon().pattern(name).search(topic)
-        rest = f"{topic[: match.start()]} {topic[match.end() :]}" if match else ""
-        if match and content(rest):
-            before |= {word for word in content(match["event"]) if len(word) > 1}
-            topic = rest
-    topic = " ".join(_lexicon().pattern("PRESENT").sub(" ", topic).split()).strip(" ,，")
-    if not content(topic):
-        topic = text
+        untimed = f"{untimed[: time.start]} {untimed[time.end :]}"
+    topic, before = _without_event(untimed)
+    topic = topic if content(topic) else text
     return Question(
         topic,
-        terms_of(topic),
+        terms_of(_without_event(text)[0]),
         tuple(dict.fromkeys(content(topic))),
         frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
         people_of(text),
@@ -127,6 +119,18 @@ def read_question(text: str, now: datetime) -> Question:
     )
 
 
+def _without_event(text: str) -> tuple[str, frozenset[str]]:
+    """A question without "now" and without what it asks to go back before; the words of that."""
+    before: frozenset[str] = frozenset()
+    for name in ("EN_BEFORE", "ZH_BEFORE"):
+        match = _lexicon().pattern(name).search(text)
+        rest = f"{text[: match.start()]} {text[match.end() :]}" if match else ""
+        if match and content(rest):
+            before |= {word for word in content(match["event"]) if len(word) > 1}
+            text = rest
+    return " ".join(_lexicon().pattern("PRESENT").sub(" ", text).split()).strip(" ,，"), before
+
+
 def asks_for_past(text: str) -> bool:
     """Whether a question asks for what is over.  "Where did I use to live?" -> True"""
     return shows(text, "past") or shows(text, "original")
@@ -135,7 +139,6 @@ def asks_for_past(text: str) -> bool:
 def terms_of(text: str) -> str:
     """A text without the words that say nothing of its topic.  "我现在住哪里" -> "住" """
     kept = _lexicon().pattern("ZH_QUESTION").sub(" ", text) if _HAN.search(text) else text
-    kept = " ".join(it for it in kept.split() if it.lower().strip("?.,!") not in _EMPTY_WORDS)
     return kept if content(kept) else text
 
 
