@@ -323,7 +323,7 @@ WRONG_ARGUMENTS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "name: empty": ("''", lambda it: it.process(lambda sent: sent, name="")),
     "stage": ("'x'", lambda it: it.process(lambda sent: sent, stage="x")),
     "timeout": ("0", lambda it: it.process(lambda sent: sent, timeout=0)),
-    "messages[0]": ("'hello'", lambda it: it.add(["hello", "x"], "u")),
+    "messages[0]": ("5", lambda it: it.add([5, "x"], "u")),
     "messages[1].message_id": (
         "'a' occurs twice",
         lambda it: it.add([said("one", "a"), said("two", "a")], "u"),
