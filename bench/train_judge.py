@@ -404,6 +404,7 @@ def main() -> None:
     if chosen.truth:
         groups["truth"] = read_truth(chosen.truth)
     samples = {name: asyncio.run(collect(lives, chosen.embedder)) for name, lives in groups.items()}
+    samples = {name: some for name, some in samples.items() if some}  # some lives ask nothing
     for name, own in samples.items():
         others = [it for other, some in samples.items() if other != name for it in some]
         report(f"{name}, learned elsewhere", own, learn(others))
