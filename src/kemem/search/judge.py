@@ -35,6 +35,7 @@ from kemem.text.reading import Question, read
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
 SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and without vectors
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully there, and not at all
+HEAD = 5  # rows of both rankings that the judgement orders there
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
 _IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
@@ -70,16 +71,19 @@ def rate(columns: Features, weights: Mapping[str, float]) -> Column:
     the texts of a large memory are, the less they tell.
     """
     values, by_meaning = weigh(columns, weights), columns["similarity"].any()
-    large = len(values) >= JUDGED
-    if large or not by_meaning:
-        ranks = np.argsort(np.argsort(-values, kind="stable"), kind="stable")
-        share = SHARE if by_meaning else SHARE_OF_WORDS
-        if large:
-            length = float(columns["log_length"].mean())
-            share *= min(max((LONG - length) / (LONG - BRIEF), 0.0), 1.0)
-        both = share / (K + ranks) + (1 - share) * columns["rank"] / (1 + (K - 1) * columns["rank"])
-        values = STEEPNESS * np.log(both)
-    return np.asarray(values - values.max())
+    if len(values) < JUDGED and by_meaning:
+        return np.asarray(values - values.max())
+    length = float(columns["log_length"].mean()) if len(values) >= JUDGED else 0.0
+    trust = min(max((LONG - length) / (LONG - BRIEF), 0.0), 1.0)
+    share = trust * (SHARE if by_meaning else SHARE_OF_WORDS)
+    ranks = np.argsort(np.argsort(-values, kind="stable"), kind="stable")
+    both = share / (K + ranks) + (1 - share) * columns["rank"] / (1 + (K - 1) * columns["rank"])
+    both = STEEPNESS * np.log(both)
+    if by_meaning:  # which of the first holds now, only the judgement tells
+        head = np.argsort(-both, kind="stable")[:HEAD]
+        order = np.argsort(-(both + trust * values)[head], kind="stable")
+        both[head[order]] = both[head]
+    return np.asarray(both - both.max())
 
 
 def weigh(columns: Mapping[str, Column], weights: Mapping[str, float]) -> Column:
