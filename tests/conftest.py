@@ -5,12 +5,16 @@ from importlib import import_module
 
 import pytest
 
+from tests import forkserver
+
 NOT_RUN = "browser tests were NOT RUN"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Import what tests share, but not where others run them: the import takes seconds."""
-    if not config.getoption("numprocesses", None):
+    if config.getoption("numprocesses", None):
+        forkserver.share()
+    else:
         gc.disable()  # until all is imported, and stays
         config.pluginmanager.register(import_module("tests.fixtures"))
 

@@ -632,12 +632,12 @@ def test_a_message_yields_a_bounded_number_of_facts() -> None:
     ],
 )
 def test_long_messages_take_little_time(piece: str) -> None:
-    """100 KB of anything, in sentences or in one, is read in seconds."""
+    """100 KB of anything in one sentence, or 30 KB in many, is read in seconds."""
     extract("我住在北京。I live in Rome.")  # compiles the rules
     started = time.process_time()
     extract(piece * (100_000 // len(piece)))
-    extract((piece * (290 // len(piece)) + "。") * (100_000 // 290))
-    assert time.process_time() - started < 6
+    extract((piece * (290 // len(piece)) + "。") * (30_000 // 290))
+    assert time.process_time() - started < 2.5
 
 
 VOCABULARY = """

@@ -1,9 +1,7 @@
 """Histories of any format go in: what is said is kept, tools are told apart, nothing crashes."""
 
 import json
-import os
 import subprocess
-import sys
 from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha256
@@ -22,6 +20,7 @@ from kemem.settings import Settings
 from kemem.text.attachments import Attachment
 from kemem.text.shapes import to_items
 from kemem.text.turns import Reading, read_turns
+from tests import warm
 from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
@@ -51,11 +50,8 @@ def told(messages: Any, **options: Any) -> list[tuple[str, str]]:
 def by_framework() -> dict[str, dict[str, Any]]:
     """One talk as every framework has it, read in a process that has them."""
     assert FRAMEWORKS.is_dir(), "make .venv/frameworks.stamp installs them"
-    command = [sys.executable, "-W", "ignore", "-m", "tests.framework_messages", str(FRAMEWORKS)]
-    path = os.pathsep.join((str(ROOT), str(ROOT / "src")))
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=True
-    )
+    program = ["-W", "ignore", "-m", "tests.framework_messages", str(FRAMEWORKS)]
+    done = subprocess.run([*warm.python(), *program], cwd=ROOT, capture_output=True, check=True)
     shown: dict[str, dict[str, Any]] = json.loads(done.stdout)
     return shown
 

@@ -14,7 +14,6 @@ import os
 import runpy
 import select
 import shlex
-import shutil
 import signal
 import socket
 import ssl
@@ -40,9 +39,8 @@ import kemem
 from kemem.memory import AsyncMemory
 from kemem.serve.http.app import create_app
 from kemem.settings import Settings
-from tests import warm_python
+from tests import forkserver, warm_python
 
-ROOT = Path(__file__).parents[1]
 STEP = 0.01  # seconds
 HEAVY = (  # what is imported when it is needed
     *("agents", "openai.resources.chat.completions", "rich.progress", "typer.main"),
@@ -98,7 +96,9 @@ def start_warm(
 ) -> Warm:
     """Start the command `kemem` with its three streams."""
     numbers = [stream.fileno() for stream in streams]
-    status = warm_python.ask(_nursery(), ["kemem", *arguments], numbers, environment, str(cwd))
+    status = warm_python.ask(
+        forkserver.address(), ["kemem", *arguments], numbers, environment, str(cwd)
+    )
     return Warm(os.fdopen(status, "rb", buffering=0))
 
 
@@ -109,7 +109,7 @@ def share_certificates() -> None:
 
 def python() -> list[str]:
     """In place of `sys.executable`, before -W, -c and -m."""
-    return [sys.executable, "-IS", warm_python.__file__, _nursery()]
+    return [sys.executable, "-IS", warm_python.__file__, forkserver.address()]
 
 
 def write_command(folder: Path) -> None:
@@ -117,34 +117,6 @@ def write_command(folder: Path) -> None:
     command = folder / "kemem"
     command.write_text(f'#!/bin/sh\nexec {shlex.join(python())} kemem "$@"\n')
     command.chmod(0o755)
-
-
-@cache
-def _nursery() -> str:
-    """The address of the process that forks."""
-    folder = tempfile.mkdtemp()
-    address = f"{folder}/socket"
-    ours, theirs = socket.socketpair()
-    with socket.socket(socket.AF_UNIX) as listening, theirs:
-        listening.bind(address)
-        listening.listen()
-        inherited = [theirs.fileno(), listening.fileno()]
-        path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": ""}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.warm", *map(str, inherited)],
-            cwd=ROOT,
-            pass_fds=inherited,
-            env=environment,
-        )
-
-    def end() -> None:
-        ours.close()  # which ends the process
-        process.wait()
-        shutil.rmtree(folder)
-
-    atexit.register(end)
-    return address
 
 
 def _become_asked(lifeline: socket.socket, listening: socket.socket) -> list[str]:
