@@ -55,9 +55,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sync": WORDS | {"settings", "memory", "hooks", "fork"},
     "chat": WORDS | {"settings", "memory", "recall"},
     "__init__": (FACES - {"__init__", "jobs"}) | {"add"},
-    "serve": FACES,
+    "integrations": WORDS | {"settings", "memory", "sync"},
+    "serve": FACES | {"integrations"},
 }
-FLOORS = 10
+FLOORS = 11
 
 # In a room of stages only the recipes, and the package that shows them, know the stages.
 RECIPES = {"search": {"__init__", "pages", "recipe"}}
