@@ -14,11 +14,13 @@ from kemem.memory import AsyncMemory
 from kemem.serve.http.app import MCP_PATH as MCP
 from kemem.serve.http.app import create_app
 from kemem.serve.http.auth import OPEN_PATHS
+from kemem.serve.http.mem0_routes import router as mem0
 from tests.server import LocalServer, Server, check_all, said
 
 KEY = "钥匙-key-0123456789"
 SECRET = "the application signs with these 32 bytes"
 APP = create_app(AsyncMemory(data_dir="unused"))
+MEM0 = {route.path for route in iter_route_contexts(mem0.routes)}
 
 
 def all_routes() -> list[tuple[str, str]]:
@@ -27,6 +29,7 @@ def all_routes() -> list[tuple[str, str]]:
         (method, route.path or "")
         for route in iter_route_contexts(APP.routes)
         if route.path != MCP  # another protocol: tests/test_mcp.py
+        and route.path not in MEM0  # another API: tests/test_mem0.py
         and not is_page(route.path or "")  # tests/test_dashboard.py
         for method in route.methods or ["GET"]
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import mem0  # type: ignore[import-not-found]
+import mem0
 
 from bench.corpus import Batch, Message
 from bench.material import Question

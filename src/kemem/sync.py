@@ -19,16 +19,18 @@ from kemem.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
+M = TypeVar("M")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _blocking(
-    method: Callable[Concatenate[AsyncMemory, P], Coroutine[Any, Any, T]],
-) -> "Callable[Concatenate[Memory, P], T]":
-    """The same method, waiting for its end."""
+def blocking(
+    method: Callable[Concatenate[M, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """The same method, waiting for its end: of a class that has a `_memory` and a `_portal`."""
 
-    def wait(self: "Memory", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._portal.call(method(self._memory, *args, **kwargs))
+    def wait(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        done: T = self._portal.call(method(self._memory, *args, **kwargs))
+        return done
 
     return functools.update_wrapper(wait, method)
 
@@ -100,48 +102,48 @@ class Memory:
         """Register a function of your own; see AsyncMemory.process."""
         return self._memory.process(function, name=name, stage=stage, timeout=timeout)
 
-    ingest = _blocking(AsyncMemory.ingest)
-    messages = _blocking(AsyncMemory.messages)
-    lexical_search = _blocking(AsyncMemory.lexical_search)
-    semantic_search = _blocking(AsyncMemory.semantic_search)
-    hybrid_search = _blocking(AsyncMemory.hybrid_search)
-    neighbors = _blocking(AsyncMemory.neighbors)
-    add = _blocking(AsyncMemory.add)
-    learn = _blocking(AsyncMemory.learn)
-    search = _blocking(AsyncMemory.search)
-    get = _blocking(AsyncMemory.get)
-    sources = _blocking(AsyncMemory.sources)
-    get_all = _blocking(AsyncMemory.get_all)
-    update = _blocking(AsyncMemory.update)
-    delete = _blocking(AsyncMemory.delete)
-    delete_all = _blocking(AsyncMemory.delete_all)
-    history = _blocking(AsyncMemory.history)
-    generation = _blocking(AsyncMemory.generation)
-    recall = _blocking(AsyncMemory.recall)
-    extract = _blocking(AsyncMemory.extract)
-    graph = _blocking(AsyncMemory.graph)
-    summarize = _blocking(AsyncMemory.summarize)
-    context = _blocking(AsyncMemory.context)
-    checkpoint = _blocking(AsyncMemory.checkpoint)
-    restore_checkpoint = _blocking(AsyncMemory.restore_checkpoint)
-    end_session = _blocking(AsyncMemory.end_session)
-    forget = _blocking(AsyncMemory.forget)
-    forgotten = _blocking(AsyncMemory.forgotten)
-    agents = _blocking(AsyncMemory.agents)
-    users = _blocking(AsyncMemory.users)
-    sessions = _blocking(AsyncMemory.sessions)
-    session = _blocking(AsyncMemory.session)
-    notes = _blocking(AsyncMemory.notes)
-    run_jobs = _blocking(AsyncMemory.run_jobs)
-    jobs = _blocking(AsyncMemory.jobs)
-    retry_job = _blocking(AsyncMemory.retry_job)
-    retry_jobs = _blocking(AsyncMemory.retry_jobs)
-    reindex = _blocking(AsyncMemory.reindex)
-    workspaces = _blocking(AsyncMemory.workspaces)
-    backup = _blocking(AsyncMemory.backup)
-    restore = _blocking(AsyncMemory.restore)
-    health = _blocking(AsyncMemory.health)
-    census = _blocking(AsyncMemory.census)
+    ingest = blocking(AsyncMemory.ingest)
+    messages = blocking(AsyncMemory.messages)
+    lexical_search = blocking(AsyncMemory.lexical_search)
+    semantic_search = blocking(AsyncMemory.semantic_search)
+    hybrid_search = blocking(AsyncMemory.hybrid_search)
+    neighbors = blocking(AsyncMemory.neighbors)
+    add = blocking(AsyncMemory.add)
+    learn = blocking(AsyncMemory.learn)
+    search = blocking(AsyncMemory.search)
+    get = blocking(AsyncMemory.get)
+    sources = blocking(AsyncMemory.sources)
+    get_all = blocking(AsyncMemory.get_all)
+    update = blocking(AsyncMemory.update)
+    delete = blocking(AsyncMemory.delete)
+    delete_all = blocking(AsyncMemory.delete_all)
+    history = blocking(AsyncMemory.history)
+    generation = blocking(AsyncMemory.generation)
+    recall = blocking(AsyncMemory.recall)
+    extract = blocking(AsyncMemory.extract)
+    graph = blocking(AsyncMemory.graph)
+    summarize = blocking(AsyncMemory.summarize)
+    context = blocking(AsyncMemory.context)
+    checkpoint = blocking(AsyncMemory.checkpoint)
+    restore_checkpoint = blocking(AsyncMemory.restore_checkpoint)
+    end_session = blocking(AsyncMemory.end_session)
+    forget = blocking(AsyncMemory.forget)
+    forgotten = blocking(AsyncMemory.forgotten)
+    agents = blocking(AsyncMemory.agents)
+    users = blocking(AsyncMemory.users)
+    sessions = blocking(AsyncMemory.sessions)
+    session = blocking(AsyncMemory.session)
+    notes = blocking(AsyncMemory.notes)
+    run_jobs = blocking(AsyncMemory.run_jobs)
+    jobs = blocking(AsyncMemory.jobs)
+    retry_job = blocking(AsyncMemory.retry_job)
+    retry_jobs = blocking(AsyncMemory.retry_jobs)
+    reindex = blocking(AsyncMemory.reindex)
+    workspaces = blocking(AsyncMemory.workspaces)
+    backup = blocking(AsyncMemory.backup)
+    restore = blocking(AsyncMemory.restore)
+    health = blocking(AsyncMemory.health)
+    census = blocking(AsyncMemory.census)
 
     def close(self) -> None:
         """Let go of files and connections; a handle closes nothing."""

@@ -24,7 +24,13 @@ from kemem.chat.proxy import Proxy
 from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
 from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.router import offer_dashboard
-from kemem.serve.http import chat_routes, memory_routes, message_routes, operator_routes
+from kemem.serve.http import (
+    chat_routes,
+    mem0_routes,
+    memory_routes,
+    message_routes,
+    operator_routes,
+)
 from kemem.serve.http.auth import Authenticator, is_page_view
 from kemem.serve.http.errors import NOT_FOUND, RESPONSES
 from kemem.serve.http.process import background_worker, configure_logs
@@ -73,7 +79,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     security = [Depends(HTTPBearer(auto_error=False))] if guarded else []
     for router in (
         *(message_routes.router, memory_routes.router, chat_routes.router, chat_routes.proxy),
-        *(message_routes.sessions, operator_routes.router),
+        *(message_routes.sessions, operator_routes.router, mem0_routes.router),
     ):
         app.include_router(router, dependencies=security)
     app.include_router(operator_routes.probes)

@@ -1,0 +1,190 @@
+"""mem0's own client works against the server, and its routes keep users apart."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mem0_talks import TALKS
+from tests.routes import MEM0, SECRET, token
+from tests.server import LocalServer, local_server, running_server
+
+ROOT = Path(__file__).parents[1]
+FRAMEWORKS = Path(pytest.__file__).parents[4] / "frameworks"  # beside the packages of .venv
+KEY = "mem0-key-0123456789"
+FACTS = {"zh": "用户对花生过敏", "en": "User is allergic to peanuts"}
+EACH = pytest.mark.parametrize("language", ["zh", "en"])
+
+
+@pytest.fixture(scope="module")
+def got(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the real clients got from a server process, in a process that has mem0."""
+    assert (FRAMEWORKS / "mem0").is_dir(), "make .venv/frameworks.stamp installs it"
+    home = tmp_path_factory.mktemp("mem0")
+    path = os.pathsep.join((str(ROOT), str(ROOT / "src")))
+    own = {"HOME": str(home), "MEM0_DIR": str(home), "MEM0_TELEMETRY": "False"}
+    with running_server(home / "data", api_key=KEY, jwt_secret=SECRET) as server:
+        arguments = [str(FRAMEWORKS), server.url, KEY, token("bob")]
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "tests.mem0_client", *arguments],
+            cwd=ROOT,
+            env={**os.environ, **own, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 0, done.stderr
+    answers: dict[str, Any] = json.loads(done.stdout)
+    return answers
+
+
+@EACH
+def test_the_client_adds_and_finds(got: dict[str, Any], language: str) -> None:
+    answers, words = got[language], TALKS[language]
+    (added,), (verbatim,) = answers["added"]["results"], answers["verbatim"]["results"]
+    assert (added["memory"], added["event"]) == (FACTS[language], "ADD")
+    (hit,) = answers["searched"]["results"]
+    assert (hit["id"], hit["memory"]) == (added["id"], FACTS[language])
+    assert 0 < hit["score"] <= 1
+    (tagged,) = answers["tagged"]["results"]
+    assert (tagged["memory"], tagged["metadata"]) == (words["verbatim"], {"tag": "travel"})
+    assert (tagged["user_id"], tagged["run_id"]) == (f"ann-{language}", "r_1")
+    assert answers["got"]["expiration_date"] == "2099-01-31"
+    listed = answers["all"]
+    assert [it["id"] for it in listed["results"]] == [verbatim["id"], added["id"]]
+    assert (listed["count"], listed["next"], listed["previous"]) == (2, None, None)
+    page = answers["page"]
+    assert ([it["id"] for it in page["results"]], page["count"]) == ([added["id"]], 2)
+    assert "page=1" in page["previous"]
+
+
+@EACH
+def test_the_client_changes_and_deletes(got: dict[str, Any], language: str) -> None:
+    answers, words = got[language], TALKS[language]
+    assert answers["updated"]["memory"] == words["changed"]
+    assert answers["updated"]["metadata"] == {"tag": "travel", "paid": True}
+    assert [(it["event"], it["new_memory"]) for it in answers["history"]] == [
+        ("ADD", words["verbatim"]),
+        ("UPDATE", words["changed"]),
+    ]
+    for name in ("voted", "batch", "deleted"):
+        assert isinstance(answers[name]["message"], str)
+    assert answers["gone"][0] == "MemoryNotFoundError"
+
+
+OF_OTHERS = [
+    *("get", "get, as bob", "update", "history", "delete", "feedback", "batch"),
+    *("search", "add", "delete_all"),
+]
+WITHOUT_A_SCOPE = [
+    *("search without a scope", "list without a scope", "any user", "one user or another"),
+    *("delete_all without a scope", "add without a scope"),
+]
+UNSUPPORTED = ["app_id", "categories", "summary", "webhooks"]
+
+
+def test_another_users_memories_are_not_found(got: dict[str, Any]) -> None:
+    others = got["others"]
+    for name in OF_OTHERS:
+        assert others["refused"][name][0] == "MemoryNotFoundError", name
+    assert (others["own"], others["left"]) == ([], "secret")
+    assert others["refused"]["users"][0] == "AuthenticationError"
+    assert others["refused"]["key"][0] == "ValueError"
+
+
+def test_nothing_is_read_without_a_scope(got: dict[str, Any]) -> None:
+    for name in WITHOUT_A_SCOPE:
+        kind, reason = got["others"]["refused"][name]
+        assert kind == "ValidationError" and reason.startswith("user_id, agent_id or run_id"), name
+
+
+def test_what_has_no_counterpart_is_said_in_plain_words(got: dict[str, Any]) -> None:
+    """The client shows the reason itself, not the JSON around it."""
+    for name in UNSUPPORTED:
+        kind, reason = got["others"]["refused"][name]
+        assert kind == "ValidationError" and "{" not in reason, reason
+        assert "counterpart" in reason or "not supported" in reason, reason
+
+
+def test_users_are_listed_and_erased(got: dict[str, Any]) -> None:
+    entities = got["others"]["users"]["results"]
+    assert {(it["type"], it["name"]) for it in entities} == {
+        *(("user", "ann"), ("user", "ann-zh"), ("user", "ann-en"), ("run", "r_1"))
+    }
+    assert got["others"]["after"]["count"] == got["awaited"]["after"]["count"] == 0
+    assert [it["memory"] for it in got["awaited"]["found"]["results"]]
+    assert got["reset"] == {"zh": 0, "en": 0}
+
+
+# The routes themselves
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    settings = {"api_key": KEY, "jwt_secret": SECRET}
+    with local_server(tmp_path_factory.mktemp("local"), **settings) as server:
+        yield server
+
+
+def test_every_route_needs_a_credential(local: LocalServer) -> None:
+    with local.client() as client:
+        for path in MEM0:
+            assert client.get(path or "").status_code == 401, path
+
+
+@EACH
+def test_the_server_that_mem0_ships_is_spoken_too(local: LocalServer, language: str) -> None:
+    words, user = TALKS[language], f"eve-{language}"
+    with local.client(KEY) as client:
+        body = {"messages": words["said"], "user_id": user}
+        (added,) = client.post("/memories", json=body).json()["results"]
+        asked = {"query": words["asked"], "user_id": user}
+        (hit,) = client.post("/search", json=asked).json()["results"]
+        (listed,) = client.get("/memories", params={"user_id": user}).json()["results"]
+        one = f"/memories/{added['id']}"
+        assert client.get(one).json() == listed
+        assert hit["id"] == listed["id"] == added["id"]
+        assert client.put(one, json={"text": "x"}).json()["memory"] == "x"
+        assert len(client.get(f"{one}/history").json()) == 2
+        assert client.get(one, params={"user_id": "bob"}).status_code == 404
+        assert client.put(one, json={"text": "y"}, params={"user_id": "bob"}).status_code == 404
+        assert client.delete(one).is_success
+        assert client.get(one).status_code == 404
+        assert client.delete("/memories", params={"user_id": user}).is_success
+
+
+def test_hostile_values_are_refused(local: LocalServer) -> None:
+    nested: Any = {"user_id": "eve"}
+    for _ in range(300):
+        nested = {"AND": [nested]}
+    with local.client(KEY) as client:
+        for body in (
+            *({"filters": nested}, {"filters": "user_id"}, {"filters": {"user_id": ["eve"]}}),
+            *({"user_id": {"a": 1}}, {"user_id": ""}, {"user_id": "eve", "show_expired": True}),
+            {"user_id": "eve", "no_such_option": 1},
+        ):
+            answer = client.post("/v3/memories/", json=body)
+            assert answer.status_code == 400, (body, answer.text)
+            assert answer.json()["detail"] == answer.json()["error"]["message"]
+        for filters in ("{", "['user_id']", "(" * 5000, "1" * 5000, "{'user_id': 7.5}"):
+            answer = client.delete("/v1/memories/", params={"filters": filters})
+            assert answer.status_code == 400, (filters, answer.text)
+        for page in ({"page": 0}, {"page_size": 0}, {"page": "x"}, {"cursor": "x"}):
+            answer = client.post("/v3/memories/", json={"user_id": "eve"}, params=page)
+            assert answer.status_code == 400, page
+        ask = {"memory_id": "n_1", "feedback": "LOUD"}
+        assert client.post("/v1/feedback/", json=ask).status_code == 400
+        assert client.delete("/v2/entities/app/a/").status_code == 400
+
+
+def test_only_an_operator_erases_everything(local: LocalServer) -> None:
+    with local.client(KEY) as client, local.client(token("bob")) as bob:
+        client.post("/memories", json={"messages": "secret", "user_id": "ann", "infer": False})
+        assert bob.post("/reset").status_code == 403
+        assert len(client.get("/memories", params={"user_id": "ann"}).json()["results"]) == 1
+        assert client.post("/reset").is_success
+        assert client.get("/memories", params={"user_id": "ann"}).json()["results"] == []
