@@ -80,7 +80,7 @@ $(VENV)/dev.stamp: $(VENV)/runtime.stamp
 
 # Apart from .venv, where the plugins of some would change what pytest does.
 $(VENV)/frameworks.stamp: $(VENV)/runtime.stamp
-	@echo "Installing the frameworks whose messages and clients are tried ..."
+	@echo "Installing the frameworks that the tests use ..."
 	@$(PIP) install --constraint constraints.txt --group frameworks --no-deps --no-compile \
 		--upgrade --target $(VENV)/frameworks
 	@touch $@

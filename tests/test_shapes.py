@@ -22,9 +22,9 @@ from kemem.text.shapes import to_items
 from kemem.text.turns import Reading, read_turns
 from tests import warm
 from tests.cases import each
+from tests.with_frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[1]
-FRAMEWORKS = Path(pytest.__file__).parents[4] / "frameworks"  # beside the packages of .venv
 NOW = 1_767_225_600_000_000
 PNG = b"\x89PNG\r\n\x1a\n"
 DIGEST = sha256(PNG).hexdigest()

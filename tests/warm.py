@@ -242,7 +242,7 @@ if __name__ == "__main__":
     share_certificates()
     # All but the command itself, whose consoles read the environment, and what is for tests.
     for each in walk_packages(kemem.__path__, "kemem."):
-        if not each.name.startswith(("kemem.serve.cli", "kemem.testing")):
+        if not each.name.startswith(("kemem.serve.cli", "kemem.testing", "kemem.integrations")):
             import_module(each.name)
     for heavy in HEAVY:
         import_module(heavy)

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from copy import copy
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -157,6 +157,50 @@ class Memory:
         self.close()
 
 
+class UserCalls:
+    """One user's memory behind an interface that has both blocking and async methods.
+
+    All work of a `Memory` runs on its own event loop, whoever waits for it. An `AsyncMemory`
+    belongs to the loop that uses it: only async methods can be called.
+    """
+
+    def __init__(
+        self,
+        memory: Memory | AsyncMemory,
+        user_id: str,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        self._portal = memory._portal if isinstance(memory, Memory) else None
+        self.memory = bind(
+            memory._memory if isinstance(memory, Memory) else memory, user_id, agent_id, session_id
+        )
+
+    def block(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine returns, for code that does not await."""
+        if self._portal is None:
+            work.close()
+            raise Conflict("pass a kemem.Memory to call methods that block: this is an AsyncMemory")
+        return self._portal.call(work)
+
+    async def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine returns, for code that awaits."""
+        return await (work if self._portal is None else self._portal.wait(work))
+
+
+def bind(
+    memory: AsyncMemory, user_id: str, agent_id: str | None = None, session_id: str | None = None
+) -> AsyncMemory:
+    """A handle for one user and agent, "default" where none is named; it widens no other handle."""
+    bound = memory.scope
+    return memory.for_user(
+        user_id,
+        agent_id=agent_id if agent_id is not None else bound.agent_id or "default",
+        session_id=session_id,
+        sensitive=bound.is_bound and bound.sensitive,
+    )
+
+
 class Portal(ProcessBound):
     """An event loop in a daemon thread, started with the first call."""
 
@@ -168,6 +212,20 @@ class Portal(ProcessBound):
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return what it returns."""
+        future = self._start(work)
+        try:
+            return future.result()
+        except CancelledError:
+            raise Unavailable("this memory was closed before the call ended") from None
+        except BaseException:
+            future.cancel()  # interrupted while waiting: the work must not go on by itself
+            raise
+
+    async def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine returns, awaited from another event loop, which goes on meanwhile."""
+        return await asyncio.wrap_future(self._start(work))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         try:
             self.use()
             if threading.current_thread() is self._thread:
@@ -187,14 +245,7 @@ class Portal(ProcessBound):
                     target=self._loop.run_forever, name="kemem-portal", daemon=True
                 )
                 self._thread.start()
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except CancelledError:
-            raise Unavailable("this memory was closed before the call ended") from None
-        except BaseException:
-            future.cancel()  # interrupted while waiting: the work must not go on by itself
-            raise
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run the last work and stop the loop; later calls are refused, another close waits."""

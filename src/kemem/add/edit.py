@@ -70,11 +70,22 @@ async def learn(
 
 
 async def _batch(note: Note, line: Change, deps: Deps) -> Batch:
-    """A note with its history, its vector, or the job that makes it, and a job for a mirror."""
-    vectors, jobs = await embed_rows([note], line.at, deps)
-    owner = Scope(note.agent_id, note.user_id)
-    jobs = (*mirror_jobs(owner, (note.note_id,), line.at, deps), *jobs)
-    return Batch(notes=(note,), changes=(line,), vectors=vectors, jobs=jobs)
+    return await notes_batch([note], [line], line.at, deps)
+
+
+async def notes_batch(
+    notes: Sequence[Note], changes: Sequence[Change], now: Micros, deps: Deps
+) -> Batch:
+    """Notes with their history, their vectors, or jobs that make these, and jobs for a mirror."""
+    vectors, jobs = await embed_rows(notes, now, deps)
+    mirrored = [
+        job
+        for owner, own in by_owner(notes).items()
+        for job in mirror_jobs(owner, [note.note_id for note in own], now, deps)
+    ]
+    return Batch(
+        notes=tuple(notes), changes=tuple(changes), vectors=vectors, jobs=(*mirrored, *jobs)
+    )
 
 
 async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
