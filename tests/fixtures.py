@@ -1,5 +1,6 @@
 """What tests share: a real PostgreSQL and a real server, started on first use."""
 
+import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,6 +16,12 @@ from kemem.store.postgres import Postgres
 from kemem.testing.postgres import running_postgres
 from tests.server import Server, running_server
 from tests.warm import share_certificates
+
+# Examples of each law of stores. On PostgreSQL only the dialect of SQL differs, for which a quarter
+# is enough; KEMEM_TEST_EXAMPLES says another number, for both databases.
+_EXAMPLES = os.environ.get("KEMEM_TEST_EXAMPLES")
+EXAMPLES = int(_EXAMPLES or 20)
+EXAMPLES_ON_POSTGRES = EXAMPLES if _EXAMPLES else max(5, EXAMPLES // 4)
 
 share_certificates()
 hypothesis.settings.register_profile("kemem", deadline=None)  # a busy machine is no failure

@@ -153,6 +153,8 @@ def clean_environment(home: Path) -> dict[str, str]:
 def run_python(page: Path, home: Path) -> None:
     """Run the python blocks of a page in order in one process."""
     found = [it for it in blocks(page.read_text("utf-8")) if it.language == "python"]
+    if not found:
+        return
     python, environment = [sys.executable], clean_environment(home)
     if page == FRAMEWORKS_PAGE:
         environment["PYTHONPATH"] = str(FRAMEWORKS)
@@ -265,6 +267,8 @@ def terminal(home: Path) -> Iterator[Shell]:
 
 def run_shell(page: Path, home: Path) -> None:
     """Type the commands of a page in order; the first that fails is named with its line."""
+    if not [*commands(page)]:
+        return
     if page != README:
         warm_commands(home)
     with terminal(home) as shell:

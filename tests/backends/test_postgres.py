@@ -10,7 +10,7 @@ from kemem.ports import Store
 from kemem.store.postgres import Postgres
 from kemem.store.store import SqlStore
 from kemem_conformance import StoreConformance
-from tests.fixtures import new_database
+from tests.fixtures import EXAMPLES_ON_POSTGRES, new_database
 
 # Not TRUNCATE, which makes new files for each table and index; in any order of the tables.
 TO_EMPTY = sa.text("""
@@ -52,7 +52,7 @@ def reused(postgres: str) -> Iterator[Reused]:
 
 
 class TestPostgres(StoreConformance):
-    examples = 6  # each asks a real server; the same laws run longer on the other stores
+    examples = EXAMPLES_ON_POSTGRES
 
     @pytest.fixture(autouse=True)
     def database(self, reused: Reused) -> None:

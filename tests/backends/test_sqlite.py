@@ -8,10 +8,11 @@ from kemem.ports import Store
 from kemem.store.sqlite import Sqlite
 from kemem.store.store import SqlStore
 from kemem_conformance import StoreConformance
+from tests.fixtures import EXAMPLES
 
 
 class TestSqlite(StoreConformance):
-    examples = 20
+    examples = EXAMPLES
 
     @pytest.fixture(autouse=True)
     def directory(self, tmp_path: Path) -> None:

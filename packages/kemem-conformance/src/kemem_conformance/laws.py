@@ -199,7 +199,11 @@ class Laws(Suite):
             assert await outcome(store, batch) == await outcome(reference, batch)
             await same_contents(store, reference, queries)
 
-    @law(texts=st.lists(st.text(max_size=30) | st.sampled_from(world.CONTENTS), min_size=3))
+    @law(
+        texts=st.lists(
+            st.text(max_size=30) | st.sampled_from(world.CONTENTS), min_size=3, max_size=6
+        )
+    )
     async def test_any_text_comes_back_and_is_found_by_itself(
         self, store: Store, *, texts: list[str]
     ) -> None:
