@@ -14,10 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kemem.errors import InvalidArgument
-from kemem.serve.cli.data import Line, Owner, batches, read_lines
 from kemem.serve.cli.main import app
-from kemem.text.turns import read_turns
 from tests.command import COMMAND, SECONDS, command, environment, kemem, kemem_cold
 
 NAMES = [
@@ -155,74 +152,6 @@ def test_a_taken_message_id_is_named(tmp_path: Path) -> None:
     ran = kemem(tmp_path, "import", str(path))
     assert (ran.returncode, ran.stdout) == (1, "0 inserted, 0 ignored, 0 truncated\n")
     assert ran.stderr == f"error: {path}:2: another message has this message_id\n"
-
-
-@pytest.mark.parametrize(
-    ("raw", "reason"),
-    [
-        ("{", "not JSON: Expecting property name"),
-        ("5", "not a message, nor a list of messages"),
-        ('[{"role": "user", "content": "hi"}, null]', "not a message, nor a list of messages"),
-        ("[", "not JSON: "),
-        ("[" * 100_000, "not JSON: "),
-        ('{"content": "hi"}', "no user_id; name one on the line, or with --user"),
-        ('{"user_id": ["u"], "content": "hi"}', "user_id must be a string"),
-    ],
-)
-def test_a_line_that_is_no_message_is_refused(raw: str, reason: str) -> None:
-    """The number counts all lines of the file, empty ones too."""
-    user = None if "hi" in raw and "null" not in raw else "u"
-    read = read_lines([b"\n", raw.encode()], "talk.jsonl", (user, "a", "s"))
-    with pytest.raises(InvalidArgument) as refused:
-        list(read)
-    assert refused.value.message.startswith(f"talk.jsonl:2: {reason}")
-
-
-CONVERSATION = {
-    "conversations": [{"from": "human", "value": "你好"}, {"from": "gpt", "value": "hi"}]
-}
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        json.dumps(CONVERSATION),
-        json.dumps([CONVERSATION], indent=2),
-        json.dumps([["user", "你好"], ["assistant", "hi"]], indent=1),
-        '["user", "你好"]\n\n["assistant", "hi"]',
-        '{"parts": [{"text": "你好"}]}\n{"role": "model", "parts": [{"text": "hi"}]}',
-        '"你好"\n{"type": "ai", "content": "hi"}',
-    ],
-)
-def test_a_file_may_have_any_format(file: str) -> None:
-    """One message or conversation a line, or all of it as one value; ids depend on what is said."""
-    for _ in range(2):
-        raw = [line.encode() + b"\n" for line in file.split("\n")]
-        lines = list(read_lines(raw, "talk.json", ("u", "a", "s")))
-        turns = read_turns([line.message for line in lines]).turns
-        told = [(it.fields["role"], it.fields["content"]) for it in turns]
-        assert told == [("user", "你好"), ("assistant", "hi")]
-        assert len({it.fields["message_id"] for it in turns}) == 2
-
-
-def test_an_id_depends_on_what_is_said_and_to_whom() -> None:
-    """The order of the fields does not matter; user, agent, session and repetition do."""
-    raw = ['{"content": "你好", "role": "user"}', '{"role": "user", "content": "你好"}'] * 2
-
-    def ids(target: Owner) -> list[str]:
-        read = read_lines([line.encode() for line in raw], "-", target)
-        return [line.message["message_id"] for line in read]
-
-    targets: list[Owner] = [("u", "a", "s"), ("v", "a", "s"), ("u", "b", "s"), ("u", "a", "t")]
-    assert len({each for target in targets for each in ids(target)}) == 16
-    assert ids(targets[0]) == ids(targets[0])
-
-
-def test_batches_keep_users_apart_and_order_within_them() -> None:
-    """A batch has one user and at most so many lines."""
-    lines = [Line(number, "李明" if number % 3 else "ann", {}) for number in range(1, 8)]
-    numbers = [[line.number for line in some] for some in batches(lines, 4)]
-    assert numbers == [[1, 2, 4], [3], [5, 7], [6]]
 
 
 def test_the_doctor_finds_a_healthy_store(home: Path) -> None:

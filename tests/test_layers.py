@@ -46,17 +46,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "add": WORDS | {"search", "facts", "hooks", "settings"},
     "recall": WORDS | {"facts", "settings"},
     "jobs": CORE,
+    "imports": CORE | {"hooks", "settings"},
     "session": CORE,
     "snapshot": CORE | {"settings", "workspace"},
     "runtime": CORE | {"settings", "backends", "store", "fork"},
     "memory": CORE
     | {"hooks", "jobs", "journal", "recall", "runtime", "session", "settings", "snapshot"}
-    | {"workspace"},
+    | {"imports", "workspace"},
     "sync": WORDS | {"settings", "memory", "hooks", "fork"},
     "chat": WORDS | {"settings", "memory", "recall"},
     "__init__": (FACES - {"__init__", "jobs"}) | {"add"},
     "integrations": WORDS | {"settings", "add", "search", "recall", "memory", "sync"},
-    "serve": FACES | {"integrations"},
+    "serve": FACES | {"imports", "integrations"},
 }
 FLOORS = 11
 

@@ -1,7 +1,7 @@
 """The outbox: later work that was promised in the same transaction as the data that needs it."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from kemem.add.edit import Policy, run_forget
@@ -16,6 +16,7 @@ from kemem.text.ids import new_id
 
 LEASE: Micros = 300_000_000
 PAGE = 256
+RunJob = Callable[[Job], Awaitable[None]]
 
 log = logging.getLogger("kemem")
 
@@ -61,12 +62,12 @@ async def _retry(jobs: Sequence[Job], deps: Deps) -> tuple[Job, ...]:
     return again
 
 
-async def run_due(deps: Deps, policy: Policy) -> int:
+async def run_due(deps: Deps, policy: Policy, run_import: RunJob) -> int:
     """Work through the jobs that are due; returns how many steps were done."""
     done = 0
     while job := await deps.store.claim(deps.clock(), LEASE):
         try:
-            await _run(job, policy, deps)
+            await _run(job, policy, run_import, deps)
         except Exception as error:  # one job's fault must not keep the others waiting
             if not isinstance(error, Unavailable):
                 error = Unavailable(f"the job failed: {type(error).__name__}")
@@ -76,7 +77,7 @@ async def run_due(deps: Deps, policy: Policy) -> int:
     return done
 
 
-async def _run(job: Job, policy: Policy, deps: Deps) -> None:
+async def _run(job: Job, policy: Policy, run_import: RunJob, deps: Deps) -> None:
     match job.kind:
         case "embed" | "reembed":
             await _embed(job, deps)
@@ -89,6 +90,8 @@ async def _run(job: Job, policy: Policy, deps: Deps) -> None:
             await run_forget(job, policy, deps)
         case "mirror":
             await run_mirror(job, deps)
+        case "import":
+            await run_import(job)
 
 
 async def _embed(job: Job, deps: Deps) -> None:

@@ -16,6 +16,7 @@ from kemem.add.recipe import add, end_session, ingest, reextract
 from kemem.add.summarize import summarize_session
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.hooks import Hooks, Stage
+from kemem.imports.service import AsyncImports
 from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
@@ -131,8 +132,8 @@ class AsyncMemory:
         if self._scope.user_id is None:
             check_id(user_id, "user_id")
         owner = self._scope.restrict(user_id, agent_id, session_id).to_owner(self._scope)
-        deps = await self.runtime.prepared()
-        return await ingest(messages, owner, self.settings, self._hooks, deps)
+        rest = (self.settings, self._hooks, await self.runtime.prepared())
+        return await ingest(messages, owner, *rest)
 
     async def messages(
         self,
@@ -203,8 +204,7 @@ class AsyncMemory:
         """A message with those before and after it, in the order they were said."""
         where = self._messages_where(user_id, None, None, None)
         check_id(message_id, "message_id")
-        deps = await self.runtime.deps()
-        return await pages.neighbors(where, message_id, before, after, deps)
+        return await pages.neighbors(where, message_id, before, after, await self.runtime.deps())
 
     # Memories
 
@@ -237,9 +237,8 @@ class AsyncMemory:
         owner = scope.to_owner(self._scope)
         details = (memory_type, prompt, metadata, expires_at)
         task = Task.parse(owner, *details, infer=infer, sensitive=sensitive)
-        deps = await self.runtime.prepared()
-        chosen, hooks = self.settings, self._hooks
-        return await add(messages, owner, task, chosen, hooks, deps, ts=timestamp, wait=wait)
+        rest = (self.settings, self._hooks, await self.runtime.prepared())
+        return await add(messages, owner, task, *rest, ts=timestamp, wait=wait)
 
     async def learn(
         self,
@@ -253,9 +252,8 @@ class AsyncMemory:
 
         Idempotent: an entry with the same content, summary and tags is stored once.
         """
-        self._check_unbound()
+        deps, most = await self._writer_deps(), self.settings.max_content_bytes
         scope = self._scope.restrict(agent_id="default" if agent_id is None else agent_id)
-        deps, most = await self.runtime.prepared(), self.settings.max_content_bytes
         entry = await learn(content, summary, tags, scope.scope.agent_id or "", most, deps)
         return await self.get(entry, agent_id=scope.agent_id)
 
@@ -421,9 +419,8 @@ class AsyncMemory:
         `question` is another name of `query`.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id).or_default
-        user = check_id(scope.user_id, "user_id")
         granted = self._scope.is_bound and self._scope.sensitive
-        handle = self.for_user(user, agent_id=scope.agent_id, sensitive=granted)
+        handle = self.for_user(scope.user_id or "", agent_id=scope.agent_id, sensitive=granted)
         options = (self.settings, self.caches, scope.session_id, max_iterations)
         agent, started = RecallAgent.from_settings(handle, *options), time.monotonic()
         recalled = await agent.recall(question, query=query, past=past, on_step=on_step)
@@ -445,8 +442,7 @@ class AsyncMemory:
         """Extract facts and relations again from stored messages; what fails is left to a job."""
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
         task = Task(kind="user_info", prompt=check_prompt(prompt))
-        where = Where(scope.scope, sensitive=scope.sensitive)
-        return await reextract(where, task, await self.runtime.prepared())
+        return await reextract(scope.where(MESSAGES), task, await self.runtime.prepared())
 
     async def graph(
         self,
@@ -468,10 +464,9 @@ class AsyncMemory:
         self, user_id: Id = None, agent_id: Id = None, *, policy: Policy | None = None
     ) -> dict[str, str]:
         """Apply the forgetting policy now: ids of the notes that went, each with the reason."""
-        chosen = check_policy(policy, self.runtime.policy)
         scope, deps = await self._call(user_id, agent_id)
         await self.runtime.hits.flush(deps)
-        return await forget(scope.scope, chosen, deps)
+        return await forget(scope.scope, check_policy(policy, self.runtime.policy), deps)
 
     async def forgotten(
         self, user_id: Id = None, agent_id: Id = None, *, limit: int = 100
@@ -556,12 +551,11 @@ class AsyncMemory:
 
     async def run_jobs(self) -> int:
         """Work through the outbox; returns how many steps were done."""
-        self._check_unbound()
-        deps = await self.runtime.prepared()
+        deps = await self._writer_deps()
         await self.runtime.hits.flush(deps)
         if self.runtime.policy != Policy() and self.runtime.forgetting_is_due():
             await ask_to_forget(deps)
-        return await run_due(deps, self.runtime.policy)
+        return await run_due(deps, self.runtime.policy, self.imports.run_job)
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Jobs that wait or have failed, oldest first."""
@@ -577,12 +571,11 @@ class AsyncMemory:
 
     async def reindex(self) -> int:
         """Rebuild word index, vectors and a mirrored graph of all rows; returns the steps done."""
-        self._check_unbound()
-        deps = await self.runtime.prepared()
+        deps = await self._writer_deps()
         await deps.store.apply(Batch(rebuild_words=True))
         await prepare(deps, again=True)
         await mirror_all(deps)
-        return await run_due(deps, self.runtime.policy)
+        return await run_due(deps, self.runtime.policy, self.imports.run_job)
 
     async def workspaces(self) -> Workspaces:
         """The folders of tasks, whose files are backed up and restored with the store."""
@@ -591,14 +584,12 @@ class AsyncMemory:
 
     async def backup(self, path: str | Path | None = None) -> snapshot.Backup:
         """Write everything, workspaces included, to a new file that only its owner can read."""
-        path = None if path is None else snapshot.to_path(path)
         deps = await self._operator_deps()
         await self.runtime.hits.flush(deps)
         return await snapshot.backup(deps, self.places, path)
 
     async def restore(self, path: str | Path) -> snapshot.Backup:
         """Replace everything by a backup, of a path or a name; a damaged one changes nothing."""
-        path = snapshot.to_path(path)
         deps = await self._operator_deps()
         await self.runtime.hits.flush(deps)
         before = await ports.read_owners(deps.store)
@@ -620,6 +611,11 @@ class AsyncMemory:
     def journal(self) -> AsyncJournal:
         """What the system did, line by line."""
         return AsyncJournal(self._operator_deps)
+
+    @property
+    def imports(self) -> AsyncImports:
+        """Conversations, memories and knowledge in files of other systems."""
+        return AsyncImports(self.settings, self._hooks, self._writer_deps)
 
     async def session(
         self, session_id: str, user_id: Id = None, agent_id: Id = None
@@ -660,6 +656,10 @@ class AsyncMemory:
         """The scope of a call, whose ids and filters are in the order of `CallScope.restrict`."""
         scope = self._scope.restrict(*ids)
         return scope.or_default if default else scope, await self.runtime.deps()
+
+    async def _writer_deps(self) -> ports.Deps:
+        self._check_unbound()
+        return await self.runtime.prepared()
 
     async def _operator_deps(self) -> ports.Deps:
         self._check_unbound()

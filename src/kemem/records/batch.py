@@ -32,7 +32,7 @@ from kemem.records import (
 from kemem.records.serialization import Hidden, Record, Timestamp, without_defaults
 
 Refusal = Literal["job", "row", "source", "changed"]
-JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror"]
+JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror", "import"]
 
 
 def _flat_scope(schema: dict[str, Any]) -> None:
@@ -54,6 +54,7 @@ class Job(Record):
     end: draw the experience of a session and end it.
     forget: apply the policy of forgetting to a scope.
     mirror: bring the notes `ids` up to date in a graph database beside the store; all without ids.
+    import: take one step of an upload that `details` describe.
     """
 
     __pydantic_config__ = ConfigDict(

@@ -1,176 +1,28 @@
-"""Commands about what is stored: import, search, recall, delete, backup, restore, quality."""
+"""Commands about what is stored: search, recall, delete, backup, restore, quality."""
 
 import asyncio
-import hashlib
-import json
-import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from kemem.errors import InvalidArgument, KeMemError
+from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.recall import Step
 from kemem.records.times import to_rfc3339
-from kemem.results import Hit, Ingested
+from kemem.results import Hit
 from kemem.serve.cli.terminal import Common, Yes, beginning, errors, plain, progress
 from kemem.serve.telemetry.journal import parse_runs, save_runs
 from kemem.snapshot import Backup
-from kemem.text.ids import check_id
-from kemem.text.parts import Fields
 from kemem.text.query import CLOSE, OPEN, check_query
-from kemem.text.shapes import to_items, to_message
 
-_ITEM = re.compile(r"messages\[(\d+)\]\.?")  # how errors name one of several messages
 _MARK = re.compile(f"{OPEN}(.*?){CLOSE}")
 
 Past = Annotated[bool, Option("--past", help="Ask for what is no longer true.")]
-Owner = tuple[str | None, str, str]  # user, agent and session of messages that name none
-
-
-class Line(NamedTuple):
-    """A message of a file: where it stands, whose it is, and its fields."""
-
-    number: int
-    user_id: str
-    message: Mapping[str, Any]
-
-
-def import_messages(
-    common: Common,
-    file: Annotated[
-        typer.FileBinaryRead,
-        Argument(
-            metavar="FILE", help="One message or conversation a line, as JSON; - is standard input."
-        ),
-    ],
-    user: Annotated[str | None, Option(help="User of the lines that name none.")] = None,
-    agent: Annotated[str, Option(help="Agent of the lines that name none.")] = "default",
-    session: Annotated[str, Option(help="Session of the lines that name none.")] = "default",
-    batch: Annotated[int, Option(help="Messages in one write.", min=1, max=5000)] = 200,
-) -> None:
-    """Store the messages of a file; known ones are ignored."""
-    size = os.fstat(file.fileno()).st_size or None
-    stored: list[Ingested] = []
-    try:
-        with common.open() as memory, progress("Importing", size) as advance:
-
-            def counted(raw: bytes) -> bytes:
-                advance(len(raw))
-                return raw
-
-            lines = read_lines(map(counted, file), file.name, (user, agent, session))
-            for some in batches(lines, batch):
-                messages, user_id = [line.message for line in some], some[0].user_id
-                try:
-                    ids = {"agent_id": agent, "session_id": session}
-                    stored.append(memory.ingest(messages, user_id, **ids))
-                except KeMemError as error:
-                    raise _locate(error, file.name, some) from None
-    finally:
-        names = ("inserted", "ignored", "truncated", "skipped")
-        counts = {name: sum(len(getattr(each, name)) for each in stored) for name in names}
-        pending = any(each.pending for each in stored)
-        problems = [*dict.fromkeys(problem for each in stored for problem in each.problems)]
-        advice = ["Some vectors are still missing; see: kemem doctor"] if pending else []
-        listed = [f"{counts[name]} {name}" for name in names if name != "skipped" or counts[name]]
-        result = {**counts, "pending": pending, "problems": problems}
-        common.print(result, ", ".join(listed), *map(plain, problems), *advice)
-
-
-def read_lines(raw_lines: Iterable[bytes], name: str, owner: Owner) -> Iterator[Line]:
-    """The messages of a file; a bad line raises InvalidArgument with its number.
-
-    A line is a message or a conversation as JSON; or the whole file is one value.
-    """
-    user, agent, session = owner
-    seen: Counter[bytes] = Counter()
-    for number, value in _values(raw_lines, name):
-        own = value.pop("user_id", None) if isinstance(value, dict) else None
-        user_id = user if own is None else own
-        try:
-            if user_id is None:
-                raise InvalidArgument("no user_id; name one on the line, or with --user")
-            check_id(user_id, "user_id")
-            messages = [dict(it) for it in _messages(value)]
-        except InvalidArgument as error:
-            raise _bad_line(name, number, error.message) from None
-        for fields in messages:
-            if fields.get("message_id") is None:
-                # A content hash, so that a second import is idempotent; repetitions are counted.
-                key = json.dumps([user_id, agent, session, fields], sort_keys=True)
-                digest = hashlib.sha256(key.encode()).digest()
-                seen[digest] += 1
-                again = hashlib.sha256(digest + seen[digest].to_bytes(8))
-                fields["message_id"] = f"m_{again.hexdigest()[:32]}"
-            yield Line(number, user_id, fields)
-
-
-def _values(raw_lines: Iterable[bytes], name: str) -> Iterator[tuple[int, Any]]:
-    """The JSON values of a file and the numbers of their lines."""
-    lines = ((number, raw) for number, raw in enumerate(raw_lines, start=1) if raw.strip())
-    for count, (number, raw) in enumerate(lines):
-        try:
-            yield number, json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            is_opening = not count and raw.strip()[-1:] in b"[{,"
-            if not is_opening:
-                raise _bad_line(name, number, f"not JSON: {error}") from None
-            yield from _whole(b"".join([raw, *(it for _, it in lines)]), name, number)
-
-
-def _whole(raw: bytes, name: str, number: int) -> Iterator[tuple[int, Any]]:
-    """A file that is one JSON value over many lines; the conversations of a list one by one."""
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise _bad_line(name, number, f"not JSON: {error}") from None
-    yield from ((number, it) for it in (value if isinstance(value, list) else [value]))
-
-
-def _messages(value: object) -> list[Fields]:
-    """The messages of a line, which is one of them or a conversation."""
-    is_pair = isinstance(value, list) and to_message(value) is not None
-    items = [to_message(it) for it in ([value] if is_pair else to_items(value) or [None])]
-    messages = [it for it in items if it]
-    if len(messages) < len(items):
-        raise InvalidArgument("not a message, nor a list of messages")
-    return messages
-
-
-def _bad_line(name: str, number: int, reason: str) -> InvalidArgument:
-    return InvalidArgument(f"{name}:{number}: {reason}", line=number)
-
-
-def batches(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
-    """Lines in the order of the file, at most `size` at once, each batch of one user."""
-    rest = iter(lines)
-    while window := list(islice(rest, size)):
-        by_user: dict[str, list[Line]] = {}
-        for line in window:
-            by_user.setdefault(line.user_id, []).append(line)
-        yield from by_user.values()
-
-
-def _locate(error: KeMemError, name: str, batch: Sequence[Line]) -> KeMemError:
-    """An error of a batch as an error of its line in the file, where one line is to blame."""
-    item = _ITEM.match(str(error.details.get("field", "")))
-    taken = error.details.get("message_ids")
-    if isinstance(taken, list | tuple):
-        own = (it for it in reversed(batch) if str(taken[0]).startswith(it.message["message_id"]))
-        number, reason = next(own, batch[0]).number, "another message has this message_id"
-    elif item:
-        number, reason = batch[int(item[1])].number, error.message.removeprefix(item[0]).strip()
-    else:
-        return error
-    return type(error)(f"{name}:{number}: {reason}", line=number)
 
 
 def search(

@@ -23,7 +23,7 @@ from typer.core import TyperGroup, TyperOption
 from kemem.errors import Conflict, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
-from kemem.serve.cli import data, terminal
+from kemem.serve.cli import data, imports, terminal
 from kemem.serve.cli.chat import chat
 from kemem.serve.cli.doctor import examine, show_settings, shown_url
 from kemem.serve.cli.terminal import Common, command, errors, output, plain, progress
@@ -290,7 +290,8 @@ def _open_store(settings: Settings) -> Memory:
 
 # In the order of the help; commands whose packages are optional import them late.
 app.command()(command(demo))
-app.command("import")(command(data.import_messages))
+app.command("import")(command(imports.import_files))
+app.command()(command(imports.watch))
 app.command()(command(data.search))
 app.command()(command(data.recall))
 app.command()(command(data.delete))

@@ -4,16 +4,27 @@ import functools
 import inspect
 import json
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 from typer import Option
 
+from kemem.imports.files import File
 from kemem.serve.http.process import configure_logs
 from kemem.settings import Settings, load
 from kemem.sync import Memory
@@ -106,6 +117,35 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[float], 
         transient=True,
     ) as shown:
         yield functools.partial(shown.advance, shown.add_task(what, total=total))
+
+
+@contextmanager
+def import_progress(files: Sequence[File]) -> Iterator[Callable[[int, int], None]]:
+    """Like `progress`, over the bytes of files, with the rate of messages and the time left.
+
+    The function it yields takes how many bytes were read since, and how many messages in all.
+    """
+    total = sum(file.size for file in files) or None
+    columns = (SpinnerColumn(), TextColumn("Importing"), BarColumn(), RateColumn())
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=errors,
+        disable=not errors.is_terminal,
+        transient=True,
+    ) as shown:
+        task = shown.add_task("", total=total, count=0)
+        yield lambda size, count: shown.update(task, advance=size, count=count)
+
+
+class RateColumn(ProgressColumn):
+    """Messages so far, and how many in a second."""
+
+    def render(self, task: Task) -> Text:
+        """The count and the rate."""
+        count, seconds = task.fields["count"], task.elapsed or 0
+        rate = f", {count / seconds:,.0f}/s" if seconds else ""
+        return Text(f"{count:,} messages{rate}")
 
 
 def plain(text: str) -> str:

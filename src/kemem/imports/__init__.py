@@ -1,0 +1,1 @@
+"""Files of other systems, read as messages, memories and knowledge, and stored."""

@@ -1,0 +1,179 @@
+"""Imports of a memory: in one go, or as durable jobs with progress in the journal."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from kemem.errors import KeMemError, NotFound, Unavailable
+from kemem.hooks import Hooks
+from kemem.imports.files import files_of
+from kemem.imports.formats import read_files
+from kemem.imports.items import Document, Skipped
+from kemem.imports.recipe import PORTION, Import, Imported, Portion, Target, portions
+from kemem.ports import Deps
+from kemem.records import Line, Scope
+from kemem.records.batch import Batch, Job, Trim
+from kemem.records.serialization import Hidden, Record, Timestamp
+from kemem.settings import Settings
+from kemem.text.ids import new_id
+
+KIND = "import"  # of the journal's lines
+_KEPT = 200  # lines of past imports
+_STEP = 10.0  # seconds that one step of a job may take, so that other jobs are not kept waiting
+_INFERRED = 20  # messages in one write where facts are drawn: a model may take long
+
+
+@dataclass(frozen=True, slots=True)
+class ImportState(Record):
+    """An import that was asked for: how far it is, and what it stored."""
+
+    id: str
+    name: str  # of the file
+    state: Literal["running", "done", "failed"]
+    created: Annotated[Timestamp, Hidden]
+    size: int  # bytes, unpacked
+    read: int = 0  # bytes of them
+    error: str | None = None
+    stored: Imported = field(default_factory=Imported)
+
+    def to_line(self) -> Line:
+        """The line of the journal that keeps it."""
+        body = {name: it for name, it in self.to_dict().items() if name != "id"}
+        return Line(KIND, self.id, self.created, body)
+
+    @classmethod
+    def of(cls, line: Line) -> "ImportState":
+        """The state that a line of the journal keeps."""
+        body: dict[str, Any] = dict(line.body)
+        stored: dict[str, Any] = dict(body.pop("stored"))
+        listed = {name: tuple(stored[name]) for name in ("problems", "left_out")}
+        return cls(id=line.id, created=line.ts, stored=Imported(**stored | listed), **body)
+
+
+class AsyncImports:
+    """Takes in files of other systems."""
+
+    def __init__(
+        self, settings: Settings, hooks: Hooks, deps: Callable[[], Awaitable[Deps]]
+    ) -> None:
+        self._settings, self._hooks, self._deps = settings, hooks, deps
+
+    async def begin(self, target: Target, folder: str) -> Import:
+        """An import whose portions the caller reads; `folder` is what documents belong to."""
+        return Import(target, folder, self._settings, self._hooks, await self._deps())
+
+    def upload_path(self, job_id: str, name: str) -> Path:
+        """Where an upload is kept until it is imported."""
+        plain = Path(name.replace("\\", "/")).name.lstrip(".") or "upload"
+        return self._settings.data_dir / "imports" / job_id / plain[-100:]
+
+    async def new_upload(self, name: str) -> tuple[str, Path]:
+        """An id for an import, and the path that its file is to be written to."""
+        job_id = new_id("j", (await self._deps()).clock())
+        path = self.upload_path(job_id, name)
+        await asyncio.to_thread(path.parent.mkdir, parents=True, mode=0o700)
+        return job_id, path
+
+    async def enqueue(self, job_id: str, path: Path, target: Target) -> ImportState:
+        """Import a file that was uploaded, by a job; it is deleted afterwards."""
+        deps = await self._deps()
+        now = deps.clock()
+        files = await asyncio.to_thread(files_of, path)
+        state = ImportState(job_id, path.name, "running", now, sum(it.size for it in files))
+        options = {name: getattr(target, name) for name in Target.__dataclass_fields__}
+        details = {"target": options, "name": path.name, "portions": 0, "state": _plain(state)}
+        scope = Scope(target.agent_id, target.user_id)
+        job = Job(job_id, "import", scope, now, details=details)
+        trim = Trim(KIND, keep=_KEPT)
+        await deps.store.apply(Batch(jobs=(job,), journal=(state.to_line(),), trim=(trim,)))
+        return state
+
+    async def states(self, limit: int = _KEPT) -> list[ImportState]:
+        """Imports that were asked for, newest first."""
+        lines = await (await self._deps()).store.journal(KIND, limit=limit)
+        return [ImportState.of(line) for line in lines]
+
+    async def state(self, job_id: str) -> ImportState:
+        """One of them."""
+        for state in await self.states():
+            if state.id == job_id:
+                return state
+        raise NotFound(f"no import {job_id!r:.80}", id=job_id)
+
+    async def discard(self, path: Path) -> None:
+        """Delete an upload."""
+        await asyncio.to_thread(shutil.rmtree, path.parent, ignore_errors=True)
+
+    async def run_job(self, job: Job) -> None:
+        """Take one step of an import that was uploaded; the job says where the next one begins."""
+        deps, details = await self._deps(), job.details
+        path = self.upload_path(job.job_id, details["name"])
+        state = _state(details["state"])
+        try:
+            if not await asyncio.to_thread(path.exists):
+                raise Unavailable(f"the upload {path.name!r:.80} is not on this machine")
+            state, count = await self._step(path, Target(**details["target"]), state, details)
+        except Unavailable:
+            raise
+        except KeMemError as error:
+            state, count = replace(state, state="failed", error=_shown(error, path)), 0
+        if state.state != "running":
+            await self.discard(path)
+            await deps.store.apply(Batch(done=(job.job_id,), journal=(state.to_line(),)))
+            return
+        details = {**details, "portions": count, "state": _plain(state)}
+        rest = replace(job, due=deps.clock(), attempts=0, error=None, details=details)
+        batch = Batch(jobs=(rest,), journal=(state.to_line(),), only_if=job.job_id)
+        await deps.store.apply(batch)
+
+    async def _step(
+        self, path: Path, target: Target, state: ImportState, details: Mapping[str, Any]
+    ) -> tuple[ImportState, int]:
+        """Store portions for a while; the state afterwards, and how many were stored in all."""
+        read = 0
+
+        def advance(count: int) -> None:
+            nonlocal read
+            read += count
+
+        folder = f"upload-{path.name}"[:60]
+        size = _INFERRED if target.infer else PORTION
+        work = portions(
+            read_files(await asyncio.to_thread(files_of, path), folder, advance), target, size
+        )
+        running, until = await self.begin(target, folder), time.monotonic() + _STEP
+        running.done = state.stored
+        count, before = 0, int(details["portions"])
+        while (portion := await asyncio.to_thread(_next, work)) is not None:
+            count += 1
+            if count <= before:
+                running.skip(portion)
+                continue
+            await running.store(portion)
+            if time.monotonic() >= until:
+                return replace(state, read=read, stored=running.done), count
+        await running.finish()
+        return replace(state, state="done", read=state.size, stored=running.done), count
+
+
+def _shown(error: KeMemError, path: Path) -> str:
+    """What was wrong, with the name that the upload came with."""
+    return error.message.replace(f"{path.parent}/", "")
+
+
+def _next(work: Any) -> Portion | Document | Skipped | None:
+    portion: Portion | Document | Skipped | None = next(work, None)
+    return portion
+
+
+def _plain(state: ImportState) -> dict[str, Any]:
+    """A state as the details of a job keep it."""
+    return {"id": state.id, "created": state.created, "body": state.to_line().body}
+
+
+def _state(kept: Mapping[str, Any]) -> ImportState:
+    return ImportState.of(Line(KIND, kept["id"], kept["created"], kept["body"]))

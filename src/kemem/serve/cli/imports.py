@@ -1,0 +1,178 @@
+"""Commands that take in files: import, and watch, which keeps knowledge in step with a folder."""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from kemem.errors import KeMemError
+from kemem.imports.documents import SUFFIXES, split_document
+from kemem.imports.files import STANDARD_INPUT, File, files_of, folder_id
+from kemem.imports.formats import UNKNOWN, read_files
+from kemem.imports.items import Document, wrong
+from kemem.imports.recipe import PORTION, Import, Imported, Plan, Target, plan, portions
+from kemem.memory import AsyncMemory
+from kemem.runtime import system_clock
+from kemem.serve.cli.terminal import Common, errors, import_progress, plain
+
+_COUNTS = ("inserted", "ignored", "truncated")
+_OTHERS = ("notes", "removed", "skipped")  # shown where there are some
+_SHOWN = 20  # files that were left out, users of a plan
+
+Agent = Annotated[str, Option(help="Agent of what names none, and of knowledge.")]
+State = tuple[int, int]  # the time and the size of a file
+
+
+def import_files(
+    common: Common,
+    path: Annotated[
+        Path,
+        Argument(metavar="PATH", help="File, folder or zip; - is JSON on standard input."),
+    ],
+    user: Annotated[str | None, Option(help="User of what names none.")] = None,
+    agent: Agent = "default",
+    session: Annotated[str, Option(help="Session of what names none.")] = "default",
+    infer: Annotated[bool, Option(help="Draw facts from messages.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be done.")] = False,
+    batch: Annotated[int, Option(help="Messages in one write.", min=1, max=5000)] = PORTION,
+) -> None:
+    """Store chats, memories and documents; known ones are ignored."""
+    if str(path) != STANDARD_INPUT and not path.exists():
+        raise typer.BadParameter(f"{path} does not exist", param_hint="PATH")
+    target, files, folder = Target(user, agent, session, infer), files_of(path), folder_id(path)
+    if dry_run:
+        with import_progress(files) as move:
+            work = portions(read_files(files, folder, lambda size: move(size, 0)), target, batch)
+            most = common.settings.max_content_bytes
+            result = plan(work, target, system_clock(), most)
+        common.print(result.to_dict(), *_plan_text(result, agent))
+        return
+    with opened(common, target, folder) as (runner, running), import_progress(files) as move:
+        try:
+            read = read_files(files, folder, lambda size: move(size, running.done.total))
+            for portion in portions(read, target, batch):
+                runner.run(running.store(portion))
+            runner.run(running.finish())
+            if running.done == Imported(left_out=running.done.left_out):
+                raise wrong(str(path), UNKNOWN)
+        finally:
+            common.print(running.done.to_dict(), *_text(running.done))
+
+
+@contextmanager
+def opened(common: Common, target: Target, folder: str) -> Iterator[tuple[asyncio.Runner, Import]]:
+    """An import, and the event loop that its calls run in.
+
+    Reading happens outside of the loop, so that Ctrl-C ends a read that waits for input.
+    """
+    with asyncio.Runner() as runner:
+        memory = AsyncMemory(settings=common.settings)
+        try:
+            yield runner, runner.run(memory.imports.begin(target, folder))
+        finally:
+            runner.run(memory.close())
+
+
+def _text(done: Imported) -> Iterator[str]:
+    counts = [f"{getattr(done, name)} {name}" for name in _COUNTS]
+    counts += [f"{count} {name}" for name in _OTHERS if (count := getattr(done, name))]
+    yield ", ".join(counts)
+    yield from map(plain, done.problems)
+    yield from _left_out(done.left_out)
+    if done.pending:
+        yield "Some vectors are still missing; see: kemem doctor"
+
+
+def _plan_text(planned: Plan, agent: str) -> Iterator[str]:
+    for counts, noun in ((planned.messages, "messages"), (planned.memories, "memories")):
+        yield from (f"{format}: {count} {noun}" for format, count in counts.items())
+    if planned.documents:
+        yield f"Markdown: {planned.documents} documents, {planned.sections} sections for {agent}"
+    if planned.users:
+        users = [plain(user or f"all users of {agent}") for user in planned.users]
+        listed = ", ".join(users[:_SHOWN]) + (", …" if len(users) > _SHOWN else "")
+        yield f"{planned.sessions} sessions of {listed}"
+    yield from _left_out(planned.left_out)
+    yield "Nothing was stored."
+
+
+def _left_out(names: tuple[str, ...]) -> Iterator[str]:
+    yield from (f"left out {plain(name)}" for name in names[:_SHOWN])
+    if len(names) > _SHOWN:
+        yield f"left out {len(names) - _SHOWN} more files"
+
+
+def watch(
+    common: Common,
+    folder: Annotated[Path, Argument(metavar="DIR", help="Folder of Markdown files.")],
+    agent: Agent = "default",
+    interval: Annotated[float, Option(help="Seconds between two looks.", min=0.1)] = 2.0,
+    once: Annotated[bool, Option("--once", help="Look once and stop.")] = False,
+) -> None:
+    """Keep knowledge in step with a folder of Markdown files."""
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is not a folder", param_hint="DIR")
+    name = folder_id(folder)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with (
+        suppress(KeyboardInterrupt),
+        opened(common, Target(agent_id=agent), name) as (runner, running),
+    ):
+        seen = dict[str, tuple[State, bytes]]()
+        stored = runner.run(running.sources())
+        while True:
+            before, files = running.done, _documents(folder)
+            for document in _changed(files, seen, name):
+                runner.run(running.replace(document))
+            for source in sorted((stored | seen.keys()) - {it.source for it in files}):
+                seen.pop(source, None)
+                runner.run(running.replace(Document(name, source, ())))
+            stored = frozenset()
+            _report(common, running.done, before, always=once)
+            if once:
+                return
+            time.sleep(interval)
+
+
+def _documents(folder: Path) -> list[File]:
+    try:
+        return [it for it in files_of(folder) if it.suffix in SUFFIXES]
+    except OSError:  # a file went while the folder was read: the next look finds what is left
+        return _documents(folder)
+
+
+def _changed(
+    files: list[File], seen: dict[str, tuple[State, bytes]], folder: str
+) -> Iterator[Document]:
+    """Documents whose time or size changed, and their text with it."""
+    for file in files:
+        try:
+            status = file.path.stat()
+            state = status.st_mtime_ns, status.st_size
+            before, digest = seen.get(file.source, (None, b""))
+            if state == before:
+                continue
+            text = file.text()
+        except (OSError, KeMemError) as error:
+            errors.print(f"{file.name}: {error}")
+            continue
+        own = sha256(text.encode(errors="replace")).digest()
+        seen[file.source] = state, own
+        if own != digest:
+            yield Document(folder, file.source, split_document(text))
+
+
+def _report(common: Common, done: Imported, before: Imported, *, always: bool) -> None:
+    added, removed = done.inserted - before.inserted, done.removed - before.removed
+    if added or removed or always:
+        as_text = f"{added} sections added, {removed} removed"
+        result = json.dumps({"added": added, "removed": removed}) if common.as_json else as_text
+        print(result, flush=True)
