@@ -5,7 +5,9 @@ without the packages of the folder. TOKEN is that of the user bob.
 """
 
 import asyncio
+import inspect
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +15,12 @@ from typing import Any
 sys.path.append(sys.argv[1])
 
 import httpx
+import mem0
 from mem0 import AsyncMemoryClient, MemoryClient
 from mem0.client.types import AddMemoryOptions, SearchMemoryOptions
+from mem0.configs.base import MemoryConfig
 
+from kemem.integrations.mem0_values import Config
 from tests.mem0_talks import TALKS
 
 url, key, token = sys.argv[2:]
@@ -89,6 +94,8 @@ def others(operator: MemoryClient) -> dict[str, Any]:
         "key": lambda: MemoryClient(api_key="wrong", host=url),
         "app_id": lambda: operator.search("x", filters={"user_id": "ann", "app_id": "a"}),
         "categories": lambda: operator.search("x", filters={"user_id": "ann"}, categories=["a"]),
+        "delete_linked": lambda: operator.delete(note["id"], delete_linked=True),
+        "expiration": lambda: operator.update(note["id"], expiration_date=None),
         "summary": lambda: operator.get_summary({"user_id": "ann"}),
         "webhooks": lambda: operator.get_webhooks("p"),
     }
@@ -111,10 +118,29 @@ async def awaited() -> dict[str, Any]:
     return {"found": found, "after": await client.get_all(filters={"user_id": "eve"})}
 
 
+def described() -> dict[str, Any]:
+    """The parameters of the classes' methods, the routes that the client asks, a config."""
+    kinds = {"Memory": mem0.Memory, "AsyncMemory": mem0.AsyncMemory}
+    public = {
+        name: {
+            method: list(inspect.signature(it).parameters)
+            for method, it in inspect.getmembers(kind, callable)
+            if not method.startswith("_")
+        }
+        for name, kind in kinds.items()
+    }
+    source = inspect.getsource(MemoryClient).replace("PROFILE_", '"/v2/profiles/')
+    asked = re.findall(r"\.client\.(get|post|put|patch|delete)\(\s*f?\"([^\"\n]+)", source)
+    routes = {(method.upper(), re.sub(r"\{[^}]*\}", "x", path)) for method, path in asked}
+    config = Config.read(MemoryConfig(custom_instructions="only food"))
+    meant = {"settings": dict(config.settings), "instructions": config.instructions}
+    return {"methods": public, "routes": sorted(routes), "config": [meant, config.ignored]}
+
+
 def main() -> None:
     client = MemoryClient(api_key=key, host=url)
     got = {language: talk(client, language) for language in TALKS}
-    got |= {"others": others(client), "awaited": asyncio.run(awaited())}
+    got |= {"others": others(client), "awaited": asyncio.run(awaited()), "mem0": described()}
     client.reset()
     left = {it: client.get_all(filters={"user_id": f"ann-{it}"})["count"] for it in TALKS}
     print(json.dumps({**got, "reset": left}))

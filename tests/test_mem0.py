@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kemem import AsyncMemory as KeMem
 from kemem.errors import InvalidArgument, NotFound
@@ -200,6 +202,44 @@ def test_filters_of_mem0_mean_the_same_here(given: Any, meant: Any) -> None:
     assert to_filters(given) == meant
 
 
+LEAVES = st.dictionaries(
+    st.sampled_from(["user_id", "run_id", "tag"]), st.sampled_from(["ann", "bob", "*"]), max_size=2
+)
+FILTERS = st.recursive(
+    LEAVES,
+    lambda inner: st.dictionaries(
+        st.sampled_from(["AND", "OR", "NOT"]), st.lists(inner, min_size=1, max_size=2), min_size=1
+    ).flatmap(lambda groups: LEAVES.map(lambda leaf: {**groups, **leaf})),
+    max_leaves=4,
+)
+
+
+def demanded(filters: Any) -> Iterator[tuple[str, str]]:
+    """The ids that a memory must carry, whatever else is in the filters."""
+    for name, value in filters.items():
+        if name == "AND":
+            yield from (each for part in value for each in demanded(part))
+        elif name in ("user_id", "run_id") and value != "*":
+            yield name, value
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(filters=FILTERS)
+def test_no_filter_leads_to_memories_that_it_does_not_name(memory: Memory, filters: Any) -> None:
+    """What is found carries every id that is demanded; without any, nothing is read."""
+    for user in ("ann", "bob"):
+        for run in ("ann", "bob"):
+            if not memory.get_all(filters={"user_id": user, "run_id": run})["results"]:
+                memory.add("茶 tea", user_id=user, run_id=run, infer=False, metadata={"tag": user})
+    ids = set(demanded(filters))
+    try:
+        results = memory.get_all(filters=filters)["results"]
+    except InvalidArgument:
+        return
+    assert ids, "no id is demanded, and yet it was read"
+    assert all(ids <= it.items() for it in results)
+
+
 def test_a_day_in_a_filter_is_the_whole_day(memory: Memory) -> None:
     memory.add("tea", infer=False, metadata={"tag": "a"}, **ANN)
     for name, day, hits in (
@@ -235,7 +275,7 @@ def test_a_config_gives_the_model_and_names_what_is_ignored(
 
 
 @each(
-    ("llm", "settings"),
+    ("llm", "chosen"),
     [
         (None, {}),
         ({"provider": "anthropic", "config": {"model": "c"}}, {}),
@@ -253,12 +293,12 @@ def test_a_config_gives_the_model_and_names_what_is_ignored(
         ),
     ],
 )
-def test_a_provider_is_asked_with_its_own_key(llm: Any, settings: Any) -> None:
+def test_a_provider_is_asked_with_its_own_key(llm: Any, chosen: Any) -> None:
     """Never with that of OpenAI, which the environment may hold."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEEPSEEK_API_KEY", "secret")
         patch.setenv("OPENAI_API_KEY", "of OpenAI")
-        assert Config.read({"llm": llm}).settings == settings
+        assert Config.read({"llm": llm}).settings == chosen
 
 
 async def test_the_awaiting_class_does_the_same(tmp_path: Path) -> None:

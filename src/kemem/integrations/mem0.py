@@ -14,7 +14,7 @@ from kemem.errors import InvalidArgument, NotFound
 from kemem.integrations import mem0_values as values
 from kemem.memory import AsyncMemory as KeMem
 from kemem.records import NOTE_KINDS
-from kemem.results import Item, is_over
+from kemem.results import is_over
 from kemem.scope import CallScope
 from kemem.settings import load
 from kemem.sync import Portal, blocking
@@ -152,16 +152,15 @@ class AsyncMemory:
         _refuse(show_expired=show_expired)
         scope, conditions = self._scope(user_id, agent_id, run_id, filters)
         left, cursor = values.to_count(limit, top_k, TOP_K), None
-        items: list[Item] = []
+        memories: list[dict[str, Any]] = []
         while True:
             page = await self._memory.get_all(
                 **_ids(scope), filters=conditions, limit=min(left, _PAGE), cursor=cursor
             )
-            items += page
+            memories += (values.to_memory(item) for item in page)
             left, cursor = left - len(page), page.next_cursor
             if cursor is None or left < 1:
-                break
-        return {"results": [values.to_memory(item) for item in items]}
+                return {"results": memories}
 
     async def update(
         self,

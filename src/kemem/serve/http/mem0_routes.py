@@ -125,6 +125,12 @@ class UpdateOptions(Options):
     text: str | None = None
     data: str | None = None
     metadata: dict[str, Any] | None = None
+    expiration_date: str | None = None  # None is a value: it clears the date in mem0
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields that were given."""
+        cleared = {"expiration_date": None} if "expiration_date" in self.model_fields_set else {}
+        return {**cleared, **super().arguments()}
 
 
 class BatchItem(UpdateOptions):
