@@ -189,6 +189,10 @@ def test_the_server_that_mem0_ships_is_spoken_too(local: LocalServer, language: 
         assert len(client.get(f"{one}/history").json()) == 2
         assert client.get(one, params={"user_id": "bob"}).status_code == 404
         assert client.put(one, json={"text": "y"}, params={"user_id": "bob"}).status_code == 404
+        voted = {"memory_id": added["id"], "feedback": "NEGATIVE", "feedback_reason": user}
+        assert client.post("/v1/feedback/", json=voted).is_success
+        shown = client.get("/dashboard/quality").text
+        assert user in shown and "from=mem0" in shown
         assert client.delete(one).is_success
         assert client.get(one).status_code == 404
         assert client.delete("/memories", params={"user_id": user}).is_success
