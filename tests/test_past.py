@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from mcp import Client
 
 from kemem import AsyncMemory, InvalidArgument, Memory
+from kemem.integrations.tools import ToolContext
 from kemem.ports.request import Context
 from kemem.records import Message
 from kemem.results import Hit
 from kemem.search.endings import below_successors
 from kemem.serve.mcp.server import create_mcp
-from kemem.serve.mcp.tools import McpContext
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.settings import load
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling
@@ -229,7 +229,7 @@ async def test_a_short_answer_is_shown_with_the_question_before_it(
         (shown,) = results(stage.model.asked[0])
         (answer,) = [it for it in shown["events"] if it["content"] == talk.answer]
         assert answer["in_reply_to"] == question
-        context = McpContext(memory.for_user("u"), shared=None)
+        context = ToolContext(memory.for_user("u"), shared=None)
         async with Client(create_mcp(lambda _: context, "en")) as client:
             for tool, arguments in (
                 ("search_memories", {"query": talk.about_answer, "min_relevance_score": 0.0}),
@@ -301,7 +301,7 @@ async def test_mcp_shows_it_where_it_is_asked_for(tmp_path: Path, talk: Talk) ->
     async with AsyncMemory(settings=load(data_dir=tmp_path, **OPTIONS)) as memory:
         for call in tell(talk):
             await memory.add(user_id="u", **call)
-        context = McpContext(memory.for_user("u"), shared=None)
+        context = ToolContext(memory.for_user("u"), shared=None)
         async with Client(create_mcp(lambda _: context, "en")) as client:
 
             async def shown(tool: str, **arguments: Any) -> str:

@@ -26,10 +26,10 @@ from pydantic.fields import FieldInfo
 
 import kemem
 from kemem import chat, recall
+from kemem.integrations.tools import ToolContext
 from kemem.serve.cli.main import app as cli
 from kemem.serve.http import create_app
 from kemem.serve.mcp.server import create_mcp
-from kemem.serve.mcp.tools import McpContext
 from kemem.serve.rpc.jsonrpc import CODES, MAX_BATCH, params_model
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.testing import FakeClock, HashingEmbedder
@@ -209,7 +209,7 @@ def mcp_face() -> Described:
 
 async def _listed(language: Any) -> Described:
     async with open_memory() as memory:
-        server = create_mcp(lambda _: McpContext(memory.for_user("u"), shared=memory), language)
+        server = create_mcp(lambda _: ToolContext(memory.for_user("u"), shared=memory), language)
         async with Client(server) as client:
             lists: dict[str, list[Any]] = {
                 "tools": (await client.list_tools()).tools,

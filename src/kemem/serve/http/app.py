@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kemem.chat import ChatService, GroupChatService, LeakCounts
 from kemem.chat.proxy import Proxy
 from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
+from kemem.integrations.tools import ToolContext
 from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.http import (
@@ -37,7 +38,6 @@ from kemem.serve.http.process import background_worker, configure_logs
 from kemem.serve.http.responses import error_response, json_response
 from kemem.serve.http.routing import handle_by_headers, id_in_header
 from kemem.serve.mcp.server import create_mcp
-from kemem.serve.mcp.tools import McpContext
 from kemem.serve.telemetry.journal import Traces, request_in_progress
 from kemem.serve.telemetry.metrics import Metrics
 from kemem.settings import Settings
@@ -135,11 +135,11 @@ def _offer_mcp(app: FastAPI, memory: AsyncMemory) -> streamable.StreamableHTTPSe
     over. The middleware has checked host and origin already.
     """
 
-    def context_for(request: Request | None) -> McpContext:
+    def context_for(request: Request | None) -> ToolContext:
         assert request is not None, "over HTTP there is one"
         shared = memory if request.state.caller.user_id is None else None
         session_id = id_in_header(request, "X-KeMem-Session")
-        return McpContext(handle_by_headers(request), session_id, shared)
+        return ToolContext(handle_by_headers(request), session_id, shared)
 
     manager = streamable.StreamableHTTPSessionManager(
         app=create_mcp(context_for, memory.settings.recall_language),

@@ -5,7 +5,6 @@ know the user, and has its own texts for errors, which clients would see instead
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
@@ -18,24 +17,22 @@ from mcp.server.stdio import stdio_server
 from starlette.requests import Request
 
 from kemem.errors import Internal, NotFound
+from kemem.integrations.tools import MEMORY_TOOLS, ToolContext, fitted, shown
 from kemem.memory import AsyncMemory
 from kemem.recall.registry import check_arguments, mcp_tools
 from kemem.recall.schemas import Language, tool_texts
 from kemem.results import Item
 from kemem.serve.http.errors import public_error
 from kemem.serve.http.process import background_worker
-from kemem.serve.mcp.tools import MCP_TOOLS, McpContext
 from kemem.serve.telemetry.journal import Traces
 from kemem.settings import Settings
 from kemem.text.fence import fenced, neutralise
 
 Context = ServerRequestContext[Any, Request]
-ContextFactory = Callable[[Request | None], McpContext]  # over stdio there is no request
+ContextFactory = Callable[[Request | None], ToolContext]  # over stdio there is no request
 Paging = mcp.PaginatedRequestParams | None
 
 PROMPT = "recall"
-_MAX_RESULT = 20_000  # characters; clients hide longer results from their model
-_ALWAYS_FITS = 64  # characters: ids, times, words of a schema
 _PROFILE_POOL = 500  # newest notes, of which a profile shows the most important
 _MAX_LINES = 50
 _MAX_LINE = 500  # characters
@@ -43,13 +40,13 @@ _MAX_LINE = 500  # characters
 _ALIASES = {"query": "question", "id": "memory_key", "threshold": "min_relevance_score"}
 
 
-async def profile(context: McpContext) -> str:
+async def profile(context: ToolContext) -> str:
     """What is known about the user, the most important first, of equal ones the newest."""
     notes = await context.memory.get_all(kinds=["user_info"], limit=_PROFILE_POOL)
     return _listed(sorted(notes, key=lambda item: -item.note.importance))
 
 
-async def recent(context: McpContext) -> str:
+async def recent(context: ToolContext) -> str:
     """What was remembered last."""
     return _listed(await context.memory.get_all(limit=_MAX_LINES))
 
@@ -61,7 +58,7 @@ def _listed(items: Iterable[Item]) -> str:
     return fenced("memories", "\n".join(cut))
 
 
-RESOURCES: Mapping[str, Callable[[McpContext], Awaitable[str]]] = {
+RESOURCES: Mapping[str, Callable[[ToolContext], Awaitable[str]]] = {
     "memory://profile": profile,
     "memory://recent": recent,
 }
@@ -74,7 +71,7 @@ def serve_stdio(
     memory = AsyncMemory(settings=settings)
     traces = Traces(memory, "stdio")
     handle = memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
-    context = McpContext(handle, session_id, shared=memory)
+    context = ToolContext(handle, session_id, shared=memory)
     server = create_mcp(lambda _: context, settings.recall_language)
 
     async def serve() -> None:
@@ -113,7 +110,7 @@ class _Handlers:
         self._context_for = context_for
         self.language: Language = language
         self.texts = tool_texts(__package__)
-        listed = mcp_tools(language, MCP_TOOLS)
+        listed = mcp_tools(language, MEMORY_TOOLS)
         self._tools = [mcp.Tool.model_validate(tool, by_alias=True) for tool in listed]
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
@@ -126,7 +123,7 @@ class _Handlers:
         self, context: Context, params: mcp.CallToolRequestParams
     ) -> mcp.CallToolResult:
         """The output of a tool as data; a call that fails says so in its result."""
-        entry = MCP_TOOLS.get(params.name)
+        entry = MEMORY_TOOLS.get(params.name)
         if entry is None:
             raise MCPError(mcp.INVALID_PARAMS, f"no tool {params.name!r:.80}")
         arguments, fields = {**(params.arguments or {})}, entry["input_model"].model_fields
@@ -141,9 +138,9 @@ class _Handlers:
             public = public_error(error)
             text = neutralise(f"{public.code}: {public.message}")
             return mcp.CallToolResult(content=[mcp.TextContent(text=text)], is_error=True)
-        shown = _fitted(output.model_dump(mode="json"))
-        text = fenced("tool_data", json.dumps(shown, ensure_ascii=False))
-        return mcp.CallToolResult(content=[mcp.TextContent(text=text)], structured_content=shown)
+        result = fitted(output.model_dump(mode="json"))
+        text = shown(result)
+        return mcp.CallToolResult(content=[mcp.TextContent(text=text)], structured_content=result)
 
     async def list_resources(self, context: Context, params: Paging) -> mcp.ListResourcesResult:
         resources = []
@@ -200,27 +197,6 @@ class _Handlers:
 
     def _texts(self, kind: str, name: str, *fields: str) -> dict[str, Any]:
         return {field: self.texts[kind][name][field][self.language] for field in fields}
-
-
-def _fitted(output: dict[str, Any]) -> dict[str, Any]:
-    """A JSON object with neutralised texts, cut where the whole would be too long."""
-    left = _MAX_RESULT
-
-    def fit(value: Any) -> Any:
-        nonlocal left
-        match value:
-            case str():
-                size = max(left, _ALWAYS_FITS)
-                left = max(0, left - len(value))
-                shown = neutralise(value[:size])
-                return shown if len(value) <= size else f"{shown}… [truncated]"
-            case list():
-                return [fit(each) for each in value if left]
-            case dict():
-                return {neutralise(name): fit(each) for name, each in value.items()}
-        return value
-
-    return {name: fit(each) for name, each in output.items()}
 
 
 def _protocol_error(error: Exception) -> MCPError:

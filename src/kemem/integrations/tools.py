@@ -1,31 +1,37 @@
-"""The tools of the MCP server; `tools.toml` describes them and the fields of their models.
+"""The memory tools, of MCP and of frameworks; `tools.toml` describes them and their fields.
 
 Two of them are the recall agent's own. A tool is a function of a context, which says whose
 memories it reaches, and of its input.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kemem.errors import PermissionDenied
+from kemem.errors import InvalidArgument, KeMemError, PermissionDenied
 from kemem.memory import AsyncMemory
+from kemem.ports import Tool
 from kemem.recall import MEMRECALL_TOOLS, Budget
-from kemem.recall.registry import ToolEntry, tool_entry
+from kemem.recall.registry import ToolEntry, as_tools, check_arguments, tool_entry
 from kemem.recall.schemas import Language, Model, tool_texts
 from kemem.recall.state import RecallState
 from kemem.recall.tools import memory_type, summary
 from kemem.records.times import to_rfc3339
+from kemem.text.fence import fenced, neutralise
 from kemem.text.language import is_chinese
 
+DEFAULT_TOOLS = ("add_memory", "search_memories", "forget_memory")  # of an agent
+_MAX_RESULT = 20_000  # characters; clients hide longer results from their model
+_ALWAYS_FITS = 64  # characters: ids, times, words of a schema
 _PREVIEW = 500  # characters
 _EVIDENCE = 1_500
 
 
 @dataclass(frozen=True, slots=True)
-class McpContext:
+class ToolContext:
     """Whose memories a call reaches: decided by a flag or a credential, never by an argument."""
 
     memory: AsyncMemory  # a handle, bound to the user
@@ -82,7 +88,7 @@ class AddMemoryOutput(Model):
     skipped: list[str] = Field([])
 
 
-async def add_memory(context: McpContext, request: AddMemoryInput) -> AddMemoryOutput:
+async def add_memory(context: ToolContext, request: AddMemoryInput) -> AddMemoryOutput:
     """Remember something."""
     content, infer = request.content, request.infer
     added = await context.memory.add(content, session_id=context.session_id, infer=infer)
@@ -124,7 +130,7 @@ class RecallMemoriesOutput(Model):
 
 
 async def recall_memories(
-    context: McpContext, request: RecallMemoriesInput
+    context: ToolContext, request: RecallMemoriesInput
 ) -> RecallMemoriesOutput:
     """The evidence that a question needs."""
     result = await context.memory.recall(**dict(request), session_id=context.session_id)
@@ -153,7 +159,7 @@ class ListMemoriesOutput(Model):
     next_cursor: str | None = None
 
 
-async def list_memories(context: McpContext, request: ListMemoriesInput) -> ListMemoriesOutput:
+async def list_memories(context: ToolContext, request: ListMemoriesInput) -> ListMemoriesOutput:
     """A page of all memories, newest first."""
     page = await context.memory.get_all(limit=request.limit, cursor=request.cursor)
     memories = [
@@ -179,7 +185,7 @@ class ForgetMemoryOutput(Model):
     erased: list[str] = Field([])
 
 
-async def forget_memory(context: McpContext, request: ForgetMemoryInput) -> ForgetMemoryOutput:
+async def forget_memory(context: ToolContext, request: ForgetMemoryInput) -> ForgetMemoryOutput:
     """Erase a memory; the messages that it cites are withdrawn, or erased with it."""
     memory, key = context.memory, request.memory_key
     if (await memory.get(key)).kind == "knowledge":
@@ -202,7 +208,7 @@ class AddKnowledgeOutput(Model):
     summary: str
 
 
-async def add_knowledge(context: McpContext, request: AddKnowledgeInput) -> AddKnowledgeOutput:
+async def add_knowledge(context: ToolContext, request: AddKnowledgeInput) -> AddKnowledgeOutput:
     """Add an entry to the knowledge base."""
     item = await context.knowledge.learn(**dict(request), agent_id=context.agent_id)
     return AddKnowledgeOutput(memory_key=item.id, summary=summary(item))
@@ -225,7 +231,7 @@ class SearchKnowledgeOutput(Model):
 
 
 async def search_knowledge(
-    context: McpContext, request: SearchKnowledgeInput
+    context: ToolContext, request: SearchKnowledgeInput
 ) -> SearchKnowledgeOutput:
     """The entries of the knowledge base that answer a query best."""
     results: list[KnowledgeEntry] = []
@@ -239,7 +245,7 @@ def _recall_tool(origin: str, name: str, subject: str) -> ToolEntry:
     """A tool of the recall agent under another name; `subject` is the field that it is about."""
     entry = MEMRECALL_TOOLS[origin]
 
-    async def call(context: McpContext, request: Model) -> Any:
+    async def call(context: ToolContext, request: Model) -> Any:
         state = await context.recall_state(getattr(request, subject))
         return await entry["func"](state, request)
 
@@ -253,4 +259,50 @@ _ENTRIES = (
     *(tool_entry(__package__, tool) for tool in (recall_memories, list_memories, forget_memory)),
     *(tool_entry(__package__, tool) for tool in (add_knowledge, search_knowledge)),
 )
-MCP_TOOLS: Mapping[str, ToolEntry] = {entry["name"]: entry for entry in _ENTRIES}
+MEMORY_TOOLS: Mapping[str, ToolEntry] = {entry["name"]: entry for entry in _ENTRIES}
+
+
+def described_tools(names: Collection[str], language: Language) -> list[Tool]:
+    """Some of the tools as models are told of them."""
+    if unknown := set(names) - MEMORY_TOOLS.keys():
+        known = ", ".join(MEMORY_TOOLS)
+        raise InvalidArgument(f"no tools {sorted(unknown)}; there are {known}", field="names")
+    return as_tools(language, {name: MEMORY_TOOLS[name] for name in names})
+
+
+async def call_tool(
+    name: str, arguments: Mapping[str, Any], context: ToolContext, language: Language
+) -> str:
+    """The output of a tool for a model, as data; a failure tells how to mend the call."""
+    try:
+        request, _ = check_arguments(arguments, MEMORY_TOOLS[name], language)
+        output = await MEMORY_TOOLS[name]["func"](context, request)
+    except KeMemError as error:
+        return neutralise(f"{error.code}: {error.message}")
+    return shown(fitted(output.model_dump(mode="json")))
+
+
+def shown(output: Mapping[str, Any]) -> str:
+    """An output as a text that is marked as data."""
+    return fenced("tool_data", json.dumps(output, ensure_ascii=False))
+
+
+def fitted(output: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object with neutralised texts, cut where the whole would be too long."""
+    left = _MAX_RESULT
+
+    def fit(value: Any) -> Any:
+        nonlocal left
+        match value:
+            case str():
+                size = max(left, _ALWAYS_FITS)
+                left = max(0, left - len(value))
+                shown = neutralise(value[:size])
+                return shown if len(value) <= size else f"{shown}… [truncated]"
+            case list():
+                return [fit(each) for each in value if left]
+            case dict():
+                return {neutralise(name): fit(each) for name, each in value.items()}
+        return value
+
+    return {name: fit(each) for name, each in output.items()}
