@@ -137,6 +137,9 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         default=1_048_576, ge=1, description="Larger request bodies are refused."
     )
+    max_upload_bytes: int = Field(
+        default=1 << 30, ge=1, description="Larger files to import are refused."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What the server logs; message texts are never logged."
     )

@@ -39,6 +39,7 @@ class Target:
     agent_id: str = "default"
     session_id: str = "default"
     infer: bool = False
+    is_bound: bool = False  # nothing may belong to anyone else, nor to all users of an agent
 
     def __post_init__(self) -> None:
         for name in ("user_id", "agent_id", "session_id"):
@@ -113,6 +114,8 @@ def portions(
     waiting: dict[tuple[object, ...], list[Item]] = {}
     seen: Counter[bytes] = Counter()
     for it in read:
+        if isinstance(it, Document) and target.is_bound:
+            raise wrong(it.source, "only operators can import documents, which all users share")
         if not isinstance(it, Item):
             yield it
             continue
@@ -133,6 +136,8 @@ def _user(item: Item, target: Target) -> str:
         return ""
     if user is None:
         raise wrong(item.place, _NO_USER)
+    if target.is_bound and user != target.user_id:
+        raise wrong(item.place, f"user_id must be {target.user_id!r}, not {user!r:.80}")
     try:
         return check_id(user, "user_id")
     except KeMemError as error:

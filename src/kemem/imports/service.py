@@ -3,10 +3,12 @@
 import asyncio
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from kemem.errors import KeMemError, NotFound, Unavailable
 from kemem.hooks import Hooks
@@ -17,7 +19,7 @@ from kemem.imports.recipe import PORTION, Import, Imported, Portion, Target, por
 from kemem.ports import Deps
 from kemem.records import Line, Scope
 from kemem.records.batch import Batch, Job, Trim
-from kemem.records.serialization import Hidden, Record, Timestamp
+from kemem.records.serialization import Record, Timestamp
 from kemem.settings import Settings
 from kemem.text.ids import new_id
 
@@ -34,7 +36,8 @@ class ImportState(Record):
     id: str
     name: str  # of the file
     state: Literal["running", "done", "failed"]
-    created: Annotated[Timestamp, Hidden]
+    created: Annotated[Timestamp, Field(serialization_alias="created_at")]
+    user_id: str | None  # whom it belongs to, where one was named
     size: int  # bytes, unpacked
     read: int = 0  # bytes of them
     error: str | None = None
@@ -42,8 +45,8 @@ class ImportState(Record):
 
     def to_line(self) -> Line:
         """The line of the journal that keeps it."""
-        body = {name: it for name, it in self.to_dict().items() if name != "id"}
-        return Line(KIND, self.id, self.created, body)
+        body = {k: v for k, v in self.to_dict().items() if k not in ("id", "created_at")}
+        return Line(KIND, self.id, self.created, body, self.user_id or "")
 
     @classmethod
     def of(cls, line: Line) -> "ImportState":
@@ -71,19 +74,27 @@ class AsyncImports:
         plain = Path(name.replace("\\", "/")).name.lstrip(".") or "upload"
         return self._settings.data_dir / "imports" / job_id / plain[-100:]
 
-    async def new_upload(self, name: str) -> tuple[str, Path]:
-        """An id for an import, and the path that its file is to be written to."""
+    async def upload(self, name: str, chunks: AsyncIterator[bytes], target: Target) -> ImportState:
+        """Keep a file that comes in chunks, and import it by a job."""
         job_id = new_id("j", (await self._deps()).clock())
         path = self.upload_path(job_id, name)
         await asyncio.to_thread(path.parent.mkdir, parents=True, mode=0o700)
-        return job_id, path
+        try:
+            with path.open("wb") as file:
+                async for chunk in chunks:
+                    await asyncio.to_thread(file.write, chunk)
+            return await self.enqueue(job_id, path, target)
+        except BaseException:  # whoever sends may go at any time
+            await self.discard(path)
+            raise
 
     async def enqueue(self, job_id: str, path: Path, target: Target) -> ImportState:
         """Import a file that was uploaded, by a job; it is deleted afterwards."""
         deps = await self._deps()
         now = deps.clock()
         files = await asyncio.to_thread(files_of, path)
-        state = ImportState(job_id, path.name, "running", now, sum(it.size for it in files))
+        size = sum(file.size for file in files)
+        state = ImportState(job_id, path.name, "running", now, target.user_id, size)
         options = {name: getattr(target, name) for name in Target.__dataclass_fields__}
         details = {"target": options, "name": path.name, "portions": 0, "state": _plain(state)}
         scope = Scope(target.agent_id, target.user_id)
@@ -92,14 +103,15 @@ class AsyncImports:
         await deps.store.apply(Batch(jobs=(job,), journal=(state.to_line(),), trim=(trim,)))
         return state
 
-    async def states(self, limit: int = _KEPT) -> list[ImportState]:
-        """Imports that were asked for, newest first."""
-        lines = await (await self._deps()).store.journal(KIND, limit=limit)
+    async def states(self, user_id: str | None = None) -> list[ImportState]:
+        """Imports that were asked for, of all or of one user, newest first."""
+        store = (await self._deps()).store
+        lines = await store.journal(KIND, user_id=user_id, limit=_KEPT)
         return [ImportState.of(line) for line in lines]
 
-    async def state(self, job_id: str) -> ImportState:
+    async def state(self, job_id: str, user_id: str | None = None) -> ImportState:
         """One of them."""
-        for state in await self.states():
+        for state in await self.states(user_id):
             if state.id == job_id:
                 return state
         raise NotFound(f"no import {job_id!r:.80}", id=job_id)

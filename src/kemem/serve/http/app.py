@@ -27,6 +27,7 @@ from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.http import (
     chat_routes,
+    import_routes,
     mem0_routes,
     memory_routes,
     message_routes,
@@ -43,6 +44,7 @@ from kemem.serve.telemetry.metrics import Metrics
 from kemem.settings import Settings
 
 MCP_PATH = "/mcp"
+UPLOAD_PATHS = frozenset([import_routes.PATH, "/dashboard/imports"])
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _DRAINED = 16 << 20  # bytes read on and dropped: a client that still sends reads no answer
@@ -71,6 +73,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     state.chat = ChatService(memory, counts=state.leaks, run_jobs=False)
     state.group = GroupChatService(memory, counts=state.leaks, run_jobs=False)
     state.proxy = Proxy(memory, counts=state.leaks, run_jobs=False)
+    state.wake_worker = lambda: None  # until the worker runs
     state.metrics = Metrics(memory, state.leaks)
     state.traces = Traces(memory)
     memory.runtime.on_reply.append(state.metrics.count_reply)
@@ -80,6 +83,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     for router in (
         *(message_routes.router, memory_routes.router, chat_routes.router, chat_routes.proxy),
         *(message_routes.sessions, operator_routes.router, mem0_routes.router),
+        import_routes.router,
     ):
         app.include_router(router, dependencies=security)
     app.include_router(operator_routes.probes)
@@ -118,6 +122,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     flushes = state.metrics.flush, state.traces.flush
     chats = (state.chat, state.group, state.proxy)
     async with background_worker(state.memory, *flushes) as run_jobs, state.mcp.run():
+        state.wake_worker = run_jobs
         for chat in chats:
             chat.wake_worker = run_jobs
         yield
@@ -190,7 +195,10 @@ class RequestMiddleware:
             headers = Headers(scope=scope)
             caller = state.authenticator.authenticate(scope["path"], scope["scheme"], headers)
             scope.setdefault("state", {})["caller"] = caller
-            limited = _limited(receive, state.memory.settings.max_body_bytes)
+            settings = state.memory.settings
+            is_upload = scope["path"] in UPLOAD_PATHS
+            most = settings.max_upload_bytes if is_upload else settings.max_body_bytes
+            limited = _limited(receive, most)
             await self._app(scope, limited, send_with_headers)
         except Exception as error:
             if status:

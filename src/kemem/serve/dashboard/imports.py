@@ -1,0 +1,42 @@
+"""Imports in the dashboard: a form for a file, and how far each import is."""
+
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.datastructures import UploadFile
+
+from kemem.errors import InvalidArgument
+from kemem.imports.recipe import Target
+from kemem.serve.dashboard.page import DashboardRoute, Fields, page
+from kemem.serve.http.routing import Memory
+
+PATH = "/dashboard/imports"
+_CHUNK = 1 << 20  # bytes
+
+router = APIRouter(route_class=DashboardRoute)
+
+
+@router.get(PATH)
+async def list_imports(request: Request, memory: Memory) -> Response:
+    """The form, and the imports so far."""
+    return page(request, "imports.html", imports=await memory.imports.states())
+
+
+@router.post(PATH)
+async def import_file(request: Request, memory: Memory) -> Response:
+    """Import the file of the form."""
+    async with request.form() as form:
+        file, fields = form.get("file"), Fields(form)
+        if not isinstance(file, UploadFile) or not file.filename:
+            raise InvalidArgument("choose a file to import", field="file")
+        agent = fields.text("agent_id") or "default"
+        target = Target(fields.text("user_id"), agent, infer=fields.text("infer") is not None)
+        await memory.imports.upload(file.filename, _chunks(file), target)
+    request.app.state.wake_worker()
+    return RedirectResponse(PATH, 303)
+
+
+async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:
+    while chunk := await file.read(_CHUNK):
+        yield chunk
