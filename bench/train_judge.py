@@ -39,6 +39,8 @@ from kemem.text.reading import Question
 WEIGHTS = Path(judge.__file__).with_name("judge.json")
 RIDGE = 20.0
 STEPS = 25
+RANK, EPOCHS, RATE, DECAY = 32, 2, 2e-3, 1e-3  # of the projection, and how it is learned
+SHARPNESS, BY_PERSON, ASKING = 7.0, 3.5, -2.5  # what speaks beside it while it is learned
 ANSWERED = 0.5  # of the questions that people ask have an answer
 FEWER = 0.3  # what a question counts that is put to a part of the candidates
 OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
@@ -51,7 +53,7 @@ reply_similarity reply_similarity_z similarity_before same_people same_people_ne
 same_people_similarity named named_near self said_in_time tells_of_time in_time in_time_similarity
 person_in_time person person_similarity person_coverage replies_similarity replies_coverage able
 person_able able_who able_where able_when able_how_much able_what_name first_person ended_past
-gap relevance irrelevant
+gap relevance irrelevant fit fit_z reply_fit reply_fit_z person_fit
 """
 AGAINST = """
 asks requests asks_similarity other_people people_not_asked not_named out_of_time away ended
@@ -206,6 +208,55 @@ def variants(samples: Sequence[Sample]) -> list[Sample]:
     return more
 
 
+def author(sample: Sample) -> str:
+    """Who wrote a life: what was learned from the others is tried on it."""
+    return sample.life.name.split(":")[0][-1] if ":" in sample.life.name else "truth"
+
+
+def fit_projection(samples: Sequence[Sample], seed: int = 0) -> features.Projection | None:
+    """A projection by which answers come near their questions, by stochastic descent (Adam)."""
+    groups = [_vectors(it) for it in samples if it.vector is not None and it.asked.hops]
+    groups = [it for it in groups if it[3].any() and not it[3].all()]
+    if not groups:
+        return None
+    chance, size = np.random.default_rng(seed), len(groups[0][0])
+    both = chance.normal(0, 0.05, (2, size, RANK))
+    first, second = np.zeros_like(both), np.zeros_like(both)
+    order = np.concatenate([chance.permutation(len(groups)) for _ in range(EPOCHS)])
+    for step, at in enumerate(order.tolist(), 1):
+        question, rows, beside, right = groups[at]
+        asked, answers = question @ both[0], rows @ both[1]
+        values = SHARPNESS * (rows @ question + answers @ asked) + beside
+        odds = np.exp(values - values.max())
+        error = SHARPNESS * (odds / odds.sum() - right / right.sum())
+        slope = np.stack([np.outer(question, error @ answers), np.outer(rows.T @ error, asked)])
+        slope += DECAY * both
+        first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
+        rate = RATE * (1 - step / (len(order) + 1))
+        both -= rate * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+    return features.Projection(*both.astype(np.float16).astype(np.float64))
+
+
+def _vectors(sample: Sample) -> tuple[Column, Column, Column, Column]:
+    """A question, its candidates, what speaks for them otherwise, and which are about it."""
+    assert sample.vector is not None
+    question = np.asarray(sample.vector, np.float64) / np.linalg.norm(sample.vector)
+    vectors = [it.context.vector for it in sample.candidates]
+    rows = np.array([np.zeros(len(question)) if it is None else it for it in vectors], np.float64)
+    beside = BY_PERSON * sample.about["person"] + ASKING * sample.about["asks"]
+    return question, rows, beside, np.minimum(sample.gold + sample.stale, 1)
+
+
+def projected(samples: Sequence[Sample], projection: features.Projection | None) -> list[Sample]:
+    """Samples with the features that the projection gives."""
+    return [
+        it
+        if projection is None or it.vector is None
+        else replace(it, about=it.about | features.fits(it.vector, it.candidates, projection))
+        for it in samples
+    ]
+
+
 def matrix(columns: Mapping[str, Column], names: Sequence[str]) -> Column:
     return np.stack([columns[name] for name in names], axis=1)
 
@@ -281,9 +332,28 @@ def with_right_signs(
         left = [name for name in left if name not in wrong]
 
 
-def learn(samples: Sequence[Sample]) -> dict[str, Weights]:
-    """The weights of all three models."""
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A projection, and the weights of all three models."""
+
+    projection: features.Projection | None
+    weights: dict[str, Weights]
+
+
+def learn(samples: Sequence[Sample]) -> Learned:
+    """Learn all; each author's lives are projected by what the others taught, as a stranger's."""
+    projections = {
+        name: fit_projection([it for it in samples if author(it) != name])
+        for name in sorted({author(it) for it in samples})
+    }
     more = variants(samples)
+    samples = [it for own in samples for it in projected([own], projections[author(own)])]
+    more = [it for own in more for it in projected([own], projections[author(own)])]
+    return Learned(fit_projection(samples), learn_weights(samples, more))
+
+
+def learn_weights(samples: Sequence[Sample], more: Sequence[Sample]) -> dict[str, Weights]:
+    """The weights of all three models; `more` are variants, which count less."""
     counts = np.r_[np.ones(len(samples)), np.full(len(more), FEWER)]
     samples = [*samples, *more]
     answerable = [it for it in samples if it.asked.hops and it.gold.any()]
@@ -333,12 +403,13 @@ def _answer_features(sample: Sample, weights: Mapping[str, Weights]) -> features
 # Judging
 
 
-def figures(samples: Sequence[Sample], weights: Mapping[str, Weights]) -> dict[str, float]:
+def figures(samples: Sequence[Sample], learned: Learned) -> dict[str, float]:
     """First hit right, evidence among ten, both before judgement, within three, and so on."""
     first, found, three, current = [], [], [], []
     before: list[tuple[float, float]] = []
     chances: dict[bool, list[float]] = {True: [], False: []}
-    for it in samples:
+    weights = learned.weights
+    for it in projected(samples, learned.projection):
         columns = _ordered(it, weights)
         values = judge.rate(columns, weights["answer"])
         order = np.argsort(-values, kind="stable").tolist()
@@ -378,13 +449,26 @@ def _rank(ranked: Sequence[frozenset[int]], wanted: frozenset[int]) -> int:
     return next((at for at, places in enumerate(ranked) if places & wanted), 99)
 
 
-def report(name: str, samples: Sequence[Sample], weights: Mapping[str, Weights]) -> None:
+def report(name: str, samples: Sequence[Sample], learned: Learned) -> None:
     """One line for each language."""
     for language in ("en", "zh"):
         own = [it for it in samples if it.life.language == language]
         if own:
-            line = " ".join(f"{key} {value:.3g}" for key, value in figures(own, weights).items())
+            line = " ".join(f"{key} {value:.3g}" for key, value in figures(own, learned).items())
             print(f"{name:24} {language} {line}", flush=True)
+
+
+def save(learned: Learned, name: str) -> None:
+    """Write what was learned beside the judge."""
+    data = json.loads(WEIGHTS.read_text("utf-8")) if WEIGHTS.exists() else {}
+    data[name] = {
+        model: {key: float(f"{value:.4g}") for key, value in weights.items()}
+        for model, weights in learned.weights.items()
+    }
+    WEIGHTS.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+    if learned.projection is not None:
+        arrays = {key: it.astype(np.float16) for key, it in learned.projection._asdict().items()}
+        np.savez_compressed(WEIGHTS.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -408,19 +492,14 @@ def main() -> None:
     for name, own in samples.items():
         others = [it for other, some in samples.items() if other != name for it in some]
         report(f"{name}, learned elsewhere", own, learn(others))
-    weights = learn([it for some in samples.values() for it in some])
+    learned = learn([it for some in samples.values() for it in some])
     if chosen.retrieval:
         for name, own in asyncio.run(collect_retrieval(chosen.retrieval)).items():
-            report(f"{name}, learned elsewhere", own, weights)
+            report(f"{name}, learned elsewhere", own, learned)
     for name, own in samples.items():
-        report(f"{name}, learned from it", own, weights)
+        report(f"{name}, learned from it", own, learned)
     if chosen.save:
-        data = json.loads(WEIGHTS.read_text("utf-8")) if WEIGHTS.exists() else {}
-        data["hybrid" if chosen.embedder == "local" else "words"] = {
-            name: {key: float(f"{value:.4g}") for key, value in some.items()}
-            for name, some in weights.items()
-        }
-        WEIGHTS.write_text(json.dumps(data, indent=1) + "\n", "utf-8")
+        save(learned, "hybrid" if chosen.embedder == "local" else "words")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,13 @@ class Candidate:
         """Whether a person says it, and no assistant."""
         row = self.row
         return not isinstance(row, Message) or row.role == "user" or "speaker" in row.metadata
+
+
+class Projection(NamedTuple):
+    """What a question becomes before it is compared: q + answers · (questionsᵀ · q)."""
+
+    questions: Column  # dimensions × rank
+    answers: Column  # the same
 
 
 def with_sources(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -194,6 +202,32 @@ def _by_vectors(vector: Vector | None, candidates: Sequence[Candidate]) -> Featu
         "reply_similarity_z": _z(reply, 0.03),
         "similarity_before": before,
     }
+
+
+def fits(vector: Vector, candidates: Sequence[Candidate], projection: Projection) -> Features:
+    """How near rows are to an answer: a question and its answer seldom mean the same.
+
+    The projection was learned from questions and their answers. "Where do I live?" is near
+    "I live in Berlin" and as near "we moved to Munich".
+    """
+    unit = np.asarray(vector / (np.linalg.norm(vector) + 1e-9), np.float64)
+    empty = np.zeros(len(unit))
+    own = [empty if it.context.vector is None else it.context.vector for it in candidates]
+    replies = [
+        it.context.previous
+        if it.context.previous is not None and it.context.before[0].role == "assistant"
+        else empty
+        for it in candidates
+    ]
+    rows = np.array(own, np.float64)
+    both = rows + np.array(replies)
+    both /= np.linalg.norm(both, axis=1, keepdims=True) + 1e-9
+    question = unit + np.vecdot(projection.answers, np.vecdot(projection.questions.T, unit))
+    # Not "@": see `kemem.store.search`.
+    fit, reply = np.vecdot(rows, question), np.vecdot(both, question)
+    columns = {"fit": fit, "fit_z": _z(fit, 0.05)}
+    columns |= {"reply_fit": reply, "reply_fit_z": _z(reply, 0.05)}
+    return columns | {"person_fit": flags([it.by_person for it in candidates]) * columns["fit_z"]}
 
 
 def speaker_of(row: Row) -> str:

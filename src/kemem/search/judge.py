@@ -24,7 +24,9 @@ from kemem.search.features import (
     Candidate,
     Column,
     Features,
+    Projection,
     features,
+    fits,
     flags,
     speaker_of,
     with_sources,
@@ -54,6 +56,8 @@ def judge(question: Question, vector: Vector | None, candidates: Sequence[Candid
     weights = load_weights("hybrid" if vector is not None else "words")
     candidates = with_sources(candidates)
     about = features(question, vector, candidates)
+    if vector is not None:
+        about |= fits(vector, candidates, load_projection())
     relevance = weigh(about, weights["relevance"])
     ordered = about | order_features(question, candidates, about, relevance)
     values = rate(ordered, weights["answer"])
@@ -101,6 +105,13 @@ def load_weights(name: str) -> Mapping[str, Mapping[str, float]]:
     text = (files(__package__) / "judge.json").read_text("utf-8")
     weights: Mapping[str, Mapping[str, float]] = json.loads(text)[name]
     return weights
+
+
+@cache
+def load_projection() -> Projection:
+    """The projection of JUDGED_MODEL's vectors."""
+    with (files(__package__) / "judge.npz").open("rb") as file, np.load(file) as arrays:
+        return Projection(*(arrays[name].astype(np.float64) for name in Projection._fields))
 
 
 def order_features(
@@ -260,5 +271,6 @@ def answer_features(columns: Features, values: Column) -> Features:
         "most_coverage": float(columns["coverage"].max()),
         "most_context_coverage": float(columns["context_coverage"].max()),
         "most_score": float(columns["score"].max()),
+        "most_fit": float(columns["fit"].max()) if "fit" in columns else 0.0,
     }
     return {name: np.array([value]) for name, value in (figures | top).items()}
