@@ -144,7 +144,7 @@ def test_whatever_was_said_is_judged(texts: Sequence[str], question: str, seed: 
         Message(f"m{at}", "a", "u", f"s{at % 3}", ("user", "assistant")[at % 2], text, at, at)
         for at, text in enumerate(texts)
     ]
-    units = [it / np.linalg.norm(it) for it in random.normal(size=(len(said) + 1, 4))]
+    units = [it / np.linalg.norm(it) for it in random.normal(size=(len(said) + 1, 512))]
     vectors = np.array(units, np.float32)
     asked = read_question(question, START)
     for vector in (vectors[-1], None):
