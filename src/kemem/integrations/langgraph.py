@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from operator import ge, gt, le, lt
 from typing import Any
 
@@ -22,23 +21,20 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from kemem.add.edit import notes_batch
-from kemem.add.embed import mirror_jobs, read_all
 from kemem.add.parse import check_metadata
 from kemem.errors import InvalidArgument
+from kemem.integrations.keyed import KeyedNotes
 from kemem.memory import AsyncMemory
-from kemem.ports import Deps, read_notes
-from kemem.records import Change, Micros, Note, Where
+from kemem.ports import Deps
+from kemem.records import Micros, Note, Where
 from kemem.records.batch import Batch
 from kemem.records.filters import Filter
 from kemem.records.times import to_datetime
 from kemem.search.recipe import MAX_HITS, search
 from kemem.sync import Memory, UserCalls
 
-_KIND = "user_info"
 # Keys of a note's metadata.
 _PATHS, _KEY, _VALUE, _TTL = "langgraph_paths", "langgraph_key", "langgraph_value", "langgraph_ttl"
-_NOT_INDEXED = "…"  # the text of an item that no search is to find
 _MINUTE: Micros = 60_000_000
 _ORDERS = {"$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 
@@ -113,29 +109,19 @@ class _Items:
     """The items of one user, as notes."""
 
     def __init__(self, memory: AsyncMemory, deps: Deps) -> None:
-        self._deps = deps
-        self._now = deps.clock()
-        self._scope = memory.scope.scope
-        self._max_bytes = memory.settings.max_content_bytes
-        self._where = Where(self._scope, kinds=frozenset({_KIND}), sensitive=memory.scope.sensitive)
+        self._notes = KeyedNotes(memory, deps)
 
     def note_id(self, namespace: Namespace, key: str) -> str:
-        """The same for the same place, and no other user's."""
-        scope = self._scope
-        place = (scope.agent_id, scope.user_id, scope.session_id, namespace, key)
-        return f"lg_{blake2b(json.dumps(place).encode(), digest_size=16).hexdigest()}"
+        return self._notes.note_id("langgraph", namespace, key)
 
     async def read(self, places: Iterable[tuple[Namespace, str]]) -> dict[str, Note]:
         """The notes at some places, by their ids."""
-        ids = frozenset(self.note_id(*place) for place in places)
-        where = replace(self._where, ids=ids)
-        notes = await read_notes(self._deps.store, where, limit=len(ids)) if ids else []
-        return {note.note_id: note for note in notes if self._lives(note)}
+        return await self._notes.read(self.note_id(*place) for place in places)
 
     async def search(self, op: SearchOp) -> list[tuple[Note, float | None]]:
         """What answers a query, best first; then the rest without a score, newest first."""
         end = op.offset + op.limit
-        where = replace(self._where, filters=Filter("eq", _PATHS, ".".join(op.namespace_prefix)))
+        where = self._notes.where(Filter("eq", _PATHS, ".".join(op.namespace_prefix)))
         query = (op.query or "").strip()
         notes = await self._all(where) if op.filter or not query else None
         if notes is not None and op.filter:
@@ -143,8 +129,8 @@ class _Items:
             where = replace(where, ids=frozenset(note.note_id for note in notes))
         ranked: dict[str, tuple[Note, float | None]] = {}
         if query and notes != [] and end > 0:
-            hits = await search(query, where, min(end, MAX_HITS), self._deps, explain=False)
-            living = (hit for hit in hits if self._lives(hit.note))
+            hits = await search(query, where, min(end, MAX_HITS), self._notes.deps, explain=False)
+            living = (hit for hit in hits if self._notes.lives(hit.note))
             ranked = {hit.id: (hit.note, hit.score) for hit in living}
         if len(ranked) < end:
             rest = await self._all(where) if notes is None else notes
@@ -153,7 +139,7 @@ class _Items:
 
     async def namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         """The namespaces that have items and match, in order."""
-        notes = await self._all(replace(self._where, filters=Filter("eq", _PATHS, "")))
+        notes = await self._all(self._notes.where(Filter("eq", _PATHS, "")))
         conditions = op.match_conditions or ()
         places = {_place(note)[0] for note in notes}
         matching = (it for it in places if all(_fits(each, it) for each in conditions))
@@ -163,76 +149,39 @@ class _Items:
         self, puts: Sequence[PutOp], stored: Mapping[str, Note], fields: list[str] | None
     ) -> None:
         """Put and delete items, all or none."""
-        if not puts:
-            return
         gone = [self.note_id(op.namespace, op.key) for op in puts if op.value is None]
         notes = [self._note(op, stored, fields) for op in puts if op.value is not None]
-        changes = [line for note in notes for line in self._changes(note, stored.get(note.id))]
-        found = [note for note in notes if note.content != _NOT_INDEXED]
-        batch = await notes_batch(found, changes, self._now, self._deps)
-        jobs = mirror_jobs(self._scope, gone, self._now, self._deps) if gone else ()
-        drop = Where(self._scope, kinds=frozenset({_KIND}), ids=frozenset(gone))
-        batch = replace(batch, notes=tuple(notes), jobs=(*jobs, *batch.jobs))
-        if gone:
-            batch = replace(batch, drop=(drop,), at=self._now, reason="deleted")
-        await self._deps.store.apply(batch)
+        await self._notes.write(notes, gone, stored=stored)
 
     async def refresh(self, notes: Iterable[Note]) -> None:
         """Let items live as long again from now on, if they are there still."""
         for note in {note.id: note for note in notes if _TTL in note.metadata}.values():
             later = replace(note, expires=self._expiry(note.metadata[_TTL]))
-            await self._deps.store.apply(Batch(notes=(later,), present=(note,)))
+            await self._notes.deps.store.apply(Batch(notes=(later,), present=(note,)))
 
     async def _all(self, where: Where) -> list[Note]:
-        notes = [it for it in await read_all(Note, where, self._deps.store) if self._lives(it)]
+        notes = await self._notes.read_all(where)
         return sorted(notes, key=lambda note: (-note.updated, note.metadata[_KEY]))
 
     def _note(self, op: PutOp, stored: Mapping[str, Note], fields: list[str] | None) -> Note:
-        note_id, now = self.note_id(op.namespace, op.key), self._now
-        value = check_metadata(op.value, "value")
+        note_id, value = self.note_id(op.namespace, op.key), check_metadata(op.value, "value")
         paths = [".".join(op.namespace[:depth]) for depth in range(len(op.namespace) + 1)]
         metadata = {_PATHS: paths, _KEY: op.key, _VALUE: value}
         metadata |= {_TTL: op.ttl} if op.ttl is not None else {}
-        before = stored.get(note_id)
-        return Note(
-            note_id=note_id,
-            agent_id=self._scope.agent_id or "",
-            user_id=self._scope.user_id or "",
-            session_id=self._scope.session_id,
-            kind=_KIND,
-            content=self._text(op, value, fields),
-            digest=note_id,  # items that say the same stay two
-            ts=before.ts if before else now,
-            created=before.created if before else now,
-            updated=now,
-            valid_from=before.valid_from if before else now,
-            expires=self._expiry(op.ttl),
-            metadata=check_metadata(metadata, "value"),
-        )
-
-    def _text(self, op: PutOp, value: Mapping[str, Any], fields: list[str] | None) -> str:
-        """What a search finds an item by."""
-        paths = fields if op.index is None else op.index or []
-        if paths is None:
-            leaves = list(_leaves(value))
-            texts = [f"{name}: {text}" if len(leaves) > 1 else text for name, text in leaves]
-        else:
-            texts = [text for path in paths for text in get_text_at_path(dict(value), path)]
-        text = "\n".join(texts).encode()[: self._max_bytes].decode(errors="ignore")
-        return text if text.strip() else _NOT_INDEXED
-
-    def _changes(self, note: Note, before: Note | None) -> Iterator[Change]:
-        line = Change(note.agent_id, note.user_id, note.id, "add", note.updated, after=note.content)
-        if before is None:
-            yield line
-        elif before.content != note.content:
-            yield replace(line, event="update", before=before.content)
+        text, expires = _text(op, value, fields), self._expiry(op.ttl)
+        return self._notes.note(note_id, text, metadata, stored.get(note_id), expires)
 
     def _expiry(self, minutes: float | None) -> Micros | None:
-        return None if minutes is None else self._now + int(minutes * _MINUTE)
+        return None if minutes is None else self._notes.now + int(minutes * _MINUTE)
 
-    def _lives(self, note: Note) -> bool:
-        return note.expires is None or note.expires > self._now
+
+def _text(op: PutOp, value: Mapping[str, Any], fields: list[str] | None) -> str:
+    """What a search finds an item by."""
+    paths = fields if op.index is None else op.index or []
+    if paths is None:
+        leaves = list(_leaves(value))
+        return "\n".join(f"{name}: {text}" if len(leaves) > 1 else text for name, text in leaves)
+    return "\n".join(text for path in paths for text in get_text_at_path(dict(value), path))
 
 
 def _place(note: Note) -> tuple[Namespace, str]:

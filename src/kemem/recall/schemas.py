@@ -39,8 +39,9 @@ class Model(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
         for name, text in _field_texts(cls).get(cls.__name__, {}).items():
-            cls.model_fields[name].description = text["zh"]
+            fields[name].description = text["zh"]
         cls.model_rebuild(force=True)
 
 

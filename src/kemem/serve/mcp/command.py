@@ -14,6 +14,10 @@ Client = Literal["claude", "claude-desktop", "cursor", "vscode"]
 User = Annotated[str | None, typer.Option(help="Whose memories: the client reaches no other's.")]
 Agent = Annotated[str | None, typer.Option(help="Only memories of this agent.")]
 Session = Annotated[str | None, typer.Option(help="The conversation that new memories belong to.")]
+Tools = Literal["kemem", "official"]
+ToolSet = Annotated[
+    Tools, typer.Option("--tools", help="KeMem's, or those of the official memory server.")
+]
 Sensitive = Annotated[bool, typer.Option("--sensitive", help="Show what is sensitive, too.")]
 Url = Annotated[
     str | None,
@@ -30,6 +34,7 @@ def serve_mcp(
     agent: Agent = None,
     session: Session = None,
     sensitive: Sensitive = False,
+    tools: ToolSet = "kemem",
     data_dir: terminal.DataDir = None,
     database_url: terminal.DatabaseUrl = None,
 ) -> None:
@@ -39,9 +44,12 @@ def serve_mcp(
     settings = terminal.settings_in_force(data_dir, database_url)
     user_id = _required(user)
 
+    from kemem.integrations.tools import MEMORY_TOOLS
+    from kemem.serve.mcp.official import OFFICIAL_TOOLS
     from kemem.serve.mcp.server import serve_stdio
 
-    serve_stdio(settings, user_id, agent, session, sensitive)
+    chosen = OFFICIAL_TOOLS if tools == "official" else MEMORY_TOOLS
+    serve_stdio(settings, user_id, agent, session, sensitive, chosen)
 
 
 @mcp.command()
@@ -49,6 +57,7 @@ def install(
     client: Annotated[Client, typer.Option(help="Who is to use the memory.")],
     user: User = None,
     agent: Agent = None,
+    tools: ToolSet = "kemem",
     url: Url = None,
     data_dir: terminal.DataDir = None,
     database_url: terminal.DatabaseUrl = None,
@@ -58,11 +67,14 @@ def install(
     if url is None:
         place = {"--data-dir": data_dir and data_dir.absolute(), "--database-url": database_url}
         values = {"--user": _required(user), "--agent": agent, **place}
+        values |= {"--tools": None if tools == "kemem" else tools}
         flags = [str(part) for pair in values.items() if pair[1] is not None for part in pair]
         own = Path(sys.argv[0])  # a client may have another search path than we have
         command = [str(own.absolute()) if own.name == "kemem" else "kemem", "mcp", *flags]
         transport, arguments = "stdio", ["--", *command]
         entry = {"command": command[0], "args": command[1:]}
+    elif tools != "kemem":
+        raise typer.BadParameter("a server has KeMem's tools only", param_hint="--tools")
     elif client == "claude-desktop":
         raise typer.BadParameter("this client takes a command, no address", param_hint="--url")
     else:

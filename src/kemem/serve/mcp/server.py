@@ -19,7 +19,7 @@ from starlette.requests import Request
 from kemem.errors import Internal, NotFound
 from kemem.integrations.tools import MEMORY_TOOLS, ToolContext, fitted, shown
 from kemem.memory import AsyncMemory
-from kemem.recall.registry import check_arguments, mcp_tools
+from kemem.recall.registry import Registry, check_arguments, mcp_tools
 from kemem.recall.schemas import Language, tool_texts
 from kemem.results import Item
 from kemem.serve.http.errors import public_error
@@ -65,14 +65,19 @@ RESOURCES: Mapping[str, Callable[[ToolContext], Awaitable[str]]] = {
 
 
 def serve_stdio(
-    settings: Settings, user_id: str, agent_id: str | None, session_id: str | None, sensitive: bool
+    settings: Settings,
+    user_id: str,
+    agent_id: str | None,
+    session_id: str | None,
+    sensitive: bool,
+    tools: Registry = MEMORY_TOOLS,
 ) -> None:
     """Serve one user's memories on standard input and output until the client goes."""
     memory = AsyncMemory(settings=settings)
     traces = Traces(memory, "stdio")
     handle = memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
     context = ToolContext(handle, session_id, shared=memory)
-    server = create_mcp(lambda _: context, settings.recall_language)
+    server = create_mcp(lambda _: context, settings.recall_language, tools)
 
     async def serve() -> None:
         async with background_worker(memory, traces.flush), stdio_server() as (incoming, outgoing):
@@ -81,12 +86,14 @@ def serve_stdio(
     asyncio.run(serve())
 
 
-def create_mcp(context_for: ContextFactory, language: str = "en") -> Server[Any]:
+def create_mcp(
+    context_for: ContextFactory, language: str = "en", tools: Registry = MEMORY_TOOLS
+) -> Server[Any]:
     """An MCP server, described in `language`, over the memories that a request may reach.
 
     No tool takes a user: `context_for` says whose memories a request means.
     """
-    handlers = _Handlers(context_for, "zh" if language == "zh" else "en")
+    handlers = _Handlers(context_for, "zh" if language == "zh" else "en", tools)
     return Server(
         "kemem",
         title="KeMem",
@@ -106,11 +113,12 @@ def create_mcp(context_for: ContextFactory, language: str = "en") -> Server[Any]
 class _Handlers:
     """A handler for each method of the protocol."""
 
-    def __init__(self, context_for: ContextFactory, language: Language) -> None:
+    def __init__(self, context_for: ContextFactory, language: Language, registry: Registry) -> None:
         self._context_for = context_for
+        self._registry = registry
         self.language: Language = language
         self.texts = tool_texts(__package__)
-        listed = mcp_tools(language, MEMORY_TOOLS)
+        listed = mcp_tools(language, registry)
         self._tools = [mcp.Tool.model_validate(tool, by_alias=True) for tool in listed]
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
@@ -123,7 +131,7 @@ class _Handlers:
         self, context: Context, params: mcp.CallToolRequestParams
     ) -> mcp.CallToolResult:
         """The output of a tool as data; a call that fails says so in its result."""
-        entry = MEMORY_TOOLS.get(params.name)
+        entry = self._registry.get(params.name)
         if entry is None:
             raise MCPError(mcp.INVALID_PARAMS, f"no tool {params.name!r:.80}")
         arguments, fields = {**(params.arguments or {})}, entry["input_model"].model_fields
@@ -138,7 +146,7 @@ class _Handlers:
             public = public_error(error)
             text = neutralise(f"{public.code}: {public.message}")
             return mcp.CallToolResult(content=[mcp.TextContent(text=text)], is_error=True)
-        result = fitted(output.model_dump(mode="json"))
+        result = fitted(output.model_dump(mode="json", by_alias=True))
         text = shown(result)
         return mcp.CallToolResult(content=[mcp.TextContent(text=text)], structured_content=result)
 
