@@ -5,8 +5,8 @@ from importlib.resources import files
 
 import pytest
 
-from kemem.facts.grammar import language
 from kemem.facts.keywords import keywords
+from kemem.facts.language import language
 from kemem.text.lexicon import load, parse
 
 GOOD = """# a comment

@@ -802,3 +802,85 @@ def test_a_place_is_no_part_of_a_company() -> None:
         ("user", "works_as", "engineer"),
     ]
     assert triples(extract("我在阿里巴巴工作")) == [("user", "works_at", "阿里巴巴")]
+
+
+STATES = (
+    (
+        "Last week I joined Riverside Clinic as a vaccination nurse",
+        "User works at Riverside Clinic as a vaccination nurse (since 2026-01)",
+        "user/works_at",
+    ),
+    ("上周我入职了腾讯做产品经理", "用户在腾讯担任产品经理（自2026-01）", "user/works_at"),
+    ("I got a job at Siemens", "User works at Siemens", "user/works_at"),
+    ("我上个月跳槽到字节了", "用户在字节工作（自2025-12）", "user/works_at"),
+    ("My brother started at Stripe", "User's brother works at Stripe", "user/brother/works_at"),
+    ("我妹妹去年入职了百度", "用户的妹妹在百度工作（自2025）", "user/sister/works_at"),
+    (
+        "I got married to Lena in June 2025",
+        "User is married to Lena (since 2025-06)",
+        "user/partner",
+    ),
+    ("上个月我和小美结婚了", "用户已和小美结婚（自2025-12）", "user/partner"),
+    ("I enrolled at Leeds University", "User studies at Leeds University", "user/studies_at"),
+    ("我考上了浙江大学", "用户就读于浙江大学", "user/studies_at"),
+    ("We adopted a cat named Miso", "User and others have a cat named Miso", None),
+    ("我领养了一只橘猫，叫咪咪", "用户养着一只橘猫，叫咪咪", None),
+    (
+        "I bought a Subaru Forester last month",
+        "User drives a Subaru Forester (since 2025-12)",
+        "user/drives",
+    ),
+    ("我上个月买了一辆特斯拉", "用户有一辆特斯拉（自2025-12）", "user/drives"),
+    ("I switched from Notion to Obsidian", "User uses Obsidian", "user/uses/obsidian"),
+    ("我从Notion换成了Obsidian", "用户用Obsidian", "user/uses/obsidian"),
+    ("I became vegetarian in March", "User is vegetarian (since 2025-03)", "user/diet"),
+    ("我去年开始吃素", "用户吃素（自2025）", "user/diet"),
+    ("I quit smoking two months ago", "User does not smoke (since 2025-11)", "user/like/smoking"),
+    ("我戒烟了", "用户不抽烟", "user/like/烟"),
+    ("I started taking metformin", "User takes metformin", "user/takes/metformin"),
+    ("我开始吃二甲双胍", "用户在吃二甲双胍", "user/takes/二甲双胍"),
+    ("We moved to Oslo", "User and others live in Oslo", "user/lives_in"),
+    ("I moved back in with my parents", "User lives with user's parents", "user/lives_in"),
+    ("我搬回父母家了", "用户住在父母家", "user/lives_in"),
+)
+
+
+@each("said, state, topic", STATES)
+def test_an_event_is_kept_as_the_state_that_it_began(
+    said: str, state: str, topic: str | None
+) -> None:
+    """With the time since when, no more exact than it was said."""
+    fact = only(said)
+    assert (fact.text, fact.topic) == (state, topic)
+
+
+@each(
+    "said",
+    [
+        *("I might join Google", "I'm joining Google next month", "Did I join Google?"),
+        *("I almost joined Google", "I wish I had joined Google", "I did not join Google"),
+        *("My boss said: I joined Google in May", "If I joined Google, I'd be rich"),
+        *("I joined the Riverside Choir", "I bought a coffee", "I switched to Mondays"),
+        *("我想跳槽到字节", "我下个月入职腾讯", "我入职腾讯了吗", "我差点加入了华为"),
+        *("如果我入职腾讯就好了", "我没入职腾讯", "他说：“我上周入职了腾讯公司做前端”"),
+        *("我加入了学校的篮球队", "刚进电影院", "我买了一杯咖啡"),
+    ],
+)
+def test_what_only_looks_like_an_event_begins_no_state(said: str) -> None:
+    """Wishes, plans, questions, suppositions, negations, quotations, and things of a moment."""
+    begun = ("works at", "drives", "User has", "User uses", "工作", "担任", "用户有")
+    assert not any(word in text for word in begun for text in texts(said))
+
+
+def test_a_state_that_somebody_else_began_is_not_the_users() -> None:
+    """Where a sentence leaves out its subject after one about somebody else."""
+    for said in ("My sister graduated. Joined Google last week.", "我妹妹毕业了。上周入职了百度。"):
+        assert not any(fact.topic == "user/works_at" for fact in facts(said))
+
+
+@each("said", ["driving test got moved to Friday", "Driving test got moved to Friday"])
+def test_a_noun_in_ing_opens_no_clause_about_the_speaker(said: str) -> None:
+    """A driving test is moved; nobody is driving."""
+    fact = only(said)
+    assert fact.text == f"{said} (2026-01-23)"
+    assert fact.topic is not None and fact.topic.lower() == "user/date/driving test"

@@ -220,6 +220,8 @@ def _least(part: Part, is_embedded: bool) -> float:
     if not part.statements:
         return unknown
     first = part.statements[0]
+    if first.state:  # its form leaves little doubt
+        return known - _LESS
     return general if first.memory_type == "general" and not first.topic else known
 
 
@@ -348,10 +350,13 @@ def _fact(
 def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement, Micros | None]:
     """The statement with its date written out, and the time of an event or a plan."""
     kind, birthday = statement.memory_type, (statement.topic or "").endswith("/birthday")
-    time = None if kind in _TIMELESS or birthday else dated(statement.text, ts)
+    timeless = birthday or (kind in _TIMELESS and not statement.state)
+    appointed = "/date/" in (statement.topic or "")
+    tense = 1 if appointed else -bool(statement.state and language == "en")
+    time = None if timeless else dated(statement.text, ts, tense)
     if time is None:
         statement = replace(statement, text=statement.state or statement.text)
-        unclear = "/date/" in (statement.topic or "") and not _SETTLED.search(statement.text)
+        unclear = appointed and not _SETTLED.search(statement.text)
         return (replace(statement, topic=None) if unclear else statement), None
     if kind == "general":
         statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
@@ -361,10 +366,10 @@ def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement
             for it in statement.relations
         ]
         statement = replace(statement, memory_type="event", relations=tuple(visited))
-    elif kind in _STATES and time.tense > 0:
+    elif (kind in _STATES or statement.state) and time.tense > 0:
         statement = replace(statement, memory_type="plan", topic=None, relations=())
-    if statement.state and time.written and time.tense <= 0:
-        text = _SINCE[language].format(statement.state, time.written)
+    if statement.state and time.tense <= 0:
+        text = _SINCE[language].format(statement.state, time.began)
         statement = replace(statement, text=text)
     elif time.written:
         statement = replace(statement, text=_DATE[language].format(statement.text, time.written))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from kemem.facts.grammar import ME, Relation, language
+from kemem.facts.grammar import ME, Relation
+from kemem.facts.language import language
 
 _WORD = r"[A-Z][\w&'.-]*"
 # "Cuenca in Ecuador" -> Cuenca; "the Leeds office" is none
@@ -40,7 +41,7 @@ _FEELING = re.compile(
 
 # What no Chinese name of a place, a workplace or a school is, or begins with.
 _NO_PLACE = re.compile(
-    "[爸妈爹娘儿女哥姐弟妹楼门得近后面写讲做学\\d]|^(?:家|老家|国外|海外|外地|本地)$"
+    "[爸妈爹娘父母儿女哥姐弟妹楼门得近后面写讲做学\\d]|^(?:家|老家|国外|海外|外地|本地)$"
 )
 _NO_FIRM = re.compile(
     "^[自一某这那全远]|一[家个所间]|^(?:公司|学校|大学|医院|单位|家)$|[念读讲说写]"

@@ -1,37 +1,25 @@
-"""What both languages share: subjects, rules that read a predicate, and what they yield.
-
-The rules are data: `zh.rules`, `en.rules` and `roles.tsv` explain their formats.
-"""
+"""What both languages share: subjects, how rules read a predicate, and what they yield."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from typing import NamedTuple
 
-from kemem.facts.sentences import without_times
-from kemem.text.lexicon import Lexicon, load
+from kemem.facts.language import Role, Rule, language
 
 _SHARED = ("吃", "喝", "eat", "drink")  # verbs that go with everything in a list
 _PASSING = ("event", "plan")  # no states: they do not end, they fail to happen
-_LANGUAGES = {"zh": ("{}的{}", ["NAME", "LONG_NAME"]), "en": ("{}'s {}", ["OPENING_NAME"])}
-_BUILDS = ("plain", "naming", "role_of", "has_role", "pet", "setting", "home")  # methods of Reader
+_OPTIONAL = re.compile(
+    r"\[([^]|]*)\|?([^]]*)\]"
+)  # of a state: "[ as {occupation}]", "[担任{job}|工作]"
+_ADDED = re.compile(r",? (?:with|because|for|so) .*")  # to what an event began; the rest is of it
+_ASIDE = re.compile(r",? (?:since|which|that|when|after|before|while|al?though|as(?! well)|but) .*")
+_PLURAL = {"is": "are", "has": "have", "does": "do", "goes": "go"}
 ME = "\ue000"  # the speaker in names of entities, until the speaker's name is known
 
 Slots = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """What somebody is to an owner.  mother: 妈妈, mom; X --parent_of--> the owner"""
-
-    kind: str
-    name: str  # in topics: "user/mother"
-    pronoun: str  # he, she, it, they; "" where only the name could tell
-    relation: str  # from the owner to the one in the role; "<" turns it round, "=" is mutual
-    one: bool  # a new one takes the place of the old
-    words: Mapping[str, tuple[str, ...]]  # by language
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,84 +58,6 @@ class Statement:
     about: Subject | None = None  # whom the next clause means if it names nobody
     name: str | None = None  # the speaker's own
     state: str = ""  # what holds since the event that the text tells of
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Reads one kind of predicate."""
-
-    pattern: re.Pattern[str]
-    memory_type: str
-    topic: str | None  # "{s}/lives_in", "{s}/like/{thing}"
-    relations: tuple[str, ...]  # "lives_in:place", "has_pet:name|animal"
-    each: str | None  # the slot that may list several things: one statement for each
-    build: str  # the method of a Reader that makes the statement
-
-
-@dataclass(frozen=True, slots=True)
-class Language:
-    """The rules of a language and what they need to know of it."""
-
-    rules: Mapping[bool, Sequence[Rule]]  # True: for whole clauses; False: what follows a subject
-    roles: Mapping[str, Role]
-    possessive: str  # "{}的{}"
-    names: Sequence[re.Pattern[str]]  # of people, where a clause opens
-    patterns: Lexicon
-
-
-@cache
-def _roles() -> list[Role]:
-    roles = []
-    lines = (files(__package__) / "roles.tsv").read_text("utf-8").splitlines()
-    for number, line in enumerate(lines, 1):
-        cells = line.split("\t")
-        if not line or line[0] == "#":
-            continue
-        if len(cells) != 7 or not all(cells) or cells[4] not in ("one", "many"):
-            problem = f"expected seven columns, see its head: {line!r:.80}"
-            raise ValueError(f"roles.tsv:{number}: {problem}")
-        kind, name, pronoun, relation, count, *words = cells
-        chinese, english = (tuple(it.split("|")) for it in words)
-        both = {"zh": chinese, "en": english}
-        roles.append(Role(kind, name, pronoun.strip("-"), relation, count == "one", both))
-    return roles
-
-
-def _rules(patterns: Lexicon) -> Mapping[bool, Sequence[Rule]]:
-    """The rules that read whole clauses, marked by "@", and those that read predicates."""
-    rules: dict[bool, list[Rule]] = {True: [], False: []}
-    before, after = (patterns.pattern(name).pattern for name in ("BEFORE", "AFTER"))
-    for heading, lines in patterns.rules:  # "residence {s}/lives_in lives_in:place"
-        fields = heading.text.split()
-        options = {name: value for name, _, value in (it.partition(":") for it in fields[3:])}
-        if len(fields) < 3 or not options.keys() <= {"each", "by"}:
-            problem = f"expected type, topic, relations, options, not {heading.text!r}"
-            patterns.refuse(heading, problem)
-        build = options.get("by", "plain")
-        if build not in _BUILDS:
-            patterns.refuse(heading, f"by:{build} is not one of {', '.join(_BUILDS)}")
-        memory_type, topic, relations = fields[:3]
-        for line in lines:
-            rule = Rule(
-                patterns.compile(line, f"{before}{patterns.expand(line)}{after}"),
-                memory_type,
-                None if topic == "-" else topic,
-                () if relations == "-" else tuple(relations.split(",")),
-                options.get("each"),
-                build,
-            )
-            rules[line.text.startswith("@")].append(rule)
-    return rules
-
-
-@cache  # not at import: compiling takes time
-def language(code: str) -> Language:
-    """The rules of zh or en, ready."""
-    words = {word: role for role in _roles() for word in role.words[code]}
-    any_role = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
-    patterns = load(__package__, f"{code}.rules", ROLE=any_role)
-    possessive, names = _LANGUAGES[code]
-    return Language(_rules(patterns), words, possessive, [*map(patterns.pattern, names)], patterns)
 
 
 class Clause(NamedTuple):
@@ -231,6 +141,30 @@ def _plain(rule: Rule, subject: Subject, slots: Slots, text: str) -> Statement:
     return Statement(text, rule.memory_type, topic, values, tuple(relations), subject)
 
 
+def _state(template: str, subject: Subject, values: Slots, after: str) -> str:
+    """What holds since an event; "" where it would lose what else is said.
+
+    ("works at {organization}[ as {occupation}]", …) -> "User works at Fiat as a welder"
+    """
+    if _ASIDE.fullmatch(after):
+        return ""
+
+    slots = defaultdict(str, values)
+
+    def filled(match: re.Match[str]) -> str:
+        names = re.findall(r"\{(\w+)", match[1])
+        return match[1].format_map(slots) if all(slots[it] for it in names) else match[2]
+
+    state = _OPTIONAL.sub(filled, template).format_map(slots)
+    verb, blank, rest = state.partition(" ")
+    if not verb.isascii():
+        return f"{subject.label}{state}"
+    if " and " in subject.label:
+        verb = _PLURAL.get(verb) or re.sub("ies$", "ys", verb).removesuffix("s")
+    added = after if _ADDED.fullmatch(after) else ""
+    return f"{subject.label} {verb}{blank}{rest}{added}"
+
+
 class Reader:
     """Reads what one speaker says in a language, by its rules."""
 
@@ -302,6 +236,8 @@ class Reader:
             if match is None:
                 continue
             values = {slot: value.strip() for slot, value in match.groupdict("").items()}
+            values.pop("after")
+            state = rule.state and _state(rule.state, subject, values, match["after"])
             for own in ("我的", mine, mine.lower()):  # "user's job" -> "job"
                 values = {slot: value.removeprefix(own) for slot, value in values.items()}
             statements: list[Statement] = []
@@ -312,7 +248,7 @@ class Reader:
                     if rule.build == "plain"
                     else getattr(self, rule.build)(plain, subject, slots)
                 )
-                statements += [made] if made else []
+                statements += [replace(made, state=state)] if made else []
             if statements:
                 relations = subject.relations + statements[0].relations
                 return [replace(statements[0], relations=relations), *statements[1:]]
@@ -381,13 +317,6 @@ class Reader:
             return replace(plain, about=named(slots["name"], "animal"))
         owned = self.owned(subject, slots["animal"])
         return replace(plain, about=Subject(*owned, f"{subject.topic}/pet", "animal"))
-
-    def home(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
-        """Whoever moved somewhere lives there.  我搬到上海了 -> 用户住在上海"""
-        words = self.language.possessive.startswith("{}的")
-        state = f"{subject.label}住在" if words else f"{subject.label} lives in "
-        bare = without_times(plain.text).rstrip("了. ")  # a reason would be lost
-        return replace(plain, state=state + slots["place"] if bare.endswith(slots["place"]) else "")
 
     def setting(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
         """A thing and its value; the next clause may say more of it.  的数据库用的是 PostgreSQL"""

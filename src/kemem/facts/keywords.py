@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Literal, NamedTuple
 
-from kemem.facts.grammar import language
+from kemem.facts.language import language
 from kemem.text.lexicon import Lexicon, load
 from kemem.text.segment import STOP_CHARACTERS, STOP_WORDS, is_cjk, search_text, stem
 from kemem.text.when import time_phrases

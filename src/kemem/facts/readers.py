@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kemem.facts.grammar import Clause, Discourse, Reader, Statement, Subject, language, named
+from kemem.facts.grammar import Clause, Discourse, Reader, Statement, Subject, named
+from kemem.facts.language import language
 from kemem.facts.sentences import Sentence, without_times
 
 _SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often are: 不吃辣
@@ -60,7 +61,7 @@ class _Chinese(Reader):
                 wish = f"{self.me.label}希望{self.third_person(clause)}"
                 new = [Statement(wish, "user_preference")]
             elif not self.pattern("ORDER").match(clause) and not re.search("[你您]", clause):
-                new = self.statements_of(clause, about)
+                new = self.statements_of(clause, about, not parts)
                 if parts and about is None and not any(self.readings(clause)):
                     # Whom a clause means whose sentence began with somebody else is not certain.
                     new = [replace(it, relations=()) for it in new]
@@ -94,7 +95,7 @@ class _Chinese(Reader):
             marked.append((clause, bool(doubt or supposed or asked or filler.fullmatch(clause))))
         return [it for it in marked if it[0]]
 
-    def statements_of(self, text: str, last: Subject | None) -> list[Statement]:
+    def statements_of(self, text: str, last: Subject | None, first: bool) -> list[Statement]:
         """The statements of a clause by the first reading that a rule knows."""
         bare = without_times(text)
         if last:
@@ -109,7 +110,8 @@ class _Chinese(Reader):
             if unclear or self.pattern("MENTAL").match(clause.predicate):
                 continue
             new = self.read(clause, self.text(text, clause))
-            sure = clause.words or last or whole
+            alone = first and new and new[0].state and not self.discourse.latest()
+            sure = clause.words or last or whole or alone
             if new and (sure or new[0].memory_type in _SUBJECTLESS):
                 return new
         return self.general(text, bare, last)
@@ -143,7 +145,7 @@ class _Chinese(Reader):
         return self.third_person(before) + label + self.third_person(after)
 
     def third_person(self, text: str) -> str:
-        return self.pattern("OWN").sub(self.me.label, text)
+        return self.pattern("OWN").sub(lambda _: self.me.label, text)
 
     def general(self, text: str, bare: str, last: Subject | None) -> list[Statement]:
         """A statement that no rule knows, if it tells something of somebody."""
@@ -208,7 +210,7 @@ class _English(Reader):
                 clause = f"{subject} {clause}"
             elif at > 1 and self.pattern("PROFILE").fullmatch(parts[0]) and clause[:1].islower():
                 clause = f"{self.me.label} {clause}"
-            elif at == 1 or subject in ("I", "i"):
+            elif subject in ("I", "i") or (at == 1 and not self.discourse.latest()):
                 clause = self.with_subject(clause)
             if clause:
                 yield clause, bool(doubt or supposed or doubtful or asked)

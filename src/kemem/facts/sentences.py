@@ -36,6 +36,7 @@ class Dated:
 
     since: Micros
     written: str  # "" where the statement itself is exact
+    began: str  # no more exact than the words: a day, a month or a year
     tense: int  # -1 past, 1 future, 0 where now lies inside and the words do not tell
 
 
@@ -91,13 +92,14 @@ def without_times(text: str) -> str:
     return " ".join(_pattern("HOUR").sub("", bare).split())
 
 
-def dated(text: str, ts: Micros) -> Dated | None:
+def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:
     """The first time that a statement names; None for none, or for a habit.
 
-    "On Friday" lies ahead where the statement tells of a plan, or nothing says that it is over.
+    "On Friday" lies ahead where the statement tells of a plan, or nothing says that it is over;
+    `tense` is -1 or 1 where its form is known to tell.
     """
-    plans = speaks_of_plans(text)
-    past = not plans and speaks_of_past(text)
+    plans = tense > 0 or (not tense and speaks_of_plans(text))
+    past = not plans and (tense < 0 or speaks_of_past(text))
     seasonal = not (plans or past) and _pattern("SEASON").search(text)
     if seasonal or _pattern("HABIT").search(text):
         return None
@@ -109,7 +111,9 @@ def dated(text: str, ts: Micros) -> Dated | None:
         return None
     tense = (phrase.since > ts) - (phrase.until <= ts) or (-1 if past else 0)
     exact = re.search(r"\d{4}", phrase.phrase)
-    return Dated(phrase.since, "" if exact else _written(phrase, text), tense)
+    written = _written(phrase, text)
+    days = len("2026-01-31") if phrase.until - phrase.since <= 86_400_000_000 else len("2026-01")
+    return Dated(phrase.since, "" if exact else written, written[:days], tense)
 
 
 def _written(phrase: TimePhrase, text: str) -> str:
