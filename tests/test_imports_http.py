@@ -143,6 +143,27 @@ async def test_an_import_goes_on_where_it_was_interrupted(
         assert not list((tmp_path / "imports").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("../../etc/旅行.json", "旅行.json"),
+        ("C:\\chats\\a.csv", "a.csv"),
+        ("..", "upload"),
+        ("", "upload"),
+        ("a\0b\n.md", "a_b_.md"),
+        ("\U0001f600" * 500 + ".zip", "\U0001f600" * 56 + ".zip"),
+    ],
+)
+async def test_an_upload_keeps_its_name_and_stays_in_its_folder(
+    tmp_path: Path, name: str, kept: str
+) -> None:
+    async with AsyncMemory(settings=Settings(data_dir=tmp_path, embedder="none")) as memory:
+        path = memory.imports.upload_path("j_1", name)
+        assert path == tmp_path / "imports" / "j_1" / kept
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"")
+
+
 async def test_an_upload_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
     async def broken() -> Any:
         yield b"[1,"

@@ -94,6 +94,33 @@ def test_memories_become_notes_word_for_word(tmp_path: Path) -> None:
     assert knowledge(tmp_path, "shop") == ["Refunds take 5 days"]
 
 
+def test_what_was_edited_between_two_exports_is_stored_beside_the_old(tmp_path: Path) -> None:
+    """An id stands for one content for ever, so the new text has another."""
+    for name in ("mem0", "telegram"):
+        export = json.loads(json.dumps({"mem0": exports.MEM0, "telegram": exports.TELEGRAM}[name]))
+        path = written(tmp_path, f"{name}.json", export)
+        kemem(tmp_path, "import", path, "--user", "ann")
+        if name == "mem0":
+            export["results"][0]["memory"] = "能吃一点辣"
+        else:
+            export["messages"][2]["text"] = "ok, edited 改过"
+        again = kemem(
+            tmp_path, "import", written(tmp_path, f"{name}.json", export), "--user", "ann"
+        )
+        assert again.stdout.startswith("1 inserted"), again.stderr
+
+
+def test_a_newer_conversation_may_come_first(tmp_path: Path) -> None:
+    """Exports begin with the newest; what was true before does not replace what is true now."""
+    now = exports.chatgpt("now", [("user", "I live in Berlin now.")])
+    then = exports.chatgpt("then", [("user", "I live in Rome.")])
+    then["mapping"]["then-0"]["message"]["create_time"] -= 400 * 86_400
+    path = written(tmp_path, "c.json", [now, then])
+    kemem(tmp_path, "import", path, "--user", "u", "--infer")
+    with opened(tmp_path) as memory:
+        assert [item.memory for item in memory.get_all("u")] == ["User lives in Berlin now"]
+
+
 def test_facts_are_drawn_where_they_are_asked_for(tmp_path: Path) -> None:
     path = written(tmp_path, "c.json", [exports.chatgpt("c1", TALK)])
     assert "notes" not in kemem(tmp_path, "import", path, "--user", "a", "--no-infer").stdout

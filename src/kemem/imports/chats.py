@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kemem.imports.items import Item, moment, readable, source_id
+from kemem.imports.items import Item, moment, readable, source_id, version_of
 from kemem.text.parts import Fields
 
 WHATSAPP, TELEGRAM, WECHAT = "WhatsApp", "Telegram", "WeChat"
@@ -211,7 +211,7 @@ def _telegram_message(message: Fields, chat: object, name: str, place: str) -> I
             "name": readable(speaker) or None,
             "content": content,
             "ts": ts,
-            "message_id": source_id("telegram", chat, message.get("id")),
+            "message_id": source_id("telegram", chat, message.get("id"), version_of(content)),
             "session_id": source_id("telegram", chat),
             "metadata": {"source": "telegram", "chat": name[:200]},
         }

@@ -6,13 +6,13 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from kemem.errors import Exhausted, InvalidArgument
-from kemem.imports.items import stable_id, wrong
+from kemem.imports.items import version_of, wrong
 
 MAX_WHOLE = 256 << 20  # bytes of a file that must be in memory as a whole
 STANDARD_INPUT = "-"
@@ -41,7 +41,7 @@ class File:
         return Path(self.source).stem
 
     @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
+    def open(self) -> Iterator[IO[bytes]]:
         """Its bytes, in their order."""
         try:
             if self.name == STANDARD_INPUT:
@@ -51,7 +51,7 @@ class File:
                     yield stream
             else:
                 with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as stream:
-                    yield _binary(stream)
+                    yield stream
         except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
             # RuntimeError: the member is encrypted; NotImplementedError: its compression
             raise wrong(self.name, f"cannot be read: {error}") from None
@@ -83,24 +83,20 @@ class File:
         raise wrong(self.name, "expected text in UTF-8")
 
 
-def _binary(stream: IO[bytes]) -> BinaryIO:
-    return stream  # type: ignore[return-value]  # ZipExtFile has all that is used
-
-
 @dataclass(frozen=True, slots=True)
 class Counted:
     """A stream that tells how much of it was read."""
 
-    stream: BinaryIO
-    advance: Advance = field(compare=False)
+    stream: IO[bytes]
+    advance: Advance
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         """The next bytes."""
         raw = self.stream.read(size)
         self.advance(len(raw))
         return raw
 
-    def readline(self, size: int = -1) -> bytes:
+    def readline(self, size: int = -1, /) -> bytes:
         """The next line."""
         raw = self.stream.readline(size)
         self.advance(len(raw))
@@ -113,18 +109,22 @@ def files_of(path: Path | str) -> list[File]:
         return [File(STANDARD_INPUT, Path(STANDARD_INPUT), "standard input", 0)]
     path = Path(path)
     if path.is_dir():
-        return [
-            File(str(each), each, str(each.relative_to(path)), each.stat().st_size, None, False)
-            for each in sorted(path.rglob("*"))
-            if each.is_file()
-            and not any(it.startswith(".") for it in each.relative_to(path).parts)
-            and not each.is_symlink()
-        ]
+        return list(_inside(path))
     if not path.is_file():
         raise InvalidArgument(f"{path} must be a file or a folder", field="path")
     if path.suffix.lower() == ".zip":
         return list(_members(path))
     return [File(str(path), path, path.name, path.stat().st_size)]
+
+
+def _inside(folder: Path) -> Iterator[File]:
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder)
+        if any(part.startswith(".") for part in inner.parts) or path.is_symlink():
+            continue
+        with suppress(OSError):  # it went meanwhile
+            if path.is_file():
+                yield File(str(path), path, str(inner), path.stat().st_size, None, False)
 
 
 def _members(path: Path) -> Iterator[File]:
@@ -144,4 +144,4 @@ def folder_id(path: Path | str) -> str:
     """The name that documents of one folder have in common.  "docs" -> "docs-1f0a33c2" """
     absolute = Path(path).absolute()
     name = absolute.name if absolute.is_dir() else absolute.stem
-    return f"{name[:40]}-{stable_id('', absolute)[1:9]}"
+    return f"{name[:40]}-{version_of(str(absolute))}"

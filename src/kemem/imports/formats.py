@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import chain
 from reprlib import repr as shown
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from kemem.errors import InvalidArgument
 from kemem.imports import agents, chatgpt, chats, claude, memories, messages
@@ -105,8 +105,7 @@ def _unknown(file: File, reason: str = UNKNOWN) -> Skipped:
 def _read_json(file: File, advance: Advance) -> Iterator[Read]:
     """What JSON holds; of a folder's files, one whose first value is unknown is skipped."""
     with file.open() as stream:
-        counted = cast(BinaryIO, Counted(stream, advance))
-        values = json_values(counted, file.name)
+        values = json_values(Counted(stream, advance), file.name)
         try:
             first = next(values, None)
             if first is None:

@@ -79,6 +79,11 @@ def source_id(prefix: str, *parts: object) -> str:
     return made if fits else stable_id(prefix, *parts)
 
 
+def version_of(text: str) -> str:
+    """A few characters that tell versions of a text apart: ids stand for one content for ever."""
+    return stable_id("", text)[1:9]
+
+
 def readable(text: object) -> str:
     """A text without lone surrogates, which exports hold where an emoji was cut."""
     return text.encode(errors="replace").decode() if isinstance(text, str) else ""

@@ -6,7 +6,7 @@ Each is kept as a note, word for word.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kemem.imports.items import Item, end_of, moment, readable, source_id, stable_id
+from kemem.imports.items import Item, end_of, moment, readable, source_id, stable_id, version_of
 from kemem.text.jsonable import dumped, jsonable
 from kemem.text.parts import Fields
 
@@ -51,7 +51,7 @@ def mem0_item(record: Fields, text: str, place: str) -> Item:
         metadata["categories"] = jsonable(record["categories"])
     fields = {
         "content": text,
-        "message_id": source_id("mem0", record.get("id")),
+        "message_id": source_id("mem0", record.get("id"), version_of(text)),
         "ts": moment(record.get("created_at")),
         "agent_id": record.get("agent_id"),
         "session_id": record.get("run_id"),

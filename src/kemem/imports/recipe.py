@@ -226,7 +226,7 @@ class Import:
         self.done = self.done.plus(
             Imported(removed=len(gone), ignored=len(known & sections.keys()))
         )
-        self._known = {**(await self._sections()), document.source: frozenset(sections)}
+        (await self._sections())[document.source] = frozenset(sections)
 
     @property
     def _scope(self) -> Scope:

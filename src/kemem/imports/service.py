@@ -1,6 +1,7 @@
 """Imports of a memory: in one go, or as durable jobs with progress in the journal."""
 
 import asyncio
+import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,8 +15,7 @@ from kemem.errors import KeMemError, NotFound, Unavailable
 from kemem.hooks import Hooks
 from kemem.imports.files import files_of
 from kemem.imports.formats import read_files
-from kemem.imports.items import Document, Skipped
-from kemem.imports.recipe import PORTION, Import, Imported, Portion, Target, portions
+from kemem.imports.recipe import PORTION, Import, Imported, Target, portions
 from kemem.ports import Deps
 from kemem.records import Line, Scope
 from kemem.records.batch import Batch, Job, Trim
@@ -26,6 +26,7 @@ from kemem.text.ids import new_id
 KIND = "import"  # of the journal's lines
 _KEPT = 200  # lines of past imports
 _STEP = 10.0  # seconds that one step of a job may take, so that other jobs are not kept waiting
+_LONGEST_NAME = 60  # characters of an upload's name that are kept; file systems count bytes
 _INFERRED = 20  # messages in one write where facts are drawn: a model may take long
 
 
@@ -71,25 +72,29 @@ class AsyncImports:
 
     def upload_path(self, job_id: str, name: str) -> Path:
         """Where an upload is kept until it is imported."""
-        plain = Path(name.replace("\\", "/")).name.lstrip(".") or "upload"
-        return self._settings.data_dir / "imports" / job_id / plain[-100:]
+        last = re.split(r"[/\\]", name)[-1][-_LONGEST_NAME:].strip(". ")
+        plain = "".join(it if it.isprintable() else "_" for it in last)
+        return self._settings.data_dir / "imports" / job_id / (plain or "upload")
 
     async def upload(self, name: str, chunks: AsyncIterator[bytes], target: Target) -> ImportState:
         """Keep a file that comes in chunks, and import it by a job."""
         job_id = new_id("j", (await self._deps()).clock())
         path = self.upload_path(job_id, name)
-        await asyncio.to_thread(path.parent.mkdir, parents=True, mode=0o700)
         try:
+            await asyncio.to_thread(path.parent.mkdir, parents=True, mode=0o700)
             with path.open("wb") as file:
                 async for chunk in chunks:
                     await asyncio.to_thread(file.write, chunk)
-            return await self.enqueue(job_id, path, target)
+            return await self._enqueue(job_id, path, target)
+        except OSError as error:
+            await self.discard(path)
+            raise Unavailable(f"the upload could not be kept: {error.strerror}") from None
         except BaseException:  # whoever sends may go at any time
             await self.discard(path)
             raise
 
-    async def enqueue(self, job_id: str, path: Path, target: Target) -> ImportState:
-        """Import a file that was uploaded, by a job; it is deleted afterwards."""
+    async def _enqueue(self, job_id: str, path: Path, target: Target) -> ImportState:
+        """Promise a job that imports a file, and deletes it afterwards."""
         deps = await self._deps()
         now = deps.clock()
         files = await asyncio.to_thread(files_of, path)
@@ -160,7 +165,7 @@ class AsyncImports:
         running, until = await self.begin(target, folder), time.monotonic() + _STEP
         running.done = state.stored
         count, before = 0, int(details["portions"])
-        while (portion := await asyncio.to_thread(_next, work)) is not None:
+        while (portion := await asyncio.to_thread(next, work, None)) is not None:
             count += 1
             if count <= before:
                 running.skip(portion)
@@ -175,11 +180,6 @@ class AsyncImports:
 def _shown(error: KeMemError, path: Path) -> str:
     """What was wrong, with the name that the upload came with."""
     return error.message.replace(f"{path.parent}/", "")
-
-
-def _next(work: Any) -> Portion | Document | Skipped | None:
-    portion: Portion | Document | Skipped | None = next(work, None)
-    return portion
 
 
 def _plain(state: ImportState) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import codecs
 import json
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from kemem.errors import InvalidArgument
 from kemem.imports.items import wrong
@@ -12,7 +12,17 @@ CHUNK = 1 << 16  # bytes
 _NEAR_END = 16  # characters: an error so near to the end of what was read may be a cut
 
 
-def json_values(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+class Stream(Protocol):
+    """What is read of a file."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """The next line, or so many bytes of it."""
+
+
+def json_values(stream: Stream, name: str) -> Iterator[tuple[str, Any]]:
     """The values of a file, each with its place: a value a line, or the items of a long list.
 
     Otherwise the whole file is one value.
@@ -30,7 +40,7 @@ def json_values(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     yield from _lines(stream, raw, name, number)
 
 
-def _lines(stream: BinaryIO, raw: bytes, name: str, number: int) -> Iterator[tuple[str, Any]]:
+def _lines(stream: Stream, raw: bytes, name: str, number: int) -> Iterator[tuple[str, Any]]:
     """A value in each line; where the first line only opens one, the file is that value."""
     is_first = True
     while raw:
@@ -76,7 +86,7 @@ def _items(text: "_Text") -> Iterator[tuple[str, Any]]:
 class _Text:
     """A stream of JSON, of which only what is being read is in memory."""
 
-    def __init__(self, stream: BinaryIO, raw: bytes, name: str, line: int) -> None:
+    def __init__(self, stream: Stream, raw: bytes, name: str, line: int) -> None:
         self._stream, self._name, self._line = stream, name, line
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._json = json.JSONDecoder()

@@ -129,7 +129,8 @@ def watch(
         seen = dict[str, tuple[State, bytes]]()
         stored = runner.run(running.sources())
         while True:
-            before, files = running.done, _documents(folder)
+            before = running.done
+            files = [it for it in files_of(folder) if it.suffix in SUFFIXES]
             for document in _changed(files, seen, name):
                 runner.run(running.replace(document))
             for source in sorted((stored | seen.keys()) - {it.source for it in files}):
@@ -140,13 +141,6 @@ def watch(
             if once:
                 return
             time.sleep(interval)
-
-
-def _documents(folder: Path) -> list[File]:
-    try:
-        return [it for it in files_of(folder) if it.suffix in SUFFIXES]
-    except OSError:  # a file went while the folder was read: the next look finds what is left
-        return _documents(folder)
 
 
 def _changed(
