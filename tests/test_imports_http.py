@@ -82,6 +82,11 @@ def test_what_is_wrong_with_a_file_is_told_by_its_import(server: Server) -> None
         assert ended["state"] == "failed"
         rule = "role must be one of user, assistant, system, tool, not 'teacher'"
         assert ended["error"] == f"talk.jsonl:2: {rule}"
+        unknown = finished(client, upload(client, "a.md", b"# only a title", user_id="bob"))
+        assert (unknown["state"], unknown["stored"]["inserted"]) == ("done", 0)
+        refused = upload(client, "a.zip", b"PK no zip", user_id="bob")
+        assert refused.status_code == 400
+        assert refused.json()["error"]["message"].startswith("a.zip: expected a zip archive")
 
 
 def test_a_token_imports_for_its_own_user_only(server: Server) -> None:

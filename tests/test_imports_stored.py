@@ -180,7 +180,8 @@ def test_a_folder_without_anything_known_is_an_error(tmp_path: Path) -> None:
     written(tmp_path, "all/user.json", {"id": "1"})
     ran = kemem(tmp_path, "import", str(tmp_path / "all"))
     assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
-    assert ran.stderr.startswith(f"error: {tmp_path}/all: no known format")
+    assert ran.stderr.startswith("error: no known format")
+    assert f"left out {tmp_path}/all/user.json: no conversations" in ran.stdout
 
 
 def test_a_watched_folder_is_kept_in_step(tmp_path: Path) -> None:

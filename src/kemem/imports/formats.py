@@ -10,11 +10,10 @@ from kemem.imports import agents, chatgpt, chats, claude, memories, messages
 from kemem.imports.databases import MAGIC, read_database
 from kemem.imports.documents import SUFFIXES, split_document
 from kemem.imports.files import STANDARD_INPUT, Advance, Counted, File
-from kemem.imports.items import Document, Item, Read, Skipped, wrong
+from kemem.imports.items import UNKNOWN, Document, Item, Read, Skipped, wrong
 from kemem.imports.tables import read_table
 from kemem.imports.values import json_values
 
-UNKNOWN = "no known format; see the page Import of the documentation"
 # Files of exports that hold no conversation, though one of them looks like messages.
 _NOT_READ = frozenset(
     {

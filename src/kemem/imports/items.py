@@ -12,6 +12,7 @@ from kemem.records.times import to_micros, to_rfc3339
 from kemem.text.ids import MAX_ID
 from kemem.text.parts import Fields
 
+UNKNOWN = "no known format; see the page Import of the documentation"
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 _MILLISECONDS = 100_000_000_000  # as seconds, a time in the year 5138
 

@@ -12,9 +12,9 @@ from kemem.add.edit import erase
 from kemem.add.embed import read_all
 from kemem.add.parse import Task, parse_turns
 from kemem.add.recipe import add, ingest
-from kemem.errors import KeMemError
+from kemem.errors import InvalidArgument, KeMemError
 from kemem.hooks import Hooks
-from kemem.imports.items import Document, Item, Read, Skipped, wrong
+from kemem.imports.items import UNKNOWN, Document, Item, Read, Skipped, wrong
 from kemem.ports import Deps
 from kemem.records import Message, Micros, Scope, Where
 from kemem.records.serialization import Record
@@ -199,7 +199,12 @@ class Import:
             self._read.add(portion.source)
 
     async def finish(self) -> None:
-        """Remove what was known of documents that are no longer there, where some were read."""
+        """Remove what was known of documents that are no longer there, where some were read.
+
+        An import that found nothing to store is an error.
+        """
+        if not self._read and self.done == Imported(left_out=self.done.left_out):
+            raise InvalidArgument(UNKNOWN)
         for source in sorted((await self._sections()).keys() - self._read) if self._read else ():
             await self.replace(Document(self._folder, source, ()))
 

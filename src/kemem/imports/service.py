@@ -86,11 +86,13 @@ class AsyncImports:
                 async for chunk in chunks:
                     await asyncio.to_thread(file.write, chunk)
             return await self._enqueue(job_id, path, target)
-        except OSError as error:
+        except BaseException as error:  # whoever sends may go at any time
             await self.discard(path)
-            raise Unavailable(f"the upload could not be kept: {error.strerror}") from None
-        except BaseException:  # whoever sends may go at any time
-            await self.discard(path)
+            if isinstance(error, OSError):
+                reason = f"the upload could not be kept: {error.strerror}"
+                raise Unavailable(reason) from None
+            if isinstance(error, KeMemError):
+                raise type(error)(_shown(error, path), **error.details) from None
             raise
 
     async def _enqueue(self, job_id: str, path: Path, target: Target) -> ImportState:
@@ -129,51 +131,50 @@ class AsyncImports:
         """Take one step of an import that was uploaded; the job says where the next one begins."""
         deps, details = await self._deps(), job.details
         path = self.upload_path(job.job_id, details["name"])
-        state = _state(details["state"])
-        try:
-            if not await asyncio.to_thread(path.exists):
-                raise Unavailable(f"the upload {path.name!r:.80} is not on this machine")
-            state, count = await self._step(path, Target(**details["target"]), state, details)
-        except Unavailable:
-            raise
-        except KeMemError as error:
-            state, count = replace(state, state="failed", error=_shown(error, path)), 0
+        if not await asyncio.to_thread(path.exists):
+            raise Unavailable(f"the upload {path.name!r:.80} is not on this machine")
+        target, before = Target(**details["target"]), _state(details["state"])
+        state, count = await self._step(path, target, before, details["portions"])
+        line = state.to_line()
         if state.state != "running":
+            await deps.store.apply(Batch(done=(job.job_id,), journal=(line,)))
             await self.discard(path)
-            await deps.store.apply(Batch(done=(job.job_id,), journal=(state.to_line(),)))
             return
         details = {**details, "portions": count, "state": _plain(state)}
         rest = replace(job, due=deps.clock(), attempts=0, error=None, details=details)
-        batch = Batch(jobs=(rest,), journal=(state.to_line(),), only_if=job.job_id)
-        await deps.store.apply(batch)
+        await deps.store.apply(Batch(jobs=(rest,), journal=(line,), only_if=job.job_id))
 
     async def _step(
-        self, path: Path, target: Target, state: ImportState, details: Mapping[str, Any]
+        self, path: Path, target: Target, state: ImportState, before: int
     ) -> tuple[ImportState, int]:
-        """Store portions for a while; the state afterwards, and how many were stored in all."""
-        read = 0
+        """Store the portions after those stored before, for a while; the state, and their count."""
+        read, count = 0, 0
 
-        def advance(count: int) -> None:
+        def advance(size: int) -> None:
             nonlocal read
-            read += count
+            read += size
 
-        folder = f"upload-{path.name}"[:60]
-        size = _INFERRED if target.infer else PORTION
-        work = portions(
-            read_files(await asyncio.to_thread(files_of, path), folder, advance), target, size
-        )
-        running, until = await self.begin(target, folder), time.monotonic() + _STEP
+        folder, until = f"upload-{path.name}", time.monotonic() + _STEP
+        running = await self.begin(target, folder)
         running.done = state.stored
-        count, before = 0, int(details["portions"])
-        while (portion := await asyncio.to_thread(next, work, None)) is not None:
-            count += 1
-            if count <= before:
-                running.skip(portion)
-                continue
-            await running.store(portion)
-            if time.monotonic() >= until:
-                return replace(state, read=read, stored=running.done), count
-        await running.finish()
+        try:
+            files = await asyncio.to_thread(files_of, path)
+            size = _INFERRED if target.infer else PORTION
+            work = portions(read_files(files, folder, advance), target, size)
+            while (portion := await asyncio.to_thread(next, work, None)) is not None:
+                count += 1
+                if count <= before:
+                    running.skip(portion)
+                    continue
+                await running.store(portion)
+                if time.monotonic() >= until:
+                    return replace(state, read=read, stored=running.done), count
+            await running.finish()
+        except Unavailable:  # the job is tried again
+            raise
+        except KeMemError as error:
+            reason = _shown(error, path)
+            return replace(state, state="failed", error=reason, stored=running.done), count
         return replace(state, state="done", read=state.size, stored=running.done), count
 
 

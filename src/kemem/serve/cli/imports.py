@@ -16,8 +16,8 @@ from typer import Argument, Option
 from kemem.errors import KeMemError
 from kemem.imports.documents import SUFFIXES, split_document
 from kemem.imports.files import STANDARD_INPUT, File, files_of, folder_id
-from kemem.imports.formats import UNKNOWN, read_files
-from kemem.imports.items import Document, wrong
+from kemem.imports.formats import read_files
+from kemem.imports.items import Document
 from kemem.imports.recipe import PORTION, Import, Imported, Plan, Target, plan, portions
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
@@ -61,8 +61,6 @@ def import_files(
             for portion in portions(read, target, batch):
                 runner.run(running.store(portion))
             runner.run(running.finish())
-            if running.done == Imported(left_out=running.done.left_out):
-                raise wrong(str(path), UNKNOWN)
         finally:
             common.print(running.done.to_dict(), *_text(running.done))
 
