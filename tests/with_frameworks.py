@@ -12,7 +12,9 @@ import pytest
 TESTS = Path(__file__).parent
 FRAMEWORKS = Path(pytest.__file__).parents[4] / "frameworks"  # beside the packages of .venv
 _FAILED = {"failure", "error", "skipped"}
-_OPTIONS = ("-q", "-p", "no:cacheprovider", "--tb=short")
+# Some packages have escapes that Python warns of when it first compiles them.
+IGNORED = ("-W", "ignore::SyntaxWarning", "-W", "ignore::DeprecationWarning")
+_OPTIONS = ("-q", "-p", "no:cacheprovider", "--tb=short", *IGNORED)
 
 
 def environment(*folders: Path) -> Mapping[str, str]:
