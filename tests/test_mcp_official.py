@@ -145,6 +145,26 @@ async def test_nodes_are_searched_as_memories_are(
     assert name in (await memory.search(query, "alice"))[0].memory
 
 
+async def test_a_graph_is_the_same_on_every_database(either_settings: Settings) -> None:
+    """The longest names too; blank and longer ones are refused."""
+    long = {**ANN, "name": "长" * 255, "entityType": "型" * 255}
+    edge = {"from": long["name"], "to": "Lab", "relationType": "is" * 127}
+    async with AsyncMemory(settings=either_settings) as memory, talking(memory) as client:
+        await filled(client)
+        await call(client, "create_entities", entities=[long])
+        await call(client, "create_relations", relations=[edge])
+        more = [{"entityName": "安", "contents": ["住在北京"]}]
+        await call(client, "add_observations", observations=more)
+        await call(client, "delete_entities", entityNames=["Bob", "nobody"])
+        graph = await call(client, "read_graph")
+        assert [it["name"] for it in graph["entities"]] == ["安", "Lab", long["name"]]
+        assert graph["relations"] == [WORKS, edge]
+        assert (await call(client, "search_nodes", query="住在北京"))["entities"][0]["name"] == "安"
+        for name in (" ", "长" * 256):
+            given = {"entities": [{**ANN, "name": name}]}
+            assert (await client.call_tool("create_entities", given)).is_error
+
+
 async def test_a_graph_is_of_one_user(memory: AsyncMemory) -> None:
     async with talking(memory) as client:
         await filled(client)

@@ -13,7 +13,7 @@ from langgraph.store.memory import InMemoryStore
 from kemem import AsyncMemory, Memory
 from kemem.errors import Conflict, KeMemError, NotFound
 from kemem.integrations.langgraph import KeMemStore
-from kemem.settings import load
+from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder
 
 NOW = 1_767_225_600_000_000
@@ -46,6 +46,24 @@ def test_an_item_outlives_the_process_and_is_found_by_both(
         assert store.get(PLACE, "k") is None
         assert store.search((), query=query) == [] == list(memory.search(query, "u"))
         assert memory.get_all("u").items == ()
+
+
+def test_items_are_the_same_on_every_database(either_settings: Settings) -> None:
+    """Put, replaced, found, listed and deleted."""
+    with Memory(settings=either_settings) as memory:
+        store = KeMemStore(memory, user_id="u")
+        store.put(PLACE, "k", {"text": "用户不吃辣", "n": 1})
+        store.put(PLACE[:1], "k", {"text": "likes hiking", "n": 2})
+        store.put(PLACE[:1], "k", {"text": "likes skiing", "n": 3})
+        found = store.search(PLACE[:1], query="不吃辣")
+        assert [(it.namespace, bool(it.score)) for it in found] == [
+            (PLACE, True),
+            (PLACE[:1], False),
+        ]
+        assert [it.value["n"] for it in store.search((), filter={"n": {"$gt": 1}})] == [3]
+        assert store.list_namespaces() == [PLACE[:1], PLACE]
+        store.delete(PLACE, "k")
+        assert store.list_namespaces() == [PLACE[:1]]
 
 
 async def test_an_async_graph_takes_either_memory(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kemem.scope import DEFAULT
 
 NOT_INDEXED = "…"  # the text of a note that no search is to find
 _KIND = "user_info"
+_PREFIX = "k_"
 
 
 class KeyedNotes:
@@ -37,7 +38,7 @@ class KeyedNotes:
         """The same for the same key, and no other user's."""
         scope = self._scope
         place = (scope.agent_id, scope.user_id, scope.session_id, key)
-        return f"k_{blake2b(json.dumps(place).encode(), digest_size=16).hexdigest()}"
+        return f"{_PREFIX}{blake2b(json.dumps(place).encode(), digest_size=16).hexdigest()}"
 
     def where(self, filters: Filter) -> Where:
         """The notes that fulfil a condition."""
@@ -77,7 +78,7 @@ class KeyedNotes:
             session_id=self._scope.session_id,
             kind=_KIND,
             content=cut if cut.strip() else NOT_INDEXED,
-            digest=note_id,  # notes that say the same stay two
+            digest=note_id.removeprefix(_PREFIX),  # notes that say the same stay two
             ts=before.ts if before else now,
             created=before.created if before else now,
             updated=now,

@@ -23,15 +23,15 @@ _MAX_NODES = 50  # entities that a search shows
 
 
 class Entity(Model):
-    name: str = Field(min_length=1, max_length=500)
-    entityType: str = Field(min_length=1, max_length=500)
+    name: str = Field(pattern=r"\S", max_length=255)
+    entityType: str = Field(pattern=r"\S", max_length=255)
     observations: list[str]
 
 
 class Relation(Model):
-    source: str = Field(alias="from", min_length=1, max_length=500)
-    to: str = Field(min_length=1, max_length=500)
-    relationType: str = Field(min_length=1, max_length=500)
+    source: str = Field(alias="from", pattern=r"\S", max_length=255)
+    to: str = Field(pattern=r"\S", max_length=255)
+    relationType: str = Field(pattern=r"\S", max_length=255)
 
 
 class Graph(Model):
