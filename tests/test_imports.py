@@ -2,7 +2,9 @@
 
 import json
 import os
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.imports import write_export
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.imports.documents import LONGEST, split_document
 from kemem.imports.files import files_of
@@ -69,6 +72,14 @@ def test_of_a_tree_of_chatgpt_the_branch_that_was_shown_is_read(tmp_path: Path) 
     assert second["parent_message_id"] == first["message_id"] == "chatgpt-c1-0"
     assert first["metadata"] == {"source": "chatgpt", "title": "Talk c1"}
     assert times(path) == ["2026-01-26T10:47:00.500000Z", "2026-01-26T10:47:01.500000Z"]
+
+
+def test_the_export_of_the_benchmark_is_one_of_chatgpt(tmp_path: Path) -> None:
+    """As many messages as it was asked for, without the answers that were replaced."""
+    path = tmp_path / "conversations.json"
+    write_export(path, 40)
+    assert len(items(path)) == 40
+    assert {it.format for it in items(path)} == {"ChatGPT"}
 
 
 def test_a_tree_without_a_current_node_is_read_to_its_newest_leaf(tmp_path: Path) -> None:
@@ -181,6 +192,22 @@ def test_items_of_langgraph_are_texts_or_json(tmp_path: Path) -> None:
     assert [it.fields["content"] for it in found] == ["喜欢滑雪", "Has a dog", '{"city": "Rome"}']
     assert found[0].metadata == {"source": "langgraph", "namespace": "memories/u_1", "key": "k1"}
     assert all(it.is_memory for it in found)
+
+
+def test_a_store_of_langgraph_on_sqlite(tmp_path: Path) -> None:
+    """Rows are read as they are in JSON; a value that is no JSON is named."""
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE store (prefix TEXT, key TEXT, value TEXT, created_at TEXT)")
+        row = ("memories.u_1", "k1", '{"content": "喜欢滑雪"}', NOON)
+        database.execute("INSERT INTO store VALUES (?, ?, ?, ?)", row)
+    (item,) = items(path)
+    assert (item.fields["content"], item.fields["ts"]) == ("喜欢滑雪", NOON)
+    assert item.metadata["namespace"] == "memories.u_1"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO store VALUES ('a', 'k2', 'no json', NULL)")
+    with pytest.raises(InvalidArgument, match=r"store\.db: row 2: expected JSON in the column"):
+        read(path)
 
 
 def test_facts_of_graphiti_that_are_over_are_left_out(tmp_path: Path) -> None:
