@@ -884,3 +884,17 @@ def test_a_noun_in_ing_opens_no_clause_about_the_speaker(said: str) -> None:
     fact = only(said)
     assert fact.text == f"{said} (2026-01-23)"
     assert fact.topic is not None and fact.topic.lower() == "user/date/driving test"
+
+
+@each(
+    "said",
+    [
+        "School newsletter: I am Mrs. Tull. I live in Leeds.",
+        "Let's play. I am a pirate and I live in Tortuga.",
+        "自我介绍范文：我叫李明，毕业于某师范大学。我住在苏州。",
+        "来角色扮演，我是侦探，我住在贝克街。",
+    ],
+)
+def test_a_text_of_others_or_a_play_states_nothing(said: str) -> None:
+    """Also not in the sentences that follow its opening."""
+    assert facts(said) == ()

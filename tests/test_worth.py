@@ -27,7 +27,7 @@ def test_the_weights_are_small_and_whole() -> None:
     """One table of words for each level and kind, and a direction for each kind of talk."""
     assert len((files("kemem.facts") / "worth.npz").read_bytes()) <= 200_000
     for level in LEVELS:
-        assert weights()[f"{level}_dense"].shape == (2 * WIDTH, len(KINDS))
+        assert weights()[f"{level}_dense"].shape == (3 * WIDTH, len(KINDS))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,16 @@ from typing import Any
 
 from bench.extraction.endings import collect, measure
 from bench.extraction.score import Score
-from bench.extraction.train import PLAIN, PLAIN_WEIGHT, embedded, learned, read, rows, trained_on
+from bench.extraction.train import (
+    BESIDE,
+    PLAIN,
+    PLAIN_WEIGHT,
+    embedded,
+    learned,
+    read,
+    rows,
+    trained_on,
+)
 from bench.extraction.turns import FILES, KIN, Turn, holds_kept, share
 from bench.lives import read_lives
 from kemem.add.rules import Extraction, Fact, extract_by_rules, rate, read_by_rules, units_of
@@ -136,7 +145,7 @@ def judge_stated(turn: Turn, found: Extraction, score: Score) -> None:
 
 def judge_turns() -> None:
     """The turns of each file, rated by what was learned from those of the other authors."""
-    talk = {name: read(name) for name in (*FILES, *PLAIN)}
+    talk = {name: read(name) for name in (*FILES, *BESIDE)}
     vectors = asyncio.run(
         embedded(text for part in talk.values() for _, it in part for text in it.texts())
     )

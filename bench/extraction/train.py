@@ -29,14 +29,16 @@ from kemem.facts.worth import (
     Ratings,
     Vectors,
     embedding,
+    paired,
 )
 from kemem.records import Matrix, Vector
 
 TARGET = Path(next(iter(kemem.facts.__path__))) / "worth.npz"
 EPOCHS, RATE, BATCH = 16, 0.02, 64
-PLAIN = ("english", "chinese")  # beside each part that is trained on
+PLAIN = ("english", "chinese")
+BESIDE = (*PLAIN, "en_c", "zh_c")  # each part that is trained on; never tested
 PLAIN_WEIGHT = 0.5
-DECAY_DENSE, DECAY_WORDS = 2e-3, 1e-4
+DECAY_DENSE, DECAY_WORDS = 2e-3, 1e-5
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ def rows(
                 own = is_kept(unit.text, turn) if level == "clause" else holds_kept(unit.text, turn)
                 made[level].features.append(np.array(ratings.features(unit)))
                 made[level].sentences.append((at, number))
-                dense[level].append(np.concatenate([vector, vectors[shown]]))
+                dense[level].append(paired(vector, vectors[shown]))
                 labels[level].append(0 if own else idle)
     for level in LEVELS:
         made[level].weight = weight
@@ -123,7 +125,7 @@ def fit(rows: Rows, weights: Vector, with_dense: bool) -> Model:
     sizes, targets = np.array([len(it) for it in rows.features]), np.eye(len(KINDS))[rows.labels]
     values = {
         "words": np.zeros(BUCKETS),
-        "dense": np.zeros((2 * WIDTH, len(KINDS))),
+        "dense": np.zeros((3 * WIDTH, len(KINDS))),
         "bias": np.zeros(len(KINDS)),
     }
     first = {name: np.zeros_like(it) for name, it in values.items()}
@@ -195,14 +197,14 @@ def report(name: str, ratings: Vector, labels: Vector) -> None:
 
 def trained_on(part: str) -> tuple[str, ...]:
     """The files that the turns of the other part are rated by."""
-    return (f"en_{part}", f"zh_{part}", *PLAIN)
+    return (f"en_{part}", f"zh_{part}", *BESIDE)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.extraction.train", description=__doc__)
     parser.add_argument("--check", action="store_true", help="cross-validate only, write nothing")
     chosen = parser.parse_args()
-    talk = {name: read(name) for name in (*FILES, *PLAIN)}
+    talk = {name: read(name) for name in (*FILES, *BESIDE)}
     vectors = asyncio.run(
         embedded(text for part in talk.values() for _, it in part for text in it.texts())
     )

@@ -40,8 +40,14 @@ def parts_of(sentence: Sentence, discourse: Discourse) -> list[Part]:
 
 
 def hands_over(sentence: Sentence) -> bool:
-    """Whether a sentence is an order with its material.  翻译成英文：我喜欢雨天"""
-    order = language(sentence.language).patterns.pattern("ORDER")
+    """Whether a sentence is an order with its material, or opens a text or a play of others.
+
+    翻译成英文：我喜欢雨天
+    """
+    patterns = language(sentence.language).patterns
+    if patterns.pattern("FRAME").search(sentence.text):
+        return True
+    order = patterns.pattern("ORDER")
     if sentence.language == "en":
         return bool(order.match(sentence.text))
     before, colon, _ = sentence.text.replace(":", "：").partition("：")

@@ -23,6 +23,7 @@ from kemem.text.lexicon import load
 BUCKETS = 1 << 14  # of hashed features
 SCALE = 3.0  # of embeddings beside the other features
 WIDTH = 512  # floats of an embedding
+PRODUCT = 12.0  # of two embeddings beside each: their entries are small
 EMBEDDER = "use-multilingual-v3"  # whose embeddings the weights are for
 LEVELS = ("clause", "sentence")
 # What a unit may be: worth keeping, or one of the kinds that are not; each has its own direction.
@@ -135,8 +136,13 @@ class Ratings:
         logits[0] += scale * float(table[features].sum(dtype=np.int64)) / len(features) ** 0.5
         if own is not None and around is not None:
             dense = weights[f"{level}_dense"].astype(np.float32)
-            logits += SCALE * (own @ dense[:WIDTH] + around @ dense[WIDTH:])
+            logits += SCALE * (paired(own, around) @ dense)
         return float(logits[0] - np.logaddexp.reduce(logits[1:]))
+
+
+def paired(own: Vector, around: Vector) -> Vector:
+    """The embeddings of a unit and its message, and what is strong in both."""
+    return np.concatenate([own, around, PRODUCT * own * around])
 
 
 def embedding(unit: Unit, vectors: Vectors) -> Vector | None:
