@@ -20,7 +20,7 @@ from mem0 import AsyncMemoryClient, MemoryClient
 from mem0.client.types import AddMemoryOptions, SearchMemoryOptions
 from mem0.configs.base import MemoryConfig
 
-from kemem.integrations.mem0_values import Config
+from kemem.compat.mem0_values import Config
 from tests.mem0_talks import TALKS
 
 url, key, token = sys.argv[2:]

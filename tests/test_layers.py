@@ -56,10 +56,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sync": WORDS | {"settings", "memory", "hooks", "fork"},
     "chat": WORDS | {"settings", "memory", "recall"},
     "__init__": (FACES - {"__init__", "jobs"}) | {"add"},
-    "integrations": WORDS | {"settings", "add", "search", "recall", "memory", "sync", "chat"},
-    "serve": FACES | {"imports", "integrations"},
+    "compat": WORDS | {"settings", "add", "search", "recall", "memory"},
+    "integrations": CORE | {"settings", "recall", "memory", "sync", "chat", "compat"},
+    "serve": FACES | {"imports", "compat"},
 }
-FLOORS = 11
+FLOORS = 10
 
 # In a room of stages only the recipes, and the package that shows them, know the stages.
 RECIPES = {"search": {"__init__", "pages", "recipe"}}

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.requests import Request
 from typer.testing import CliRunner, Result
 
-from kemem.integrations.tools import MEMORY_TOOLS, ToolContext
+from kemem.compat.tools import MEMORY_TOOLS, ToolContext
 from kemem.memory import AsyncMemory
 from kemem.recall.schemas import Language
 from kemem.serve.cli.main import app

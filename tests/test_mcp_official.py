@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from kemem.integrations.tools import ToolContext
+from kemem.compat.tools import ToolContext
 from kemem.memory import AsyncMemory
 from kemem.recall.schemas import Language
 from kemem.serve.mcp.official import OFFICIAL_TOOLS

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kemem import AsyncMemory as KeMem
+from kemem.compat.mem0_values import Config, to_filters
 from kemem.errors import InvalidArgument, NotFound
 from kemem.integrations.mem0 import AsyncMemory, Memory
-from kemem.integrations.mem0_values import Config, to_filters
 from kemem.testing import HashingEmbedder
 from tests.cases import each
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mcp import Client
 
 from kemem import AsyncMemory, InvalidArgument, Memory
-from kemem.integrations.tools import ToolContext
+from kemem.compat.tools import ToolContext
 from kemem.ports.request import Context
 from kemem.records import Message
 from kemem.results import Hit

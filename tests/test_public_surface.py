@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 
 import kemem
 from kemem import chat, recall
-from kemem.integrations.tools import ToolContext
+from kemem.compat.tools import ToolContext
 from kemem.serve.cli.main import app as cli
 from kemem.serve.http import create_app
 from kemem.serve.mcp.server import create_mcp

@@ -20,7 +20,7 @@ from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import PrivateAttr
 
 from kemem.chat.items import ItemLog
-from kemem.integrations.tools import DEFAULT_TOOLS, ToolContext, call_tool, described_tools
+from kemem.compat.tools import DEFAULT_TOOLS, ToolContext, call_tool, described_tools
 from kemem.memory import AsyncMemory
 from kemem.recall.schemas import Language
 from kemem.records.times import to_rfc3339

@@ -22,8 +22,8 @@ from langgraph.store.base import (
 )
 
 from kemem.add.parse import check_metadata
+from kemem.compat.keyed import KeyedNotes
 from kemem.errors import InvalidArgument
-from kemem.integrations.keyed import KeyedNotes
 from kemem.memory import AsyncMemory
 from kemem.ports import Deps
 from kemem.records import Micros, Note, Where

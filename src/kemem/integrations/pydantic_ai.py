@@ -6,7 +6,7 @@ from typing import Any
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from kemem.integrations.tools import DEFAULT_TOOLS, ToolContext, call_tool, described_tools
+from kemem.compat.tools import DEFAULT_TOOLS, ToolContext, call_tool, described_tools
 from kemem.memory import AsyncMemory
 from kemem.recall.schemas import Language
 from kemem.sync import bind

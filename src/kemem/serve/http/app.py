@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kemem.chat import ChatService, GroupChatService, LeakCounts
 from kemem.chat.proxy import Proxy
+from kemem.compat.tools import ToolContext
 from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
-from kemem.integrations.tools import ToolContext
 from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.http import (

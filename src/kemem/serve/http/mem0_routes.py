@@ -13,9 +13,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
 
+from kemem.compat.mem0 import AsyncMemory as Mem0
+from kemem.compat.mem0_values import to_history, to_memory
 from kemem.errors import InvalidArgument, KeMemError
-from kemem.integrations.mem0 import AsyncMemory as Mem0
-from kemem.integrations.mem0_values import to_history, to_memory
 from kemem.memory import AsyncMemory
 from kemem.records import Entry
 from kemem.runtime import system_clock

@@ -44,7 +44,7 @@ def serve_mcp(
     settings = terminal.settings_in_force(data_dir, database_url)
     user_id = _required(user)
 
-    from kemem.integrations.tools import MEMORY_TOOLS
+    from kemem.compat.tools import MEMORY_TOOLS
     from kemem.serve.mcp.official import OFFICIAL_TOOLS
     from kemem.serve.mcp.server import serve_stdio
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
+from kemem.compat.keyed import KeyedNotes
+from kemem.compat.tools import ToolContext
 from kemem.errors import NotFound
-from kemem.integrations.keyed import KeyedNotes
-from kemem.integrations.tools import ToolContext
 from kemem.recall.registry import ToolEntry, tool_entry
 from kemem.recall.schemas import Model
 from kemem.records import Link, Micros, Note, Where

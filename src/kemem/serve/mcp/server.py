@@ -16,8 +16,8 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from starlette.requests import Request
 
+from kemem.compat.tools import MEMORY_TOOLS, ToolContext, fitted, shown
 from kemem.errors import Internal, NotFound
-from kemem.integrations.tools import MEMORY_TOOLS, ToolContext, fitted, shown
 from kemem.memory import AsyncMemory
 from kemem.recall.registry import Registry, check_arguments, mcp_tools
 from kemem.recall.schemas import Language, tool_texts
