@@ -60,7 +60,7 @@ class KeMemContextProvider(ContextProvider):
             return
         hits = await self._memory.search(query, limit=self._limit)
         if any(hits.past or not is_over(hit) for hit in hits):
-            heading = tool_texts(__package__)["memories"]["zh" if is_chinese(query) else "en"]
+            heading = tool_texts("kemem.compat")["memories"]["zh" if is_chinese(query) else "en"]
             text = f"{heading}\n{fenced('memories', str(hits))}"
             context.extend_messages(self, [Message("user", [text])])
 
