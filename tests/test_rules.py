@@ -842,6 +842,8 @@ STATES = (
     ("We moved to Oslo", "User and others live in Oslo", "user/lives_in"),
     ("I moved back in with my parents", "User lives with user's parents", "user/lives_in"),
     ("我搬回父母家了", "用户住在父母家", "user/lives_in"),
+    ("我和老公搬到宁波了", "用户住在宁波", "user/lives_in"),
+    ("我结婚三年了", "用户结婚三年了", "user/partner"),
 )
 
 

@@ -15,7 +15,9 @@ _OPTIONAL = re.compile(
     r"\[([^]|]*)\|?([^]]*)\]"
 )  # of a state: "[ as {occupation}]", "[担任{job}|工作]"
 _ADDED = re.compile(r",? (?:with|because|for|so) .*")  # to what an event began; the rest is of it
-_ASIDE = re.compile(r",? (?:since|which|that|when|after|before|while|al?though|as(?! well)|but) .*")
+_ASIDE = re.compile(
+    r",? (?:since|which|that|when|after|before|while|al?though|as(?! well)|but) .*|.*年.*"
+)
 _PLURAL = {"is": "are", "has": "have", "does": "do", "goes": "go"}
 ME = "\ue000"  # the speaker in names of entities, until the speaker's name is known
 
