@@ -29,6 +29,7 @@ _SHORT, _LONG = 10, 30  # words of a short question, and of one that tells of a 
 _CHARACTERS = 1.6  # of a Chinese word
 _LONGEST = 8  # tokens of a name
 _PLAIN = 300  # characters of a plain question
+_MONTH = 31 * 86_400_000_000
 _LONGEST_KEYWORD = 256  # characters
 
 
@@ -96,6 +97,8 @@ def understand(
         query = replace(query, root=root, units=units)
     dated = [part.text for part in parts] or [text]
     times = tuple(it for part in dated for it in time_phrases(part, clock, speaks_of_plans(part)))
+    if transcript:  # who talks about spring does not ask for one
+        times = tuple(it for it in times if it.until - it.since <= _MONTH)
     names = tuple(names_in(text))
     return ParsedQuery(Part(content, query), times, names, mode, required, tuple(parts), question)
 

@@ -106,7 +106,7 @@ def read_question(text: str, now: datetime) -> Question:
     topic = topic if content(topic) else text
     return Question(
         topic,
-        terms_of(_without_event(text)[0]),
+        terms_of(text),
         tuple(dict.fromkeys(content(topic))),
         frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
         people_of(text),
@@ -138,7 +138,8 @@ def asks_for_past(text: str) -> bool:
 
 def terms_of(text: str) -> str:
     """A text without the words that say nothing of its topic.  "我现在住哪里" -> "住" """
-    kept = _lexicon().pattern("ZH_QUESTION").sub(" ", text) if _HAN.search(text) else text
+    kept = _lexicon().pattern("PRESENT").sub(" ", text)
+    kept = _lexicon().pattern("ZH_QUESTION").sub(" ", kept) if _HAN.search(kept) else kept
     return kept if content(kept) else text
 
 
