@@ -44,6 +44,7 @@ SHARPNESS, BY_PERSON, ASKING = 7.0, 3.5, -2.5  # what speaks beside it while it 
 ANSWERED = 0.5  # of the questions that people ask have an answer
 FEWER = 0.3  # what a question counts that is put to a part of the candidates
 OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
+QUESTION = -2.0  # at most: who asked something has not told it, however much alike it is
 PER_SET, PER_USER = 100, 25  # questions of a set
 HIDDEN, SESSIONS = 100, 60  # lives that are hidden, and sessions that each is hidden among
 # What must speak for an answer, and what against it.
@@ -56,7 +57,8 @@ person_able able_who able_where able_when able_how_much able_what_name first_per
 gap relevance irrelevant fit fit_z reply_fit reply_fit_z person_fit
 """
 AGAINST = """
-asks requests asks_similarity other_people people_not_asked not_named out_of_time away ended
+asks requests asks_similarity asks_coverage other_people people_not_asked not_named out_of_time
+away ended
 """
 SIGNS = dict.fromkeys(FOR.split(), 1) | dict.fromkeys(AGAINST.split(), -1)
 Column = NDArray[np.float64]
@@ -379,6 +381,7 @@ def learn_weights(samples: Sequence[Sample], more: Sequence[Sample]) -> dict[str
 
     weights["answer"] = with_right_signs(fit_answer, names, SIGNS)
     weights["answer"]["other_speaker"] = OTHER_SPEAKER
+    weights["answer"]["asks"] = min(weights["answer"].get("asks", 0.0), QUESTION)
     best = [_answer_features(it, weights) for it in samples]
     names = list(best[0])
     right = np.array([float(bool(it.asked.hops)) for it in samples])
