@@ -159,7 +159,8 @@ def call(
     sent = {name: it for name, it in (right | named).items() if name in taken}
     if (method, path) == ("POST", "/v1/import"):
         query |= {"name": "talk.jsonl"}
-        headers = {"Content-Type": "application/octet-stream", **more.get("headers", {})}
+        headers = httpx.Headers(more.get("headers"))
+        headers["Content-Type"] = "application/octet-stream"
         more = {"content": b'{"content": "hi"}', **more, "headers": headers}
     answer = client.request(
         method,

@@ -36,6 +36,7 @@ VIEWS = {
     "traces": ("/traces", "回忆轨迹", "Recall traces"),
     "quality": ("/quality", "质量", "Quality"),
     "jobs": ("/jobs", "任务", "Jobs"),
+    "imports": ("/imports", "导入", "Import"),
     "system": ("/system", "系统", "System"),
 }
 PEOPLE = {"zh": ("lin_yue", "我的牙医叫什么"), "en": ("grace", "Does Grace still eat bacon?")}

@@ -222,12 +222,12 @@ async def test_a_store_that_is_down_gives_a_result_that_says_so(
 
 @ONE
 async def test_what_was_found_before_the_store_failed_is_not_vouched_for(tongue: Tongue) -> None:
-    """The hand-off reads again what it hands over."""
+    """The hand-off looks whether what it hands over is unchanged."""
     store = Failing(OSError(INTERNALS))
     deps = await furnished(store)
 
     def fail(messages: Prompt) -> Any:
-        store.fails = {"read": 1_000}
+        store.fails = dict.fromkeys(("generation", "read"), 1_000)
         return hand_over_what_is_shown(messages)
 
     llm = ScriptedLLM([calling(SEARCH, query=tongue.question), *[fail] * 3])
