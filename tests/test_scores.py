@@ -73,10 +73,11 @@ def test_what_answers_a_question_scores_more_than_half(
     assert all(score < 0.3 for score in found.values())
 
 
-def test_what_matters_for_an_advice_comes_first_though_it_answers_nothing(memory: Memory) -> None:
+def test_what_matters_for_an_advice_comes_first_without_being_certain(memory: Memory) -> None:
+    """No memory says what to eat; one says what not."""
     found = scores(memory, "What should I eat tonight?", "en")
     best = found.pop(ENGLISH[0])
-    assert all(2 * score < best < 0.5 for score in found.values())
+    assert all(2 * score < best < 0.75 for score in found.values())
 
 
 @pytest.mark.parametrize(
