@@ -5,7 +5,7 @@ zone; they are taken for UTC.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -70,6 +70,21 @@ def _item(said: Said, format: str, place: str, chat: str) -> Iterator[Item]:
 def _whatsapp(lines: Sequence[str]) -> Iterator[Said]:
     heads = [_WHATSAPP.fullmatch(line) for line in lines]
     order = _order([head for head in heads if head])
+
+    def said(number: int, head: re.Match[str]) -> Said | None:
+        # A line without a speaker is the messenger's own: who joined, that it is encrypted.
+        speaker, first = head[10], head[11]
+        return Said(number, _whatsapp_time(head, order), speaker, [first]) if speaker else None
+
+    return _messages(lines, heads, said)
+
+
+def _messages(
+    lines: Sequence[str],
+    heads: Sequence[re.Match[str] | None],
+    said: Callable[[int, re.Match[str]], Said | None],
+) -> Iterator[Said]:
+    """What the lines say that begin with a head, each with the lines up to the next one."""
     current: Said | None = None
     for number, (line, head) in enumerate(zip(lines, heads, strict=True), start=1):
         if head is None:
@@ -78,9 +93,7 @@ def _whatsapp(lines: Sequence[str]) -> Iterator[Said]:
             continue
         if current:
             yield current
-        speaker, first = head[10], head[11]
-        # A line without a speaker is the messenger's own: who joined, that it is encrypted.
-        current = Said(number, _whatsapp_time(head, order), speaker, [first]) if speaker else None
+        current = said(number, head)
     if current:
         yield current
 
@@ -110,19 +123,11 @@ def _whatsapp_time(head: re.Match[str], order: str) -> str | None:
 
 
 def _wechat(lines: Sequence[str], pattern: re.Pattern[str], is_time_first: bool) -> Iterator[Said]:
-    current: Said | None = None
-    for number, line in enumerate(lines, start=1):
-        head = pattern.fullmatch(line.strip())
-        if head is None:
-            if current:
-                current.lines.append(line)
-            continue
-        if current:
-            yield current
+    def said(number: int, head: re.Match[str]) -> Said:
         stamp, speaker = (head[1], head[2]) if is_time_first else (head[2], head[1])
-        current = Said(number, stamp_to_time(stamp), speaker.strip(" :："), [])
-    if current:
-        yield current
+        return Said(number, stamp_to_time(stamp), speaker.strip(" :："), [])
+
+    return _messages(lines, [pattern.fullmatch(line.strip()) for line in lines], said)
 
 
 def stamp_to_time(written: str) -> str | None:
