@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,6 +21,7 @@ from kemem.text.query import MAX_CHARACTERS
 LIMIT = 0.05  # seconds
 BYTES = 99_000
 SCHEDULED = Path("/proc/thread-self/schedstat")  # of Linux: time on a core, time waiting, turns
+TRIES = 4
 TURNS = 3  # to wake, to ask for the lock, to get it; a thread that is denied it wakes every 5 ms
 
 CHINESE = ["我喜欢茶", "我住在北京", "他在谷歌工作", "我妈妈叫王芳", "昨天去了上海", "今天不错"]
@@ -69,23 +71,29 @@ async def largest_gap(work: Callable[[], Awaitable[object]]) -> float:
 
     CPU time, so that other processes do not count; of all threads, since one that keeps the
     interpreter's lock (in a long match of `re`) blocks the loop just as well. What they do while
-    the loop's thread waits for a core does not count, and a gap counts only if it comes twice.
+    the loop's thread waits for a core does not count, no gap is longer than the clock says (the
+    time of a thread on the other core is booked late), and one counts only if it comes each time.
     """
     gap = await _largest_gap(work())
-    return round(gap if gap <= LIMIT else min(gap, await _largest_gap(work())), 3)
+    for _ in range(TRIES - 1):
+        if gap > LIMIT:
+            gap = min(gap, await _largest_gap(work()))
+    return round(gap, 3)
 
 
 async def _largest_gap(work: Awaitable[object]) -> float:
     gaps: list[float] = []
 
     async def tick() -> None:
-        last = _times()
+        last = _times(scheduled)
         while True:
             await asyncio.sleep(0.001)
-            own, others, waiting, turns = np.subtract(now := _times(), last)
-            gaps.append(own + max(0, others - waiting * min(1, TURNS / max(1, turns))))
-            last = now
+            passed, own, others, waiting, turns = np.subtract(_times(scheduled), last)
+            busy = own + max(0, others - waiting * min(1, TURNS / max(1, turns)))
+            gaps.append(min(passed, busy))
+            last = _times(scheduled)
 
+    scheduled = os.open(SCHEDULED, os.O_RDONLY) if SCHEDULED.exists() else None
     gc.disable()  # a collection holds the lock, too: the longer, the more tests are loaded
     ticker = asyncio.create_task(tick())
     try:
@@ -95,17 +103,22 @@ async def _largest_gap(work: Awaitable[object]) -> float:
     finally:
         ticker.cancel()
         gc.enable()
+        if scheduled is not None:
+            os.close(scheduled)
     return max(gaps)
 
 
-def _times() -> tuple[float, float, float, int]:
-    """CPU time of this thread and of all others, how long this one waited for a core, how often."""
-    own = time.thread_time()
+def _times(scheduled: int | None) -> tuple[float, float, float, float, int]:
+    """The clock, CPU time of this thread and of all others, how long this one waited, how often.
+
+    The file stays open: each call of the system lets go of the lock, and has to ask for it again.
+    """
+    clock, own = time.perf_counter(), time.thread_time()
     others = time.process_time() - own
-    if not SCHEDULED.exists():
-        return own, others, 0.0, 0
-    _, waiting, turns = map(int, SCHEDULED.read_text().split())
-    return own, others, waiting / 1e9, turns
+    if scheduled is None:
+        return clock, own, others, 0.0, 0
+    _, waiting, turns = map(int, os.pread(scheduled, 100, 0).split())
+    return clock, own, others, waiting / 1e9, turns
 
 
 def spin() -> None:
