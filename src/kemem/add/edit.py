@@ -11,9 +11,10 @@ from typing import Any
 from kemem.add import parse
 from kemem.add.embed import by_owner, embed_rows, mirror_jobs, read_all, read_pages
 from kemem.add.extract import new_note
+from kemem.add.reopen import echoes, reopen
 from kemem.add.rules import Fact
 from kemem.errors import InvalidArgument, NotFound, Unavailable
-from kemem.ports import Deps, read_notes
+from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import CHECKPOINTS_KEPT, NOTES, Change, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Batch, Expected, Job
 from kemem.results import Deletion
@@ -91,8 +92,9 @@ async def notes_batch(
 async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
     """One memory. The messages that a note cites are withdrawn, or erased with `sources`.
 
-    With erased messages go the notes that cite no other, with either the experiences that cite
-    them and notes with the text of the one that is deleted.
+    So are replies right after them that repeat the note. With erased messages go the notes that
+    cite no other, with either the experiences that cite them and notes with the text of the one
+    that is deleted. Notes that a deleted one had ended hold again.
     """
     check_flag(sources, "sources")
     scope = Scope(row.agent_id, row.user_id)
@@ -101,11 +103,15 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
         now, expects = deps.clock(), []
         gone: set[str] = set()  # notes
         cited = frozenset([row.id])
+        current: list[Note] = []
         if isinstance(row, Note):
             current = await read_notes(deps.store, own, limit=1)
             if not current:
                 raise NotFound(f"no memory {row.id!r:.80}", memory_id=row.id)
             gone, cited = {row.id}, frozenset(current[0].sources)
+            said_in = Where(scope, ids=cited, withdrawn=True)
+            messages = await read_messages(deps.store, said_in, limit=len(cited)) if cited else []
+            cited |= {it.id for it in await echoes(current[0], messages, deps)}
             # It may cite more by now, or others may: then this is decided again.
             expects.append(Expected(own, tuple(current), 1))
         where = Where(scope, kinds=NOTES, sources=cited)
@@ -117,15 +123,20 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
             is_alone = is_erased and cited.issuperset(note.sources)
             if is_alone or note.kind == "experience" or fingerprint(note.content) == said:
                 gone.add(note.id)
+        dropped = {it.id: it for it in (*current, *citing) if it.id in gone}
+        again = await reopen([*dropped.values()], now, deps)
         drop = [Where(scope, kinds=NOTES, ids=frozenset(gone))]
         these = (Where(scope, ids=cited),)
+        changed = gone | cited | {it.id for it in again.notes}
         batch = Batch(
+            notes=again.notes,
+            changes=again.changes,
             drop=(*drop, *(these if is_erased else ())),
             withdraw=() if is_erased else these,
             at=now,
             reason="deleted",
-            jobs=mirror_jobs(scope, sorted(gone | cited), now, deps),
-            expects=tuple(expects),
+            jobs=mirror_jobs(scope, sorted(changed), now, deps),
+            expects=(*expects, *again.expects),
         )
         applied = await deps.store.apply(batch)
         if not applied.refused:
@@ -135,11 +146,29 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
 
 
 async def erase_all(where: Where, deps: Deps) -> int:
-    """Everything that a Where admits; returns how many rows went."""
-    now = deps.clock()
-    jobs = mirror_jobs(where.scope, (), now, deps)
-    batch = Batch(drop=(where,), at=now, reason="deleted", jobs=jobs)
-    return (await deps.store.apply(batch)).dropped
+    """Everything that a Where admits; returns how many rows went.
+
+    Notes that stay and that a deleted one had ended hold again.
+    """
+    is_part = where.scope.session_id is not None or not where.everything
+    notes = replace(where, kinds=where.kinds & NOTES)
+    for _ in range(_TRIES):
+        now = deps.clock()
+        gone = await read_all(Note, notes, deps.store) if is_part and notes.kinds else []
+        again = await reopen(gone, now, deps)
+        batch = Batch(
+            notes=again.notes,
+            changes=again.changes,
+            drop=(where,),
+            at=now,
+            reason="deleted",
+            jobs=mirror_jobs(where.scope, (), now, deps),
+            expects=again.expects,
+        )
+        applied = await deps.store.apply(batch)
+        if not applied.refused:
+            return applied.dropped
+    raise Unavailable("conflicting updates, retry")
 
 
 @dataclass(frozen=True, slots=True)

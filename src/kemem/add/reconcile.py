@@ -10,6 +10,7 @@ from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
 from kemem.add.extract import Work, digest, new_note, verbatim_fact
 from kemem.add.parse import Task
+from kemem.add.reopen import OVER, replaced_by
 from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
 from kemem.facts.endings import NEAREST, Told, ended_note
@@ -258,11 +259,11 @@ def _decide(
     if drawn:  # from the same messages before, and perhaps corrected by its owner since
         relations = () if earlier.get(drawn[0].note_id) else fact.relations
         return Decision(replace(fact, relations=relations), drawn[0], known=True)
-    later = [note.valid_from for note in rivals if note.valid_from > since]
-    if later:  # told afterwards: it was true only until what is known began
-        return Decision(fact, replace(fresh, valid_until=min(later)), ended=ended)
     if ended:
         fresh = replace(fresh, supersedes=ended[0].note_id)
+    later = [note.valid_from for note in rivals if note.valid_from > since]
+    if later:  # told afterwards: it was true only until what is known began
+        fresh = replace(fresh, valid_until=min(later))
     return Decision(fact, fresh, ended=ended)
 
 
@@ -349,7 +350,7 @@ async def commit(
 
 def _history(decision: Decision, now: Micros) -> list[Change]:
     note = decision.note
-    reason = f"replaced by {note.note_id}" if note else "told to be over"
+    reason = replaced_by(note.note_id) if note else OVER
     lines = [  # without what came after: that is another note's text
         Change(it.agent_id, it.user_id, it.note_id, "update", now, it.content, reason=reason)
         for it in decision.ended

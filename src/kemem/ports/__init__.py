@@ -73,10 +73,9 @@ class Store(Protocol):
     """A database: messages, notes, words, vectors, graph, outbox and journal in one transaction."""
 
     async def apply(self, batch: Batch) -> Applied:
-        """Write a batch wholly or not at all.
+        """Write a batch wholly or not at all; on return it is durable.
 
-        It is durable on return, except for vectors, hit counts and journal lines alone.
-        """
+        Vectors, hit counts and journal lines alone need not be."""
 
     async def read(
         self,
@@ -97,9 +96,10 @@ class Store(Protocol):
         *,
         note_id: str | None = None,
         event: str | None = None,
+        reason: str | None = None,
         limit: int = 100,
     ) -> list[records.Change]:
-        """The changes of a scope's notes, or of one note, newest first."""
+        """The changes of a scope's notes, of one note or for one reason, newest first."""
 
     async def checkpoints(self, scope: Scope, *, limit: int = 1) -> list[records.Checkpoint]:
         """The saved states of a scope's sessions, newest first."""

@@ -49,18 +49,20 @@ def put_changes(transaction: Transaction, changes: Iterable[records.Change]) -> 
 def history(
     connection: sa.Connection,
     scope: records.Scope,
-    note_id: str | None,
-    event: str | None,
     limit: int,
+    note_id: str | None = None,
+    event: str | None = None,
+    reason: str | None = None,
 ) -> list[records.Change]:
     """Lines of the histories of a scope's notes, newest first."""
     if scope.session_id is not None:
         raise InvalidArgument("a history belongs to a user or agent, not to a session")
     owner, columns = (space.c.agent_id, space.c.user_id), [note_history.c[it] for it in _CHANGE]
+    lines = equal(note_history, note_id=note_id, event=event, reason=reason)
     statement = (
         sa.select(*owner, *columns)
         .join_from(space, note_history)
-        .where(*equal(space, **ids_of(scope)), *equal(note_history, note_id=note_id, event=event))
+        .where(*equal(space, **ids_of(scope)), *lines)
         .order_by(note_history.c.create_time.desc(), note_history.c.id.desc())
         .limit(limit)
     )

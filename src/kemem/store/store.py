@@ -65,9 +65,10 @@ class SqlStore:
         *,
         note_id: str | None = None,
         event: str | None = None,
+        reason: str | None = None,
         limit: int = 100,
     ) -> list[records.Change]:
-        return await self._read(history.history, scope, note_id, event, limit)
+        return await self._read(history.history, scope, limit, note_id, event, reason)
 
     async def checkpoints(
         self, scope: records.Scope, *, limit: int = 1

@@ -397,6 +397,8 @@ class NotingRules(Suite):
         assert await store.history(ME, event="add") == [lines[0]]
         assert await store.history(ME, event="update", limit=2) == [later, lines[2]]
         assert await store.history(ME, note_id="笔", event="delete") == []
+        assert await store.history(ME, reason="更正 corrected") == [lines[1]]
+        assert await store.history(ME, reason="更正") == []
         assert len(await store.history(Scope("agent"))) == 5
         assert await store.history(Scope(user_id="小明"), note_id="笔") == []
         with pytest.raises(InvalidArgument):

@@ -107,6 +107,7 @@ class RamStore(RamWriter):
         *,
         note_id: str | None = None,
         event: str | None = None,
+        reason: str | None = None,
         limit: int = 100,
     ) -> list[Change]:
         """What became of a scope's notes, or of one, newest first; `event` picks one sort."""
@@ -118,6 +119,7 @@ class RamStore(RamWriter):
             if covers(scope, *pair(line), None)
             and note_id in (None, line.note_id)
             and event in (None, line.event)
+            and reason in (None, line.reason)
         ]
         return sorted(lines, key=lambda line: -line.at)[:limit]
 

@@ -1,0 +1,116 @@
+"""What a deletion takes with it beside the note itself: the ends that it set, and its echoes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kemem.add.embed import by_owner
+from kemem.ports import Deps, ReadOptions, read_messages, read_notes
+from kemem.records import NOTES, Change, Message, Micros, Note, Scope, Where
+from kemem.records.batch import Expected
+from kemem.text.segment import STOPS, search_text
+from kemem.text.summary import sentences
+
+OVER = "told to be over"  # the reason of an end without a successor
+_REPLACED = "replaced by "
+_HOLDS = "holds again: deleted was "
+_LINES = 1000  # of a history
+_ADDED = re.compile(r"\bUser\b|用户|[(（][^()（）]*\d[^()（）]*[)）]$")  # by notes to what was said
+_REPEATED = 0.5  # of the words of a statement; who says more of them repeats it
+
+
+def replaced_by(note_id: str) -> str:
+    """The reason in the history of a note that another one ended."""
+    return f"{_REPLACED}{note_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """Notes as they are once those that had ended them are gone."""
+
+    notes: tuple[Note, ...] = ()
+    changes: tuple[Change, ...] = ()
+    expects: tuple[Expected, ...] = ()  # what that was decided by
+
+
+async def reopen(gone: Sequence[Note], now: Micros, deps: Deps) -> Reopened:
+    """The notes that deleted ones had ended hold again, or until the deleted ones had ended.
+
+    With Berlin -> Munich -> Rome: without Rome it is Munich, without Munich Berlin until Rome.
+    """
+    made = Reopened()
+    for owner, own in by_owner(gone).items():
+        dropped = {note.note_id: note for note in own}
+        for note in own:
+            if note.supersedes is not None:
+                made = await _reopen(note, dropped, owner, now, made, deps)
+    return made
+
+
+async def _reopen(
+    note: Note, gone: Mapping[str, Note], owner: Scope, now: Micros, made: Reopened, deps: Deps
+) -> Reopened:
+    lines = await deps.store.history(owner, reason=replaced_by(note.note_id), limit=_LINES)
+    ended = {line.note_id for line in lines} - gone.keys()
+    until, successor = await _end(note, gone, owner, deps)
+    names = frozenset(ended | {successor} if successor else ended)
+    where = Where(owner, kinds=NOTES, ids=names)
+    read = await read_notes(deps.store, where, limit=len(names) + 1) if ended else []
+    stored = {it.note_id: it for it in read}
+    notes, changes = {it.note_id: it for it in made.notes}, [*made.changes]
+    for name in sorted(ended & stored.keys()):
+        if await _ended_by(name, owner, deps) != replaced_by(note.note_id):
+            continue
+        old = stored[name]
+        notes[name] = replace(old, valid_until=until, updated=now)
+        reason = replaced_by(successor) if successor else f"{_HOLDS}{note.note_id}"
+        line = Change(old.agent_id, old.user_id, name, "update", now, after=old.content)
+        changes.append(replace(line, reason=reason))
+        heir = stored.get(successor or "")
+        if heir and heir.supersedes in gone:
+            notes[heir.note_id] = replace(heir, supersedes=name)
+    expects = (*made.expects, *([Expected(where, tuple(read), len(names) + 1)] if ended else ()))
+    return Reopened(tuple(notes.values()), tuple(changes), expects)
+
+
+async def _ended_by(note_id: str, owner: Scope, deps: Deps) -> str | None:
+    """Why a note has ended, by the latest line of its history that tells."""
+    lines = await deps.store.history(owner, note_id=note_id, event="update", limit=_LINES)
+    reasons = (line.reason or "" for line in lines)
+    return next((it for it in reasons if it.startswith((_REPLACED, _HOLDS, OVER))), None)
+
+
+async def _end(
+    note: Note, gone: Mapping[str, Note], owner: Scope, deps: Deps
+) -> tuple[Micros | None, str | None]:
+    """When a deleted note ended, and by which note that stays."""
+    if note.valid_until is None:
+        return None, None
+    reason = await _ended_by(note.note_id, owner, deps) or ""
+    successor = reason.removeprefix(_REPLACED) if reason.startswith(_REPLACED) else None
+    if successor and successor in gone:
+        return await _end(gone[successor], gone, owner, deps)
+    return note.valid_until, successor
+
+
+async def echoes(note: Note, cited: Sequence[Message], deps: Deps) -> list[Message]:
+    """The assistant's messages right after some that repeat what a note says.
+
+    "I'm allergic to nuts", "Got it, you're allergic to nuts" -> the second
+    """
+    own, repeated = _words(note.content), []
+    for message in cited:
+        scope = Scope(message.agent_id, message.user_id, message.session_id)
+        next_one: ReadOptions = {"after": message.position, "limit": 1, "newest_first": False}
+        following = await read_messages(deps.store, Where(scope, withdrawn=True), **next_one)
+        said = [own, *(words for it in sentences(message.content) if (words := _words(it)) & own)]
+        for reply in following:
+            heard = _words(reply.content)
+            covered = max(len(words & heard) / (len(words) or 1) for words in said)
+            if reply.role == "assistant" and covered > _REPEATED:
+                repeated.append(reply)
+    return repeated
+
+
+def _words(text: str) -> set[str]:
+    return {*search_text(_ADDED.sub("", text)).split()} - STOPS
