@@ -14,10 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/models.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run assets test test-kit pictures install lint bench docs clean
+.PHONY: help run assets test test-frameworks test-kit pictures install lint bench docs clean
 
 help:  ## Show this list
-	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(VENV)/runtime.stamp assets  ## Install what is missing and serve on 127.0.0.1:8420 (ARGS="--port 9000")
 	@exec $(BIN)/kemem serve $(ARGS)
@@ -36,8 +36,11 @@ $(VENDOR)/stamp: package.json
 	@touch $@
 
 test:  ## Lint, types and tests; without Chromium and npm, the browser tests are skipped (ARGS="-k search")
-	@$(MAKE) --no-print-directory -j2 lint assets $(VENV)/frameworks.stamp
+	@$(MAKE) --no-print-directory -j2 lint assets
 	TMPDIR=$(TEST_TMP) $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-frameworks: $(VENV)/dev.stamp $(VENV)/frameworks.stamp  ## Test with agent frameworks and other clients, which it installs first
+	TMPDIR=$(TEST_TMP) $(BIN)/pytest -n $(WORKERS) --dist worksteal tests/frameworks $(ARGS)
 
 test-kit: $(VENV)/dev.stamp  ## Check that the conformance suite finds planted faults
 	TMPDIR=$(TEST_TMP) $(BIN)/pytest -n $(WORKERS) --dist worksteal packages/kemem-conformance/kit $(ARGS)

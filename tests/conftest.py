@@ -2,12 +2,14 @@
 
 import gc
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from tests import forkserver
 
 NOT_RUN = "browser tests were NOT RUN"
+FRAMEWORKS = Path(__file__).with_name("frameworks")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -17,6 +19,12 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         gc.disable()  # until all is imported, and stays
         config.pluginmanager.register(import_module("tests.fixtures"))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out `tests/frameworks/`, which needs `make test-frameworks`, unless it is named."""
+    named = any("frameworks" in Path(it).parts for it in config.args)
+    return True if collection_path == FRAMEWORKS and not named else None
 
 
 def pytest_collection_finish() -> None:

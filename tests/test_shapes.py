@@ -1,7 +1,6 @@
 """Histories of any format go in: what is said is kept, tools are told apart, nothing crashes."""
 
 import json
-import subprocess
 from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha256
@@ -20,9 +19,7 @@ from kemem.settings import Settings
 from kemem.text.attachments import Attachment
 from kemem.text.shapes import to_items
 from kemem.text.turns import Reading, read_turns
-from tests import warm
 from tests.cases import each
-from tests.with_frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[1]
 NOW = 1_767_225_600_000_000
@@ -41,50 +38,6 @@ def told(messages: Any, **options: Any) -> list[tuple[str, str]]:
     """Who says what."""
     turns = read(messages, **options).turns
     return [(turn.fields["role"], turn.fields["content"]) for turn in turns]
-
-
-# Objects of real packages
-
-
-@pytest.fixture(scope="module")
-def by_framework() -> dict[str, dict[str, Any]]:
-    """One talk as every framework has it, read in a process that has them."""
-    assert FRAMEWORKS.is_dir(), "make .venv/frameworks.stamp installs them"
-    program = ["-W", "ignore", "-m", "tests.framework_messages", str(FRAMEWORKS)]
-    done = subprocess.run([*warm.python(), *program], cwd=ROOT, capture_output=True, check=True)
-    shown: dict[str, dict[str, Any]] = json.loads(done.stdout)
-    return shown
-
-
-def test_the_same_talk_reads_the_same_from_every_framework(
-    by_framework: dict[str, dict[str, Any]],
-) -> None:
-    """OpenAI, Responses, Anthropic, Gemini, LangChain, pydantic-ai: objects, dicts and requests."""
-    asked, looks, answer = "我后天去北京，天气如何？", "Let me look.", "晴，25°C。"
-    call = 'get_weather({"city": "北京"})'
-    expected = [
-        *(("user", "text", f"{asked}\n{LINE}"), ("assistant", "text", looks)),
-        *(("tool", "tool_call", call), ("tool", "tool_result", answer)),
-        ("assistant", "text", answer),
-    ]
-    ids = {"tool_name": "get_weather", "tool_call_id": "call_1"}
-    assert len(by_framework) >= 18
-    for name, shown in by_framework.items():
-        turns = shown["turns"]
-        # Gemini's results are objects, and are kept as their JSON.
-        contents = [it["content"].replace(f'{{"output": "{answer}"}}', answer) for it in turns]
-        types = [it.get("content_type", "text") for it in turns]
-        rows = [(it["role"], *row) for it, *row in zip(turns, types, contents, strict=True)]
-        assert rows == expected[-len(rows) :], name
-        assert shown["problems"] == [], name
-        for turn, (_, kind, _) in zip(turns, rows, strict=True):
-            if kind != "text":
-                assert turn["metadata"].items() >= ids.items(), name
-            if kind == "tool_call":
-                assert turn["metadata"]["arguments"] == {"city": "北京"}, name
-            if turn["role"] == "user":
-                (image,) = turn["metadata"]["attachments"]
-                assert (image["kind"], image["sha256"]) == ("image", DIGEST), name
 
 
 # A history in many formats

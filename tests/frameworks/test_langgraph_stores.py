@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_sdk_sessions import fetch, unpack
-from tests.with_frameworks import FRAMEWORKS, TESTS, outcomes
+from tests.frameworks.test_sdk_sessions import fetch, unpack
+from tests.frameworks.with_frameworks import FRAMEWORKS, HERE, ROOT, outcomes
 
 PACKAGE = "langgraph-checkpoint"
 LEAST_PASSED = 112
@@ -30,7 +30,7 @@ def test_langgraphs_own_tests_of_stores_pass(tmp_path: Path, pytestconfig: pytes
     source = unpack(archive, tmp_path)
     (source / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\n")
     plugins = ("anyio", "pytest_mock", "langgraph_stores")
-    folders = (TESTS, TESTS.parent / "src")
+    folders = (HERE, ROOT / "src")
     files = ["-c", "pytest.ini", "tests/test_store.py"]
     found = outcomes(files, tmp_path / "report.xml", source, plugins, *folders)
     failed = {name for name, problem in found.items() if problem}

@@ -1,4 +1,4 @@
-"""Tests that need the packages of `make .venv/frameworks.stamp`, run in a process that has them."""
+"""Tests that need the packages of `make test-frameworks`, run in a process that has them."""
 
 import os
 import subprocess
@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-TESTS = Path(__file__).parent
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 FRAMEWORKS = Path(pytest.__file__).parents[4] / "frameworks"  # beside the packages of .venv
 _FAILED = {"failure", "error", "skipped"}
 # Some packages have escapes that Python warns of when it first compiles them.
@@ -19,7 +20,7 @@ _OPTIONS = ("-q", "-p", "no:cacheprovider", "--tb=short", *IGNORED)
 
 def environment(*folders: Path) -> Mapping[str, str]:
     """An environment where the frameworks and some folders can be imported."""
-    assert FRAMEWORKS.is_dir(), "make .venv/frameworks.stamp installs them"
+    assert FRAMEWORKS.is_dir(), "make test-frameworks installs them"
     inherited = {name: it for name, it in os.environ.items() if not name.startswith("PYTEST_")}
     path = os.pathsep.join(str(folder) for folder in (*folders, FRAMEWORKS))
     return {**inherited, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-TESTS = Path(__file__).parent
+from tests.frameworks.with_frameworks import HERE, ROOT
+
 FILES = ("tests/memory/test_session.py", "tests/memory/test_session_limit.py")
 LEAST_PASSED = 53
 FAILED = {"failure", "error", "skipped"}
@@ -56,7 +57,7 @@ def fetch(directory: Path, package: str, wanted: str) -> Path:
     """The archive of a package's source, of a version."""
     if archives := [*directory.glob(f"*-{wanted}.tar.gz")]:
         return archives[0]
-    pinned = ["--build-constraint", str(TESTS.parent / "constraints.txt")]
+    pinned = ["--build-constraint", str(ROOT / "constraints.txt")]
     command = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package]
     done = subprocess.run(
         [sys.executable, *command, *pinned, "--dest", str(directory), f"{package}=={wanted}"],
@@ -87,7 +88,7 @@ def outcomes(source: Path, directory: Path) -> dict[str, bool]:
     done = subprocess.run(
         [sys.executable, *command, *chosen, *FILES],
         cwd=source,
-        env={**inherited, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**inherited, "PYTHONPATH": str(HERE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=180,

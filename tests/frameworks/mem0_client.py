@@ -1,7 +1,7 @@
 """mem0's own clients, unmodified, against a server; prints what they got as JSON.
 
-Runs in a process of its own, `python -m tests.mem0_client FOLDER URL KEY TOKEN`: other tests go
-without the packages of the folder. TOKEN is that of the user bob.
+Runs in a process of its own, `python -m tests.frameworks.mem0_client FOLDER URL KEY TOKEN`:
+other tests go without the packages of the folder. TOKEN is that of the user bob.
 """
 
 import asyncio

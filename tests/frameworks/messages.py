@@ -1,7 +1,7 @@
 """One talk as the objects of client libraries and frameworks, read by KeMem; prints JSON.
 
-Runs in a process of its own, `python -m tests.framework_messages FOLDER`: other tests go without
-the packages of the folder.
+Runs in a process of its own, `python -m tests.frameworks.messages FOLDER`: other tests go
+without the packages of the folder.
 """
 
 import json
