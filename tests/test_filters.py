@@ -8,12 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
-from kemem.records import Message, Note, Scope, Where
+from kemem.records import MESSAGES, NOTES, Message, Note, Scope, Where
 from kemem.records.filters import COMPARISONS, Filter
-from kemem.text.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, split_filters
+from kemem.text.filters import (
+    MAX_CONDITIONS,
+    MAX_DEPTH,
+    MAX_VALUES,
+    check_satisfiable,
+    split_filters,
+)
 from kemem_conformance.note_world import filter_pool
 from tests.cases import each
 
+ALL = MESSAGES | NOTES
+DAY, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 NOW = 1_769_424_420_000_000  # 2026-01-26T10:47:00Z
 KNOWN = {
     "标签": "工作",
@@ -68,7 +76,7 @@ def holds(given_filter: Mapping[str, Any], row: Note | Message | None = None) ->
         ("gt", "标签", ["工", "a"], ["工作", "火", 1]),
         ("lte", "tag", ["Work", "工作"], ["W", 9]),
         ("gt", "missing", [], [0, "", None]),
-        ("in", "标签", [["家", "工作"], ["工作"]], [["家"], [], [None]]),
+        ("in", "标签", [["家", "工作"], ["工作"]], [["家"], [None]]),
         ("in", "n", [[1, 3]], [["3"], [True]]),
         ("in", "who", [["Bob", "Ann"]], [["Bob", "an"]]),
         ("nin", "tag", [["work"], [], [None]], [["Work", "家"]]),
@@ -258,6 +266,80 @@ def test_what_is_no_filter_is_refused(wrong: object) -> None:
         split_filters(wrong)
     assert caught.value.details["field"] == "filters"
     assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("unmet", "kinds", "told"),
+    [
+        ({"role": "user"}, NOTES, "kinds=['message'], or name 'metadata.role'"),
+        ({"AND": [{"role": ["user", "tool"]}]}, NOTES, "only messages have the role tool, user"),
+        ({"role": "user", "AND": [{"role": "tool"}]}, MESSAGES, "two things at once"),
+        ({"role": None}, MESSAGES, "every message has one"),
+        ({"kind": "message"}, NOTES, "kind is demanded to be message, but this call reads"),
+        ({"kind": ["user_info", "knowledge"]}, MESSAGES, "knowledge, user_info, but"),
+        ({"kind": "message", "AND": [{"kind": "knowledge"}]}, ALL, "two things at once"),
+        ({"ts": {"gt": DAY, "lt": DAY}}, ALL, "no ts is gt 2026-01-01T00:00:00"),
+        ({"created_at": {"gte": LATER}, "AND": [{"created_at": {"lte": DAY}}]}, ALL, "2026-01-02"),
+    ],
+)
+def test_a_filter_that_nothing_can_fulfil_is_refused(
+    unmet: Mapping[str, Any], kinds: frozenset[str], told: str
+) -> None:
+    """It says what contradicts what, instead of finding nothing."""
+    with pytest.raises(InvalidArgument) as caught:
+        check_satisfiable(split_filters(unmet)[1], kinds)
+    assert told in caught.value.message
+    assert caught.value.details["field"] == "filters"
+
+
+@each(
+    "met",
+    [
+        {"OR": [{"role": "user"}, {"标签": "工作"}]},
+        {"NOT": {"role": "user"}},
+        {"role": {"ne": "user"}},
+        {"role": [None, "user"]},
+        {"metadata.role": "user", "metadata.kind": "随便 whatever"},
+        {"kind": {"contains": "info"}},
+        {"tag": "a", "AND": [{"tag": "b"}]},  # a list of tags has both
+        {"ts": {"gte": DAY, "lte": DAY}},
+        {"memory_type": 5, "importance": "high", "tag": {"nin": []}},
+    ],
+)
+def test_a_filter_that_something_can_fulfil_is_not(met: Mapping[str, Any]) -> None:
+    """Any key and value of metadata may be stored."""
+    check_satisfiable(split_filters(met)[1], NOTES)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ({"kind": "fact"}, "kind must be one of message, user_info"),
+        ({"kind": {"nin": ["message", "事实"]}}, "not '事实'; metadata is 'metadata.kind'"),
+        ({"OR": [{"role": "human"}]}, "role must be one of user, assistant, system, tool"),
+        ({"tag": []}, "'tag': in takes a list of 1-1000 values, not []"),
+        ({"标签": {"in": []}}, "'标签': in takes a list of 1-1000 values, not []"),
+        ({"sensitive": "yes"}, "sensitive must be True or False, not 'yes'"),
+        ({"sensitive": 1}, "sensitive must be True or False, not 1"),
+        ({"memory_id": 7}, "memory_id must be a text, not 7"),
+        ({"content": {"contains": None}}, "content must be a text, not None"),
+    ],
+)
+def test_a_field_is_compared_with_what_it_may_hold(wrong: Mapping[str, Any], right: str) -> None:
+    """The error names what would be right, and how a key of the metadata is named."""
+    with pytest.raises(InvalidArgument) as caught:
+        split_filters(wrong)
+    assert right in caught.value.message
+
+
+@given(condition=st.sampled_from(filter_pool()), kinds=st.sampled_from([NOTES, MESSAGES, ALL]))
+def test_what_is_refused_matches_no_row(condition: Filter, kinds: frozenset[str]) -> None:
+    """No filter that some row fulfils is refused."""
+    try:
+        check_satisfiable(condition, kinds)
+    except InvalidArgument:
+        rows = (note(), note(kind="user_info"), note(metadata={}), message())
+        assert not any(condition.matches(row) for row in rows if row.kind in kinds)
 
 
 def test_hostile_keys_and_values_are_only_compared() -> None:

@@ -69,7 +69,7 @@ def walk(client: httpx.Client, user_id: str, **asked: Any) -> list[str]:
 def test_pages_of_any_size_hold_every_message_once(client: httpx.Client, crowded: str) -> None:
     """Newest first, of equal times the last that arrived, whatever the page size."""
     expected = [f"m{n * 77 % 150:03}" for n in reversed(range(150))]
-    for size in (1, 2, 7, 39, 40, 41, 80, 149, 150, 151, 10**9, 10**40):
+    for size in (1, 2, 7, 39, 40, 41, 80, 149, 150, 151, 1000):
         assert walk(client, crowded, page_size=size) == expected
 
 

@@ -125,6 +125,18 @@ async def test_a_tool_is_described_in_one_language_and_takes_no_user(
         assert description and _is_chinese(description) == (language == "zh")
 
 
+async def test_a_type_is_the_one_that_was_stored(memory: AsyncMemory) -> None:
+    """In the metadata of a note or of a message."""
+    own = {"memory_type": "command_output"}
+    await memory.add("端口 port 5432", "alice", infer=False, metadata=own)
+    await memory.add("端口 port 80", "alice", infer=False)
+    async with talking(memory) as client:
+        asked = {"query": "端口 port", "memory_types": ["command_output"]}
+        hits = (await call(client, "search_memories", **asked, min_relevance_score=0))["results"]
+    assert {hit["content_preview"] for hit in hits} == {"端口 port 5432"}
+    assert {hit["memory_type"] for hit in hits} == {"command_output"}
+
+
 def _is_chinese(text: str) -> bool:
     return any("\u4e00" <= it <= "\u9fff" for it in text)
 

@@ -135,6 +135,7 @@ def test_a_list_has_as_many_as_are_asked_for(memory: Memory) -> None:
     memory.add(said, infer=False, **ANN)
     assert len(memory.get_all(filters=ANN)["results"]) == 20
     assert len(memory.get_all(filters=ANN, top_k=100_000)["results"]) == 30
+    assert len(memory.search("note", filters=ANN, top_k=100_000)["results"]) == 30
 
 
 def test_a_number_is_an_id(memory: Memory) -> None:

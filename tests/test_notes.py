@@ -349,7 +349,7 @@ def test_no_filter_replaces_an_id(shared: Memory, filters: dict[str, Any]) -> No
 # Numbers and questions
 
 
-@pytest.mark.parametrize("wrong", [0, -1, "x", True, 1.5, None, float("nan")])
+@pytest.mark.parametrize("wrong", [0, -1, 1_001, 10**9, "x", True, 1.5, None, float("nan")])
 def test_a_limit_that_is_none_is_refused(shared: Memory, wrong: Any) -> None:
     calls: tuple[Callable[[], Any], ...] = (
         lambda: shared.search("火锅", "u", limit=wrong),
@@ -358,19 +358,24 @@ def test_a_limit_that_is_none_is_refused(shared: Memory, wrong: Any) -> None:
         lambda: shared.jobs(wrong),
         lambda: shared.users(limit=wrong),
         lambda: shared.history("n_x", limit=wrong),
+        lambda: shared.hybrid_search("火锅", "u", limit=wrong),
+        lambda: shared.graph("u", limit=wrong),
+        lambda: shared.sessions("u", limit=wrong),
+        lambda: shared.notes("u", limit=wrong),
     )
     if wrong is not None:
         calls += (lambda: shared.search("火锅", "u", top_k=wrong),)
         calls += (lambda: shared.get_all("u", top_k=wrong),)
     for call in calls:
-        with pytest.raises(InvalidArgument, match="limit"):
+        with pytest.raises(InvalidArgument, match=f"limit must be 1-1000, not {wrong!r}"):
             call()
 
 
-def test_a_limit_beyond_all_bounds_is_the_largest(memory: Memory) -> None:
+def test_a_limit_is_at_most_a_thousand(memory: Memory) -> None:
+    """More is refused with the number and the bounds, not cut in silence."""
     memory.add([said(f"火锅 {n}") for n in range(1_100)], "u", infer=False)
-    assert len(memory.get_all("u", limit=10**9)) == 1_000
-    assert len(memory.search("火锅", "u", limit=10**9, kinds=["user_info"])) == 1_000
+    assert len(memory.get_all("u", limit=1_000)) == 1_000
+    assert len(memory.search("火锅", "u", limit=1_000, kinds=["user_info"])) == 1_000
     assert len(memory.search("火锅", "u", top_k=7)) == len(memory.get_all("u", top_k=7)) == 7
     seen: list[str] = []
     cursor = None

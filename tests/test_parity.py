@@ -158,8 +158,10 @@ def test_errors_come_through_as_they_are(memory: Memory) -> None:
         memory.ingest("你好", "")
     with pytest.raises(NotFound):
         memory.neighbors("m_404", "u")
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^Memory\.ingest\(\) missing"):
         memory.ingest()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^Memory\.add\(\) got .* 'user'"):
+        memory.for_user("u").add("你好", user="u")  # type: ignore[call-arg]
     assert memory.health().messages == 0
 
 

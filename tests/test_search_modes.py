@@ -1,6 +1,6 @@
 """What a search is told besides its question: signals, times, keywords, and to count."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,48 @@ def test_a_span_that_ends_before_it_begins_is_refused(memory: Memory) -> None:
         memory.search("火锅", "u", since="2026-01-02T00:00:00Z", until="2026-01-01T00:00:00Z")
     with pytest.raises(InvalidArgument, match="until"):
         memory.search("hotpot", "u", until="yesterday")
+
+
+# Types and other filters
+
+
+@pytest.mark.parametrize("text", ["我喜欢绿茶", "I like green tea"])
+@pytest.mark.parametrize("infer", [True, False])
+def test_a_type_in_the_metadata_is_a_type(either: Memory, text: str, infer: bool) -> None:
+    """Of notes and messages, in search, get_all and delete_all; a note keeps its own as well."""
+    either.add(text, "u", infer=infer, metadata={"memory_type": "饮料 drinks"})
+    either.add(f"{text} plain", "u", infer=infer)
+    own = {"memory_type": "饮料 drinks"}
+    either.update(either.get_all("u", filters=own)[0].id, metadata={**own, "seen": True})
+    (note,) = either.get_all("u", filters=own)
+    (message,) = either.get_all("u", filters=own, kinds=["message"])
+    both = {"memory_type": [note.note.memory_type, "没有这种 none"]}
+    assert len(either.get_all("u", filters=both)) == 2
+    assert message.memory == text
+    assert note.id in {hit.id for hit in either.search(text, "u", filters=own)}
+    hits = either.search(text, "u", filters=own, kinds=["message"])
+    assert [hit.id for hit in hits] == [message.id]
+    assert len(either.get_all("u", filters={"memory_type": {"ne": "饮料 drinks"}})) == 1
+    assert either.delete_all("u", filters=own) == 1
+    assert len(either.get_all("u")) == 1
+
+
+def test_a_filter_that_finds_nothing_ever_is_refused(memory: Memory) -> None:
+    """Everywhere, and nothing is deleted by it."""
+    kept(memory, "火锅 hotpot")
+    calls: list[Callable[[], object]] = [
+        lambda: memory.search("火锅", "u", filters={"kind": "fact"}),
+        lambda: memory.search("火锅", "u", kinds=["user_info"], filters={"role": "user"}),
+        lambda: memory.get_all("u", filters={"role": "user"}),
+        lambda: memory.get_all("u", kinds=["message"], filters={"kind": "knowledge"}),
+        lambda: memory.get_all("u", filters={"tag": []}),
+        lambda: memory.delete_all("u", filters={"kind": "message"}),
+        lambda: memory.delete_all("u", filters={"role": "user"}),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgument, match=r"^filters: .*(kind|role|tag)"):
+            call()
+    assert len(memory.get_all("u", kinds=["message", "user_info"])) == 2
 
 
 # Keywords

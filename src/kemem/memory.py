@@ -324,11 +324,11 @@ class AsyncMemory:
         as_of: Time | None = None,
         cursor: Cursor = None,
     ) -> Memories[Item]:
-        """Notes, newest first; with kinds=["message"] the messages, withdrawn ones marked."""
+        """Notes, newest first; messages by kinds or filters={"kind": "message"}, withdrawn too."""
         scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
-        where = replace(scope.where(kinds_of(kinds, NOTES), as_of=as_of), withdrawn=True)
+        where = scope.where(kinds_of(kinds, NOTES, scope.filters), as_of=as_of)
         now = deps.clock() if where.known_by is None else where.known_by
-        size = limit if top_k is None else top_k
+        where, size = replace(where, withdrawn=True), limit if top_k is None else top_k
         return await pages.listing(where, size, cursor, deps, valid_at=now)
 
     async def update(
@@ -379,7 +379,7 @@ class AsyncMemory:
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters)
         chosen = kinds_of(kinds, ALL if scope.filters is None else NOTES)
-        where = Where(scope.scope, kinds=chosen, filters=scope.filters)
+        where = replace(scope.where(chosen), sensitive=True)
         check_for_erasing(filters)
         return await erase_all(where, await self.runtime.deps())
 

@@ -9,7 +9,7 @@ from kemem.errors import InvalidArgument, NotFound
 from kemem.records import MESSAGES, NOTES, ROLES, Checkpoint, Micros, Scope, Where
 from kemem.records.filters import Filter
 from kemem.records.times import to_micros
-from kemem.text.filters import split_filters
+from kemem.text.filters import check_satisfiable, required, split_filters
 from kemem.text.ids import check_id, encode
 
 Id = str | None  # an id that may be left out
@@ -72,6 +72,7 @@ class CallScope:
     ) -> Where:
         """The rows of this scope, in a range of time; with `now` those true now, or `as_of`."""
         when = to_time(as_of, "as_of")
+        check_satisfiable(self.filters, kinds)
         return Where(
             self.scope,
             *to_range(since, until),
@@ -138,10 +139,12 @@ def with_shared(where: Where) -> Where:
     return where if scope.session_id else replace(where, shared=scope.agent_id or DEFAULT)
 
 
-def kinds_of(kinds: Iterable[str] | None, default: frozenset[str]) -> frozenset[str]:
-    """The kinds of rows that a call wants, checked."""
+def kinds_of(
+    kinds: Iterable[str] | None, default: frozenset[str], filters: Filter | None = None
+) -> frozenset[str]:
+    """The kinds of rows that a call wants, checked: named by an argument or by a filter."""
     if kinds is None:
-        return default
+        return required(filters, "kind") or default
     known = MESSAGES | NOTES
     chosen = frozenset(check_texts(kinds, "kinds"))
     if not chosen or not chosen <= known:
@@ -183,7 +186,8 @@ def to_range(since: Time | None, until: Time | None) -> tuple[Micros | None, Mic
     """A range of time, open at the ends that are None."""
     first, last = to_time(since, "since"), to_time(until, "until")
     if first is not None and last is not None and first > last:
-        raise InvalidArgument("since must not be later than until", field="since")
+        problem = f"since must not be later than until, but {since} is later than {until}"
+        raise InvalidArgument(problem, field="since")
     return first, last
 
 

@@ -29,7 +29,12 @@ def blocking(
     """The same method, waiting for its end: of a class that has a `_memory` and a `_portal`."""
 
     def wait(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        done: T = self._portal.call(method(self._memory, *args, **kwargs))
+        try:
+            work = method(self._memory, *args, **kwargs)
+        except TypeError as error:  # wrong arguments: nothing of a coroutine has run yet
+            own = f"{type(self).__name__}.{method.__name__}"
+            raise TypeError(str(error).replace(method.__qualname__, own, 1)) from None
+        done: T = self._portal.call(work)
         return done
 
     return functools.update_wrapper(wait, method)

@@ -105,13 +105,16 @@ async def test_memories_are_chosen_by_their_types(world: World) -> None:
     memory = await notebook(world.facts)
     typed = {"content": log, "metadata": {"memory_type": "command_output"}}
     await memory.ingest([typed], "u")
+    noted = {"memory_type": "knowledge"}  # the name of a kind, too
+    await memory.add(f"{log} 2", "u", infer=False, metadata=noted)
     for types, wanted in (
         (["configuration"], {port}),
         (["configuration", "user_preference"], {port, theme}),
-        (["user_info"], texts),
-        (["message"], {*texts, log}),
+        (["user_info"], {*texts, f"{log} 2"}),
+        (["message"], {*texts, log, f"{log} 2"}),
         (["command_output"], {migration, log}),
-        (["message", "configuration"], {*texts, log}),
+        (["knowledge", "verbatim"], {f"{log} 2"}),
+        (["message", "configuration"], {*texts, log, f"{log} 2"}),
         (["experience", "没有这种 none"], set()),
     ):
         query = " ".join([*texts, log])

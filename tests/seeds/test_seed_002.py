@@ -327,12 +327,13 @@ def test_get_shows_one_memory_by_its_id_alone(memory: Memory) -> None:
 
 
 def test_get_all_lists_the_newest_and_the_last_messages(memory: Memory) -> None:
-    """It takes filters and a limit, 100 unless told; with kinds it reads the messages."""
+    """It takes filters and a limit, 100 unless told; by kinds or a filter it reads messages."""
     memory.add([{"role": "user", "content": f"第{n}句"} for n in range(120)], "u", infer=False)
     assert len(memory.get_all("u")) == 100
     assert [it.memory for it in memory.get_all("u", limit=2)] == ["第119句", "第118句"]
-    last = memory.get_all("u", kinds=["message"], limit=2)
-    assert [it.message.content for it in last] == ["第119句", "第118句"]
+    for named in ({"kinds": ["message"]}, {"filters": {"kind": "message", "role": "user"}}):
+        last = memory.get_all("u", limit=2, **named)
+        assert [it.message.content for it in last] == ["第119句", "第118句"]
     assert [it.memory for it in memory.get_all("u", filters={"content": "第7句"})] == ["第7句"]
 
 

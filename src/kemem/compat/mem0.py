@@ -113,7 +113,7 @@ class AsyncMemory:
             query.strip() if isinstance(query, str) else query,
             **_ids(scope),
             filters=conditions,
-            limit=values.to_count(limit, top_k, TOP_K),
+            limit=min(values.to_count(limit, top_k, TOP_K), _PAGE),
             threshold=threshold,
             rerank=rerank,
             explain=explain,

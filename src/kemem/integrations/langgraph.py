@@ -30,7 +30,8 @@ from kemem.records import Micros, Note, Where
 from kemem.records.batch import Batch
 from kemem.records.filters import Filter
 from kemem.records.times import to_datetime
-from kemem.search.recipe import MAX_HITS, search
+from kemem.search.pages import MAX_PAGE
+from kemem.search.recipe import search
 from kemem.sync import Memory, UserCalls
 
 # Keys of a note's metadata.
@@ -129,7 +130,7 @@ class _Items:
             where = replace(where, ids=frozenset(note.note_id for note in notes))
         ranked: dict[str, tuple[Note, float | None]] = {}
         if query and notes != [] and end > 0:
-            hits = await search(query, where, min(end, MAX_HITS), self._notes.deps, explain=False)
+            hits = await search(query, where, min(end, MAX_PAGE), self._notes.deps, explain=False)
             living = (hit for hit in hits if self._notes.lives(hit.note))
             ranked = {hit.id: (hit.note, hit.score) for hit in living}
         if len(ranked) < end:

@@ -249,8 +249,8 @@ class RecallState:
 
     async def _search(self, request: SearchMemoriesInput, now: int) -> Memories[Hit]:
         days, types = request.time_range_days, request.memory_types or []
-        only_kinds = bool(types) and {*types} <= MESSAGES | NOTES
-        of_types = {"OR": [{"memory_type": {"in": types}}, {"kind": {"in": types}}]}
+        kinds = [name for name in types if name in MESSAGES | NOTES]
+        of_types = {"OR": [{"memory_type": types}, *([{"kind": kinds}] if kinds else [])]}
         limit = request.limit + len(self.excluded)
         hits = await self.memory.search(
             request.query,
@@ -258,8 +258,7 @@ class RecallState:
             threshold=request.min_relevance_score,
             mode="lexical" if request.search_mode == "keyword" else request.search_mode,
             keywords=request.keywords or None,
-            kinds=types if only_kinds else None,
-            filters=of_types if types and not only_kinds else None,
+            filters=of_types if types else None,
             since=None if days is None else to_rfc3339(now - days * _DAY),
             count=self.counts_all,
             past=self.past,

@@ -170,11 +170,11 @@ def summary(item: Item) -> str:
 
 
 def memory_type(item: Item) -> str:
-    """The type of a memory; a message can carry one in its metadata."""
-    if isinstance(item.row, Note):
-        return item.row.memory_type
+    """The type of a memory: the user's own, in its metadata, or the one that it was given."""
     own = item.metadata.get("memory_type")
-    return own if isinstance(own, str) else "message"
+    if isinstance(own, str):
+        return own
+    return item.row.memory_type if isinstance(item.row, Note) else "message"
 
 
 def truncated(content: str) -> str:

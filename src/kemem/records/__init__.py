@@ -65,6 +65,8 @@ class _Row(Record):
         if name not in names:
             return self.metadata.get(name.removeprefix("metadata."))
         value = getattr(self, names[name], None)
+        if name == "memory_type" and name in self.metadata:  # a note also has the user's own type
+            return [value, self.metadata[name]]
         return list(value) if isinstance(value, tuple) else value
 
 

@@ -11,6 +11,7 @@ import hmac
 import json
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import astuple, fields, is_dataclass, replace
+from reprlib import repr as shown
 from typing import TypeVar
 
 import numpy as np
@@ -45,10 +46,10 @@ P = TypeVar("P", Position, Rank, tuple[str, str, str])  # where a page ends
 
 
 def page_limit(size: int, field: str) -> int:
-    """A size from 1 on; more than a page can hold is a full page."""
-    if type(size) is not int or size < 1:
-        raise InvalidArgument(f"{field} must be 1-{MAX_PAGE}, not {size!r:.80}", field=field)
-    return min(size, MAX_PAGE)
+    """How many rows a call wants, from 1 to a full page."""
+    if type(size) is not int or not 1 <= size <= MAX_PAGE:
+        raise InvalidArgument(f"{field} must be 1-{MAX_PAGE}, not {shown(size)}", field=field)
+    return size
 
 
 def least_score(score: float | None, field: str) -> float:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Literal
 
-from kemem.errors import InvalidArgument, Unavailable
+from kemem.errors import Unavailable
 from kemem.ports import Deps, Reranker
 from kemem.ports.request import (
     Candidates,
@@ -26,13 +26,13 @@ from kemem.search.endings import below_successors, unexpired
 from kemem.search.features import JUDGED, Candidate
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.judge import JUDGED_MODEL, Judgement, judge
+from kemem.search.pages import MAX_PAGE, page_limit
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
 from kemem.text.query import check_query, matches, plain
 from kemem.text.replies import question_before
 
-MAX_HITS = 1000
 _DEPTH = 5  # candidates of each signal for every hit asked for
 _LEAST = 120
 _SPARE = 2  # times more rows are read than asked for, where notes may repeat messages
@@ -80,7 +80,7 @@ async def search(
         query = replace(query, question=replace(query.question, past=True))
     if past := past or is_about_past(text, now, query.times):
         where = replace(where, valid_at=None)
-    depth = max(most * _DEPTH, MAX_HITS if count else _LEAST)
+    depth = max(most * _DEPTH, MAX_PAGE if count else _LEAST)
     spare = _SPARE if where.kinds & NOTES else 1
     reranker = deps.reranker if reranked else None
     asks = query.question is not None
@@ -115,9 +115,7 @@ def _checked(limit: int, **flags: bool) -> int:
     """How many hits are wanted, where that and the flags are what they should be."""
     for name, flag in flags.items():
         check_flag(flag, name)
-    if type(limit) is not int or limit < 1:
-        raise InvalidArgument(f"limit must be 1-{MAX_HITS}, not {limit!r:.80}", field="limit")
-    return min(limit, MAX_HITS)
+    return page_limit(limit, "limit")
 
 
 async def _in_order(

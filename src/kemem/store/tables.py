@@ -230,6 +230,10 @@ def _compare(operator: str, key: str, value: Any, table: RowTable[Any]) -> Condi
     if key in ("role", "kind") and key not in table.filters:
         holds = COMPARISONS[operator]("message" if key == "kind" else None, value)
         return Condition(sa.true() if holds else sa.false(), True)
+    if key == "memory_type" and table is notes:  # its own, or one in the metadata
+        typed = _compare_column(operator, table.filters[key], value)
+        given = _compare_metadata(operator, key, value, table)
+        return Condition(sa.or_(typed.sql, given.sql), False)
     if key in table.filters:
         return _compare_column(operator, table.filters[key], value)
     if key in _NOT_COMPARED:
@@ -239,6 +243,10 @@ def _compare(operator: str, key: str, value: Any, table: RowTable[Any]) -> Condi
             return _UNKNOWN
         own = (note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id)
         return Condition(sa.exists().where(*own, note_source.c.message_id == value), True)
+    return _compare_metadata(operator, key, value, table)
+
+
+def _compare_metadata(operator: str, key: str, value: Any, table: RowTable[Any]) -> Condition:
     key, metadata = key.removeprefix("metadata."), table.table.c.metadata
     is_text = isinstance(value, str) and value.isprintable()
     if operator != "eq" or not (is_text and _KEY.fullmatch(key)):

@@ -1,20 +1,26 @@
 """Filters as callers write them, checked and turned into conditions."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import product
 from reprlib import repr as shown
 from typing import Any
 
 from kemem.errors import InvalidArgument
-from kemem.records import TIME_FIELDS
+from kemem.records import MESSAGES, NOTE_KINDS, ROLES, TIME_FIELDS
 from kemem.records.filters import COMPARISONS, Filter
-from kemem.records.times import to_micros
+from kemem.records.times import to_micros, to_rfc3339
 
 MAX_DEPTH = 8
 MAX_CONDITIONS = 200
 MAX_VALUES = 1_000
 _ID_FIELDS = {name: name for name in ("user_id", "agent_id", "session_id")}
 _ID_FIELDS |= {"run_id": "session_id"}
+_TEXTS = frozenset({"id", "memory_id", "content", "memory", "data"})
+_NAMES: Mapping[str, tuple[str | None, ...]] = {
+    "kind": (*MESSAGES, *NOTE_KINDS),
+    "role": (*ROLES, None),  # notes have none
+}
 
 
 def split_filters(filters: object) -> tuple[dict[str, str], Filter | None]:
@@ -36,6 +42,51 @@ def split_filters(filters: object) -> tuple[dict[str, str], Filter | None]:
         elif ids.setdefault(name, condition.value) != condition.value:
             raise _wrong(f"{condition.key} is demanded to be two things at once")
     return ids, Filter("AND", parts=tuple(rest)) if rest else None
+
+
+def required(filters: Filter | None, key: str) -> frozenset[Any] | None:
+    """The values of which a row must have one under a key; None where any will do."""
+    values: frozenset[Any] | None = None
+    for condition in _flat([filters] if filters else []):
+        if condition.key == key and condition.operator in ("eq", "in"):
+            own = [condition.value] if condition.operator == "eq" else condition.value
+            values = frozenset(own) if values is None else values.intersection(own)
+    return values
+
+
+def check_satisfiable(filters: Filter | None, kinds: Collection[str]) -> None:
+    """Refuse a filter that no row of these kinds can fulfil: to find nothing would hide that."""
+    wanted, roles = required(filters, "kind"), required(filters, "role")
+    left = frozenset(kinds) if wanted is None else wanted.intersection(kinds)
+    if wanted is not None and not left:
+        named = ", ".join(sorted(wanted)) or "two things at once"
+        raise _wrong(f"kind is demanded to be {named}, but this call reads {_listed(kinds)} only")
+    if roles == frozenset():
+        raise _wrong("role is demanded to be two things at once")
+    if roles and None not in roles and "message" not in left:
+        raise _wrong(
+            f"only messages have the role {_listed(roles)}, but this call reads {_listed(left)}; "
+            "pass kinds=['message'], or name 'metadata.role' for notes added with infer=False"
+        )
+    if roles == frozenset({None}) and left == MESSAGES:
+        raise _wrong("role is demanded to be None, but every message has one")
+    for key in TIME_FIELDS:
+        _check_order([it for it in _flat([filters] if filters else []) if it.key == key])
+
+
+def _check_order(times: Iterable[Filter]) -> None:
+    """Refuse bounds of one time between which there is nothing."""
+    bounds = {it.operator: it for it in times}
+    for lower, upper in product(("gt", "gte"), ("lt", "lte")):
+        if lower in bounds and upper in bounds:
+            first, last = bounds[lower].value, bounds[upper].value
+            if first > last or (first == last and (lower, upper) != ("gte", "lte")):
+                shown_times = f"{lower} {to_rfc3339(first)} and {upper} {to_rfc3339(last)}"
+                raise _wrong(f"no {bounds[lower].key} is {shown_times}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def check_for_erasing(filters: object) -> None:
@@ -81,13 +132,15 @@ def _compared(key: str, operator: object, value: object) -> Filter:
         operators = ", ".join(COMPARISONS)
         raise _wrong(f"{key!r:.80} has the operator {shown(operator)}; there are {operators}")
     if operator not in ("in", "nin"):
-        return Filter(operator, key, _value(key, value))
-    if not isinstance(value, list | tuple) or len(value) > MAX_VALUES:
-        raise _wrong(f"{operator} takes a list of at most {MAX_VALUES} values, not {shown(value)}")
-    return Filter(operator, key, tuple(_value(key, each) for each in value))
+        return Filter(operator, key, _value(key, value, operator))
+    least = 1 if operator == "in" else 0  # nothing is one of none, everything is none of them
+    if not isinstance(value, list | tuple) or not least <= len(value) <= MAX_VALUES:
+        sizes = f"{least}-{MAX_VALUES}"
+        raise _wrong(f"{key!r:.80}: {operator} takes a list of {sizes} values, not {shown(value)}")
+    return Filter(operator, key, tuple(_value(key, each, operator) for each in value))
 
 
-def _value(key: str, value: object) -> Any:
+def _value(key: str, value: object, operator: str) -> Any:
     if key in _ID_FIELDS and not isinstance(value, str):
         raise _wrong(f"{key} must be a text, not {shown(value)}")
     if key in TIME_FIELDS:
@@ -95,7 +148,22 @@ def _value(key: str, value: object) -> Any:
     plain = value is None or isinstance(value, str | bool | int)
     if not plain and not (isinstance(value, float) and math.isfinite(value)):
         raise _wrong(f"{key!r:.80} is compared with {shown(value)}, which is no plain value")
+    right = _possible(key, value, operator)
+    if right:
+        raise _wrong(f"{key} must be {right}, not {shown(value)}; metadata is 'metadata.{key}'")
     return value
+
+
+def _possible(key: str, value: object, operator: str) -> str:
+    """What would be right where a field never has such a value; "" where it may."""
+    if key in _TEXTS and not isinstance(value, str):
+        return "a text"
+    if key == "sensitive" and not isinstance(value, bool):
+        return "True or False"
+    compared = operator in ("eq", "ne", "in", "nin")
+    if compared and key in _NAMES and value not in _NAMES[key]:
+        return f"one of {', '.join(filter(None, _NAMES[key]))}"
+    return ""
 
 
 def _wrong(problem: str) -> InvalidArgument:

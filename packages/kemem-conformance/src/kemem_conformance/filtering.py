@@ -131,7 +131,8 @@ class FilteringRules(Suite):
     @rule
     async def test_filters_mean_what_the_definition_says(self, store: Store) -> None:
         """Every comparison of every field with values of every type, alone and denied."""
-        hostile = {f"h{n}": {"tag": value, 'a"b': value} for n, value in enumerate(VALUES)}
+        keys = ("tag", 'a"b', "memory_type")
+        hostile = {f"h{n}": dict.fromkeys(keys, value) for n, value in enumerate(VALUES)}
         messages = [said(name, metadata=known) for name, known in hostile.items()]
         notes = [
             noted(name, f"{name} tea", metadata=known, sources=("h0",), topic=name, importance=0.25)

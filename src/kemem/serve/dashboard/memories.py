@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, NOTES, Message, Note, Relation
+from kemem.records.filters import Filter
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item
 from kemem.runtime import counts_hits
@@ -121,11 +122,11 @@ async def _list(fields: Fields, memory: AsyncMemory) -> dict[str, Any]:
         rows = await memory.get_all(**options, limit=PAGE, cursor=cursor)
         items = [item for item in rows if not item.withdrawn]  # the transcript shows those
         return {"items": items, "next_cursor": rows.next_cursor}
+    of_type = Filter("eq", "memory_type", memory_type) if memory_type else None
 
     def matches(item: Item) -> bool:
-        own_type = item.row.memory_type if isinstance(item.row, Note) else None
-        is_type = memory_type in (None, own_type) and not item.withdrawn
-        return is_type and words in item.memory.casefold()
+        is_type = of_type is None or of_type.matches(item.row)
+        return is_type and not item.withdrawn and words in item.memory.casefold()
 
     items = []
     scanned = 0

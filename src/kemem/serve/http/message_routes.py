@@ -247,7 +247,7 @@ class ContextQuery(QueryString, OwnerIds):
 
 class GraphQuery(QueryString, schemas.Ids):
     around: Entities | None = None
-    hops: Size = 1
+    hops: Annotated[int, schemas.limited(minimum=1, maximum=5)] = 1
     limit: Annotated[Size, schemas.also_named("limit", "top_k")] = 100
     as_of: Time | None = None
 

@@ -58,7 +58,7 @@ PathId = Annotated[str, fastapi.Path(json_schema_extra=_ID_LIMITS)]
 NotBlank = Annotated[str, limited(pattern=r"\S")]
 Time = Annotated[str, limited(format="date-time")]
 Role = Annotated[str, limited(enum=list(ROLES))]
-Size = Annotated[int, limited(minimum=1)]
+Size = Annotated[int, limited(minimum=1, maximum=1000)]
 Messages = Annotated[Any, limited(anyOf=described("messages"))]  # kemem says which one is wrong
 Past = Annotated[bool, Field(description="Whether it asks for what is no longer true.")]
 Granted = Annotated[bool, Field(description="Whether sensitive memories may be seen.")]
