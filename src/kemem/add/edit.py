@@ -12,7 +12,7 @@ from kemem.add import parse
 from kemem.add.embed import by_owner, embed_rows, mirror_jobs, read_all, read_pages
 from kemem.add.extract import new_note
 from kemem.add.reopen import echoes, reopen
-from kemem.add.rules import Fact
+from kemem.add.rules import VERBATIM, Fact
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.records import CHECKPOINTS_KEPT, NOTES, Change, Message, Micros, Note, Row, Scope, Where
@@ -94,7 +94,8 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
 
     So are replies right after them that repeat the note. With erased messages go the notes that
     cite no other, with either the experiences that cite them and notes with the text of the one
-    that is deleted. Notes that a deleted one had ended hold again.
+    that is deleted, and with a verbatim note those that cite nothing else, and the other way round.
+    Notes that a deleted one had ended hold again.
     """
     check_flag(sources, "sources")
     scope = Scope(row.agent_id, row.user_id)
@@ -119,8 +120,10 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
         expects.append(Expected(where, citing, len(citing) + 1))
         is_erased = sources or isinstance(row, Message)
         said = fingerprint(row.content) if isinstance(row, Note) else None
+        is_whole = any(it.memory_type == VERBATIM for it in current)  # all that a message says
         for note in citing:
-            is_alone = is_erased and cited.issuperset(note.sources)
+            retells = is_erased or is_whole or note.memory_type == VERBATIM
+            is_alone = retells and cited.issuperset(note.sources)
             if is_alone or note.kind == "experience" or fingerprint(note.content) == said:
                 gone.add(note.id)
         dropped = {it.id: it for it in (*current, *citing) if it.id in gone}

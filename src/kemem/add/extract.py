@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Any
 
 from kemem.add.parse import Task
-from kemem.add.rules import Extraction, Fact, Triple, rate, read_by_rules
+from kemem.add.quotes import Quoted, fingerprints
+from kemem.add.rules import VERBATIM, Extraction, Fact, Triple, rate, read_by_rules
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.facts.worth import EMBEDDER, Vectors
 from kemem.ports import Deps, Prompt, read_messages, read_notes
@@ -21,7 +22,7 @@ from kemem.records.times import to_micros, to_rfc3339
 from kemem.search.recipe import nearest_notes
 from kemem.text.ids import new_id
 from kemem.text.language import is_chinese
-from kemem.text.segment import as_printed, dated, fingerprint, normalise
+from kemem.text.segment import dated, fingerprint, normalise
 
 MAX_FACTS = 50
 MAX_FACT_CHARACTERS = 1_000
@@ -45,9 +46,6 @@ _QUERY_CHARACTERS = 1_000  # of a conversation that stored notes are looked up b
 _MAX_FINGERPRINTS = 5_000  # of lines that are looked up; a database binds no more at once
 _SHORT = 1_000  # characters whose fingerprints take no longer than to start a thread's work
 _MAX_QUOTED = 1_000  # notes that messages may quote
-_ROLES = ("user", "assistant")  # what systems and tools say is not worth a memory
-# A message as the result of a search prints it.
-_PRINTED = re.compile(r"^- \[\d{4}-\d{2}-\d{2}\] \w[^:\n]{0,80}: ")
 _BLOCK = re.compile(r"<(?=\s*/?\s*(?:earlier|conversation|memories|instructions))", re.IGNORECASE)
 _LABEL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -114,7 +112,7 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     if not work.task.infer:
         return Extraction()
     source, short = work.messages, sum(len(it.content) for it in work.messages) <= _SHORT
-    lines = _fingerprints(source) if short else await asyncio.to_thread(_fingerprints, source)
+    lines = fingerprints(source) if short else await asyncio.to_thread(fingerprints, source)
     if not lines:
         return Extraction()
     # One read: notes that lines may quote, as what was recalled is not said again; and for rules
@@ -124,11 +122,12 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     looked_up = frozenset((*names, *islice(marks, _MAX_FINGERPRINTS)))
     where = Where(work.owner, kinds=NOTES, marks=looked_up, valid_at=deps.clock())
     notes = await read_notes(deps.store, where, limit=_MAX_QUOTED)
-    stored = {mark for note in notes for mark in (note.digest, note.topic)}
+    keeps_words = work.task.kind == "knowledge" and deps.llm is None
+    quoted = Quoted(notes, keeps_words)
     messages = [
         replace(message, content="\n".join(new_lines))
         for message, own in lines
-        if (new_lines := [line for line, some in own.items() if not some & stored])
+        if (new_lines := [it for it, some in own.items() if not quoted.by(message, it, some)])
     ]
     shared = {note.digest for note in notes if note.kind == work.task.kind == "knowledge"}
     repeated = tuple(  # by somebody, not by a search, whose results have a bullet
@@ -163,20 +162,9 @@ async def _embedded(texts: Sequence[str], deps: Deps) -> Vectors | None:
     return dict(zip(texts, matrix, strict=True))
 
 
-def _fingerprints(messages: Sequence[Message]) -> list[tuple[Message, dict[str, frozenset[str]]]]:
-    """The fingerprints of each line of each message, without lines that a search printed."""
-    lines = []
-    for message in messages:
-        own = message.content.splitlines() if message.role in _ROLES else ()
-        new = [line for line in own if line.strip() and not _PRINTED.match(line)]
-        if new:
-            lines.append((message, {line: frozenset(as_printed(line)) for line in new}))
-    return lines
-
-
 def verbatim_fact(message: Message) -> Fact:
     """A message as a fact of its own."""
-    return Fact(message.content, (message.message_id,), memory_type="verbatim")
+    return Fact(message.content, (message.message_id,), memory_type=VERBATIM)
 
 
 def digest(fact: Fact) -> str:

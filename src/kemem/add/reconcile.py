@@ -11,7 +11,7 @@ from kemem.add.embed import embed_rows, mirror_jobs
 from kemem.add.extract import Work, digest, new_note, verbatim_fact
 from kemem.add.parse import Task
 from kemem.add.reopen import OVER, replaced_by
-from kemem.add.rules import Extraction, Fact
+from kemem.add.rules import VERBATIM, Extraction, Fact
 from kemem.errors import Unavailable
 from kemem.facts.endings import NEAREST, Told, ended_note
 from kemem.ports import Deps, read_messages, read_notes
@@ -246,7 +246,7 @@ def _decide(
     ]
     if not fact.text:
         return Decision(fact, None, ended=ended)
-    same = [note for note in stored if note.digest == fresh.digest and not note.ended(now)]
+    same = [note for note in stored if _says_same(note, fresh) and not note.ended(now)]
     if same:
         cited = merge_notes(same[0], fresh)
         is_changed = replace(cited, updated=same[0].updated) != same[0]
@@ -265,6 +265,12 @@ def _decide(
     if later:  # told afterwards: it was true only until what is known began
         fresh = replace(fresh, valid_until=min(later))
     return Decision(fact, fresh, ended=ended)
+
+
+def _says_same(note: Note, fresh: Note) -> bool:
+    """Whether a note says what a new one does; one of a topic is kept beside verbatim words."""
+    words = note.topic if note.memory_type == VERBATIM and fresh.topic is None else note.digest
+    return fresh.digest in (note.digest, words)
 
 
 def _repeats(text: str, earlier: str) -> bool:

@@ -36,6 +36,7 @@ _NAMELESS = "user"  # in relations: one person is one entity, whatever the langu
 _JOINT = {"zh": "，", "en": ", "}
 _SINCE = {"zh": "{}（自{}）", "en": "{} (since {})"}
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
+VERBATIM = "verbatim"  # the type of a fact in the words of its message
 _IMPORTANCE = {
     **{"identity": 0.9, "health": 0.9, "residence": 0.8, "work": 0.8, "contact": 0.8},
     **{"relationship": 0.7, "education": 0.7, "user_preference": 0.7, "skill": 0.6, "plan": 0.6},

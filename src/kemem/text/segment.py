@@ -145,6 +145,11 @@ def dated(text: str, day: str | None) -> str:
     return fingerprint(text if day is None or day in text else f"{text} {day}")
 
 
+def is_listed(line: str) -> bool:
+    """Whether a line begins with a bullet or a number, as an item of a list does."""
+    return bool(_BULLET.match(line))
+
+
 def as_printed(line: str) -> Iterator[str]:
     """Fingerprints that a line may have as a memory, which is printed with a bullet and a date."""
     bare = _BULLET.sub("", line)
