@@ -179,6 +179,9 @@ def test_a_conversation_leads_to_a_message_among_its_neighbours(
     user, _ = PEOPLE[language]
     page = visit.open("/conversations")
     page.locator("tbody").get_by_role("link", name=user, exact=True).click()
+    title = "身份" if language == "zh" else "Identity"
+    expect(page.locator(".profile").get_by_role("heading", name=title)).to_be_visible()
+    visit.keep_picture(f"profile_{language}")
     page.locator("tbody a").first.click()
     shown = page.locator(".said").nth(1)
     text = shown.locator(".text").inner_text()

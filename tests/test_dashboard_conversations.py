@@ -77,6 +77,8 @@ def test_users_lead_to_their_sessions_and_these_to_what_was_said(
     sessions = client.get(HOME, params={"user_id": language}).text
     (link,) = re.findall(rf'href="({HOME}/session\?[^"]*)"', sessions)
     assert TALK[language][1] in unescape(sessions)
+    card = re.search(r'<details class="profile".*?</details>', sessions, re.DOTALL)
+    assert card and "/dashboard/memories/n_" in card[0]
     assert re.search(r'<td class="n">2</td>', sessions)
     page = unescape(client.get(unescape(link)).text)
     assert all(text in page for text in TALK[language])

@@ -29,6 +29,7 @@ READ_ONLY = {
     "search_memories",
     "get_memory",
     "recall_memories",
+    "get_profile",
     "list_memories",
     "search_knowledge",
 }
@@ -387,7 +388,8 @@ async def test_resources_and_the_prompt_carry_memories_as_data(
         await add(client, said)
         for uri in RESOURCES:
             text = await read(client, uri)
-            assert text.startswith("<memories>\n- ") and text.endswith("\n</memories>")
+            fence = "user_profile" if uri == "memory://profile" else "memories"
+            assert text.startswith(f"<{fence}>\n") and text.endswith(f"\n</{fence}>")
             assert said in text
         text = await prompted(client, question)
     assert words in text
@@ -407,10 +409,13 @@ async def test_a_profile_begins_with_what_matters_most(
         await add(client, said, infer=True)
         for number in range(51):
             await add(client, f"小事 a trifle {number}")
-        profile = (await read(client, "memory://profile")).splitlines()[1:-1]
+        profile = (await read(client, "memory://profile")).splitlines()
+        groups = (await call(client, "get_profile", max_tokens=100))["groups"]
         recent = await read(client, "memory://recent")
-    assert len(profile) == 50
-    assert fact in profile[0] and "trifle 50" in profile[1]
+    assert profile[0] == "<user_profile>" and profile[1] in ("## 其他", "## Other")
+    assert fact in profile[2] and "trifle 50" in profile[3]
+    known = [it["content"] for it in groups[0]["facts"]]
+    assert known[:2] == [fact, "小事 a trifle 50"] and len(known) < 10
     assert fact not in recent
 
 

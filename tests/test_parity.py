@@ -97,6 +97,7 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
     "notes": lambda word: (("u",), {"sources": ["m_1"], "limit": 2}),
     "retry_job": lambda word: (("j_404",), {}),
     "retry_jobs": lambda word: ((), {}),
+    "profile": lambda word: (("u",), {"agent_id": "助手", "max_tokens": 60}),
     "generation": lambda word: (("u",), {"agent_id": "助手"}),
     "delete_all": lambda word: (("u",), {"filters": {"a": 1}}),
     "messages": lambda word: (("u",), {"page_size": 1, "role": "user"}),

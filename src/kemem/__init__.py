@@ -26,7 +26,17 @@ from kemem.records import (
     Relation,
 )
 from kemem.records.batch import Job
-from kemem.results import Added, Context, Deletion, Hit, Ingested, Item, Memories, Outcome
+from kemem.results import (
+    Added,
+    Context,
+    Deletion,
+    Hit,
+    Ingested,
+    Item,
+    Memories,
+    Outcome,
+    Profile,
+)
 from kemem.settings import Settings
 from kemem.snapshot import Backup
 from kemem.sync import Memory
@@ -61,6 +71,7 @@ __all__ = [
     "Page",
     "PermissionDenied",
     "Policy",
+    "Profile",
     "Relation",
     "Settings",
     "Unauthenticated",

@@ -14,7 +14,7 @@ from kemem.add.embed import prepare
 from kemem.add.parse import Task, check_prompt
 from kemem.add.recipe import add, end_session, ingest, reextract
 from kemem.add.summarize import summarize_session
-from kemem.errors import InvalidArgument, PermissionDenied
+from kemem.errors import PermissionDenied
 from kemem.hooks import Hooks, Stage
 from kemem.imports.service import AsyncImports
 from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
@@ -22,11 +22,11 @@ from kemem.journal import AsyncJournal
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
 from kemem.records.batch import Batch, Job
-from kemem.results import Added, Context, Deletion, Hit, Ingested, Item, Memories
+from kemem.results import Added, Context, Deletion, Hit, Ingested, Item, Memories, Profile
 from kemem.runtime import Backends, Runtime
-from kemem.scope import CallScope, Cursor, Id, Time, check_role, kinds_of, with_shared
+from kemem.scope import CallScope, Cursor, Id, Time, kinds_of, with_shared
 from kemem.search import pages
-from kemem.search.pages import least_score, page_limit
+from kemem.search.profile import USER_INFO, read_profile
 from kemem.search.recipe import search
 from kemem.search.understand import Mode
 from kemem.settings import Settings, choose
@@ -81,10 +81,7 @@ class AsyncMemory:
         `graph` are databases beside the store, kept up to date by jobs. `llm` is a client object or
         a function, `clock` gives microseconds. `settings` replaces environment and file.
         """
-        is_named = data_dir is not None or database_url is not None
-        if is_named and (settings is not None or store is not None):
-            raise InvalidArgument("pass settings or store, or data_dir or database_url, not both")
-        self.settings = choose(settings, data_dir=data_dir, database_url=database_url)
+        self.settings = choose(settings, store, data_dir=data_dir, database_url=database_url)
         backends = Backends(store, vectors, graph, embedder, llm, reranker, clock)
         self.runtime = Runtime(self.settings, backends)  # store and models
         self.places = snapshot.Places.choose(self.settings)
@@ -129,9 +126,7 @@ class AsyncMemory:
         A message is {role, content, message_id?, ts?, session_id?, agent_id?, content_type?,
         parent_message_id?, metadata?}, a text, or as the APIs of models and frameworks have it.
         """
-        if self._scope.user_id is None:
-            check_id(user_id, "user_id")
-        owner = self._scope.restrict(user_id, agent_id, session_id).to_owner(self._scope)
+        owner = self._scope.of_user(user_id, agent_id, session_id).to_owner(self._scope)
         rest = (self.settings, self._hooks, await self.runtime.prepared())
         return await ingest(messages, owner, *rest)
 
@@ -146,7 +141,7 @@ class AsyncMemory:
         branch: Id = None,
     ) -> Page[Message]:
         """The transcript, newest first, withdrawn messages marked; or the `branch` up to an id."""
-        where = replace(self._messages_where(user_id, since, until, role), withdrawn=True)
+        where = replace(self._scope.messages(user_id, since, until, role), withdrawn=True)
         return await pages.read(where, page_size, cursor, await self.runtime.deps(), leaf=branch)
 
     async def lexical_search(
@@ -161,7 +156,7 @@ class AsyncMemory:
         cursor: Cursor = None,
     ) -> Page[Hit]:
         """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
-        where = self._messages_where(user_id, since, until, role)
+        where = self._scope.messages(user_id, since, until, role)
         return await pages.by_words(where, query_text, page_size, cursor, await self.runtime.deps())
 
     async def semantic_search(
@@ -177,7 +172,7 @@ class AsyncMemory:
         min_score: float | None = None,
     ) -> list[Hit]:
         """Messages by their meaning, most similar first, for a text or for a vector."""
-        where = self._messages_where(user_id, since, until, role)
+        where = self._scope.messages(user_id, since, until, role)
         deps = await self.runtime.deps()
         return await pages.by_meaning(where, query_text, query_embedding, top_k, min_score, deps)
 
@@ -195,14 +190,14 @@ class AsyncMemory:
         past: bool = False,
     ) -> list[Hit]:
         """Messages by words and meaning together, with the reasons for each."""
-        where = self._messages_where(user_id, since, until, role, agent_id, session_id)
+        where = self._scope.messages(user_id, since, until, role, agent_id, session_id)
         return list(await search(query_text, where, limit, await self.runtime.deps(), past=past))
 
     async def neighbors(
         self, message_id: str, user_id: Id = None, before: int = 20, after: int = 0
     ) -> list[Message]:
         """A message with those before and after it, in the order they were said."""
-        where = self._messages_where(user_id, None, None, None)
+        where = self._scope.messages(user_id, None, None, None)
         check_id(message_id, "message_id")
         return await pages.neighbors(where, message_id, before, after, await self.runtime.deps())
 
@@ -289,7 +284,7 @@ class AsyncMemory:
         scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
         where = scope.where(kinds_of(kinds, ALL), since, until, as_of=as_of, now=deps.clock())
         where, size = replace(where, shared=scope.shared), limit if top_k is None else top_k
-        least = least_score(threshold, "threshold")
+        least = pages.least_score(threshold, "threshold")
         ask = partial(search, mode=mode, keywords=keywords, threshold=least, field="query")
         ask = partial(ask, reranked=rerank, explain=explain, count=count, past=past)
         hits = await ask(query, where, size, deps)
@@ -390,7 +385,18 @@ class AsyncMemory:
         check_id(memory_id, "memory_id")
         scope, deps = await self._call(user_id, agent_id)
         where = scope.where(NOTES) if scope.is_bound else None
-        return await pages.history(memory_id, where, page_limit(limit, "limit"), deps)
+        return await pages.history(memory_id, where, pages.page_limit(limit, "limit"), deps)
+
+    async def profile(
+        self, user_id: Id = None, agent_id: Id = None, *, max_tokens: int = 1000
+    ) -> Profile:
+        """What is known of a user now, by topic, the most important first, within `max_tokens`.
+
+        Each line says where it is from. `text` is the card for a prompt, fenced as data.
+        """
+        scope, deps = await self._call(user_id, agent_id, default=True)
+        check_id(scope.user_id, "user_id")
+        return await read_profile(scope.where(USER_INFO), max_tokens, deps, self.caches.profile)
 
     async def generation(
         self, user_id: Id = None, agent_id: Id = None, session_id: Id = None
@@ -425,9 +431,7 @@ class AsyncMemory:
         agent, started = RecallAgent.from_settings(handle, *options), time.monotonic()
         recalled = await agent.recall(question, query=query, past=past, on_step=on_step)
         report = RecallReport(scope.scope, recalled, time.monotonic() - started)
-        self.runtime.recalled(report)
-        if self.on_recall:
-            self.on_recall(report)
+        self.runtime.recalled(report, self.on_recall)
         return recalled
 
     async def extract(
@@ -473,7 +477,7 @@ class AsyncMemory:
     ) -> list[records.Change]:
         """Notes that were deleted or forgotten, newest first: ids, times and reasons, no text."""
         scope, deps = await self._call(user_id, agent_id)
-        size = page_limit(limit, "limit")
+        size = pages.page_limit(limit, "limit")
         return await deps.store.history(scope.scope, event="delete", limit=size)
 
     # Sessions
@@ -559,7 +563,7 @@ class AsyncMemory:
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Jobs that wait or have failed, oldest first."""
-        return await (await self._operator_deps()).store.jobs(page_limit(limit, "limit"))
+        return await (await self._operator_deps()).store.jobs(pages.page_limit(limit, "limit"))
 
     async def retry_job(self, job_id: str) -> Job:
         """Run a failed job again, with a fresh number of attempts."""
@@ -605,7 +609,7 @@ class AsyncMemory:
     async def census(self, *, largest: int = 10) -> records.Census:
         """How much of everything there is, and which users have the most; it may take a while."""
         deps = await self._operator_deps()
-        return await ports.read_census(deps.store, page_limit(largest, "largest"))
+        return await ports.read_census(deps.store, pages.page_limit(largest, "largest"))
 
     @property
     def journal(self) -> AsyncJournal:
@@ -669,22 +673,10 @@ class AsyncMemory:
         if self._scope.is_bound:
             raise PermissionDenied("not available on a user-scoped handle")
 
-    def _messages_where(
-        self, user_id: Id, since: Time | None, until: Time | None, role: str | None, *ids: Id
-    ) -> Where:
-        """What a call about messages may see; a user is required."""
-        if self._scope.user_id is None:
-            check_id(user_id, "user_id")
-        scope = self._scope.restrict(user_id, *ids)
-        return replace(scope.where(MESSAGES, since, until), role=check_role(role))
-
-    async def _one(
-        self, memory_id: str, user_id: Id, agent_id: Id, session_id: Id
-    ) -> tuple[Where, ports.Deps]:
+    async def _one(self, memory_id: str, *ids: Id) -> tuple[Where, ports.Deps]:
         """What a call about one memory may see; the id of a note names its owner."""
         check_id(memory_id, "memory_id")
-        call = self._scope.restrict(user_id, agent_id, session_id)
-        deps = await self.runtime.deps()
+        call, deps = await self._call(*ids)
         scopes = [call.scope] if call.is_bound else await ports.read_owners(deps.store, memory_id)
         if not scopes:
             raise pages.no_memory(memory_id)
@@ -694,7 +686,6 @@ class AsyncMemory:
         self, session_id: Id, user_id: Id, agent_id: Id, run_id: Id
     ) -> tuple[Scope, ports.Deps]:
         """The one session that a call names."""
-        call = self._scope.restrict(user_id, agent_id, session_id, run_id)
+        call, deps = await self._call(user_id, agent_id, session_id, run_id)
         check_id(call.session_id, "session_id")
-        deps = await self.runtime.deps()
         return await session.find_session(call.scope, deps), deps

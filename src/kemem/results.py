@@ -10,7 +10,14 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from kemem.records import Link, Message, Micros, Note, Row
-from kemem.records.serialization import Hidden, IfAny, OptionalText, Record, adapter
+from kemem.records.serialization import (
+    Hidden,
+    IfAny,
+    OptionalText,
+    Record,
+    Timestamp,
+    adapter,
+)
 from kemem.records.times import to_rfc3339
 from kemem.text.language import is_chinese
 
@@ -292,6 +299,41 @@ class Context(Record):
     tokens: int = 0  # of the text, estimated
     full_tokens: int = 0  # of the whole session verbatim, as counted when it was summarised
     text: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileLine(Record):
+    """One thing that is known of a user, and where from."""
+
+    id: str  # of the note
+    memory: str
+    sources: tuple[str, ...]  # ids of the messages that say it
+    since: Timestamp  # when it became true, as far as is known
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileGroup(Record):
+    """What is known of a user under one heading, the most important first."""
+
+    name: str  # identity, health, home, work, people, preferences, …
+    title: str  # the heading, in the language of the profile
+    lines: tuple[ProfileLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile(Record):
+    """What is known of a user now; as a text it is a part of a prompt, fenced as data."""
+
+    user_id: str
+    groups: tuple[ProfileGroup, ...] = ()
+    language: Literal["zh", "en"] = "en"  # of most notes
+    omitted: int = 0  # notes for which there was no room
+    tokens: int = 0  # of the text, estimated
+    text: str = field(default="", repr=False)  # empty where nothing is known
+    until: Annotated[Micros | None, Hidden] = None  # when a note of it ends, if one does
 
     def __str__(self) -> str:
         return self.text

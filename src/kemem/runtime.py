@@ -142,9 +142,9 @@ class Runtime(ProcessBound):
         for listener in self.on_reply:
             listener(seconds, usable, reply)
 
-    def recalled(self, report: Any) -> None:
-        """Call the listeners with a recall that has ended, of the memory or of a handle."""
-        for listener in self.on_recall:
+    def recalled(self, report: Any, callback: Callable[[Any], None] | None) -> None:
+        """Call the listeners with a recall that has ended, then the callback of its handle."""
+        for listener in (*self.on_recall, *filter(None, [callback])):
             listener(report)
 
     async def prepared(self) -> Deps:

@@ -83,6 +83,19 @@ class CallScope:
             sensitive=self.sensitive,
         )
 
+    def of_user(self, user_id: Id, *ids: Id) -> "CallScope":
+        """This scope narrowed by the ids of a call that needs a user."""
+        if self.user_id is None:
+            check_id(user_id, "user_id")
+        return self.restrict(user_id, *ids)
+
+    def messages(
+        self, user_id: Id, since: Time | None, until: Time | None, role: str | None, *ids: Id
+    ) -> Where:
+        """The messages that a call about one user's messages may see."""
+        where = self.of_user(user_id, *ids).where(MESSAGES, since, until)
+        return replace(where, role=check_role(role))
+
     def grant(self, sensitive: bool) -> "CallScope":
         """This scope; it sees sensitive rows if it did and they are granted."""
         return replace(self, sensitive=check_flag(sensitive, "sensitive") and self.sensitive)

@@ -173,8 +173,12 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
-def choose(settings: Settings | None, **values: Any) -> Settings:
-    """The settings that a caller passes, or those in force."""
+def choose(settings: Settings | None, store: object = None, **values: Any) -> Settings:
+    """The settings that a caller passes, or those in force; values name a store of their own."""
+    if (settings is not None or store is not None) and any(
+        it is not None for it in values.values()
+    ):
+        raise InvalidArgument(f"pass settings or store, or {' or '.join(values)}, not both")
     if not isinstance(settings, Settings | None):
         reason = f"settings must be Settings, as load() returns them, not {settings!r:.80}"
         raise InvalidArgument(reason, field="settings")

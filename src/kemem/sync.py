@@ -123,6 +123,7 @@ class Memory:
     delete = blocking(AsyncMemory.delete)
     delete_all = blocking(AsyncMemory.delete_all)
     history = blocking(AsyncMemory.history)
+    profile = blocking(AsyncMemory.profile)
     generation = blocking(AsyncMemory.generation)
     recall = blocking(AsyncMemory.recall)
     extract = blocking(AsyncMemory.extract)

@@ -145,9 +145,7 @@ class TurnTools:
             return RecallEvent(query, (), seconds, "memories cannot be read now")
         seconds = time.monotonic() - started
         report = RecallReport(self._scope, recalled, seconds, way, recalled.memory_keys)
-        self._memory.runtime.recalled(report)
-        if self._memory.on_recall:
-            self._memory.on_recall(report)
+        self._memory.runtime.recalled(report, self._memory.on_recall)
         problem = "" if recalled.evidence else "; ".join(recalled.problems)
         return RecallEvent(query, tuple(map(_event, recalled.evidence)), seconds, problem)
 

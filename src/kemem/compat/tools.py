@@ -174,6 +174,42 @@ async def list_memories(context: ToolContext, request: ListMemoriesInput) -> Lis
     return ListMemoriesOutput(memories=memories, next_cursor=page.next_cursor)
 
 
+class GetProfileInput(Model):
+    max_tokens: int = Field(1_000, ge=50, le=4_000)
+
+
+class KnownFact(Model):
+    memory_key: str
+    content: str
+    since: str
+
+
+class KnownFacts(Model):
+    title: str
+    facts: list[KnownFact]
+
+
+class GetProfileOutput(Model):
+    groups: list[KnownFacts] = Field([])
+    omitted: int = 0
+
+
+async def get_profile(context: ToolContext, request: GetProfileInput) -> GetProfileOutput:
+    """What is known about the user now, by topic."""
+    profile = await context.memory.profile(max_tokens=request.max_tokens)
+    groups = [
+        KnownFacts(
+            title=group.title,
+            facts=[
+                KnownFact(memory_key=it.id, content=it.memory, since=to_rfc3339(it.since))
+                for it in group.lines
+            ],
+        )
+        for group in profile.groups
+    ]
+    return GetProfileOutput(groups=groups, omitted=profile.omitted)
+
+
 class ForgetMemoryInput(Model):
     memory_key: str = Field(min_length=1, max_length=64)
     sources: bool = False
@@ -256,7 +292,8 @@ _ENTRIES = (
     tool_entry(__package__, add_memory),
     _recall_tool("search_memories", "search_memories", "query"),
     _recall_tool("get_memory_detail", "get_memory", "memory_key"),
-    *(tool_entry(__package__, tool) for tool in (recall_memories, list_memories, forget_memory)),
+    *(tool_entry(__package__, tool) for tool in (recall_memories, get_profile, list_memories)),
+    tool_entry(__package__, forget_memory),
     *(tool_entry(__package__, tool) for tool in (add_knowledge, search_knowledge)),
 )
 MEMORY_TOOLS: Mapping[str, ToolEntry] = {entry["name"]: entry for entry in _ENTRIES}

@@ -19,7 +19,7 @@ from kemem.recall.results import Driver, Evidence, Limits, Recalled, Step
 from kemem.recall.schemas import HandoffInput, Language, Model, SearchMemoriesInput
 from kemem.records import MESSAGES, NOTES, Message, Note
 from kemem.records.times import to_rfc3339
-from kemem.results import Hit, Item, Memories, is_over
+from kemem.results import Hit, Item, Memories, Profile, is_over
 from kemem.scope import CallScope
 
 MAX_SEARCHES_IN_A_ROW = 3
@@ -78,16 +78,17 @@ class Cache(Generic[V]):
 
 
 class Caches:
-    """The caches of recall; marks are generations of the store, keys name whose data a value is."""
+    """Of recalls and profiles; marks are generations of the store, keys name whose a value is."""
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
         small, large = 1_000_000, 16_000_000  # bytes
         self.expansion = Cache[schemas.ExtractKeywordsOutput]("expansion", 300, small, _size, timer)
         self.search = Cache[Memories[Hit]]("search", 60, large, _size_of_hits, timer)
         self.content = Cache[schemas.GetMemoryDetailOutput]("content", 600, large, _size, timer)
+        self.profile = Cache[Profile]("profile", 3600, large, _size_of_profile, timer)
 
     def __iter__(self) -> Iterator[Cache[Any]]:
-        return iter((self.expansion, self.search, self.content))
+        return iter((self.expansion, self.search, self.content, self.profile))
 
 
 def _size(output: Model) -> int:
@@ -96,6 +97,12 @@ def _size(output: Model) -> int:
 
 def _size_of_hits(hits: Memories[Hit]) -> int:
     return 1_000 + sum(2_000 + 2 * len(hit.memory) for hit in hits)
+
+
+def _size_of_profile(profile: Profile) -> int:
+    lines = [line for group in profile.groups for line in group.lines]
+    size = sum(1_000 + 4 * len(line.memory) + 100 * len(line.sources) for line in lines)
+    return 1_000 + 4 * len(profile.text) + size
 
 
 class DepsProvider(Protocol):

@@ -118,6 +118,24 @@ def recall(
     common.print(result.to_dict(), *text)
 
 
+def profile(
+    common: Common,
+    user: Annotated[str, Option(help="Whose profile to show.")],
+    agent: Annotated[str | None, Option(help="Only what this agent knows.")] = None,
+    max_tokens: Annotated[int, Option(help="The most it may have.", min=50)] = 1000,
+) -> None:
+    """Show what is known of a user now, by topic."""
+    with common.open() as memory:
+        known = memory.profile(user, agent, max_tokens=max_tokens)
+    lines: list[str | Text] = []
+    for group in known.groups:
+        lines.append(Text(group.title, style="bold"))
+        lines += [f"  {plain(beginning(line.memory))}" for line in group.lines]
+    if known.omitted:
+        lines.append(f"{known.omitted} more did not fit.")
+    common.print(known.to_dict(), *(lines or ["Nothing is known of this user."]))
+
+
 def delete(
     common: Common,
     memory_id: Annotated[str, Argument(metavar="ID", help="Of a note or a message.")],

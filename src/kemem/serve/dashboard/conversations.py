@@ -40,11 +40,13 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
         values: dict[str, Any] = {"people": users.items, "next_cursor": users.next_cursor}
         return page(request, "conversations.html", **values)
     entries = await memory.sessions(user_id, agent_id, limit=SESSIONS, cursor=cursor)
+    is_first = user_id is not None and cursor is None
     return page(
         request,
         "conversations_sessions.html",
         user_id=user_id,
         agent_id=agent_id,
+        profile=await memory.profile(user_id, agent_id) if is_first else None,
         sessions=await asyncio.gather(*(_session(it, memory) for it in entries.items)),
         next_cursor=entries.next_cursor,
     )

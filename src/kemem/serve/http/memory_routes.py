@@ -9,7 +9,7 @@ from kemem.errors import InvalidArgument
 from kemem.recall import Recalled
 from kemem.records import MESSAGES, NOTE_KINDS, Change
 from kemem.records.serialization import Share
-from kemem.results import Added, Deletion, Hit, Item, Memories
+from kemem.results import Added, Deletion, Hit, Item, Memories, Profile
 from kemem.serve.http import responses, schemas
 from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import (
@@ -92,6 +92,11 @@ class ListQuery(MemoryQuery):
 
 
 class ChangesQuery(schemas.LimitQuery, OwnerIds): ...
+
+
+class ProfileQuery(QueryString):
+    agent_id: schemas.Id | None = None
+    max_tokens: Annotated[int, limited(minimum=50)] = 1000
 
 
 class UpdateRequest(StrictModel):
@@ -199,6 +204,14 @@ async def erase_memory(
 async def read_history(memory_id: PathId, query: Changes, memory: Memory) -> Items[Change]:
     """What became of a note, newest first."""
     return Items(items=await memory.history(memory_id, **_with_owner(query)))
+
+
+@router.get("/v1/users/{user_id}/profile")
+async def read_profile(
+    user_id: PathId, query: Annotated[ProfileQuery, Query()], memory: Memory
+) -> Profile:
+    """What is known of a user now, by topic, the most important first; `text` is for a prompt."""
+    return await memory.profile(user_id, **query.arguments())
 
 
 @router.post("/v1/recall", response_model=Recalled, responses=schemas.events("recall"))

@@ -5,7 +5,7 @@ know the user, and has its own texts for errors, which clients would see instead
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -21,7 +21,6 @@ from kemem.errors import Internal, NotFound
 from kemem.memory import AsyncMemory
 from kemem.recall.registry import Registry, check_arguments, mcp_tools
 from kemem.recall.schemas import Language, tool_texts
-from kemem.results import Item
 from kemem.serve.http.errors import public_error
 from kemem.serve.http.process import background_worker
 from kemem.serve.telemetry.journal import Traces
@@ -33,7 +32,6 @@ ContextFactory = Callable[[Request | None], ToolContext]  # over stdio there is 
 Paging = mcp.PaginatedRequestParams | None
 
 PROMPT = "recall"
-_PROFILE_POOL = 500  # newest notes, of which a profile shows the most important
 _MAX_LINES = 50
 _MAX_LINE = 500  # characters
 # The words of the Python API are accepted where a tool has another.
@@ -41,19 +39,13 @@ _ALIASES = {"query": "question", "id": "memory_key", "threshold": "min_relevance
 
 
 async def profile(context: ToolContext) -> str:
-    """What is known about the user, the most important first, of equal ones the newest."""
-    notes = await context.memory.get_all(kinds=["user_info"], limit=_PROFILE_POOL)
-    return _listed(sorted(notes, key=lambda item: -item.note.importance))
+    """What is known about the user now, by topic, the most important first."""
+    return (await context.memory.profile()).text
 
 
 async def recent(context: ToolContext) -> str:
-    """What was remembered last."""
-    return _listed(await context.memory.get_all(limit=_MAX_LINES))
-
-
-def _listed(items: Iterable[Item]) -> str:
-    """Memories as data, a line for each."""
-    lines = [str(item) for item in items][:_MAX_LINES]
+    """What was remembered last, as data, a line for each."""
+    lines = [str(item) for item in await context.memory.get_all(limit=_MAX_LINES)]
     cut = (line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…" for line in lines)
     return fenced("memories", "\n".join(cut))
 
