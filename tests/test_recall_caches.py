@@ -88,6 +88,7 @@ async def test_what_was_just_found_is_served_again(tongue: Tongue) -> None:
         ("expansion", 2, 1, 1),
         ("search", 2, 1, 1),
         ("content", 2, 1, 1),
+        ("profile", 0, 0, 0),
     ]
 
 
