@@ -14,7 +14,7 @@ from mcp import Client
 
 from kemem import AsyncMemory, InvalidArgument, Memory
 from kemem.compat.tools import ToolContext
-from kemem.ports.request import Context
+from kemem.ports.request import Context, key_of
 from kemem.records import Message
 from kemem.results import Hit
 from kemem.search.endings import below_successors
@@ -163,21 +163,41 @@ def test_past_is_true_or_false(memory: Memory) -> None:
             call("x", "u", past="yes")  # type: ignore[arg-type]
 
 
+MOVES = {
+    "Where do I live?": ("I live in Berlin.", "I moved to Munich.", "Where do people of {} live?"),
+    "我住在哪里？": ("我住在北京。", "我搬到上海了。", "第{}区的人住在哪里？"),
+}
+
+
+@pytest.mark.parametrize(("question", "place"), [*zip(MOVES, ("Munich", "上海"), strict=True)])
+def test_the_first_hit_is_the_same_for_every_limit(
+    memory: Memory, question: str, place: str
+) -> None:
+    """What took the place of an answer is brought in, however far from the question it is."""
+    old, new, noise = MOVES[question]
+    others = [{"role": "user", "content": noise.format(at)} for at in range(150)]
+    memory.add(others, "u", timestamp=JANUARY, infer=False)
+    memory.add(old, "u", timestamp=JANUARY)
+    memory.add(new, "u", timestamp=MARCH)
+    for limit in (1, 3, 10, 100, 1000):
+        assert place in memory.search(question, "u", limit=limit)[0].memory
+
+
 CHAINS = st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True)
 
 
 @given(CHAINS, st.integers(1, 3))
 def test_nothing_that_has_ended_stands_above_its_successor(order: list[int], step: int) -> None:
     """Each is replaced by the number above it, in a note "n" that cites the message of it."""
-    hits, contexts = [], []
+    hits, contexts = [], {}
     for place, number in enumerate(order):
         row = Message(f"m{number}", "a", "u", "s", "user", "x", number, number)
         by = f"n{number + step}" if number + step < 8 else None
         ended = number if by else None
         hits.append(Hit(row, 1 - place / 10, ended=ended, superseded_by=by))
-        successors = frozenset([f"m{number + step}"]) if by else frozenset()
-        contexts.append(Context(ended=ended, superseded_by=by, successors=successors))
-    ranked = below_successors(hits, contexts)
+        successors = frozenset(f"m{later}" for later in range(number + step, 8, step))
+        contexts[key_of(row)] = Context(ended=ended, superseded_by=by, successors=successors)
+    ranked = below_successors(hits, {}, contexts)
     places = {hit.id: place for place, hit in enumerate(ranked)}
     assert sorted(places) == sorted(hit.id for hit in hits)
     assert [hit.score for hit in ranked] == [hit.score for hit in hits]

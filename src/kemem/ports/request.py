@@ -68,7 +68,7 @@ class Context:
     previous: Vector | None = None  # the vector of the nearest one
     ended: Micros | None = None  # when the last thing that it says was over
     superseded_by: str | None = None  # the note that says what holds instead,
-    successors: frozenset[str] = frozenset()  # and the messages that say it
+    successors: frozenset[str] = frozenset()  # it, what took its place, and their messages
 
 
 Select = Callable[[Candidates], Sequence[Match]]
@@ -99,7 +99,10 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class SearchResponse:
-    """The candidates, and the rows of those that were selected and are visible."""
+    """The candidates, and the rows of those that were selected and are visible.
+
+    Where one of them has ended, there are also the rows that took its place.
+    """
 
     candidates: Candidates
     rows: Mapping[Key, Row] = field(default_factory=dict)

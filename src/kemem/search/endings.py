@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kemem.ports.request import Context, Key
+from kemem.ports.request import Context, Key, key_of
 from kemem.records import Micros, Note, Row
 from kemem.results import Hit
 
@@ -17,22 +17,38 @@ def unexpired(rows: Mapping[Key, Row], now: Micros) -> dict[Key, Row]:
     }
 
 
-def below_successors(hits: Sequence[Hit], contexts: Iterable[Context]) -> list[Hit]:
+def below_successors(
+    hits: Sequence[Hit], rows: Mapping[Key, Row], contexts: Mapping[Key, Context]
+) -> list[Hit]:
     """Hits in which each that has ended changes places with the one that says what holds instead.
 
-    Scores stay in their places: what replaced an answer is as likely the answer.
+    Scores stay in their places: what replaced an answer is as likely the answer. If it was not
+    found itself, it comes in above the one that has ended.
     """
-    messages = {it.superseded_by: it.successors for it in contexts if it.superseded_by}
-    ranked = [*hits]
-    for place in range(len(ranked)):
-        for _ in ranked:  # the successor may have ended, too
-            by = ranked[place].superseded_by or ""
-            names = {by, *messages.get(by, ())}
-            later = range(place + 1, len(ranked) if by else 0)
-            other = next((at for at in later if ranked[at].id in names), None)
-            if other is None:
-                break
-            first, second = ranked[place], ranked[other]
-            ranked[place] = replace(second, score=first.score)
-            ranked[other] = replace(first, score=second.score)
+    waiting, ranked = [*hits], list[Hit]()
+    while waiting:
+        ended = waiting[0]
+        names = _successors(ended, contexts)
+        others = [at for at, hit in enumerate(waiting) if hit.id in names]
+        # The last in time first: what took the place of another may have ended, too.
+        if other := max(others, key=lambda at: waiting[at].row.ts, default=0):
+            second = waiting[other]
+            waiting[0] = replace(second, score=ended.score)
+            waiting[other] = replace(ended, score=second.score)
+        elif names.isdisjoint(hit.id for hit in ranked):
+            row = _newest(names, ended, rows)
+            ranked += [Hit(row, ended.score)] if row else []
+        ranked.append(waiting.pop(0))
     return ranked
+
+
+def _successors(hit: Hit, contexts: Mapping[Key, Context]) -> frozenset[str]:
+    context = contexts.get(key_of(hit.row))
+    return context.successors if context and hit.ended is not None else frozenset()
+
+
+def _newest(names: Iterable[str], ended: Hit, rows: Mapping[Key, Row]) -> Row | None:
+    """The newest of some rows, a note before its message."""
+    owner = key_of(ended.row)[:2]
+    found = [row for name in names if (row := rows.get((*owner, name)))]
+    return max(found, key=lambda row: (isinstance(row, Note), row.ts, row.id), default=None)

@@ -99,7 +99,7 @@ async def search(
     hits = await _in_order(query, vector, *_candidates(ranked, response))
     hits = await _rerank(text, hits, reranker)
     if not past:
-        hits = below_successors(hits, response.contexts.values())
+        hits = below_successors(hits, response.rows, response.contexts)
     hits = [hit for hit in hits if hit.score >= threshold]
     best = hits[:most]
     if explain:

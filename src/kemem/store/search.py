@@ -34,6 +34,7 @@ from kemem.text.rank import Conversation, Scores, context_scope, word_scores
 
 _ROUNDING = 1e-6  # scores closer than this can be equal
 _IN_TIME = 20  # messages of the times that are asked for
+_CHAIN = 8  # times that one thing takes the place of another, as far as it is followed
 
 Rows = NDArray[np.intp]  # places among the rows of all spaces
 
@@ -69,6 +70,7 @@ def search(
     at = where.valid_at if where.known_by is None else where.known_by
     for key, ending in _endings(connection, spaces, rows, at).items():
         contexts[key] = replace(contexts.get(key, Context()), **ending)
+    rows |= _instead(connection, where, spaces, contexts, rows)
     return SearchResponse(candidates, rows, contexts)
 
 
@@ -418,18 +420,54 @@ def _endings(
         ends = [(end, name) for end, name in some if end is not None and (at is None or end <= at)]
         if len(ends) == len(some):
             over[key] = max(ends)
-    successors: dict[Key, list[tuple[str, str | None]]] = defaultdict(list)
-    if over:
-        ended = sorted({name for _, name in over.values()})
-        for space_no, name, *new in connection.execute(_successors, {**values, "names": ended}):
-            successors[(*owners[space_no], name)].append((new[0], new[1]))
+    successors = _successors_of(connection, owners, {name for _, name in over.values()})
     endings = {}
     for key, (end, name) in over.items():
-        new_notes = successors[(*key[:2], name)]
-        sources = frozenset(message for _, message in new_notes if message is not None)
-        by = new_notes[0][0] if new_notes else None
-        endings[key] = {"ended": end, "superseded_by": by, "successors": sources}
+        by = next(iter(successors.get((*key[:2], name), ())), None)
+        following, names = [name], dict[str, None]()
+        while following:
+            new = successors.get((*key[:2], following.pop()), {})
+            following += [note_id for note_id in new if note_id not in names]
+            names |= dict.fromkeys(it for note_id in new for it in (note_id, *new[note_id]))
+        endings[key] = {"ended": end, "superseded_by": by, "successors": frozenset(names)}
     return endings
+
+
+def _successors_of(
+    connection: sa.Connection, owners: Mapping[int, tuple[str, str]], names: set[str]
+) -> dict[Key, dict[str, list[str]]]:
+    """The notes that took the place of others, with their messages; and what took theirs."""
+    found: dict[Key, dict[str, list[str]]] = {}
+    known, rounds = set[str](), 0
+    while names and rounds < _CHAIN:
+        known, rounds = known | names, rounds + 1
+        values = {"spaces": [*owners], "names": sorted(names)}
+        names = set()
+        for space_no, name, note_id, message_id in connection.execute(_successors, values):
+            notes = found.setdefault((*owners[space_no], name), {})
+            notes.setdefault(note_id, []).extend([message_id] if message_id else [])
+            names |= {note_id} - known
+    return found
+
+
+def _instead(
+    connection: sa.Connection,
+    where: Where,
+    spaces: Sequence[Space],
+    contexts: Mapping[Key, Context],
+    rows: Mapping[Key, Row],
+) -> dict[Key, Row]:
+    """Visible rows that took the place of ended ones, where none of them is among the rows."""
+    names = {
+        name
+        for key, context in contexts.items()
+        if not any((*key[:2], it) in rows for it in context.successors)
+        for name in context.successors
+    }
+    if not names:
+        return {}
+    found = [it.row for table in TABLES for it in named(connection, table, spaces, names)]
+    return {key_of(row): row for row in found if where.matches(row)}
 
 
 def _hidden_rows(
