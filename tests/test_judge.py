@@ -164,3 +164,23 @@ def test_whatever_was_said_is_judged(texts: Sequence[str], question: str, seed: 
         assert 0 <= judgement.chance <= 1
         assert judgement.scores.max() == pytest.approx(judgement.chance)
         assert (judgement.scores >= 0).all()
+
+
+def test_recall_hands_over_what_search_ranks_first_and_is_as_sure(talk: Talk) -> None:
+    """Whatever time a question names, and whatever else a recall looks for beside it."""
+    talk.tell("We have a parrot called Rio.", "-How nice!", "Saw a long film about whales.")
+    talk.tell("我周六看了一部讲鲸鱼的电影。", "-好看吗？", "还行，有点长。", "晚上吃的饺子。")
+    talk.tell("We have a gecko now.", "-And the parrot?", "Went to live with my aunt.", days=2)
+    for question in (
+        *("What pet did we have before the gecko?", "What did I watch in March?"),
+        *("What did I watch last weekend?", "What is my aunt's name?", "What did we do last time?"),
+        *("前天晚上我吃的什么？", "上周末我看了什么？", "我以前养的是什么？", "我姑姑叫什么？"),
+    ):
+        hits = talk.memory.search(question, user_id="u", limit=10)
+        recalled = talk.memory.recall(question, user_id="u")
+        assert recalled.confidence == hits[0].score, question
+        assert [it.memory_key for it in recalled.evidence][:1] == [hits[0].id], question
+        scores = [it.score for it in recalled.evidence]
+        assert scores == sorted(scores, reverse=True), question
+        said = [name for it in recalled.evidence for name in it.message_ids]
+        assert len(said) == len({*said}), question

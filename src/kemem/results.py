@@ -215,6 +215,7 @@ class Memories(Record, Sequence[It], Generic[It]):
     language: Annotated[Literal["zh", "en"], Hidden] = "en"
     total: Annotated[int, IfAny] = 0  # of a search with `count`: hits, those beyond its limit too
     past: Annotated[bool, Hidden] = False  # of a search that asks for what has ended
+    holds_until: Annotated[Micros | None, Hidden] = None  # when time alone may change them
 
     def __str__(self) -> str:
         lines = [str(item) for item in self.items if self.past or not is_over(item)]

@@ -118,6 +118,7 @@ class RecallAgent:
             driver=self._driver or ("rules" if deps.llm is None else "llm"),
             excluded=frozenset(self._excluded),
             past=check_flag(past, "past") or is_about_past(text, deps.clock()),
+            past_asked=past,
             on_step=on_step,
         )
         await self._context.relaunch(state, run_round)

@@ -9,6 +9,7 @@ short hit find others of its kind. Long texts stand for themselves.
 import re
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -61,7 +62,9 @@ def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
     rankings, answers = yield from _search_question(state, question)
     if not rankings and not words:
         rankings = yield from _search_context(state, question, window)
-    found = [*scores(rankings)]
+    found, judged = [*scores(rankings)], seeks_answer(question)
+    if judged:  # by chance, which is the same in each search
+        found.sort(key=lambda key: -state.hits[key].score)
     confidence = max((state.hits[key].score for key in found), default=0.0)
     first = [key for key in found if state.hits[key].score >= max(LEAST, SHARE * confidence)]
     beside = yield from _read_details(state, first[:DETAILS])
@@ -70,12 +73,27 @@ def plan(state: RecallState, window: Sequence[Item]) -> Calls[None]:
         hits = yield from _search(state, query=query[:_MAX_QUERY], **way)
         rankings.append((FOLLOWED, hits))
     keys = best_keys(scores(rankings), beside, MAX_RESULTS) if first else []
-    if seeks_answer(question):  # what search has judged stays first; what is only near it follows
+    if judged:  # what search has judged stays first; what is only near it follows
         weak = {*found} - {key for weight, some in rankings if weight == FOLLOWED for key in some}
-        near = [key for key in keys if key not in first and key not in weak]
+        told = {*first, *(source for key in first for source in state.hits[key].sources)}
+        near = [key for key in keys if key not in weak and not told.issuperset(_said(state, key))]
         keys = [*first, *near][: max(len(first), FEW)]
+        _let_scores_fall(state, keys)
     keys = [key for key in keys if key not in state.over]
     yield handoff_from(state, keys, confidence=confidence if keys else 0.0)
+
+
+def _said(state: RecallState, key: str) -> Sequence[str]:
+    """The messages that say what a memory says, or itself."""
+    return (key in state.hits and state.hits[key].sources) or [key]
+
+
+def _let_scores_fall(state: RecallState, keys: Sequence[str]) -> None:
+    """Give none of some memories a higher score than the ones before it."""
+    least = 1.0
+    for hit in (state.hits[key] for key in keys if key in state.hits):
+        least = min(hit.score, least)
+        state.hits[hit.id] = replace(hit, score=least)
 
 
 def handoff_from(

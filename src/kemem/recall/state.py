@@ -21,6 +21,7 @@ from kemem.records import MESSAGES, NOTES, Message, Note
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item, Memories, Profile, is_over
 from kemem.scope import CallScope
+from kemem.text.past import is_about_past
 
 MAX_SEARCHES_IN_A_ROW = 3
 MAX_RESULTS = 10
@@ -160,7 +161,8 @@ class RecallState:
     language: Language
     driver: Driver
     excluded: frozenset[str] = frozenset()  # keys that no search returns
-    past: bool = False  # whether what has ended is evidence
+    past: bool = False  # whether what has ended is evidence,
+    past_asked: bool = False  # as the caller says, whatever the words of the question are
     on_step: Callable[[Step], None] | None = None
     iteration: int = 1
     windows: list[int] = field(default_factory=list)  # messages shown, round by round
@@ -234,12 +236,12 @@ class RecallState:
     async def search(self, request: SearchMemoriesInput) -> Memories[Hit]:
         """The hits of a search, cached for a minute while nothing changes."""
         counted = "counted" if self.counts_all else None
-        past = "past" if self.past else None
+        past = f"{self.past} {self.past_asked}"
         key = self.cache_key(request.model_dump_json(), counted, past, *sorted(self.excluded))
         mark = await self.memory.generation()
         hits = self.caches.search.get(key, mark)
         now = self.deps.clock()
-        self.cached = hits is not None and not any(_gone(it, now, bool(it.ended)) for it in hits)
+        self.cached = hits is not None and (hits.holds_until is None or now < hits.holds_until)
         if hits is None or not self.cached:
             hits = await self._search(request, now)
             never = () if self.deps.model else ("semantic",)
@@ -268,7 +270,8 @@ class RecallState:
             filters=of_types if types else None,
             since=None if days is None else to_rfc3339(now - days * _DAY),
             count=self.counts_all,
-            past=self.past,
+            # What the words of a query say of the past, search reads by itself.
+            past=self.past_asked or (self.past and not is_about_past(request.query, now)),
         )
         allowed = [hit for hit in hits if hit.id not in self.excluded]
         total = hits.total - (len(hits) - len(allowed)) if self.counts_all else len(allowed)

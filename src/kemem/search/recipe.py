@@ -22,7 +22,7 @@ from kemem.ports.request import (
 from kemem.records import NOTES, Match, Matrix, Note, Relation, Vector, Where
 from kemem.results import Hit, Memories
 from kemem.scope import check_flag
-from kemem.search.endings import below_successors, unexpired
+from kemem.search.endings import below_successors, next_end, unexpired
 from kemem.search.features import JUDGED, Candidate
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.judge import JUDGED_MODEL, Judgement, judge
@@ -108,7 +108,8 @@ async def search(
         best = [replace(hit, why=()) for hit in best]
     total = len(hits) if count else 0
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
-    return Memories(tuple(best), None, missing, language, total, past)
+    until = next_end(response.rows.values(), now)
+    return Memories(tuple(best), None, missing, language, total, past, until)
 
 
 def _checked(limit: int, **flags: bool) -> int:
