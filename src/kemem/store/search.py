@@ -424,12 +424,12 @@ def _endings(
     endings = {}
     for key, (end, name) in over.items():
         by = next(iter(successors.get((*key[:2], name), ())), None)
-        following, names = [name], set[str]()
+        following, instead = [name], set[str]()
         while following:
             new = successors.get((*key[:2], following.pop()), {})
-            following += [note_id for note_id in new if note_id not in names]
-            names |= {it for note_id in new for it in (note_id, *new[note_id])}
-        endings[key] = {"ended": end, "superseded_by": by, "successors": frozenset(names)}
+            following += [note_id for note_id in new if note_id not in instead]
+            instead |= {it for note_id in new for it in (note_id, *new[note_id])}
+        endings[key] = {"ended": end, "superseded_by": by, "successors": frozenset(instead)}
     return endings
 
 
