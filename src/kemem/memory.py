@@ -663,7 +663,7 @@ class AsyncMemory:
 
     async def _writer_deps(self) -> ports.Deps:
         self._check_unbound()
-        return await self.runtime.prepared()
+        return await self.runtime.prepared(learn=True)
 
     async def _operator_deps(self) -> ports.Deps:
         self._check_unbound()

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from reprlib import repr as shown
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kemem.add.edit import Policy
-from kemem.add.embed import prepare
+from kemem.add.embed import learn_width, prepare
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.fork import ProcessBound
 from kemem.ports import (
@@ -32,7 +33,7 @@ from kemem.ports import (
 from kemem.records import Micros, Note
 from kemem.records.batch import Batch, Use
 from kemem.results import Hit
-from kemem.settings import Settings
+from kemem.settings import Settings, split_url
 
 BACKENDS = "kemem.backends"  # entry points by URL scheme: functions from Settings to a Store
 _PORTS: dict[str, type] = {
@@ -134,6 +135,7 @@ class Runtime(ProcessBound):
                 raise Unavailable("this memory is closed")
             if self._deps is None:
                 deps = await asyncio.to_thread(open_deps, self.settings, self._backends)
+                await _recall_width(deps)
                 self._deps = replace(deps, on_reply=self.replied)
         return self._deps
 
@@ -147,12 +149,19 @@ class Runtime(ProcessBound):
         for listener in (*self.on_recall, *filter(None, [callback])):
             listener(report)
 
-    async def prepared(self) -> Deps:
-        """The dependencies for work that makes vectors: the embedding model is recorded first."""
+    async def prepared(self, *, learn: bool = False) -> Deps:
+        """The dependencies for work that makes vectors: the embedding model is recorded first.
+
+        With `learn` a model of unknown width is asked for it; others wait for its first answer.
+        """
         deps = await self.deps()
         if not self._is_prepared:
-            await prepare(deps)
-            self._is_prepared = True
+            if learn:
+                try:
+                    await learn_width(deps)
+                except Unavailable as error:
+                    log.warning("%s; vectors follow later", error.message)
+            self._is_prepared = await prepare(deps)
         return deps
 
     def forgetting_is_due(self) -> bool:
@@ -175,19 +184,22 @@ class Runtime(ProcessBound):
                 await self._deps.graph.close()
             if self._backends.store is None:
                 await self._deps.store.close()
-            close = getattr(self._deps.llm, "close", None)
-            if close and self._backends.llm is None:
-                await close()
+            for name in ("llm", "embedder", "reranker"):
+                close = getattr(getattr(self._deps, name), "close", None)
+                if close and getattr(self._backends, name) is None:
+                    await close()
 
 
 def open_deps(settings: Settings, backends: Backends) -> Deps:
     """The dependencies that settings name; objects passed in win. Opens the store last."""
+    embedder = backends.embedder or open_embedder(settings)
     return Deps(
         llm=open_llm(settings, backends.llm),
-        embedder=backends.embedder or open_embedder(settings),
+        embedder=embedder,
+        previous=open_previous(embedder),
         graph=backends.graph or open_graph(settings),
         vectors=backends.vectors,
-        reranker=backends.reranker,
+        reranker=backends.reranker or open_reranker(settings),
         clock=backends.clock or system_clock,
         llm_timeout=settings.llm_timeout_seconds,
         store=backends.store or open_store(settings),
@@ -263,11 +275,62 @@ def open_store(settings: Settings) -> Store:
 
 
 def open_embedder(settings: Settings) -> Embedder | None:
-    """The embedder of the settings; its model is loaded on first use."""
-    match settings.embedder:
+    """The embedder of the settings; its model is loaded or called on first use."""
+    kind, _, model = settings.embedder.partition(":")
+    match kind:
         case "local":
             from kemem.backends.local import LocalEmbedder
 
             return LocalEmbedder()
-        case "none":
+        case "fastembed":
+            from kemem.backends.fastembed import FastEmbedder
+
+            return FastEmbedder(model)
+        case "openai":
+            from kemem.backends.endpoint import Endpoint
+            from kemem.backends.openai_embedder import OpenAIEmbedder
+
+            model, url = split_url(model)
+            endpoint = Endpoint(url, "/embeddings", api_key=_embedder_key(settings, url))
+            return OpenAIEmbedder(model, endpoint, settings.embedder_timeout_seconds)
+        case _:
             return None
+
+
+def open_previous(embedder: Embedder | None) -> Embedder | None:
+    """The embedder that comes with the package, where another is in use: it can be asked always.
+
+    A store may have vectors of it that are to be replaced.
+    """
+    if embedder is None:
+        return None
+    from kemem.backends.local import LocalEmbedder
+
+    return None if embedder.name == LocalEmbedder.name else LocalEmbedder()
+
+
+def open_reranker(settings: Settings) -> Reranker | None:
+    """The reranker of the settings, called on first use; None without."""
+    model, url = split_url(settings.reranker)
+    if url is None:
+        return None
+    from kemem.backends.endpoint import Endpoint
+    from kemem.backends.reranker import HttpReranker
+
+    key = settings.reranker_api_key
+    endpoint = Endpoint(url, api_key=key.get_secret_value() if key else None)
+    return HttpReranker(model, endpoint)
+
+
+def _embedder_key(settings: Settings, url: str | None) -> str | None:
+    """The embedder's key, or that of the LLM where both are on one server: no other may see it."""
+    own, other = (it and urlsplit(it)[:2] for it in (url, settings.llm_base_url))
+    key = settings.embedder_api_key or (settings.llm_api_key if own == other else None)
+    return key.get_secret_value() if key else None
+
+
+async def _recall_width(deps: Deps) -> None:
+    """Let the store tell how wide the vectors of a model are, if it had that model before."""
+    embedder = deps.embedder
+    if embedder and not embedder.width and (model := (await deps.store.info()).model):
+        embedder.width = model.width if model.name == embedder.name else 0

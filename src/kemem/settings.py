@@ -1,5 +1,6 @@
 """Every switch of KeMem, from the environment (KEMEM_*) or a TOML file; arguments win over both."""
 
+import re
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Any, Literal
@@ -12,9 +13,12 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from kemem.errors import InvalidArgument, plain_reason
+from kemem.errors import InvalidArgument, plain_reason, shown_address
 
 CONFIG_FILE = "kemem.toml"
+_NAME, _URL = r"(?:(?!://)\S)+?", r"https?://[^\s/?#]\S*"
+_EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:{_NAME}(?<!@)(?:@{_URL})?")
+_RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
 
 
 class Settings(BaseSettings):
@@ -39,9 +43,25 @@ class Settings(BaseSettings):
         default=None,
         description="PostgreSQL to use instead, as postgresql://user:password@host/database.",
     )
-    embedder: Literal["local", "none"] = Field(
+    embedder: str = Field(
         default="local",
-        description="local: the multilingual model that comes with the package; none: words only.",
+        description="local: the multilingual model that comes with the package; none: words only; "
+        "openai:MODEL@URL: a server with OpenAI's API; fastembed:MODEL: the package fastembed.",
+    )
+    embedder_api_key: SecretStr | None = Field(
+        default=None,
+        min_length=1,
+        description="Key of the embedder, if not that of the LLM at the same address.",
+    )
+    embedder_timeout_seconds: float = Field(
+        default=30, gt=0, description="Vectors that take longer are asked for again by a job."
+    )
+    reranker: str = Field(
+        default="none",
+        description="URL or MODEL@URL: a server that orders the best hits anew; none: no server.",
+    )
+    reranker_api_key: SecretStr | None = Field(
+        default=None, min_length=1, description="Key of the reranker."
     )
     llm: Literal["auto", "none"] = Field(
         default="auto",
@@ -149,6 +169,21 @@ class Settings(BaseSettings):
         """Whether a model is named that can be asked."""
         return self.llm != "none" and bool(self.llm_api_key or self.llm_base_url)
 
+    @field_validator("embedder")
+    @classmethod
+    def _check_embedder(cls, value: str) -> str:
+        if not _EMBEDDERS.fullmatch(value):
+            known = "local, none, openai:MODEL, openai:MODEL@URL or fastembed:MODEL"
+            raise ValueError(f"must be {known}, not {shown_model(value)!r:.80}")
+        return value
+
+    @field_validator("reranker")
+    @classmethod
+    def _check_reranker(cls, value: str) -> str:
+        if not _RERANKERS.fullmatch(value):
+            raise ValueError(f"must be none, URL or MODEL@URL, not {shown_model(value)!r:.80}")
+        return value
+
     @field_validator("data_dir", "backup_dir", "workspace_dir", mode="before")
     @classmethod
     def _refuse_blank(cls, directory: object) -> object:
@@ -171,6 +206,18 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def split_url(text: str) -> tuple[str, str | None]:
+    """A model and the URL behind it.  "bge-m3@http://host/v1" -> ("bge-m3", "http://host/v1")"""
+    url = re.search("@?(https?://.*)", text)
+    return (text[: url.start()], url[1]) if url else (text, None)
+
+
+def shown_model(value: str) -> str:
+    """A model of the settings, without the secrets of its URL."""
+    _, url = split_url(value)
+    return value if url is None else value[: -len(url)] + shown_address(url)
 
 
 def choose(settings: Settings | None, store: object = None, **values: Any) -> Settings:

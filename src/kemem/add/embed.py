@@ -8,9 +8,16 @@ from typing import TypeVar
 import numpy as np
 
 from kemem.errors import Unavailable
-from kemem.ports import Deps, GraphMirror, Store, VectorIndex, read_owners, read_relations
+from kemem.ports import (
+    Deps,
+    GraphMirror,
+    Store,
+    VectorIndex,
+    read_owners,
+    read_relations,
+)
 from kemem.ports.request import Neighborhood
-from kemem.records import MESSAGES, NOTES, Embedded, Micros, Note, Row, Scope, Where
+from kemem.records import MESSAGES, NOTES, Embedded, Micros, Model, Note, Row, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
@@ -50,19 +57,40 @@ def by_owner(rows: Iterable[R]) -> dict[Scope, list[R]]:
     return owned
 
 
-async def prepare(deps: Deps, *, again: bool = False) -> None:
+async def learn_width(deps: Deps, *, again: bool = False) -> None:
+    """Ask an embedder that does not know its width, or `again` one that has learned it."""
+    embedder = deps.embedder
+    if embedder is None or not getattr(embedder, "learns_width", False):
+        return
+    known = embedder.width
+    if known and not again:
+        return
+    embedder.width = 0
+    try:
+        await deps.embed(["width"], purpose="query")
+    finally:
+        embedder.width = embedder.width or known
+
+
+async def prepare(deps: Deps, *, again: bool = False) -> bool:
     """Record which model is in use; where it has changed (or `again`), ask for new vectors.
 
-    Jobs for vectors that were open give way: the new ones cover all rows.
+    Jobs for vectors that were open give way: the new ones cover all rows. False while the model
+    has an unknown width, so that its vectors cannot be told from others.
     """
-    if deps.model is None or ((await deps.store.info()).model == deps.model and not again):
-        return
+    if again:
+        await learn_width(deps, again=True)
+    if deps.model is None:
+        return deps.embedder is None
+    if (await deps.store.info()).model == deps.model and not again:
+        return True
     now = deps.clock()
     owners = await read_owners(deps.store)
     fresh = tuple(Job(new_id("j", now), "reembed", owner, now) for owner in owners)
     replaced = await deps.store.jobs(None, kinds=("embed", "reembed"))
     done = tuple(job.job_id for job in replaced)
     await deps.store.apply(Batch(jobs=fresh, done=done, model=deps.model))
+    return True
 
 
 async def embed_rows(
@@ -81,25 +109,36 @@ async def embed_rows(
         return (), tuple(jobs)
 
 
-async def run_embed(rows: Sequence[Row], job: Job, deps: Deps) -> bool:
-    """Store the vectors of a job's rows and finish it, or reschedule it."""
+async def run_embed(rows: Sequence[Row], job: Job, deps: Deps, rest: Job | None = None) -> bool:
+    """Store the vectors of a job's rows and finish it, or go on with the `rest`; or reschedule it.
+
+    Vectors and rest are one write: a process that is killed leaves either this page or the next.
+    """
+    is_new = deps.model is None
     try:
         vectors = await _vectors(rows, deps)
     except Unavailable as error:
         log.warning("%s; job %s will try again", error.message, job.job_id)
         await deps.store.apply(reschedule(job, error, deps.clock()))
         return False
-    jobs = vector_jobs(vectors, deps.clock(), deps)
-    await deps.store.apply(Batch(vectors=vectors, jobs=jobs, done=(job.job_id,)))
+    now = deps.clock()
+    batch = Batch(vectors=vectors, jobs=vector_jobs(vectors, now, deps), done=(job.job_id,))
+    if rest is not None:  # unless another change of the embedder has replaced the job
+        later = replace(rest, due=now, attempts=0, error=None)
+        batch = replace(batch, jobs=(*batch.jobs, later), done=(), only_if=job.job_id)
+    if is_new and (await deps.store.info()).model is None:  # the first vectors of all
+        batch = replace(batch, model=deps.model)
+    await deps.store.apply(batch)
     return True
 
 
 async def _vectors(rows: Sequence[Row], deps: Deps) -> tuple[Embedded, ...]:
-    model, owned = deps.model, by_owner(rows)
-    if not rows or model is None:
+    if not rows or deps.embedder is None:
         return ()
+    owned = by_owner(rows)
     texts = [row.content for own in owned.values() for row in own]
     matrix = await deps.embed(texts, purpose="passage")
+    model = Model(deps.embedder.name, matrix.shape[1])  # whose width may not have been known before
     parts = np.split(matrix, np.cumsum([len(own) for own in owned.values()])[:-1])
     return tuple(
         Embedded(owner, model, tuple(row.id for row in own), part)
@@ -145,7 +184,7 @@ async def run_mirror(job: Job, deps: Deps) -> None:
                     )
                     around = Neighborhood(own, limit=_RELATIONS)
                     await graph.put(note, await read_relations(deps.store, around))
-        if vectors is not None and deps.model is not None:
+        if vectors is not None and deps.embedder is not None:
             async for page in _pages_to_copy(job, MESSAGES | NOTES, vectors, deps):
                 for embedded in await _vectors(page, deps):
                     await vectors.put(embedded)

@@ -11,17 +11,21 @@ import numpy as np
 
 from kemem import records
 from kemem.errors import InvalidArgument, Unavailable
+from kemem.ports.chat import OnReply as OnReply
+from kemem.ports.chat import Prompt as Prompt
+from kemem.ports.chat import Reply as Reply
+from kemem.ports.chat import Schema as Schema
+from kemem.ports.chat import Tool as Tool
+from kemem.ports.chat import ToolCall as ToolCall
+from kemem.ports.chat import check_reply, parse_reply
 from kemem.ports.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
 from kemem.records import MESSAGES, NOTES, Matrix, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Applied, Batch, Job, JobKind
-from kemem.text.loose_json import parse_json
 
 MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
 _ALL = 1_000_000
 LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
 
-Prompt = Sequence[Mapping[str, Any]]  # messages as every chat API has them, calls included
-Schema = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -31,42 +35,6 @@ class ReadOptions(TypedDict, total=False):
     after: records.Position | None
     limit: int
     newest_first: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """What a model may call."""
-
-    name: str
-    description: str
-    parameters: Schema  # a JSON schema of an object
-
-    def to_dict(self) -> dict[str, Any]:
-        """The tool as every chat API takes it."""
-        function = {"name": self.name, "description": self.description}
-        return {"type": "function", "function": {**function, "parameters": dict(self.parameters)}}
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call that a model wants made."""
-
-    id: str
-    name: str
-    arguments: str  # JSON as the model wrote it, which may be broken
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a model answered: a text, calls, or both; and what it counted."""
-
-    text: str
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    calls: tuple[ToolCall, ...] = ()
-
-
-OnReply = Callable[[float, bool, Reply | None], None]  # seconds, whether it was of use, what came
 
 
 class Store(Protocol):
@@ -261,7 +229,11 @@ class Counted(Protocol):
 
 
 class Embedder(Protocol):
-    """Texts to vectors."""
+    """Texts to vectors.
+
+    One with an attribute `learns_width = True` may not know its `width`, which is 0, before its
+    first answer.
+    """
 
     name: str
     width: int
@@ -301,6 +273,7 @@ class Deps:
     vectors: VectorIndex | None = None  # a vector database beside the store
     llm_timeout: float = LLM_TIMEOUT
     on_reply: OnReply | None = None
+    previous: Embedder | None = None  # whose vectors a change of the embedder may have left
     _locks: WeakValueDictionary[Scope, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def lock(self, owner: Scope) -> asyncio.Lock:
@@ -309,8 +282,9 @@ class Deps:
 
     @property
     def model(self) -> records.Model | None:
-        """The fingerprint of the embedder in use."""
-        return records.Model(self.embedder.name, self.embedder.width) if self.embedder else None
+        """The fingerprint of the embedder in use, None while its width is not known."""
+        embedder = self.embedder
+        return records.Model(embedder.name, embedder.width) if embedder and embedder.width else None
 
     @property
     def embeds_in_process(self) -> bool:
@@ -340,6 +314,8 @@ class Deps:
         beginnings = [text[:MAX_EMBEDDED_CHARACTERS] for text in texts]
         try:
             matrix = await self.embedder.embed(beginnings, purpose=purpose)
+        except Unavailable:
+            raise
         except Exception as error:  # the model's code or network, which may raise anything
             raise Unavailable(f"the embedder failed: {type(error).__name__}") from error
         shape = (len(texts), self.embedder.width)
@@ -351,14 +327,14 @@ class Deps:
 
     async def ask(self, messages: Prompt, schema: Schema) -> Any:
         """The JSON that the model answers with; whatever it does wrong is Unavailable."""
-        return await self._asked(messages, self.llm_timeout, _to_json, schema=schema)
+        return await self._asked(messages, self.llm_timeout, parse_reply, schema=schema)
 
     async def converse(
         self, messages: Prompt, tools: Sequence[Tool], *, timeout: float | None = None
     ) -> Reply:
         """A text, calls, or both; whatever the model does wrong is Unavailable."""
         limit = self.llm_timeout if timeout is None else min(timeout, self.llm_timeout)
-        return await self._asked(messages, limit, _checked, tools=tools)
+        return await self._asked(messages, limit, check_reply, tools=tools)
 
     async def _asked(
         self, messages: Prompt, limit: float, read: Callable[[object], T], **wanted: Any
@@ -381,20 +357,3 @@ class Deps:
             if self.on_reply:
                 seconds = time.perf_counter() - begun
                 self.on_reply(seconds, is_of_use, reply if isinstance(reply, Reply) else None)
-
-
-def _checked(reply: object) -> Reply:
-    """A reply that says or calls something: a model of the user's own may return anything."""
-    if not isinstance(reply, Reply) or not (reply.text.strip() or reply.calls):
-        raise Unavailable("the LLM answered with nothing")
-    texts = [getattr(call, name, None) for call in reply.calls for name in ("name", "arguments")]
-    if not all(isinstance(text, str) for text in texts):
-        raise Unavailable("the LLM called a tool in a way that cannot be read")
-    return reply
-
-
-def _to_json(reply: object) -> Any:
-    try:
-        return parse_json(_checked(reply).text)
-    except ValueError:
-        raise Unavailable("the LLM answered with something that is not JSON") from None

@@ -244,7 +244,7 @@ class RecallState:
         self.cached = hits is not None and (hits.holds_until is None or now < hits.holds_until)
         if hits is None or not self.cached:
             hits = await self._search(request, now)
-            never = () if self.deps.model else ("semantic",)
+            never = () if self.deps.embedder else ("semantic",)
             if {*hits.missing}.issubset(never):  # what else is missing may answer a moment later
                 self.caches.search.put(key, hits, mark)
         if not self._shows_past(hits):

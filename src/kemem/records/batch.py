@@ -39,8 +39,11 @@ def _flat_scope(schema: dict[str, Any]) -> None:
     without_defaults(schema)
     text_or_null = {"anyOf": [{"type": "string"}, {"type": "null"}]}
     names = ("agent_id", "user_id", "session_id")
+    counts = {"done": {"type": "integer"}, "total": {"type": "integer"}}
+    progress = {"type": "object", "properties": counts, "required": ["done", "total"]}
     schema["properties"] |= dict.fromkeys(names, text_or_null)
-    schema["required"] += names
+    schema["properties"]["progress"] = {"anyOf": [progress, {"type": "null"}]}
+    schema["required"] += (*names, "progress")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Job(Record):
     """A durable piece of later work, written in the same batch as what asks for it.
 
     embed: give the rows `ids` their vectors.
-    reembed: give a whole scope new vectors, page by page, from `after` on.
+    reembed: give a whole scope new vectors, page by page, from `after` on; it has a `progress`.
     extract: draw notes from the messages `ids`.
     condense: bring the State of a session up to date.
     end: draw the experience of a session and end it.
@@ -72,9 +75,15 @@ class Job(Record):
     error: str | None = None
     details: Annotated[Mapping[str, Any], Hidden] = field(default_factory=dict)
 
+    @property
+    def progress(self) -> Mapping[str, int] | None:
+        """How many of a `total` of rows are `done`; None for jobs that do not count."""
+        counts = {name: self.details[name] for name in ("done", "total") if name in self.details}
+        return counts if len(counts) == 2 else None
+
     @model_serializer(mode="wrap")
     def _serialize(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {**handler(self), **self.scope.to_dict()}
+        return {**handler(self), **self.scope.to_dict(), "progress": self.progress}
 
     @classmethod
     def __get_pydantic_json_schema__(

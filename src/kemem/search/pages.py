@@ -27,9 +27,22 @@ from kemem.ports.request import (
     SearchResponse,
     key_of,
 )
-from kemem.records import Match, Message, Micros, Note, Page, Position, Rank, Row, Scope, Where
+from kemem.records import (
+    Match,
+    Matrix,
+    Message,
+    Micros,
+    Note,
+    Page,
+    Position,
+    Rank,
+    Row,
+    Scope,
+    Where,
+)
 from kemem.results import Hit, Item, Memories
 from kemem.scope import check_flag, check_texts
+from kemem.search.previous import Nearest, join, nearest_before
 from kemem.text.ids import check_id
 from kemem.text.language import is_chinese
 from kemem.text.query import check_query, matches, parse
@@ -307,31 +320,42 @@ async def by_meaning(
             "pass either query_text, a string, or query_embedding", field="query_text"
         )
     limit, least = page_limit(top_k, "top_k"), least_score(min_score, "min_score")
-    model = deps.model
-    if model is None:
+    if deps.embedder is None:
         raise InvalidArgument(
             "semantic search needs an embedder; this memory was opened with embedder 'none'",
             field="embedder",
         )
+    within = SearchRequest(where, limit=limit)
+    old: Nearest = ()
     if embedding is not None:
-        try:
-            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
-                vectors = np.asarray([embedding], dtype=np.float32)
-        except (TypeError, ValueError, OverflowError):
-            vectors = np.zeros((1, 0), dtype=np.float32)
-        right = vectors.shape == (1, model.width) and np.isfinite(vectors).all() and vectors.any()
-        if not right:
-            raise InvalidArgument(
-                f"query_embedding must be {model.width} finite numbers that are not all zero",
-                field="query_embedding",
-            )
+        vectors = _as_vectors(embedding, deps.embedder.width)
     else:
-        vectors = await deps.embed([check_query(query, "query_text")], purpose="query")
-    response = await deps.store.search(
-        SearchRequest(where, vectors=vectors, model=model, limit=limit, select=_every_match)
-    )
-    (nearest,) = response.candidates.vectors
-    return _to_hits([match for match in nearest if match.score >= least], response)
+        old = await nearest_before([check_query(query, "query_text")], within, deps)
+        vectors = await deps.embed([query or ""], purpose="query")
+    merged: list[Match] = []
+
+    def select(candidates: Candidates) -> Sequence[Match]:
+        (merged[:],) = join(candidates.vectors, old)
+        return merged
+
+    request = replace(within, vectors=vectors, model=deps.model, select=select)
+    response = await deps.store.search(request)
+    return _to_hits([match for match in merged[:limit] if match.score >= least], response)
+
+
+def _as_vectors(embedding: Sequence[float], width: int) -> Matrix:
+    """A vector that a caller passes, if it can be one of the embedder."""
+    try:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            vectors = np.asarray([embedding], dtype=np.float32)
+    except (TypeError, ValueError, OverflowError):
+        vectors = np.zeros((1, 0), dtype=np.float32)
+    if vectors.shape != (1, width) or not np.isfinite(vectors).all() or not vectors.any():
+        raise InvalidArgument(
+            f"query_embedding must be {width} finite numbers that are not all zero",
+            field="query_embedding",
+        )
+    return vectors
 
 
 def _every_match(candidates: Candidates) -> Sequence[Match]:

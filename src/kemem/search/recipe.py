@@ -27,6 +27,7 @@ from kemem.search.features import JUDGED, Candidate
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.judge import JUDGED_MODEL, Judgement, judge
 from kemem.search.pages import MAX_PAGE, page_limit
+from kemem.search.previous import Nearest, join, nearest_before
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
@@ -159,10 +160,10 @@ async def nearest_notes(text: str, where: Where, limit: int, deps: Deps) -> list
     def select(candidates: Candidates) -> Sequence[Match]:
         return candidates.vectors[0] if candidates.vectors else candidates.words[0].matches
 
-    request = SearchRequest(where, limit=limit, model=deps.model, select=select)
+    request = SearchRequest(where, limit=limit, select=select)
     try:
         vectors = await deps.embed([text], purpose="query")
-        request = replace(request, vectors=vectors)
+        request = replace(request, vectors=vectors, model=deps.model)
     except Unavailable:
         request = replace(request, queries=(plain(text),))
     response = await deps.store.search(request)
@@ -185,19 +186,19 @@ async def _gather(
     vectors: Matrix | None = None
     topic: Vector | None = None
     question = query.question
-    nearest: tuple[tuple[Match, ...], ...] = ()  # of the vector database beside the store
+    nearest: Nearest = ()  # of the vector database beside the store
+    old: Nearest = ()  # by the embedder before, while it changes
     if query.mode != "lexical":
+        within = SearchRequest(where, limit=depth, keywords=query.keywords)
+        old = await nearest_before([part.text for part in query.texts], within, deps)
         try:
             vectors, topic = await _embed(query, deps)
             nearest = await _from_index(vectors, where, depth, deps)
         except Unavailable as error:
-            if deps.model is not None:
+            if deps.embedder is not None:
                 log.warning("%s; words answer alone", error.message)
             missing.append("semantic")
-    around: Neighborhood | None = None
-    if query.mode == "hybrid" and query.names and where.kinds & NOTES and where.role is None:
-        bare = replace(where, filters=None, since=None, until=None, ids=None)
-        around = Neighborhood(bare, query.names, _HOPS, _RELATIONS)
+    around = _around(query, where)
     relations: Sequence[Relation] = ()  # of the graph database beside the store
     if around and deps.graph:
         try:
@@ -207,12 +208,12 @@ async def _gather(
             missing.append("graph")
 
     def select_matches(candidates: Candidates) -> Sequence[Match]:
-        by_words = (ranking.matches for ranking in candidates.words)
-        pairs = zip_longest(by_words, nearest or candidates.vectors, fillvalue=())
+        words = (ranking.matches for ranking in candidates.words)
+        pairs = zip_longest(words, nearest or join(candidates.vectors, old), fillvalue=())
         whole, *parts = (SignalHits(*pair) for pair in pairs)
         linked = _linked_notes((*candidates.relations, *relations), query, candidates.admitted)
-        in_time = candidates.in_time
-        return select(Signals(whole, depth, tuple(parts), linked, tuple(missing), in_time))
+        rest = (linked, tuple(missing), candidates.in_time)
+        return select(Signals(whole, depth, tuple(parts), *rest))
 
     by_words = query.mode != "semantic" or "semantic" in missing  # words stand in for vectors
     request = SearchRequest(
@@ -230,10 +231,18 @@ async def _gather(
     return await deps.store.search(request), topic, tuple(missing)
 
 
+def _around(query: ParsedQuery, where: Where) -> Neighborhood | None:
+    """The relations of what the question names, where notes are looked for."""
+    if query.mode == "hybrid" and query.names and where.kinds & NOTES and where.role is None:
+        bare = replace(where, filters=None, since=None, until=None, ids=None)
+        return Neighborhood(bare, query.names, _HOPS, _RELATIONS)
+    return None
+
+
 async def _embed(query: ParsedQuery, deps: Deps) -> tuple[Matrix, Vector | None]:
     """The vectors of a question and its parts, and of its topic if the judge knows the model."""
     texts = [part.text for part in query.texts]
-    if query.question is None or deps.model is None or deps.model.name != JUDGED_MODEL:
+    if query.question is None or deps.embedder is None or deps.embedder.name != JUDGED_MODEL:
         return await deps.embed(texts, purpose="query"), None
     vectors = await deps.embed([*texts, query.question.topic], purpose="query")
     return vectors[:-1], vectors[-1]
@@ -309,7 +318,8 @@ async def _rerank(query: str, hits: Sequence[Hit], reranker: Reranker | None) ->
             score = round(_SHARE * judged + (1 - _SHARE) * hit.score, 6)
             better.append(replace(hit, score=score, why=(*hit.why, f"rerank {judged:.2f}")))
     except Exception as error:  # the model's code or network, which may raise anything
-        log.warning("the reranker failed: %s", type(error).__name__)
+        told = error.message if isinstance(error, Unavailable) else type(error).__name__
+        log.warning("the reranker failed: %s", told)
         return [replace(hit, why=(*hit.why, "rerank: unavailable")) for hit in hits]
     return sorted([*better, *hits[_RERANKED:]], key=lambda hit: -hit.score)
 

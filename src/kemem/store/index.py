@@ -34,7 +34,9 @@ KINDS = (*ROLES, *NOTE_KINDS)  # a row is a message of some role, or a note of s
 _KIND_NUMBER = {name: number for number, name in enumerate(KINDS)}
 _FLOATS = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 _READ = {"ids": "i8", "times": "i8", "lengths": "i8", "kinds": "i1", "sessions": "i4", "names": "O"}
-_COLUMNS = {**_READ, "asks": "?", "vectors": "f4", "embedded": "?"}
+_COLUMNS = {**_READ, "asks": "?"}
+_OF_MODEL = ("vectors", "embedded")
+_MODELS = 2  # of which a space has vectors while the embedder changes
 
 Ids = NDArray[np.int64]
 # The last sequence number that was looked at, and the rows; those used longest ago come first.
@@ -103,7 +105,8 @@ class SpaceSnapshot:
         """The first rows only."""
         if end == len(self.ids):
             return self
-        return replace(self, **{name: getattr(self, name)[:end] for name in _COLUMNS})
+        names = (*_COLUMNS, *_OF_MODEL)
+        return replace(self, **{name: getattr(self, name)[:end] for name in names})
 
     def talk(self, seen: Mask) -> Conversation:
         """The conversations of the messages that are seen."""
@@ -145,14 +148,22 @@ class SpaceSnapshot:
         return mask
 
 
+class _ModelColumns:
+    """The vectors that one model made of a space's rows, and which rows have one."""
+
+    def __init__(self, width: int) -> None:
+        self.writes = -1
+        self.vectors = AppendArray("f4", width)
+        self.embedded = AppendArray("?")
+
+
 class _CacheEntry:
     """The columns of one space."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.next_seq = 0
-        self.vector_writes = -1
-        self.model_no: int | None = None
+        self.models: OrderedDict[int, _ModelColumns] = OrderedDict()  # those used last
         self.columns = {name: AppendArray(dtype) for name, dtype in _COLUMNS.items()}
         self.session_numbers: defaultdict[str, int] = defaultdict()
         self.session_numbers.default_factory = self.session_numbers.__len__  # the next number
@@ -163,7 +174,8 @@ class _CacheEntry:
 
     @property
     def bytes(self) -> int:
-        arrays = sum(column.buffer.nbytes for column in self.columns.values())
+        of_models = (it for each in self.models.values() for it in (each.vectors, each.embedded))
+        arrays = sum(it.buffer.nbytes for it in (*self.columns.values(), *of_models))
         postings = sum(rows.nbytes for _, rows in [*self.postings.values()])
         return arrays + postings + _NAME_BYTES * len(self.columns["names"].rows) + _ENTRY_BYTES
 
@@ -195,11 +207,10 @@ class SpaceCache:
         entry = self._entry(space)
         with entry.lock:
             self._add_rows(connection, space, entry)
-            if model is not None:
-                self._add_vectors(connection, space, entry, *model)
+            made = self._add_vectors(connection, space, entry, *(model or (0, 0)))
             count = len(entry.columns["ids"].rows)
             rows = {name: column.rows[:count] for name, column in entry.columns.items()}
-            rows["embedded"] = rows["embedded"].copy()
+            rows |= {"vectors": made.vectors.rows, "embedded": made.embedded.rows.copy()}
             number = -1 if session_id is None else entry.session_numbers.get(session_id, -1)
             snapshot = SpaceSnapshot(
                 space, **rows, session_no=number, talks=entry.talks, postings=entry.postings
@@ -256,19 +267,22 @@ class SpaceCache:
 
     def _add_vectors(
         self, connection: sa.Connection, space: Space, entry: _CacheEntry, model_no: int, width: int
-    ) -> None:
-        columns = entry.columns
-        if entry.model_no != model_no:
-            entry.model_no, entry.vector_writes = model_no, -1
-            columns |= {"vectors": AppendArray("f4", width), "embedded": AppendArray("?")}
-        ids = columns["ids"].rows
-        fresh = len(ids) - len(columns["embedded"].rows)
+    ) -> _ModelColumns:
+        """The columns of a model, brought up to date; the model 0 has no vectors."""
+        if not model_no:
+            return _ModelColumns(width)
+        made = entry.models.setdefault(model_no, _ModelColumns(width))
+        entry.models.move_to_end(model_no)
+        if len(entry.models) > _MODELS:
+            entry.models.popitem(last=False)
+        ids = entry.columns["ids"].rows
+        fresh = len(ids) - len(made.embedded.rows)
         if fresh:
-            columns["vectors"].grow(fresh)
-            columns["embedded"].grow(fresh)
-        if entry.vector_writes >= space.vector_writes and not fresh:
-            return
-        vectors, embedded = columns["vectors"].rows, columns["embedded"].rows
+            made.vectors.grow(fresh)
+            made.embedded.grow(fresh)
+        if made.writes >= space.vector_writes and not fresh:
+            return made
+        vectors, embedded = made.vectors.rows, made.embedded.rows
         few = np.count_nonzero(~embedded) <= _FEW
         values: dict[str, Any] = {"space_no": space.space_no, "model_no": model_no}
         statement = self._few_vectors if few else self._vector_page
@@ -294,7 +308,8 @@ class SpaceCache:
                 rows = np.empty((np.count_nonzero(present), width), "f4")
                 vectors[at[present]] = _load(halves[present], rows)
                 embedded[at[present]] = True
-        entry.vector_writes = space.vector_writes
+        made.writes = space.vector_writes
+        return made
 
 
 def _load(halves: NDArray[np.uint16], place: Matrix) -> Matrix:

@@ -27,7 +27,7 @@ from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
 from kemem.store.read import keyed, matching_ids, named
 from kemem.store.schema import note, note_source
 from kemem.store.spaces import spaces_and_model, visible_spaces
-from kemem.store.tables import TABLES, notes, one_of
+from kemem.store.tables import TABLES, one_of
 from kemem.store.vectors import check_vectors
 from kemem.text.query import Mask, Query
 from kemem.text.rank import Conversation, Scores, context_scope, word_scores
@@ -81,7 +81,7 @@ def _fetch(
     keys: Sequence[Key],
     numbers: Mapping[Key, tuple[type[Row], int]],
 ) -> dict[Key, Row]:
-    """The visible rows of some keys; those without a number are notes."""
+    """The visible rows of some keys; those without a number, found elsewhere, by their names."""
     own = {numbers[key] for key in keys if key in numbers}
     rows: list[Any] = []
     for table in TABLES:
@@ -89,7 +89,8 @@ def _fetch(
             connection, table, sorted(number for kind, number in own if kind is table.record)
         )
     if names := {key[-1] for key in keys if key not in numbers}:
-        rows += named(connection, notes, spaces, names)
+        for table in TABLES:  # notes last: where a message has the same id, the graph means them
+            rows += named(connection, table, spaces, names)
     selected = {*keys}
     return {
         key_of(it.row): it.row

@@ -46,16 +46,21 @@ class HashingEmbedder:
 
     async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
         """One row of length 1 for each text, whatever its purpose."""
-        matrix = np.zeros((len(texts), self.width), np.float32)
-        for row, text in zip(matrix, texts, strict=True):
-            tokens = search_text(text).split()
-            pairs = [one + two for one, two in pairwise(tokens) if is_cjk(one) and is_cjk(two)]
-            for feature in [*(tokens or [text]), *pairs]:
-                code = blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-                # Never subtracted: a row cannot cancel to zero.
-                row[int.from_bytes(code) % self.width] += 1
-            row /= np.linalg.norm(row)
-        return matrix
+        return hashed(texts, self.width)
+
+
+def hashed(texts: Sequence[str], width: int) -> Matrix:
+    """A row of length 1 for each text, by its search tokens and CJK pairs."""
+    matrix = np.zeros((len(texts), width), np.float32)
+    for row, text in zip(matrix, texts, strict=True):
+        tokens = search_text(text).split()
+        pairs = [one + two for one, two in pairwise(tokens) if is_cjk(one) and is_cjk(two)]
+        for feature in [*(tokens or [text]), *pairs]:
+            code = blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            # Never subtracted: a row cannot cancel to zero.
+            row[int.from_bytes(code) % width] += 1
+        row /= np.linalg.norm(row)
+    return matrix
 
 
 def calling(name: str, /, **arguments: Any) -> ToolCall:

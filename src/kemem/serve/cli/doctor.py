@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 from pydantic import AliasChoices, SecretStr
@@ -15,9 +14,11 @@ from rich.text import Text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kemem.errors import KeMemError
+from kemem.errors import KeMemError, shown_address
+from kemem.ports import Embedder
+from kemem.records import Matrix
 from kemem.runtime import open_embedder, open_llm
-from kemem.settings import CONFIG_FILE, Settings
+from kemem.settings import CONFIG_FILE, Settings, shown_model
 from kemem.sync import Memory
 
 SENTENCES = ("我不吃辣", "I can't eat spicy food")
@@ -115,18 +116,11 @@ def _shown(value: object, name: str) -> str | int | None:
         case "database_url":
             return shown_url(str(value))
         case "llm_base_url" | "neo4j_url":
-            return _address(str(value))
+            return shown_address(str(value))
+        case "embedder" | "reranker":
+            return shown_model(str(value))
         case _:
             return str(value)
-
-
-def _address(url: str) -> str:
-    """Where a URL leads, without its secrets.  "http://key@host/v1?k=1" -> "http://host/v1" """
-    try:
-        scheme, place, path, *_ = urlsplit(url)
-    except ValueError:
-        return "***"
-    return urlunsplit((scheme, place.rpartition("@")[2], path, "", "")) if place else "***"
 
 
 def _directory(directory: Path) -> list[Check]:
@@ -152,14 +146,18 @@ def _store(settings: Settings) -> list[Check]:
     try:
         with Memory(settings=only_store) as memory:
             health = memory.health()
-            kinds = {job.kind for job in memory.jobs(_JOBS) if job.state == "failed"}
+            jobs = memory.jobs(_JOBS)
     except KeMemError as error:
         advice = "follow the message, or choose another store: --data-dir, --database-url"
         return [Check("store", error.message, advice)]
     counts = f"messages: {health.messages}, notes: {health.notes}, vectors: {health.vectors}"
     store = Check("store", f"{health.backend}, schema {health.schema_version}, {counts}")
     found = f"{health.pending_jobs} pending, {health.failed_jobs} failed"
+    if running := [job.progress for job in jobs if job.progress]:
+        done, total = (sum(it[name] for it in running) for name in ("done", "total"))
+        found += f"; new vectors: {done} of {total} rows"
     found += f"; {health.oldest_error}" if health.oldest_error else ""
+    kinds = {job.kind for job in jobs if job.state == "failed"}
     advice = ""
     if health.failed_jobs and kinds and kinds <= {"embed", "reembed"}:
         advice = "mend the cause, then run: kemem reindex"
@@ -169,16 +167,18 @@ def _store(settings: Settings) -> list[Check]:
 
 
 def _embedder(settings: Settings) -> Check:
-    """Load the model and let it compare the same sentence in two languages."""
+    """Load or call the model and let it compare the same sentence in two languages."""
     embedder = open_embedder(settings)
     if embedder is None:
         return Check("embedder", "none: messages are found by their words only")
     started = time.perf_counter()
     try:
-        first, second = asyncio.run(embedder.embed(SENTENCES, purpose="passage"))
+        first, second = asyncio.run(_vectors(embedder))
     except Exception as error:  # a model's code: whatever it raises is a finding
-        found = f"{embedder.name} does not work: {type(error).__name__}: {error}"
-        return Check("embedder", found, "install KeMem again; until then, words answer")
+        reason = getattr(error, "message", f"{type(error).__name__}: {error}")
+        advice = "install KeMem again" if settings.embedder == "local" else "mend the cause"
+        found = f"{embedder.name} does not work: {reason}"
+        return Check("embedder", found, f"{advice}; until then, words answer")
     seconds = time.perf_counter() - started
     similarity = float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
     found = f"{embedder.name}, {len(first)} dimensions, ready in {seconds:.1f} s, "
@@ -186,19 +186,33 @@ def _embedder(settings: Settings) -> Check:
     return Check("embedder", f"{found}{pair}: {similarity:.2f}")
 
 
+async def _vectors(embedder: Embedder) -> Matrix:
+    """The vectors of both sentences; connections are closed."""
+    try:
+        return await embedder.embed(SENTENCES, purpose="passage")
+    finally:
+        if close := getattr(embedder, "close", None):
+            await close()
+
+
 def _services(settings: Settings) -> Iterator[Check]:
-    """Which model and graph database would be called; they are not, as that may cost money."""
+    """Which models and graph database would be called; they are not, as that may cost money."""
     model = open_llm(settings, None)
     if model is None:
         yield Check("llm", "none: notes are drawn by rules")
     else:
-        address = _address(settings.llm_base_url or OPENAI)
+        address = shown_address(settings.llm_base_url or OPENAI)
         key = "with a key" if settings.llm_api_key else "without a key"
         yield Check("llm", f"{model.name} at {address}, {key}; it was not called")
+    if settings.reranker == "none":
+        yield Check("reranker", "none: hits stay in the order of the search")
+    else:
+        key = "with a key" if settings.reranker_api_key else "without a key"
+        yield Check("reranker", f"{shown_model(settings.reranker)}, {key}; it was not called")
     if settings.neo4j_url is None:
         yield Check("neo4j", "none: the graph is in the store only")
     else:
-        address, name = _address(settings.neo4j_url), settings.neo4j_database
+        address, name = shown_address(settings.neo4j_url), settings.neo4j_database
         database = f"database {name}" if name else "its default database"
         found = f"{address}, {database}, as {settings.neo4j_user}; it was not called"
         yield Check("neo4j", found)

@@ -226,6 +226,8 @@ def _job_text(job: dict[str, Any]) -> Text:
     """A job to be read: id, kind, state, how often it was tried, when it is due; its error."""
     tried = f"{job['attempts']} tried"
     line = f"{job['id']}  {job['kind']:<7}  {job['state']:<7}  {tried}  due {job['due']}"
+    if counts := job["progress"]:
+        line += f"  {counts['done']} of {counts['total']}"
     return Text(f"{line}\n      {plain(job['error'])}" if job["error"] else line)
 
 

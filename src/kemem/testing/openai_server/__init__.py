@@ -1,7 +1,10 @@
-"""A real HTTP server that speaks OpenAI's chat API from a script, and fails as real ones do.
+"""A real HTTP server that speaks OpenAI's API from a script, and fails as real ones do.
 
 with running_openai_server([{"facts": []}, status(500), RESET]) as server:
     client = AsyncOpenAI(base_url=server.base_url, api_key="any")
+
+Embeddings and rankings (`/v1/embeddings`, `/v1/rerank`) it gives by hashed words; the faults of
+these are a list of their own:  running_openai_server([], faults=[status(429, retry_after="1")])
 
 As a command it reads the script from a file:  python -m kemem.testing.openai_server SCRIPT.json
 """
@@ -15,171 +18,70 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain, islice
-from secrets import token_hex
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
-from kemem.ports import ToolCall
-from kemem.testing.doubles import ScriptedAnswer, scripted_reply
-from kemem.testing.openai_server.rules import RULES, Request
+from kemem.testing.openai_server.answers import (
+    EMPTY,
+    GARBAGE,
+    MODEL,
+    NO_CHOICES,
+    NULL_CONTENT,
+    REASON,
+    RESET,
+    TRUNCATED,
+    Answer,
+    Fault,
+    Script,
+    Streamed,
+    hang,
+    huge,
+    parts,
+    status,
+    streamed,
+)
+from kemem.testing.openai_server.rules import RULES
+from kemem.testing.openai_server.vectors import VECTORS
 
-MODEL = "scripted"
+__all__ = [
+    "EMPTY",
+    "GARBAGE",
+    "MODEL",
+    "MODELS",
+    "NO_CHOICES",
+    "NULL_CONTENT",
+    "REASON",
+    "RESET",
+    "STRICT",
+    "TRUNCATED",
+    "Answer",
+    "Fault",
+    "OpenAIServer",
+    "OpenAIServerProcess",
+    "Script",
+    "ScriptPlayer",
+    "ScriptedServer",
+    "Streamed",
+    "hang",
+    "huge",
+    "openai_server_process",
+    "parts",
+    "running_openai_server",
+    "status",
+    "streamed",
+]
+
 MODELS = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "kemem"}]}
-REASON = "the script says so"
 _POLL = 0.02  # seconds between two checks whether the client has disconnected
 _TIMEOUT = 30.0  # seconds for a server process to answer or to end
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """An answer that is wrong: a raw body, late or never."""
-
-    body: bytes = b""
-    code: int = 200
-    delay: float = 0.0  # seconds
-    reset: bool = False  # break the connection instead
-
-
-@dataclass(frozen=True, slots=True)
-class Streamed:
-    """An answer with reasoning, and how it is streamed: in which deltas, how fast, where it ends.
-
-    Streamed("你好，世界", reasoning="greet", piece=1)
-    Streamed(pieces=("<｜DS", "ML｜function_calls>"), breaks_after=1)
-    """
-
-    text: str | None = ""  # None: the content is null
-    reasoning: str = ""  # sent as `reasoning_content`
-    calls: tuple[ToolCall, ...] = ()  # one without an id gets a fresh one whenever it is sent
-    piece: int = 8  # characters of one delta
-    pieces: Sequence[str] = ()  # the deltas of the text, instead of `text` and `piece`
-    breaks_after: int | None = None  # deltas, then the connection is reset
-    quietly: bool = False  # then it ends instead, without an error, a finish reason or [DONE]
-    finish_reason: str | None = None
-    pause: float = 0.0  # seconds between deltas
-
-    def __post_init__(self) -> None:
-        whole = "".join(self.pieces)
-        if self.pieces and self.text not in ("", whole):
-            raise ValueError(f"text {self.text!r} is not what its pieces say: {whole!r}")
-        if self.piece < 1:
-            raise ValueError(f"a piece has at least one character, not {self.piece!r}")
-        object.__setattr__(self, "text", whole or self.text)
-
-
-Answer = ScriptedAnswer | Fault | Streamed | None
-Script = Sequence[Answer] | Callable[[dict[str, Any]], Answer]
-
-
-def status(code: int, message: str = REASON) -> Fault:
-    """A refusal with the body that OpenAI would send.  status(429)"""
-    return Fault(json.dumps({"error": {"message": message, "type": "scripted"}}).encode(), code)
-
-
-def hang(seconds: float) -> Fault:
-    """Silence, and then an empty answer."""
-    return Fault(delay=seconds)
-
-
-def huge(megabytes: int = 10) -> Fault:
-    """A valid completion with a very long text of facts."""
-    item = {"text": "用户住在北京。" * 10, "type": "residence"}
-    facts = [item] * (megabytes * 1_000_000 // len(json.dumps(item, ensure_ascii=False).encode()))
-    text = json.dumps({"facts": facts, "entities": []}, ensure_ascii=False)
-    return Fault(json.dumps(_body(Streamed(text), {})).encode())
-
-
-def streamed(answer: ScriptedAnswer | Streamed | None) -> Streamed:
-    """Any answer that is not a fault, with the default way of sending it."""
-    if answer is None or isinstance(answer, Streamed):
-        return answer or Streamed(None)
-    reply = scripted_reply(answer)
-    return Streamed(reply.text, calls=reply.calls)
-
-
-def parts(answer: Streamed, request: Request) -> Iterator[bytes]:
-    """What is written one after the other: the events of a stream, or a body in two halves."""
-    if request.get("stream"):
-        yield from _events(answer, request)
-    else:
-        body = json.dumps(_body(answer, request)).encode()
-        middle = len(body) // 2
-        yield from (body[:middle], body[middle:])[: 2 if answer.breaks_after is None else 1]
-
-
-def _body(answer: Streamed, request: Request) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
-    if answer.reasoning:
-        message["reasoning_content"] = answer.reasoning
-    if answer.calls:
-        message["content"] = answer.text or None
-        message["tool_calls"] = [_function(call) for call in answer.calls]
-    prompt = sum(len(str(it.get("content") or "")) for it in request.get("messages") or ())
-    completion = len(answer.reasoning) + len(answer.text or "")
-    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-    reason = answer.finish_reason or ("tool_calls" if answer.calls else "stop")
-    choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1_769_424_420,
-        "model": request.get("model", MODEL),
-        "choices": [choice],
-        "usage": {**usage, "total_tokens": prompt + completion},
-    }
-
-
-def _function(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": call.arguments}
-    return {"id": call.id or f"call_{token_hex(6)}", "type": "function", "function": function}
-
-
-def _events(answer: Streamed, request: Request) -> Iterator[bytes]:
-    base = {**_body(answer, request), "object": "chat.completion.chunk"}
-
-    def event(**fields: Any) -> bytes:
-        return b"data: " + json.dumps({**base, **fields}).encode() + b"\n\n"
-
-    def chunk(delta: Mapping[str, Any], reason: str | None = None) -> bytes:
-        return event(choices=[{"index": 0, "delta": delta, "finish_reason": reason}], usage=None)
-
-    yield from map(chunk, islice(_deltas(answer), answer.breaks_after))
-    if answer.breaks_after is not None:
-        return
-    yield chunk({}, base["choices"][0]["finish_reason"])
-    if (request.get("stream_options") or {}).get("include_usage"):
-        yield event(choices=[])
-    yield b"data: [DONE]\n\n"
-
-
-def _deltas(answer: Streamed) -> Iterator[dict[str, Any]]:
-    def cut(text: str) -> list[str]:
-        return [text[at : at + answer.piece] for at in range(0, len(text), answer.piece)]
-
-    for piece in cut(answer.reasoning):
-        yield {"role": "assistant", "content": None, "reasoning_content": piece}
-    for piece in answer.pieces or cut(answer.text or ""):
-        yield {"role": "assistant", "content": piece}
-    for index, call in enumerate(answer.calls):
-        whole = _function(call)
-        begun = {**whole, "index": index, "function": {**whole["function"], "arguments": ""}}
-        yield {"role": "assistant", "tool_calls": [begun]}
-        for piece in cut(call.arguments):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-RESET = Fault(reset=True)
-EMPTY = Fault()
-GARBAGE = Fault(b"<html>502 Bad Gateway</html>")
-TRUNCATED = Fault(b'{"id": "chatcmpl-1", "choices": [{"index": 0, "mess')
-NO_CHOICES = Fault(b'{"id": "chatcmpl-1", "object": "chat.completion", "choices": []}')
-NULL_CONTENT = Fault(json.dumps(_body(Streamed(None), {})).encode())
 STRICT = frozenset(RULES)
 
 
@@ -192,8 +94,10 @@ class ScriptPlayer:
     strict: Collection[str] = ()
     repeat_last: bool = False
     formatted: Answer = None
+    faults: Sequence[Fault | None] = ()  # of embeddings and rankings; None is an honest answer
     requests: list[dict[str, Any]] = field(default_factory=list, init=False)
     _turn: int = field(default=0, init=False)
+    _fault: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
@@ -220,6 +124,17 @@ class ScriptPlayer:
             return status(500, f"the script has only {size} answers")
         return self.script[min(turn, size - 1)]
 
+    def vectors(self, path: str, request: dict[str, Any]) -> Fault:
+        """The embeddings or the ranking that is asked for, or the next fault."""
+        refused = sorted(request.keys() & {*self.refuses})
+        with self._lock:
+            self.requests.append(request)
+            turn, self._fault = self._fault, self._fault + (not refused)
+        if refused:
+            return status(422, f"{refused[0]} is not supported")
+        fault = self.faults[turn] if turn < len(self.faults) else None
+        return fault or Fault(json.dumps(VECTORS[path](request)).encode())
+
     def to_dict(self) -> dict[str, Any]:
         """The script as the command reads it; TypeError for one that is a function."""
         if callable(self.script):
@@ -230,13 +145,15 @@ class ScriptPlayer:
             "strict": sorted(self.strict),
             "repeat_last": self.repeat_last,
             "formatted": _answer_to_dict(self.formatted),
+            "faults": [_answer_to_dict(it) for it in self.faults],
         }
 
 
 def _answer_to_dict(answer: Answer) -> dict[str, Any] | None:
     if isinstance(answer, Fault):
         body = answer.body.decode("utf-8", "surrogateescape")
-        return {"body": body, "status": answer.code, "delay": answer.delay, "reset": answer.reset}
+        timing = {name: getattr(answer, name) for name in ("delay", "reset", "retry_after")}
+        return {"body": body, "status": answer.code, **timing}
     return None if answer is None else asdict(streamed(answer))
 
 
@@ -247,6 +164,7 @@ class OpenAIServer:
     base_url: str
     requests: list[dict[str, Any]]
     hung_up: threading.Event = field(default_factory=threading.Event)  # a client, too early
+    keys: list[str | None] = field(default_factory=list)  # of the requests
 
 
 @contextmanager
@@ -257,6 +175,7 @@ def running_openai_server(
     strict: Collection[str] = (),
     repeat_last: bool = False,
     formatted: Answer = None,
+    faults: Sequence[Fault | None] = (),
 ) -> Iterator[OpenAIServer]:
     """A server on a free port that gives a script's answers: texts, calls, JSON values, faults.
 
@@ -264,8 +183,9 @@ def running_openai_server(
     answered with 400 and use up nothing:  running_openai_server(script, refuses={"json_schema"})
     So are histories that break a rule named by `strict`: "reasoning_content", "tools", "pairs".
     Requests with a response format get `formatted`, if it is given, and use up nothing either.
+    Requests for embeddings and rankings get the next of `faults`, or an honest answer.
     """
-    http = ScriptedServer(0, ScriptPlayer(script, refuses, strict, repeat_last, formatted))
+    http = ScriptedServer(0, ScriptPlayer(script, refuses, strict, repeat_last, formatted, faults))
     thread = threading.Thread(target=http.serve_forever, args=(_POLL,), daemon=True)
     thread.start()
     try:
@@ -304,9 +224,10 @@ def openai_server_process(
     strict: Collection[str] = (),
     repeat_last: bool = False,
     formatted: Answer = None,
+    faults: Sequence[Fault | None] = (),
 ) -> Iterator[OpenAIServerProcess]:
     """`running_openai_server` in a process of its own, on a port that may be chosen."""
-    player = ScriptPlayer(script, refuses, strict, repeat_last, formatted)
+    player = ScriptPlayer(script, refuses, strict, repeat_last, formatted, faults)
     command = [sys.executable, "-m", __name__, "-", "--port", str(port)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -352,6 +273,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.info.keys.append(self.headers["Authorization"])
+        if self.path in VECTORS:
+            return self._send(self.server.player.vectors(self.path, request))
         if self.path != "/v1/chat/completions":
             return self._send(status(404, "no such path"))
         answer = self.server.player.answer(request)
@@ -359,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(answer)
         answer = streamed(answer)
         kind = "text/event-stream" if request.get("stream") else "application/json"
-        self._begin(200, kind, "Transfer-Encoding", "chunked")
+        self._begin(200, kind, {"Transfer-Encoding": "chunked"})
         for number, part in enumerate(parts(answer, request)):
             self._wait(answer.pause if number else 0)
             self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
@@ -371,12 +295,14 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.reset:
             return self._reset()
         self._wait(answer.delay)
-        self._begin(answer.code, "application/json", "Content-Length", str(len(answer.body)))
+        wait = {"Retry-After": answer.retry_after} if answer.retry_after else {}
+        length = {"Content-Length": str(len(answer.body))}
+        self._begin(answer.code, "application/json", {**length, **wait})
         self.wfile.write(answer.body)
 
-    def _begin(self, code: int, kind: str, framing: str, framed: str) -> None:
+    def _begin(self, code: int, kind: str, headers: Mapping[str, str]) -> None:
         self.send_response(code)
-        for name, value in (("Content-Type", kind), (framing, framed), ("Connection", "close")):
+        for name, value in {"Content-Type": kind, **headers, "Connection": "close"}.items():
             self.send_header(name, value)
         self.end_headers()
 

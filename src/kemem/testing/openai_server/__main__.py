@@ -13,7 +13,7 @@ from kemem.ports import ToolCall
 from kemem.testing import openai_server
 from kemem.testing.openai_server import Answer, Fault, ScriptPlayer, Streamed
 
-_FAULT = {"status", "message", "body", "delay", "reset"}
+_FAULT = {"status", "message", "body", "delay", "reset", "retry_after"}
 
 
 def parse_script(value: Any) -> ScriptPlayer:
@@ -28,6 +28,7 @@ def parse_script(value: Any) -> ScriptPlayer:
     script = [_parse_answer(it) for it in rules.pop("answers")]
     try:
         rules["formatted"] = _parse_answer(rules.get("formatted"))
+        rules["faults"] = [_parse_answer(it) for it in rules.get("faults", ())]
         return ScriptPlayer(script, **rules)
     except TypeError as error:
         raise ValueError(f"rules of a script are invalid: {rules!r} ({error})") from error
