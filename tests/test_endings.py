@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kemem import AsyncMemory
-from kemem.facts.endings import CHANGES, Told, ended_note, signs
+from kemem.facts.endings import CHANGES, Told, ended_notes, signs
 from kemem.settings import Settings
 
 DAY = 86_400_000_000
@@ -74,9 +74,8 @@ def test_only_the_nearest_note_ends() -> None:
         "The wedding was moved to 4 September", message="The wedding was moved to 4 September"
     )
     assert CHANGES & signs(new.message)
-    assert ended_note(new, notes) in (0, None)
-    assert ended_note(new, notes[1:]) is None
-    assert ended_note(new, []) is None
+    assert ended_notes(new, notes) in ((0,), ())
+    assert ended_notes(new, notes[1:]) == ended_notes(new, []) == ()
 
 
 @pytest.mark.parametrize(
@@ -127,3 +126,64 @@ async def test_what_is_said_of_the_user_is_understood(
 ) -> None:
     """As agents write it who keep notes about somebody."""
     assert sorted(await true_at_last(tmp_path, said)) == sorted(notes)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("My cat is called Momo", "Momo only eats salmon now"),
+        ("我的猫叫咪咪", "咪咪现在只吃三文鱼"),
+        ("I play tennis", "I play padel now too"),
+        ("I speak French", "I also started speaking Spanish now"),
+        ("I work at Fiat", "I work at a bakery now as well"),
+        ("我在学法语", "我现在还在学西班牙语"),
+        ("我喜欢打网球", "我现在也打羽毛球了"),
+        ("I live in Paris", "I'm moving to Lyon in March"),
+        ("I live in Paris", "I'm going to move to Lyon soon"),
+        ("我住在巴黎", "我三月搬到里昂"),
+        ("我在百度工作", "我三月入职字节"),
+        ("I have a dog called Rex", "Rex ran away but he came back"),
+        ("我养了一只猫叫咪咪", "咪咪走丢了，不过后来回来了"),
+        ("I have a dog called Rex", "My neighbour's dog died"),
+    ],
+)
+async def test_nothing_true_is_ended_by_something_more_or_later_or_else(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    """An addition, a plan for later, or another thing told of the same animal."""
+    (first,) = await true_at_last(tmp_path / "first", before)
+    assert first in await true_at_last(tmp_path / "both", before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("I have a parrot called Kiwi", "Kiwi flew away"),
+        ("I have a dog called Rex", "We had to put Rex down"),
+        ("My rabbit is called Pip", "Pip ran away yesterday"),
+        ("I have a dog called Rex", "My dog died last week"),
+        ("我养了一只猫叫咪咪", "咪咪走丢了"),
+        ("我有一只狗叫旺财", "旺财上周去世了"),
+        ("我的鹦鹉叫小绿", "小绿飞走了"),
+    ],
+)
+async def test_an_animal_that_is_gone_is_had_no_longer(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    (first,) = await true_at_last(tmp_path / "first", before)
+    notes = await true_at_last(tmp_path / "both", before, after)
+    assert first not in notes and len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "day"),
+    [
+        ("我的答辩定在25号", "答辩推到28号了", "2026-01-28"),
+        ("My interview is on January 30", "The interview is february 17 now instead", "2026-02-17"),
+    ],
+)
+async def test_what_is_put_off_has_its_new_day(
+    tmp_path: Path, before: str, after: str, day: str
+) -> None:
+    (note,) = await true_at_last(tmp_path, before, after)
+    assert day in note

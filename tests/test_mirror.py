@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from kemem.add.decide import Decision
 from kemem.add.edit import Policy, erase, erase_all, rewrite
 from kemem.add.embed import run_mirror
 from kemem.add.extract import Work
 from kemem.add.parse import Task
-from kemem.add.reconcile import Decision, commit
+from kemem.add.reconcile import commit
 from kemem.add.rules import Fact, Triple
 from kemem.errors import Unavailable
 from kemem.jobs import run_due

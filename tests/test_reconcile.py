@@ -13,9 +13,10 @@ from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
 from kemem import AsyncMemory, Note
+from kemem.add.decide import Decision, reconcile
 from kemem.add.extract import new_note
 from kemem.add.parse import Task
-from kemem.add.reconcile import Decision, marks, reconcile
+from kemem.add.reconcile import marks
 from kemem.add.rules import Fact
 from kemem.records import Scope
 from kemem.settings import load

@@ -25,7 +25,7 @@ from bench.lives import Life, read_lives
 from kemem import AsyncMemory
 from kemem.add.rules import Fact, rate, read_by_rules
 from kemem.facts import endings
-from kemem.facts.endings import CERTAIN, NEAREST, Features, Told, features, of_others
+from kemem.facts.endings import CERTAIN, NEAREST, Features, Told, features, may_end
 from kemem.ports import read_notes
 from kemem.records import NOTES, Message, Scope, Where
 from kemem.records.times import to_micros, to_rfc3339
@@ -127,7 +127,7 @@ def pairs_of(
         positive = False
         for at in order[:NEAREST]:
             pair = (it.place, own[at].place) if at < len(own) else None
-            if of_others(new, notes[at]):
+            if not may_end(new, notes[at]):
                 continue
             over: bool | None = pair in marked
             if (over and positive) or pair in doubtful:

@@ -10,6 +10,7 @@ from importlib.resources import files
 from itertools import islice
 from typing import Any
 
+from kemem.add.corrections import looks_like_correction, put_right, with_corrections
 from kemem.add.parse import Task
 from kemem.add.quotes import Quoted, fingerprints
 from kemem.add.rules import VERBATIM, Extraction, Fact, Triple, rate, read_by_rules
@@ -147,7 +148,9 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
         return Extraction((*repeated, *map(verbatim_fact, messages)))
     visible = [note for note in notes if work.task.sensitive or not note.sensitive]
     own = [note for note in visible if note.kind == "user_info"]
-    return await extract(messages, own, None, deps)
+    taken_back = any(looks_like_correction(it.content) for it in messages)
+    earlier = await _earlier(messages, work, deps) if taken_back else ()
+    return await extract(messages, own, None, deps, earlier)
 
 
 async def _embedded(texts: Sequence[str], deps: Deps) -> Vectors | None:
@@ -229,14 +232,17 @@ async def extract(
     """The facts of some messages; Unavailable where the model gives no usable answer.
 
     `notes` are those that the model may declare untrue, and that tell rules the user's name;
-    `prompt` is advice of the caller's; `earlier` messages tell a model what "yes, that" means.
+    `prompt` is advice of the caller's; `earlier` messages tell a model what "yes, that" means, and
+    rules what "no, I meant" corrects.
     """
     if deps.llm is None:
         names = {it.topic: it.keywords[0] for it in reversed(notes) if it.keywords}
         name = next(filter(None, map(names.get, _USER_NAMES)), None)
+        right, corrections = put_right(messages, earlier)
         # Not on the event loop: a long message takes a second.
-        reading = await asyncio.to_thread(read_by_rules, messages, name)
-        return await asyncio.to_thread(rate, reading, await _embedded(reading.texts(), deps))
+        reading = await asyncio.to_thread(read_by_rules, right, name)
+        vectors = await _embedded(reading.texts(), deps)
+        return with_corrections(await asyncio.to_thread(rate, reading, vectors), corrections)
     shown = notes[:MAX_SHOWN_NOTES]
     memories = enumerate((_indented(note.content, MAX_SHOWN_OF_NOTE) for note in shown), start=1)
     blocks = {

@@ -4,16 +4,16 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from kemem.add.decide import Decision, reconcile, verbatim
 from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
-from kemem.add.extract import Work, digest, new_note, verbatim_fact
-from kemem.add.parse import Task
+from kemem.add.extract import Work, digest
 from kemem.add.reopen import OVER, replaced_by
-from kemem.add.rules import VERBATIM, Extraction, Fact
+from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
-from kemem.facts.endings import NEAREST, Told, ended_note
+from kemem.facts.endings import NEAREST, Told
 from kemem.ports import Deps, read_messages, read_notes
 from kemem.ports.request import Candidates, Context, SearchRequest, key_of
 from kemem.records import (
@@ -24,45 +24,22 @@ from kemem.records import (
     Message,
     Micros,
     Note,
-    Scope,
     Vector,
     Where,
-    merge_notes,
 )
 from kemem.records.batch import Batch, Ending, Expected
 from kemem.results import Added, Outcome
 from kemem.text.query import plain
-from kemem.text.segment import STOPS, fingerprint, search_text
-from kemem.text.turns import NOT_SAID
 
 _TRIES = 20  # of a decision whose premises change while it is written
 _PAUSE = 0.01  # seconds, times the number of the try, at most
 _RIVALS = 1000  # stored notes that facts are compared with
-_SAME = 0.6  # share of common words from which on two texts say the same
-_NO_TEXTS: Mapping[str, Sequence[str]] = {}
-_NO_VECTORS: Mapping[str, Vector] = {}
 
 Written = tuple[Added, tuple[Message, ...]]  # and the messages that were stored with the notes
 
 
 class OrderUnknown(Exception):
     """Messages are not later than notes they compete with: a store must first move them apart."""
-
-
-@dataclass(slots=True)
-class Decision:
-    """What becomes of one fact, and the notes that change with it."""
-
-    fact: Fact
-    note: Note | None  # new, or the stored one that says it already; None: only an end was told
-    known: bool = False
-    ended: list[Note] = field(default_factory=list)  # as they are from now on
-
-    @property
-    def changed(self) -> dict[str, Note]:
-        """The notes as they are from now on, by their ids."""
-        notes = [*self.ended, self.note] if self.note else self.ended
-        return {note.note_id: note for note in notes}
 
 
 async def apply_facts(extraction: Extraction, work: Work, deps: Deps) -> Written:
@@ -124,6 +101,8 @@ async def _rivals(
     replaced |= {name for some in near for name in some}
     if replaced:
         reads.append((replace(where, ids=replaced), len(replaced)))
+    if wrong := frozenset(fact.corrects[0] for fact in facts if fact.corrects):
+        reads.append((replace(where, sources=wrong), _RIVALS))
     if facts and work.job:  # the messages are stored already: notes may have been drawn from them
         cited = frozenset(name for fact in facts for name in fact.sources)
         reads.append((replace(where, sources=cited), _RIVALS))
@@ -170,128 +149,6 @@ def marks(facts: Sequence[Fact]) -> frozenset[str]:
     """What to look stored notes up by: statements that are the same, and topics."""
     digests = {digest(fact) for fact in facts if fact.text}
     return frozenset(digests | {fact.topic for fact in facts if fact.topic is not None})
-
-
-def reconcile(
-    facts: Sequence[Fact],
-    stored: Sequence[Note],
-    times: Mapping[str, Micros],
-    task: Task,
-    scope: Scope,
-    now: Micros,
-    earlier: Mapping[str, Sequence[str]] = _NO_TEXTS,
-    vectors: Mapping[str, Vector] = _NO_VECTORS,
-) -> list[Decision]:
-    """Decide fact by fact; one decision is known to the next. `times` are those of messages.
-
-    `earlier` are texts that notes had before they were corrected; `vectors` are those of notes.
-    """
-    known = dict(vectors)
-    notes = {note.note_id: note for note in stored}
-    decisions = []
-    for fact in facts:
-        since = max((times[name] for name in fact.sources if name in times), default=now)
-        over = _over(fact, since, list(notes.values()), known)
-        if fact.tentative and not over:
-            continue
-        if over:
-            fact = replace(fact, replaces=(*fact.replaces, over))
-        fresh = new_note(fact, task, scope, since, now)
-        decisions.append(_decide(fact, fresh, list(notes.values()), now, earlier))
-        notes |= decisions[-1].changed
-        if fact.told and fact.told.vector is not None:
-            known[fresh.note_id] = fact.told.vector
-    return decisions
-
-
-def _over(
-    fact: Fact, since: Micros, stored: Sequence[Note], vectors: Mapping[str, Vector]
-) -> str | None:
-    """The id of the one note that a fact makes untrue, beside those of its topic."""
-    if fact.told is None or not fact.told.changes:
-        return None
-    notes = [
-        note
-        for note in stored
-        if not note.ended(since) and note.valid_from < since and note.digest != digest(fact)
-    ]
-    if fact.told.message_vector is not None:  # what is far away has no vector here
-        notes = [note for note in notes if note.note_id in vectors]
-    told = [
-        Told(note.content, note.memory_type or "general", vectors.get(note.note_id))
-        for note in notes
-    ]
-    at = ended_note(fact.told, told)
-    return None if at is None else notes[at].note_id
-
-
-def _decide(
-    fact: Fact,
-    fresh: Note,
-    stored: Sequence[Note],
-    now: Micros,
-    earlier: Mapping[str, Sequence[str]],
-) -> Decision:
-    """A fact is new, known already, or makes notes untrue: those of its topic, or that it names."""
-    since, topic = fresh.valid_from, fact.topic
-    rivals = [
-        note
-        for note in stored
-        if note.note_id in fact.replaces or (topic is not None and note.topic == topic)
-    ]
-    ended = [
-        replace(note, valid_until=since, updated=now)
-        for note in rivals
-        if note.valid_from <= since and not note.ended(since)
-    ]
-    if not fact.text:
-        return Decision(fact, None, ended=ended)
-    same = [note for note in stored if _says_same(note, fresh) and not note.ended(now)]
-    if same:
-        cited = merge_notes(same[0], fresh)
-        is_changed = replace(cited, updated=same[0].updated) != same[0]
-        return Decision(fact, cited if is_changed else same[0], known=True)
-    for note in stored:
-        texts = earlier.get(note.note_id, ()) if {*fact.sources} & {*note.sources} else ()
-        if any(_repeats(fact.text, text) for text in texts):  # what was corrected stays corrected
-            return Decision(replace(fact, relations=()), note, known=True)
-    drawn = [it for it in rivals if it.created < now and set(fact.sources) <= set(it.sources)]
-    if drawn:  # from the same messages before, and perhaps corrected by its owner since
-        relations = () if earlier.get(drawn[0].note_id) else fact.relations
-        return Decision(replace(fact, relations=relations), drawn[0], known=True)
-    if ended:
-        fresh = replace(fresh, supersedes=ended[0].note_id)
-    later = [note.valid_from for note in rivals if note.valid_from > since]
-    if later:  # told afterwards: it was true only until what is known began
-        fresh = replace(fresh, valid_until=min(later))
-    return Decision(fact, fresh, ended=ended)
-
-
-def _says_same(note: Note, fresh: Note) -> bool:
-    """Whether a note says what a new one does; one of a topic is kept beside verbatim words."""
-    words = note.topic if note.memory_type == VERBATIM and fresh.topic is None else note.digest
-    return fresh.digest in (note.digest, words)
-
-
-def _repeats(text: str, earlier: str) -> bool:
-    """Whether a text says what an earlier one did, in the same words or nearly."""
-    new, old = ({*search_text(it).split()} - STOPS for it in (text, earlier))
-    return len(new & old) >= _SAME * len(new | old)
-
-
-def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decision]:
-    """Each message a note of its own, but for what tools said; two that are equal stay two."""
-    decisions = []
-    for message in (it for it in messages if it.content_type not in NOT_SAID):
-        fact = verbatim_fact(message)
-        scope = Scope(message.agent_id, message.user_id, message.session_id)
-        note = new_note(fact, task, scope, message.ts, now)
-        metadata = {**message.metadata, **note.metadata, "role": message.role}
-        # Its statement is the topic, by which a quotation of it is recognised.
-        own = fingerprint(f"{message.message_id} {message.content}")
-        note = replace(note, metadata=metadata, digest=own, topic=note.digest)
-        decisions.append(Decision(fact, note))
-    return decisions
 
 
 async def commit(

@@ -14,7 +14,8 @@ from kemem.facts.edges import certain
 from kemem.facts.endings import CHANGES, Told, signs
 from kemem.facts.grammar import ME, Discourse, Statement, Subject
 from kemem.facts.readers import Part, hands_over, parts_of
-from kemem.facts.sentences import dated, sentences
+from kemem.facts.sentences import sentences
+from kemem.facts.times import in_time
 from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors, Weights, mean, weights
 from kemem.records import Message, Micros
 from kemem.text.attachments import without_attachments
@@ -34,19 +35,12 @@ _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
 _NAMELESS = "user"  # in relations: one person is one entity, whatever the language
 _JOINT = {"zh": "，", "en": ", "}
-_SINCE = {"zh": "{}（自{}）", "en": "{} (since {})"}
-_DATE = {"zh": "{}（{}）", "en": "{} ({})"}
 VERBATIM = "verbatim"  # the type of a fact in the words of its message
 _IMPORTANCE = {
     **{"identity": 0.9, "health": 0.9, "residence": 0.8, "work": 0.8, "contact": 0.8},
     **{"relationship": 0.7, "education": 0.7, "user_preference": 0.7, "skill": 0.6, "plan": 0.6},
     **{"setting": 0.6, "event": 0.5, "possession": 0.5, "general": 0.3},
 }
-# What is said of a later day is not so yet: "下个月搬到成都" is a plan, not an address.
-_STATES = {"identity", "residence", "work", "education", "possession", "relationship", "event"}
-_TIMELESS = {"user_preference", "setting", "skill", "contact"}
-# A plan is changed by what tells when it is, or that it is off.
-_SETTLED = re.compile(r"cancel|called off|取消|不办|不去|黄了|泡汤|\d|周|点|day\b")
 _WORD = re.compile(r"[A-Za-z][\w+#.-]*\w|《[^》]+》")
 _FUNCTION = re.compile(
     "[的了是在和跟与把被给对从到去来会要都也还就很不没有着过我他她它们（），、\\W\\da-zA-Z]+"
@@ -72,7 +66,9 @@ class Fact:
     importance: float = 0.5  # 0-1
     when: Micros | None = None  # when it happens or happened; None: when it was said
     topic: str | None = None  # facts of one topic replace each other: "user/lives_in"
+    since: Micros | None = None  # from when on it holds; None: from when it was said
     replaces: tuple[str, ...] = ()  # ids of notes that it makes untrue
+    corrects: tuple[str, str] | None = None  # the id of a message, and a value in it that is wrong
     relations: tuple[Triple, ...] = ()
     told: Told | None = field(default=None, compare=False)  # what stored notes are compared with
     tentative: bool = False  # worth keeping only if it ends a note
@@ -204,14 +200,11 @@ def rate(
                 speaker.name = statement.name
             stated.append((message, speaker, kept, language))
     entities: dict[str, str] = {}
-    facts = [  # last, as a speaker may tell the name late
-        replace(
-            _fact(kept.statement, message, language, speaker.name or _NAMELESS, entities),
-            told=_told(kept, message, vectors),
-            tentative=kept.tentative,
-        )
-        for message, speaker, kept, language in stated
-    ]
+    facts = []
+    for message, speaker, kept, language in stated:  # last, as a speaker may tell the name late
+        fact = _fact(kept.statement, message, language, speaker.name or _NAMELESS, entities)
+        told = replace(_told(kept, message, vectors), memory_type=fact.memory_type)
+        facts.append(replace(fact, told=told, tentative=kept.tentative))
     worth = tuple(fact for fact in facts if not fact.tentative)
     return Extraction(worth, entities, tuple(fact for fact in facts if fact.tentative))
 
@@ -256,16 +249,25 @@ def _worth_keeping(
             for part, unit in zip(sentence.parts, units, strict=True)
         ]
         kept = _kept_clauses(sentence, values, vectors is not None)
-        if not kept and max(values) >= _LEAST_CHANGED[vectors is not None]:
-            spoken = [part for part in sentence.parts if not part.silent]
-            if signs(", ".join(part.text for part in spoken)) & CHANGES:
-                notes = tuple(part.note for part in spoken)
-                text = _JOINT[sentence.language].join(notes)
-                kept = [_Kept(Statement(text, "general"), max(values), notes, tentative=True)]
+        kept = kept or _tentative(sentence, max(values), _LEAST_CHANGED[vectors is not None])
         for it in kept:
             if it.statement.text not in seen:
                 seen.add(it.statement.text)
                 yield it, sentence.language
+
+
+def _tentative(sentence: _Sentence, rating: float, least: float) -> list[_Kept]:
+    """A sentence that tells of a change, as one statement: of its topic where it has one."""
+    spoken = [part for part in sentence.parts if not part.silent]
+    told = signs(", ".join(part.text for part in spoken))
+    topics = [it for part in spoken for it in part.statements if it.topic]
+    has_topic = len(topics) == len(spoken) == 1
+    if not told & CHANGES or (rating < least and not has_topic and "LOST" not in told):
+        return []
+    notes = tuple(part.note for part in spoken)
+    plain = Statement(_JOINT[sentence.language].join(notes), "general")
+    statement = replace(topics[0], relations=()) if has_topic else plain
+    return [_Kept(statement, rating, notes, tentative=True)]
 
 
 def _kept_clauses(sentence: _Sentence, ratings: Sequence[float], is_embedded: bool) -> list[_Kept]:
@@ -314,11 +316,10 @@ def _told(kept: _Kept, message: Message, vectors: Vectors | None) -> Told:
     content = message.content[:MOST_CHARACTERS]
     return Told(
         kept.statement.text,
-        kept.statement.memory_type,
-        mean([vectors[it] for it in kept.notes if it in vectors]) if vectors else None,
-        content,
-        vectors.get(content) if vectors else None,
-        kept.rating,
+        vector=mean([vectors[it] for it in kept.notes if it in vectors]) if vectors else None,
+        message=content,
+        message_vector=vectors.get(content) if vectors else None,
+        rating=kept.rating,
     )
 
 
@@ -326,7 +327,7 @@ def _fact(
     statement: Statement, message: Message, language: str, me: str, entities: dict[str, str]
 ) -> Fact:
     """A statement as a fact; the entities of its relations are noted."""
-    statement, when = _in_time(statement, message.ts, language)
+    statement, times = in_time(statement, message.ts, language)
     if statement.name:
         entities.setdefault(me, "person")
     triples = []
@@ -342,39 +343,11 @@ def _fact(
         statement.memory_type,
         _keywords(statement, language),
         _IMPORTANCE[statement.memory_type],
-        when,
+        times.when,
         statement.topic,
+        since=times.since,
         relations=tuple(dict.fromkeys(triples)),
     )
-
-
-def _in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement, Micros | None]:
-    """The statement with its date written out, and the time of an event or a plan."""
-    kind, birthday = statement.memory_type, (statement.topic or "").endswith("/birthday")
-    timeless = birthday or (kind in _TIMELESS and not statement.state)
-    appointed = "/date/" in (statement.topic or "")
-    tense = 1 if appointed else -bool(statement.state and language == "en")
-    time = None if timeless else dated(statement.text, ts, tense)
-    if time is None:
-        statement = replace(statement, text=statement.state or statement.text)
-        unclear = appointed and not _SETTLED.search(statement.text)
-        return (replace(statement, topic=None) if unclear else statement), None
-    if kind == "general":
-        statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
-    elif kind == "plan" and time.tense < 0:
-        visited = [
-            replace(it, name=it.name.replace("plans_to_visit", "visited"))
-            for it in statement.relations
-        ]
-        statement = replace(statement, memory_type="event", relations=tuple(visited))
-    elif (kind in _STATES or statement.state) and time.tense > 0:
-        statement = replace(statement, memory_type="plan", topic=None, relations=())
-    if statement.state and time.tense <= 0:
-        text = _SINCE[language].format(statement.state, time.began)
-        statement = replace(statement, text=text)
-    elif time.written:
-        statement = replace(statement, text=_DATE[language].format(statement.text, time.written))
-    return statement, time.since if statement.memory_type in ("event", "plan") else None
 
 
 def _keywords(statement: Statement, language: str) -> tuple[str, ...]:

@@ -14,11 +14,14 @@ from importlib.resources import files
 
 import numpy as np
 
+from kemem.facts.language import language
 from kemem.records import Vector
 from kemem.text.lexicon import load
 from kemem.text.reading import content, named_people, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
+_INSTEAD = frozenset({"OVER", "BACK", "WRONG"})  # signs of an end, not only of something new
+_PLANNED = frozenset({"plan", "event"})
 CERTAIN = 0.6  # log odds from which on a note is over
 NEAREST = 12  # notes that a statement is compared with
 _VALUES = ("NUMBER", "TIME", "MONEY")
@@ -41,9 +44,15 @@ class Told:
     rating: float = 0.0  # how much it is worth keeping
 
     @property
+    def adds(self) -> bool:
+        """Whether it tells of one more, and not of one instead.  "I work at a bakery, too" """
+        return "ADDS" in signs(self.text) and not signs(self.text) & _INSTEAD
+
+    @property
     def changes(self) -> bool:
         """Whether it tells that something has changed, and not only that somebody wants it to."""
-        return bool(signs(self.message) & CHANGES) and "HOPED" not in signs(self.text)
+        told = bool(signs(self.message) & CHANGES)
+        return told and "HOPED" not in signs(self.text) and not self.adds
 
 
 @lru_cache(maxsize=4096)
@@ -67,23 +76,67 @@ def _size(words: frozenset[str]) -> float:
     return sum(_CHARACTER if len(it) == 1 and not it.isascii() else 1.0 for it in words)
 
 
-def ended_note(new: Told, notes: Sequence[Told], learned: "Weights | None" = None) -> int | None:
-    """The place of the note that a statement makes untrue; None where that is not certain."""
-    own = [at for at, note in enumerate(notes) if not of_others(new, note)]
-    if not own or not new.changes:
-        return None
+def ended_notes(
+    new: Told, notes: Sequence[Told], learned: "Weights | None" = None
+) -> tuple[int, ...]:
+    """The places of the notes that a statement makes untrue; none where that is not certain.
+
+    It is the one that the model is most certain of, or all that tell of an animal that is gone.
+    """
+    own = [at for at, note in enumerate(notes) if new.changes and may_end(new, note)]
+    if not own:
+        return ()
+    if lost := [at for at in own if loses(new, notes[at])]:
+        return tuple(lost)
     rows = features(new, notes)
     weights = (learned or _weights())["words" if _bare(new, notes) else "embedded"]
     values = {at: sum(weights.get(name, 0.0) * it for name, it in rows[at].items()) for at in own}
     best = max(own, key=values.__getitem__)
-    return best if values[best] + weights["bias"] >= CERTAIN else None
+    return (best,) if values[best] + weights["bias"] >= CERTAIN else ()
 
 
-def of_others(new: Told, note: Told) -> bool:
+def may_end(new: Told, note: Told) -> bool:
+    """Whether a statement can make a note untrue at all, whatever else they share.
+
+    What is only planned changes plans; what an animal eats does not change its name; and what
+    happens to somebody else changes nothing.
+    """
+    own, old = signs(new.text), signs(note.text)
+    ahead = new.memory_type == "plan" or "AHEAD" in own
+    if ahead and note.memory_type not in _PLANNED and "TIME" not in old:
+        return False
+    if note.memory_type == "identity" and new.memory_type != "identity":
+        return "WRONG" in own or loses(new, note)
+    return not _of_others(new, note)
+
+
+def _of_others(new: Told, note: Told) -> bool:
     """Whether a statement is about somebody whom a note does not speak of."""
     shared, names = people_of(new.text) & people_of(note.text), named_people(new.text)
     known = any(it[0] != "@" or it[1:] in names for it in shared)
     return "OTHERS" in signs(new.text) and not known
+
+
+def loses(new: Told, note: Told) -> bool:
+    """Whether an animal that a note tells of is gone.  "Rex died", "User has a dog called Rex" """
+    if "LOST" not in signs(new.text) or "FOUND" in signs(new.message):
+        return False
+    text, named = new.text.lower(), note.text
+    animals = [it for it in _animals(_language(named)) if re.search(_whole(it), named.lower())]
+    names = load(__package__, "endings.rules").pattern("NAMES").findall(named)
+    own = (f"user's {animals[0]}", f"用户的{animals[0]}") if animals else ()
+    return bool(animals) and (
+        any(re.search(_whole(it.lower()), text) for it in names) or text.startswith(own)
+    )
+
+
+def _whole(word: str) -> str:
+    return rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word)
+
+
+@cache
+def _animals(code: str) -> tuple[str, ...]:
+    return tuple(language(code.lower()).patterns.tables["PETS"])
 
 
 Weights = Mapping[str, Mapping[str, float]]

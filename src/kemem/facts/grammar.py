@@ -270,6 +270,9 @@ class Reader:
             return
         listed = filled[each]
         items = self.pattern("LISTING").split(listed)
+        if any(self.pattern("CONTRAST").search(item) for item in items[1:]):
+            yield {**slots, each: trim(items[0].strip())}, text  # "can't stand coffee, tea only"
+            return
         for at, item in enumerate(filter(None, map(str.strip, items))):
             spoken = verb + item if at == 0 or verb.startswith(_SHARED) else item
             if thing := trim(item):

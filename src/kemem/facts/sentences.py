@@ -38,6 +38,7 @@ class Dated:
     written: str  # "" where the statement itself is exact
     began: str  # no more exact than the words: a day, a month or a year
     tense: int  # -1 past, 1 future, 0 where now lies inside and the words do not tell
+    lasting: bool = False  # since then, to now
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -98,22 +99,54 @@ def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:
     "On Friday" lies ahead where the statement tells of a plan, or nothing says that it is over;
     `tense` is -1 or 1 where its form is known to tell.
     """
-    plans = tense > 0 or (not tense and speaks_of_plans(text))
-    past = not plans and (tense < 0 or speaks_of_past(text))
-    seasonal = not (plans or past) and _pattern("SEASON").search(text)
-    if seasonal or _pattern("HABIT").search(text):
-        return None
+    plain, now = _pattern("AHEAD").sub(r"\1 from now", text), to_datetime(ts)
     rolling = ts + 1  # where 最近, recently end, which are no dates
-    plain = _pattern("AHEAD").sub(r"\1 from now", text)
-    phrases = time_phrases(plain, to_datetime(ts), ahead=not past)
-    phrase = next((it for it in phrases if it.until != rolling), None)
-    if phrase is None:
+    read = (it for it in time_phrases(plain, now, ahead=True) if it.until != rolling)
+    if (phrase := next(read, None)) is None or _pattern("HABIT").search(text):
         return None
-    tense = (phrase.since > ts) - (phrase.until <= ts) or (-1 if past else 0)
+    lasting = _is_since(phrase, plain)
+    tense = tense or (-1 if lasting else _tense(plain, phrase))
+    if not tense and _pattern("SEASON").search(text):
+        return None
+    if tense < 0:
+        read = (it for it in time_phrases(plain, now) if it.until != rolling)
+        if (phrase := next(read, None)) is None:
+            return None
+    turn = (phrase.since > ts) - (phrase.until <= ts) or min(tense, 0)
     exact = re.search(r"\d{4}", phrase.phrase)
     written = _written(phrase, text)
     days = len("2026-01-31") if phrase.until - phrase.since <= 86_400_000_000 else len("2026-01")
-    return Dated(phrase.since, "" if exact else written, written[:days], tense)
+    return Dated(phrase.since, "" if exact else written, written[:days], turn, lasting)
+
+
+def _is_since(phrase: TimePhrase, text: str) -> bool:
+    """Whether a time is that from which on something holds.  since May, 从去年三月起"""
+    words = f"{text[: phrase.start][-7:]}{phrase.phrase}{text[phrase.end :][:2]}"
+    return _pattern("SINCE").search(words) is not None
+
+
+def _tense(text: str, phrase: TimePhrase) -> int:
+    """Whether a time lies ahead (1) or is over (-1) by the words around it, those nearest first.
+
+    "The review was pushed, april 17 now instead" -> 1
+    """
+    before, after = text[: phrase.start], text[phrase.end :]
+    to = re.match("(?:until|till|for)(?= )", phrase.phrase)
+    clause = (
+        re.split("[，。,;；:：]", before)[-1] + phrase.phrase + re.split("[，。,;；]", after)[0]
+    )
+    moved = _pattern("MOVED").search(f"{before}{to.group()}" if to else before.rstrip())
+    if moved or _pattern("INSTEAD").match(after):
+        return 1
+    alone = len(clause.strip()) <= len(phrase.phrase) + 1
+    for part in (text,) if alone else (clause, text):
+        if speaks_of_plans(part):
+            return 1
+        if speaks_of_past(part):
+            return -1
+        if _pattern("UPCOMING").search(part):
+            return 1
+    return 0
 
 
 def _written(phrase: TimePhrase, text: str) -> str:

@@ -1,0 +1,56 @@
+"""When a statement holds: its date written out, the time of an event, the beginning of a state."""
+
+import re
+from dataclasses import replace
+from typing import NamedTuple
+
+from kemem.facts.grammar import Statement
+from kemem.facts.sentences import dated
+from kemem.records import Micros
+
+_SINCE = {"zh": "{}（自{}）", "en": "{} (since {})"}
+_DATE = {"zh": "{}（{}）", "en": "{} ({})"}
+# What is said of a later day is not so yet: "下个月搬到成都" is a plan, not an address.
+_STATES = {"identity", "residence", "work", "education", "possession", "relationship", "event"}
+_TIMELESS = {"user_preference", "setting", "skill", "contact"}
+# A plan is changed by what tells when it is, or that it is off.
+_SETTLED = re.compile(r"cancel|called off|取消|不办|不去|黄了|泡汤|\d|周|点|day\b")
+
+
+class Times(NamedTuple):
+    """When an event or a plan is, or from when on a state holds."""
+
+    when: Micros | None = None
+    since: Micros | None = None
+
+
+def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement, Times]:
+    """The statement with its date written out, and its times."""
+    kind, birthday = statement.memory_type, (statement.topic or "").endswith("/birthday")
+    timeless = kind in _TIMELESS and not statement.state
+    appointed = "/date/" in (statement.topic or "")
+    tense = 1 if appointed else -bool(statement.state and language == "en")
+    time = None if birthday else dated(statement.text, ts, tense)
+    if time is None or (timeless and not time.lasting):
+        statement = replace(statement, text=statement.state or statement.text)
+        unclear = appointed and not _SETTLED.search(statement.text)
+        return (replace(statement, topic=None) if unclear else statement), Times()
+    lasting = time.tense <= 0 and (time.lasting or bool(statement.state))
+    if kind == "general" and not lasting:
+        statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
+    elif kind == "plan" and time.tense < 0:
+        visited = [
+            replace(it, name=it.name.replace("plans_to_visit", "visited"))
+            for it in statement.relations
+        ]
+        statement = replace(statement, memory_type="event", relations=tuple(visited))
+    elif (kind in _STATES or statement.state) and time.tense > 0:
+        statement = replace(statement, memory_type="plan", topic=None, relations=())
+    if statement.state and time.tense <= 0:
+        text = _SINCE[language].format(statement.state, time.began)
+        statement = replace(statement, text=text)
+    elif time.written:
+        statement = replace(statement, text=_DATE[language].format(statement.text, time.written))
+    if statement.memory_type in ("event", "plan"):
+        return statement, Times(when=time.since)
+    return statement, Times(since=time.since if lasting else None)
