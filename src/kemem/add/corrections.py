@@ -66,7 +66,8 @@ def _like(value: str, before: Message, explicit: bool) -> str:
             return next((it.group() for it in [*_pattern(name).finditer(before.content)][::-1]), "")
     if not explicit:
         return ""
-    named = _pattern("CAPITAL").findall(before.content) if value[:1].isupper() else []
+    capitals = _pattern("CAPITAL").finditer(before.content) if value[:1].isupper() else ()
+    named = [it.group() for it in capitals]
     values = _values(read_by_rules([before]))
     alike = [it for it in values if bool(_pattern("HAN").search(it)) == (not value.isascii())]
     return (named or [it for it in alike if it in before.content] or [""])[-1]

@@ -149,7 +149,7 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     visible = [note for note in notes if work.task.sensitive or not note.sensitive]
     own = [note for note in visible if note.kind == "user_info"]
     taken_back = any(looks_like_correction(it.content) for it in messages)
-    earlier = await _earlier(messages, work, deps) if taken_back else ()
+    earlier = await _earlier(messages, work, deps) if taken_back else []
     return await extract(messages, own, None, deps, earlier)
 
 
