@@ -138,6 +138,21 @@ def test_a_list_has_as_many_as_are_asked_for(memory: Memory) -> None:
     assert len(memory.search("note", filters=ANN, top_k=100_000)["results"]) == 30
 
 
+def test_any_name_in_a_filter_is_a_key_of_the_metadata(memory: Memory) -> None:
+    """KeMem's own names for fields among them; the role is that of a memory kept verbatim."""
+    own = {"kind": "菜 dish", "importance": "high", "topic": 7, "memory_type": "命令 command"}
+    memory.add(
+        [{"role": "assistant", "content": "麻婆豆腐 tofu"}], infer=False, metadata=own, **ANN
+    )
+    memory.add("别的 another", infer=False, **ANN)
+    for name, value in {**own, "role": "assistant"}.items():
+        for found in (
+            memory.get_all(filters={**ANN, name: value}),
+            memory.search("tofu", filters={**ANN, name: value}),
+        ):
+            assert texts(found) == ["麻婆豆腐 tofu"], name
+
+
 def test_a_number_is_an_id(memory: Memory) -> None:
     memory.add("tea", user_id=42, infer=False)
     assert texts(memory.get_all(filters={"user_id": " 42 "})) == ["tea"]

@@ -1,10 +1,13 @@
 """The routes that mem0's clients ask keep users apart; tests/frameworks/ has the client itself."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
+from fastapi.routing import iter_route_contexts
 
+from kemem.serve.http.mem0_routes import router as mem0
 from tests.mem0_talks import TALKS
 from tests.routes import MEM0, SECRET, token
 from tests.server import LocalServer, local_server
@@ -82,3 +85,48 @@ def test_only_an_operator_erases_everything(local: LocalServer) -> None:
         assert len(client.get("/memories", params={"user_id": "ann"}).json()["results"]) == 1
         assert client.post("/reset").is_success
         assert client.get("/memories", params={"user_id": "ann"}).json()["results"] == []
+
+
+def test_a_token_of_a_user_reaches_nobody_else(local: LocalServer) -> None:
+    """By no route, with no id: neither in the path, in the query, in a body nor in a header."""
+    said = {"messages": "秘密 secret", "user_id": "ann", "infer": False}
+    with local.client(KEY) as client, local.client(token("bob")) as bob:
+        (note,) = client.post("/memories", json=said).json()["results"]
+        before = client.get("/memories", params={"user_id": "ann"}).json()
+        named = {"user_id": "ann", "filters": {"user_id": "ann"}}
+        one = {"memory_id": note["id"], "text": "x", "feedback": "POSITIVE"}
+        bodies: list[dict[str, Any]] = [
+            *({}, named, one, {"filters": named["filters"]}, {"memories": [one]}),
+            *({"query": "秘密 secret", **some} for some in ({}, named)),
+            *({"text": "x", **some} for some in ({}, named)),
+        ]
+        asked: list[dict[str, Any]] = [{}, {"user_id": "ann"}, {"filters": "{'user_id': 'ann'}"}]
+        tried = 0
+        for route in iter_route_contexts(mem0.routes):
+            path = (route.path or "").replace("{memory_id}", note["id"]).replace("{name}", "ann")
+            path = path.replace("{kind}", "user").replace("{rest:path}", "x")
+            for method, headers in product(route.methods or (), ({}, {"X-KeMem-User": "ann"})):
+                takes_body = method in ("POST", "PUT") or "batch" in path
+                for body, query in product(bodies if takes_body else [{}], asked):
+                    ask = {"json": body} if takes_body else {}
+                    answer = bob.request(method, path, params=query, headers=headers, **ask)
+                    assert "secret" not in answer.text, (method, path, body, query)
+                    tried += answer.status_code == 404
+        assert tried > 100
+        assert client.get("/memories", params={"user_id": "ann"}).json() == before
+
+
+def test_a_credential_counts_by_either_name_of_its_scheme(local: LocalServer) -> None:
+    """Nothing more is reached by one of them, on KeMem's own routes neither."""
+    for path in ("/memories", "/v1/memories"):
+        for credential, user, status in (
+            *((KEY, "ann", 200), (token("bob"), "bob", 200), (token("bob"), "ann", 404)),
+            *(("wrong", "ann", 401), ("", "ann", 401)),
+        ):
+            with local.client() as client:
+                for scheme in ("Token", "bearer"):
+                    headers = {"Authorization": f"{scheme} {credential}"}
+                    answer = client.get(path, params={"user_id": user}, headers=headers)
+                    assert answer.status_code == status, (path, scheme, user)
+                basic = client.get(path, headers={"Authorization": f"Basic {KEY}"})
+                assert basic.status_code == 401

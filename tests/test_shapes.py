@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from kemem import Memory
 from kemem.add.parse import check_metadata, parse_messages, parse_turns
 from kemem.errors import InvalidArgument, KeMemError
+from kemem.records import Message
 from kemem.scope import Owner
 from kemem.settings import Settings
 from kemem.text.attachments import Attachment
@@ -433,3 +435,56 @@ def test_thoughts_are_stored_only_where_a_setting_says_so(tmp_path: Path) -> Non
             assert (added.results, bool(added.skipped)) == ((), not wanted)
             kinds = [it.content_type for it in memory.messages("u").items]
             assert kinds == (["thinking"] if wanted else [])
+
+
+# Ids of others
+
+
+def langchain(number: int, text: str) -> dict[str, Any]:
+    return {"type": "human" if number % 2 else "ai", "content": text, "id": f"run-{number}"}
+
+
+def responses(number: int, text: str) -> dict[str, Any]:
+    if number % 3 == 2:
+        return {"type": "function_call", "id": f"fc_{number}", "name": "f", "arguments": text}
+    content = [{"type": "input_text", "text": text}]
+    return {"type": "message", "role": "user", "id": f"msg_{number}", "content": content}
+
+
+@settings(max_examples=30)
+@given(
+    history=st.lists(st.sampled_from(["好的 ok", "我不吃辣", "I live in Rome"]), max_size=5),
+    ends=st.lists(st.integers(0, 5), min_size=1, max_size=3),
+    written=st.sampled_from([langchain, responses]),
+)
+def test_a_history_that_grows_has_each_message_once(
+    history: list[str], ends: list[int], written: Callable[[int, str], dict[str, Any]]
+) -> None:
+    """However often its beginning comes again: ids follow from what others call a message."""
+    messages = [written(number, text) for number, text in enumerate(history, start=1)]
+    stored: dict[str, Message] = {}
+    for at, end in enumerate([*sorted(ends), 5]):
+        if part := messages[:end]:
+            parsed = parse_messages(part, Owner("u"), NOW + at, 10_000)
+            assert parsed.has_ids
+            for message in parsed.messages:
+                before = stored.setdefault(message.message_id, message)
+                assert before == replace(message, ts=before.ts, ingest_time=before.ingest_time)
+    assert len(stored) == len(messages)
+
+
+def test_an_id_of_others_stands_for_words_in_a_session() -> None:
+    """Changed words, other sessions and other users are other messages; metadata has no id."""
+
+    def name_of(message: dict[str, Any], user: str = "u", **ids: str) -> str:
+        return parse_messages([message], Owner(user, **ids), NOW, 10_000).messages[0].message_id
+
+    first = langchain(1, "我不吃辣")
+    others = [name_of(langchain(1, "我吃辣")), name_of(langchain(3, "我不吃辣"))]
+    others += [name_of(first, "v"), name_of(first, session_id="s")]
+    assert name_of(first) == name_of(dict(first)) not in others
+    assert len({*others}) == 4
+    assert name_of({**first, "message_id": "m_1"}) == "m_1"
+    for nameless in ({"metadata": {"id": "order-7"}}, {"id": ""}, {"id": {"a": 1}}, {"id": True}):
+        message = {"role": "user", "content": "hi", **nameless}
+        assert name_of(message) != name_of(message)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from itertools import chain, islice
 from reprlib import repr as shown
 from typing import Any, NamedTuple, NoReturn
@@ -24,6 +25,7 @@ MAX_SUMMARY = 1_000  # characters
 MAX_TAGS = 20
 MAX_TAG = 64  # characters
 _LAST: Micros = LATEST - 1_000_000  # the end of time is left free for moving on from ties
+_IDS = ("message_id", "id")  # KeMem's own, and what others call a message
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, not behind a backslash
 
 
@@ -93,7 +95,7 @@ def parse_turns(turns: Iterable[Turn], owner: Owner, now: Micros, max_content_by
             reason = f"{name} {message.message_id!r} occurs twice in this call, with other content"
             raise InvalidArgument(reason, field=name, message_ids=[message.message_id])
     cut = tuple(message.message_id for message, truncated in parsed if truncated)
-    has_ids = any(turn.fields.get("message_id") is not None for turn in turns)
+    has_ids = any(turn.fields.get(name) is not None for turn in turns for name in _IDS)
     return Parsed([message for message, _ in parsed], cut, has_ids)
 
 
@@ -144,7 +146,7 @@ def _message(
     # The store moves a message whose two times are equal, but never one that came with a time.
     is_moment_given = ts is not None and micros == now
     message = Message(
-        message_id=own_id("message_id") or new_id("m", now),
+        message_id=own_id("message_id") or "",
         agent_id=own_id("agent_id") or owner.agent_id,
         user_id=owner.user_id,
         session_id=own_id("session_id") or owner.session_id,
@@ -156,7 +158,22 @@ def _message(
         parent_message_id=own_id("parent_message_id"),
         metadata={**metadata, "truncated": True} if truncated else metadata,
     )
+    if not message.message_id:
+        is_named = item.get("id") is not None
+        own = _id_by_content(message, item["id"]) if is_named else new_id("m", now)
+        message = replace(message, message_id=own)
     return message, truncated
+
+
+def _id_by_content(message: Message, name: object) -> str:
+    """An id that is the same whenever a message comes again under the name that others gave it.
+
+    Others change what a message says and keep its name, and fork sessions with their messages.
+    """
+    whose = (message.user_id, message.agent_id, message.session_id)
+    said = (message.role, message.content_type, message.content, message.parent_message_id)
+    key = json.dumps([name, *whose, *said, message.metadata], sort_keys=True)
+    return f"m_{sha256(key.encode()).hexdigest()[:32]}"
 
 
 def refuse(field: str, rule: str, value: object) -> NoReturn:

@@ -146,7 +146,11 @@ class AsyncMemory:
         memories: list[dict[str, Any]] = []
         while True:
             page = await self._memory.get_all(
-                **_ids(scope), filters=conditions, limit=min(left, _PAGE), cursor=cursor
+                **_ids(scope),
+                filters=conditions,
+                limit=min(left, _PAGE),
+                cursor=cursor,
+                kinds=NOTE_KINDS,
             )
             memories += (values.to_memory(item) for item in page)
             left, cursor = left - len(page), page.next_cursor

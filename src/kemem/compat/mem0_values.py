@@ -29,6 +29,8 @@ BASE_URLS = {
     "xai": "https://api.x.ai/v1",
 }
 _IDS = frozenset({"user_id", "agent_id", "run_id"})
+# Fields of KeMem's own that in mem0 are keys of the metadata, as any other name is.
+_FIELDS = {"kind", "role", "topic", "importance", "keywords", "sources", "sensitive"}
 _UNNAMED = {"version"}  # parts of a config that are about mem0 itself
 _DAY = len("2026-01-31")
 
@@ -129,7 +131,7 @@ def to_expiry(day: object) -> datetime | None:
 
 
 def to_filters(filters: object, *, depth: int = 0, required: bool = True) -> Any:
-    """mem0's filters as KeMem's: "*" is any value, and a time may be a day.
+    """mem0's filters as KeMem's: "*" is any value, a time may be a day, other names are metadata.
 
     An id that may be any is no condition where all conditions are `required`. What is wrong with
     a filter otherwise is left to KeMem to say.
@@ -151,7 +153,8 @@ def to_filters(filters: object, *, depth: int = 0, required: bool = True) -> Any
                 reason = f"{name} '*' is no condition by itself within OR and NOT; leave it out"
                 raise InvalidArgument(f"filters: {reason}", field="filters")
         else:
-            conditions[name] = _condition(name, value)
+            key = f"metadata.{name}" if name in _FIELDS else name
+            conditions[key] = _condition(name, value)
     return conditions
 
 

@@ -183,7 +183,7 @@ def _typed(found: Fields) -> Item:
     kind = found["type"]
     if isinstance(kind, str) and kind in ROLE_NAMES and "content" in found:
         return _chat({**found, "role": kind})
-    return Item("assistant", read_part(found), {})
+    return Item("assistant", read_part(found), {"id": found.get("id")})
 
 
 def _stored(found: Fields) -> Item:

@@ -120,10 +120,12 @@ def _turns(
         content = _joined([one for piece in together for one in piece.said], descriptions)
         if content.strip():
             made.append((content, together))
-    ids = _ids(own, len(made))
+    ids, name_of_others = _ids(own, len(made)), extras.get("id")
+    is_name = isinstance(name_of_others, str | int) and name_of_others not in ("", False, True)
+    foreign = {"id": name_of_others} if is_name else {}
     for (content, together), chained in zip(made, ids, strict=True):
         first = together[0]
-        fields = {"role": first.role or role, "content": content, **own, **chained}
+        fields = {"role": first.role or role, "content": content, **own, **chained, **foreign}
         if first.kind != "text":
             fields["content_type"] = first.kind
         if first.ts is not None:

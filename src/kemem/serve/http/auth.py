@@ -92,7 +92,8 @@ class Authenticator:
                 return Caller()
             raise Unauthenticated("sign in with the API key of this server")
         kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() not in ("bearer", "token"):  # mem0's client says Token
+        # mem0's client says Token. The credential decides, not its scheme: both are checked alike.
+        if kind.lower() not in ("bearer", "token"):
             raise Unauthenticated("this server needs the header 'Authorization: Bearer <key>'")
         sent = token.strip().encode("latin-1")  # the bytes of the header as they came
         if self._key is not None and hmac.compare_digest(sent, self._key):
