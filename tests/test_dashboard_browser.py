@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Browser, FilePayload, Page, ViewportSize, expect
 
 from kemem.runtime import system_clock
 from kemem.serve.demo.world import fill, read_world
@@ -267,6 +267,21 @@ def test_a_job_that_failed_is_tried_again(visit: Visitor, language: str) -> None
     told = "已安排重试：1" if language == "zh" else "To be tried again: 1"
     expect(page.locator("p.flash")).to_have_text(told)
     expect(page.locator("tbody .badge-failed")).to_have_count(failed - 1)
+
+
+@once("zh")
+def test_a_file_is_imported_and_its_row_ends_by_itself(visit: Visitor, language: str) -> None:
+    """The page asks again until the import is done; the messages are the user's."""
+    page = visit.open("/imports")
+    talk = '{"role": "user", "content": "我不吃辣"}\n'.encode()
+    file: FilePayload = {"name": "聊天.jsonl", "mimeType": "application/json", "buffer": talk}
+    page.locator("[name=file]").set_input_files(file)
+    page.locator("[name=user_id]").fill("importer")
+    page.locator("main form button[type=submit]").click()
+    row = page.locator("#imports tbody tr").first
+    expect(row).to_contain_text("聊天.jsonl")
+    expect(row).to_contain_text("完成", timeout=20_000)
+    expect(row.locator("td").nth(3)).to_have_text("1")
 
 
 @once("zh")

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.imports import write_export
-from kemem.errors import InvalidArgument, KeMemError
+from kemem.errors import Exhausted, InvalidArgument, KeMemError
+from kemem.imports import files, values
 from kemem.imports.documents import LONGEST, split_document
 from kemem.imports.files import files_of
 from kemem.imports.formats import FORMATS, read_files
@@ -444,6 +445,80 @@ def test_a_file_that_cannot_be_read_is_named(
         read(path)
     assert refused.value.message.startswith(f"{path}:")
     assert reason in refused.value.message
+
+
+def packed(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+HELLO = '{"role": "user", "content": "你好 hello"}'
+
+
+def test_an_archive_that_unpacks_to_much_more_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything of it is unpacked; a small one may be as dense as it likes."""
+    bomb = packed(tmp_path / "bomb.zip", {"a.jsonl": b" " * (4 << 20)})
+    assert [type(it) for it in read(bomb)] == [Skipped]
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
+    with pytest.raises(Exhausted, match=r"bomb.zip: its files must be at most 1 MiB .* not 4 MiB"):
+        read(bomb)
+    assert len(read(packed(tmp_path / "a.zip", {"a.json": f"[{HELLO}]".encode()}))) == 1
+
+
+@pytest.mark.parametrize("start", ["[", "", '{"messages": [\n', "[\n"])
+def test_a_value_is_never_larger_than_what_may_be_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    """Neither a line, nor an item of a list, nor a whole file; many small ones are."""
+    monkeypatch.setattr(values, "MAX_WHOLE", 1 << 17)
+    long = HELLO.replace("hello", "x" * (1 << 18))
+    with pytest.raises(Exhausted, match=r"a.json:\d+.*: a value must be at most 0 MiB"):
+        read(written(tmp_path, "a.json", start + long + ("]" if start == "[" else "")))
+    assert len(items(written(tmp_path, "b.jsonl", f"{HELLO}\n" * 9_000))) == 9_000
+
+
+def test_names_in_an_archive_lead_nowhere(tmp_path: Path) -> None:
+    """They are labels: nothing is written by them."""
+    hello = f"[{HELLO}]".encode()
+    names = ("../up.json", "a/../../up.json", "/etc/up.json", "C:\\up.json", "ok.json")
+    found = read(packed(tmp_path / "t.zip", dict.fromkeys(names, hello)))
+    assert len(found) == 3  # those with ".." count as hidden
+    assert [it.name for it in tmp_path.iterdir()] == ["t.zip"]
+
+
+def test_a_damaged_or_locked_member_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    talk = b"[" + b",".join(f'{{"role": "user", "content": "{n}"}}'.encode() for n in range(999))
+    good = packed(tmp_path / "z.zip", {"a.json": talk + b"]", "b.json": f"[{HELLO}]".encode()})
+    raw = good.read_bytes()
+    central = raw.index(b"PK\x01\x02")
+    damaged = raw[:150] + b"\xff" * 60 + raw[210:]
+    locked = bytearray(raw)
+    locked[6] |= 1
+    locked[central + 8] |= 1
+    for changed in (damaged, bytes(locked)):
+        good.write_bytes(changed)
+        skipped, item = read(good)
+        assert isinstance(skipped, Skipped) and isinstance(item, Item)
+        assert skipped.name == f"{good}/a.json" and skipped.reason.startswith("cannot be read: ")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_and_encodings_of_other_systems(tmp_path: Path, encoding: str, end: str) -> None:
+    """Also where Windows saved a file; a table in GBK, too."""
+    lines = f"{HELLO}{end}" * 2
+    assert len(items(written(tmp_path, "a.jsonl", lines.encode(encoding)))) == 2
+    assert len(items(written(tmp_path, "a.json", f"[{HELLO}]{end}".encode(encoding)))) == 1
+    table = f"内容,发送者{end}不吃辣\u2028真的,小明{end}"
+    for each_encoding in (encoding, "gb18030"):
+        ((role, text),) = said(written(tmp_path, "a.csv", table.encode(each_encoding)))
+        assert (role, text) == ("user", "不吃辣\u2028真的")
+    chat = f"26/01/2026, 10:47 - Ann: 不吃辣{end}26/01/2026, 10:48 - Bob: ok{end}"
+    assert len(items(written(tmp_path, "a.txt", chat.encode(encoding)))) == 2
 
 
 # Laws

@@ -148,6 +148,35 @@ async def test_an_import_goes_on_where_it_was_interrupted(
         assert not list((tmp_path / "imports").iterdir())
 
 
+async def test_an_import_is_the_same_on_every_database(
+    either_settings: Settings, tmp_path: Path
+) -> None:
+    """Messages, memories and documents; a second import stores nothing."""
+    files = {
+        "c.json": json.dumps([exports.chatgpt("c1", TALK)]),
+        "mem0.json": json.dumps(exports.MEM0),
+        "guide.md": "# 食物\n不吃辣\n# B\nBerlin",
+    }
+    settings = either_settings.model_copy(update={"data_dir": tmp_path})
+    async with AsyncMemory(settings=settings) as memory:
+        for inserted, ignored in ((8, 0), (0, 8)):
+            states = [
+                await memory.imports.upload(name, chunks(text.encode()), Target("u", infer=True))
+                for name, text in files.items()
+            ]
+            await memory.run_jobs()
+            done = [await memory.imports.state(state.id) for state in states]
+            assert {it.state for it in done} == {"done"}
+            assert sum(it.stored.inserted for it in done) == inserted
+            assert sum(it.stored.ignored for it in done) == ignored
+        notes = {item.memory for item in await memory.get_all("u")}
+        assert {"用户不吃辣", "User lives in Berlin"} <= notes
+        assert {it.memory for it in await memory.get_all("ann")} == {"不吃辣", "Lives in Berlin"}
+        assert len(await memory.get_all(agent_id="default", kinds=["knowledge"])) == 2
+        assert {job.kind for job in await memory.jobs()} == {"forget"}  # of what expires
+        assert not list((tmp_path / "imports").iterdir())
+
+
 @pytest.mark.parametrize(
     ("name", "kept"),
     [

@@ -476,12 +476,13 @@ def test_a_history_that_grows_has_each_message_once(
 def test_an_id_of_others_stands_for_words_in_a_session() -> None:
     """Changed words, other sessions and other users are other messages; metadata has no id."""
 
-    def name_of(message: dict[str, Any], user: str = "u", **ids: str) -> str:
-        return parse_messages([message], Owner(user, **ids), NOW, 10_000).messages[0].message_id
+    def name_of(message: dict[str, Any], user: str = "u", session: str = "default") -> str:
+        owner = Owner(user, session_id=session)
+        return parse_messages([message], owner, NOW, 10_000).messages[0].message_id
 
     first = langchain(1, "我不吃辣")
     others = [name_of(langchain(1, "我吃辣")), name_of(langchain(3, "我不吃辣"))]
-    others += [name_of(first, "v"), name_of(first, session_id="s")]
+    others += [name_of(first, "v"), name_of(first, session="s")]
     assert name_of(first) == name_of(dict(first)) not in others
     assert len({*others}) == 4
     assert name_of({**first, "message_id": "m_1"}) == "m_1"

@@ -1,10 +1,12 @@
 """The files behind a path: one file, those of a folder, the members of a zip."""
 
 import codecs
+import lzma
 import shutil
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +17,14 @@ from kemem.errors import Exhausted, InvalidArgument
 from kemem.imports.items import version_of, wrong
 
 MAX_WHOLE = 256 << 20  # bytes of a file that must be in memory as a whole
+MAX_RATIO = 100  # how many times larger than an archive its members may be in all,
+MAX_UNPACKED = 256 << 20  # or how large in bytes
 STANDARD_INPUT = "-"
+# Of archives: what is damaged, encrypted (RuntimeError), or packed by a method that nobody knows.
+_UNREADABLE = (
+    *(OSError, EOFError, zipfile.BadZipFile, RuntimeError, NotImplementedError),
+    *(zlib.error, lzma.LZMAError),
+)
 Advance = Callable[[int], None]  # told how many bytes were read
 
 
@@ -52,8 +61,7 @@ class File:
             else:
                 with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as stream:
                     yield stream
-        except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
-            # RuntimeError: the member is encrypted; NotImplementedError: its compression
+        except _UNREADABLE as error:
             raise wrong(self.name, f"cannot be read: {error}") from None
 
     @contextmanager
@@ -74,13 +82,17 @@ class File:
             raw = stream.read(MAX_WHOLE + 1)
         if len(raw) > MAX_WHOLE:
             raise Exhausted(f"{self.name}: a text must be at most {MAX_WHOLE >> 20} MiB")
-        is_wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        for encoding in ("utf-16",) if is_wide else ("utf-8-sig", "gb18030"):
+        for encoding in ("utf-16",) if is_utf16(raw) else ("utf-8-sig", "gb18030"):
             try:
                 return raw.decode(encoding)
             except UnicodeDecodeError:
                 continue
         raise wrong(self.name, "expected text in UTF-8")
+
+
+def is_utf16(raw: bytes) -> bool:
+    """Whether bytes begin with a mark of UTF-16."""
+    return raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +145,11 @@ def _members(path: Path) -> Iterator[File]:
             members = [it for it in archive.infolist() if not it.is_dir()]
     except (OSError, zipfile.BadZipFile) as error:
         raise wrong(str(path), f"expected a zip archive: {error}") from None
+    size = sum(it.file_size for it in members)
+    most = max(MAX_RATIO * path.stat().st_size, MAX_UNPACKED)
+    if size > most:  # of exports, not even the most repetitive: somebody wants to fill the disk
+        reason = f"its files must be at most {most >> 20} MiB when unpacked, not {size >> 20} MiB"
+        raise Exhausted(f"{path}: {reason}")
     for it in sorted(members, key=lambda each: each.filename):
         parts = it.filename.split("/")
         if not any(part.startswith((".", "__MACOSX")) for part in parts):

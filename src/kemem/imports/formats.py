@@ -1,15 +1,17 @@
 """Which reader a file needs: by what it begins with, its name, and the keys of its JSON."""
 
+import io
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import chain
 from reprlib import repr as shown
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from kemem.errors import InvalidArgument
 from kemem.imports import agents, chatgpt, chats, claude, memories, messages
 from kemem.imports.databases import MAGIC, read_database
 from kemem.imports.documents import SUFFIXES, split_document
-from kemem.imports.files import STANDARD_INPUT, Advance, Counted, File
+from kemem.imports.files import STANDARD_INPUT, Advance, Counted, File, is_utf16
 from kemem.imports.items import UNKNOWN, Document, Item, Read, Skipped, wrong
 from kemem.imports.tables import read_table
 from kemem.imports.values import json_values
@@ -63,8 +65,12 @@ def read_file(file: File, folder: str, advance: Advance) -> Iterator[Read]:
     if file.name == STANDARD_INPUT:
         yield from _read_json(file, advance)
         return
-    with file.open() as stream:
-        head = stream.read(512)
+    try:
+        with file.open() as stream:
+            head = stream.read(512)
+    except InvalidArgument as error:
+        yield _unknown(file, error.message.removeprefix(f"{file.name}: "))
+        return
     if not head.strip():
         yield _unknown(file, "empty")
         return
@@ -75,12 +81,14 @@ def read_file(file: File, folder: str, advance: Advance) -> Iterator[Read]:
             yield from _or_unknown(read_database(path, file.name), file)
     elif file.suffix in (".csv", ".tsv"):
         yield from read_table(file.text(), file.name, file.stem, tabs=file.suffix == ".tsv")
-    elif b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    elif b"\0" in head and not is_utf16(head):
         yield _unknown(file)
     elif file.suffix == ".txt":
         yield from _or_unknown(chats.read_text(file.text(), file.name, file.stem), file)
     elif file.suffix in (".json", ".jsonl", ".ndjson", ".af") or file.is_alone:
-        yield from _read_json(file, advance)
+        # Lines of UTF-16 cannot be told apart by bytes.
+        whole = io.BytesIO(file.text().encode()) if is_utf16(head) else None
+        yield from _read_json(file, advance, whole)
         return
     else:
         yield _unknown(file)
@@ -101,9 +109,9 @@ def _unknown(file: File, reason: str = UNKNOWN) -> Skipped:
     return Skipped(file.name, reason)
 
 
-def _read_json(file: File, advance: Advance) -> Iterator[Read]:
+def _read_json(file: File, advance: Advance, whole: IO[bytes] | None = None) -> Iterator[Read]:
     """What JSON holds; of a folder's files, one whose first value is unknown is skipped."""
-    with file.open() as stream:
+    with nullcontext(whole) if whole else file.open() as stream:
         values = json_values(Counted(stream, advance), file.name)
         try:
             first = next(values, None)

@@ -1,6 +1,7 @@
 """Tables with a header: a message in each row."""
 
 import csv
+import io
 from collections.abc import Iterator, Mapping
 
 from kemem.imports.chats import is_wechat_row, wechat_row
@@ -24,7 +25,8 @@ _MAX_FIELD = 10_000_000  # characters
 def read_table(text: str, name: str, chat: str, *, tabs: bool = False) -> Iterator[Item]:
     """The rows of a table; its first line names the columns."""
     csv.field_size_limit(_MAX_FIELD)
-    reader = csv.reader(text.splitlines(keepends=True), delimiter="\t" if tabs else ",")
+    lines = io.StringIO(text, newline="")  # which ends no line at U+2028, as splitlines does
+    reader = csv.reader(lines, delimiter="\t" if tabs else ",")
     rows = _rows(reader, name)
     header = [column.strip() for column in next(rows, (1, []))[1]]
     places = _columns(header)

@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from kemem.errors import InvalidArgument
+from kemem.errors import Exhausted, InvalidArgument
+from kemem.imports.files import MAX_WHOLE
 from kemem.imports.items import wrong
 
 CHUNK = 1 << 16  # bytes
@@ -35,9 +36,15 @@ def json_values(stream: Stream, name: str) -> Iterator[tuple[str, Any]]:
     if is_list:
         yield from _items(_Text(stream, raw, name, number))
         return
-    while raw and not raw.endswith(b"\n") and (rest := stream.readline()):
-        raw += rest
+    if raw and not raw.endswith(b"\n"):
+        raw += stream.readline(MAX_WHOLE)
     yield from _lines(stream, raw, name, number)
+
+
+def _check_size(size: int, place: str) -> None:
+    """Refuse a value that is larger than what may be in memory."""
+    if size > MAX_WHOLE:
+        raise Exhausted(f"{place}: a value must be at most {MAX_WHOLE >> 20} MiB")
 
 
 def _lines(stream: Stream, raw: bytes, name: str, number: int) -> Iterator[tuple[str, Any]]:
@@ -45,20 +52,22 @@ def _lines(stream: Stream, raw: bytes, name: str, number: int) -> Iterator[tuple
     is_first = True
     while raw:
         place = f"{name}:{number}"
+        _check_size(len(raw), place)
         try:
             value = json.loads(raw) if raw.strip() else None
         except (ValueError, RecursionError) as error:
             if not is_first or raw.strip()[-1:] not in b"[{,":
                 raise wrong(place, f"not JSON: {error}") from None
-            yield place, _whole(raw + stream.read(), place)
+            yield place, _whole(raw + stream.read(MAX_WHOLE), place)
             return
         if raw.strip():
             yield place, value
             is_first = False
-        number, raw = number + 1, stream.readline()
+        number, raw = number + 1, stream.readline(MAX_WHOLE + 1)
 
 
 def _whole(raw: bytes, place: str) -> Any:
+    _check_size(len(raw), place)
     try:
         return json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -140,6 +149,7 @@ class _Text:
         """Read on, twice as much where a value is long; False at the end."""
         if self._is_over:
             return False
+        _check_size(len(self._text) - self._at, self.place)
         self._append(self._stream.read(max(CHUNK, len(self._text) - self._at)))
         return True
 
