@@ -20,6 +20,7 @@ from kemem.chat import MemorySession
 from kemem.settings import load
 from kemem.testing import FakeClock, calling, running_openai_server
 from kemem.testing.openai_server import Script
+from tests.fixtures import EXAMPLES
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 EACH = pytest.mark.parametrize("language", ["zh", "en"])
@@ -115,9 +116,7 @@ NAMES = (f"s_{number}" for number in itertools.count())
 
 
 @given(items=st.lists(ITEM, max_size=5))
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_whatever_is_json_comes_back(memory: AsyncMemory, items: list[Any]) -> None:
     """Blank, broken and strange items too; popped one after the other, nothing stays behind."""
     session = session_of(memory, next(NAMES))

@@ -28,6 +28,7 @@ from kemem_conformance.note_world import note_batches
 from kemem_conformance.ram import RamStore
 from kemem_conformance.world import NOW, histories
 from tests.command import kemem
+from tests.fixtures import EXAMPLES
 from tests.snapshots import picture
 
 SPICE = [("我不吃辣", "辣"), ("I can't eat spicy food", "spicy")]
@@ -80,7 +81,7 @@ def two_stores(folder: Path) -> Iterator[tuple[SqlStore, SqlStore]]:
 WORLDS = st.lists(note_batches(), min_size=1, max_size=3) | histories()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(kept=WORLDS, replaced=WORLDS)
 def test_a_restored_store_is_the_one_that_was_backed_up(
     two_stores: tuple[SqlStore, SqlStore], folder: Path, kept: list[Batch], replaced: list[Batch]
@@ -100,7 +101,7 @@ def test_a_restored_store_is_the_one_that_was_backed_up(
     asyncio.run(scenario())
 
 
-@settings(max_examples=1, deadline=None)
+@settings(max_examples=1)
 @given(kept=st.lists(note_batches(), min_size=4, max_size=4))
 def test_a_backup_goes_from_sqlite_to_postgresql_and_back(
     two_stores: tuple[SqlStore, SqlStore], folder: Path, postgres_url: str, kept: list[Batch]

@@ -54,7 +54,6 @@ def test_a_cursor_is_short_and_safe_in_a_url(rank: Rank) -> None:
     assert len(cursor) <= 1_000
 
 
-@settings(deadline=None, max_examples=100)
 @given(position=POSITIONS, data=st.data())
 def test_a_cursor_with_any_character_changed_is_refused(
     position: Position, data: st.DataObject

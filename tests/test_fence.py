@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.text.fence import fenced, neutralise
@@ -150,14 +150,12 @@ def test_the_detector_knows_every_marker(marker: str) -> None:
     assert markup_in(marker.replace("{}", " "))
 
 
-@settings(deadline=None, max_examples=300)
 @given(text=TALK)
 def test_nothing_in_a_neutralised_text_poses_as_markup(text: str) -> None:
     """Whatever its case, width, gaps, hidden characters and surroundings."""
     assert markup_in(neutralise(text)) == []
 
 
-@settings(deadline=None, max_examples=200)
 @given(text=TALK | RUBBLE | st.text(max_size=40))
 def test_neutralising_again_changes_nothing_and_nothing_grows(text: str) -> None:
     """A text may pass several doors, and a budget of characters still holds."""
@@ -166,7 +164,6 @@ def test_neutralising_again_changes_nothing_and_nothing_grows(text: str) -> None
     assert len(once) <= len(text)
 
 
-@settings(deadline=None, max_examples=300)
 @given(text=TALK, name=st.sampled_from(["recalled_memories", "talk", "wishlist", "笔记"]))
 def test_a_fence_opens_and_closes_once(text: str, name: str) -> None:
     """Also a fence that the table does not name: it guards itself."""
@@ -217,7 +214,6 @@ ORDINARY = (
 )
 
 
-@settings(deadline=None, max_examples=200)
 @given(texts=st.lists(st.sampled_from(ORDINARY), min_size=1, max_size=5))
 def test_ordinary_text_passes_as_it_is(texts: list[str]) -> None:
     """Prose and code in both languages, with brackets of every kind."""

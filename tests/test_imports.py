@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.imports import write_export
@@ -542,7 +542,6 @@ SUFFIXES = st.sampled_from([".json", ".csv", ".tsv", ".txt", ".md", ".zip", ""])
 NOT_TEXTS = VALUES.filter(lambda it: not isinstance(it, str))
 
 
-@settings(max_examples=300)
 @given(VALUES)
 def test_no_value_breaks_a_reader(value: object) -> None:
     """Whatever JSON looks like an export is read or refused with a reason."""
@@ -555,7 +554,6 @@ def test_no_value_breaks_a_reader(value: object) -> None:
                 assert error.message.startswith(("file.json:1", "parent_message_id"))
 
 
-@settings(max_examples=100)
 @given(st.binary(max_size=80), SUFFIXES)
 def test_no_bytes_break_an_import(
     tmp_path_factory: pytest.TempPathFactory, raw: bytes, suffix: str

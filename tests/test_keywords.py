@@ -1,6 +1,6 @@
 """Keywords without a model: what a question names, does and is about, and when."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.facts.keywords import Keyword, expanded, keywords
@@ -293,7 +293,6 @@ PIECES = (
 TALK = st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=40)
 
 
-@settings(deadline=None, max_examples=300)
 @given(question=TALK, context=TALK, limit=st.integers(0, 8))
 def test_any_text_yields_few_different_words_in_order(
     question: str, context: str, limit: int
@@ -309,7 +308,6 @@ def test_any_text_yields_few_different_words_in_order(
     assert len({search_text(word.text) for word in found} - {""}) == len(found)
 
 
-@settings(deadline=None, max_examples=200)
 @given(question=TALK, context=TALK)
 def test_an_expanded_question_holds_every_keyword(question: str, context: str) -> None:
     """None is lost on the way to search but the times."""

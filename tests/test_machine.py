@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kemem import Memory, NotFound
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder
+from tests.fixtures import EXAMPLES
 
 NOW = 1_767_225_600_000_000
 USERS = st.sampled_from(["u", "u_", "%"])
@@ -181,5 +182,5 @@ class MemoryMachine(RuleBasedStateMachine):
             self.memory.get(note)
 
 
-MemoryMachine.TestCase.settings = bounds(max_examples=20, stateful_step_count=25, deadline=None)
+MemoryMachine.TestCase.settings = bounds(max_examples=EXAMPLES, stateful_step_count=25)
 TestMemory = MemoryMachine.TestCase

@@ -239,7 +239,7 @@ def demanded(filters: Any) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(filters=FILTERS)
 def test_no_filter_leads_to_memories_that_it_does_not_name(memory: Memory, filters: Any) -> None:
     """What is found carries every id that is demanded; without any, nothing is read."""

@@ -494,9 +494,7 @@ def test_a_handle_is_tried_with_every_method() -> None:
             assert known or parameter.default is not inspect.Parameter.empty or name == "retry_job"
 
 
-@bounds(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@bounds(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pick=st.data())
 def test_a_handle_reaches_nobody_elses_data_by_any_argument(
     rooms: tuple[Memory, list[str]], pick: st.DataObject

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.errors import InvalidArgument
@@ -348,20 +348,17 @@ def typed(node: Node) -> str:
             return '"！"'
 
 
-@settings(deadline=None, max_examples=100)
 @given(tree=TREES, world=WORLDS)
 def test_a_tree_finds_what_set_theory_says(tree: Node, world: World) -> None:
     assert rows(Query(tree, ()), world) == naive(tree, world)
 
 
-@settings(deadline=None, max_examples=100)
 @given(tree=TREES, world=WORLDS)
 def test_a_tree_typed_out_means_the_same(tree: Node, world: World) -> None:
     """So the grammar can say everything that a tree can."""
     assert rows(parse(typed(tree)), world) == naive(tree, world)
 
 
-@settings(deadline=None, max_examples=100)
 @given(one=TREES, other=TREES, world=WORLDS)
 def test_de_morgan_holds(one: Node, other: Node, world: World) -> None:
     a, b = typed(one), typed(other)
@@ -385,7 +382,6 @@ FRAGMENTS = (
 TEXTS = st.lists(st.sampled_from(FRAGMENTS), max_size=25).map("".join) | st.text(max_size=60)
 
 
-@settings(deadline=None, max_examples=200)
 @given(text=TEXTS.map(lambda text: text[:300]))
 def test_no_text_breaks_the_parser(text: str) -> None:
     """A phrase has 1-32 search tokens, and what earns score is also looked up."""

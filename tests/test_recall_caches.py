@@ -19,6 +19,7 @@ from kemem.records import Matrix
 from kemem.records.times import to_rfc3339
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
 from tests import warm
+from tests.fixtures import EXAMPLES
 from tests.recalls import (
     NOW,
     ONE,
@@ -339,7 +340,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(OPERATIONS)
 async def test_warm_caches_change_nothing(operations: list[tuple[str, Tongue, int]]) -> None:
     """Whatever is done in whatever order, a recall finds what one without caches would find."""
@@ -370,7 +371,6 @@ async def test_warm_caches_change_nothing(operations: list[tuple[str, Tongue, in
 # Never too much
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc火"), st.text("茶x", max_size=12), st.sampled_from("12"))

@@ -18,6 +18,7 @@ from kemem.recall import Budget, RecallAgent, Recalled, Step
 from kemem.records import Row
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling
 from kemem_conformance.ram import RamStore
+from tests.fixtures import EXAMPLES
 from tests.recalls import (
     BOTH,
     CHINESE,
@@ -36,7 +37,6 @@ from tests.recalls import (
     shown_keys,
 )
 
-FEW = settings(max_examples=100, deadline=None)
 SEARCH = "search_memories"
 
 
@@ -163,7 +163,6 @@ BUDGETS = st.builds(
 )
 
 
-@FEW
 @given(st.lists(REPLIES, min_size=1, max_size=6), BUDGETS, st.sampled_from(TONGUES))
 async def test_any_mixture_of_replies_ends_in_a_result(
     deps: Deps, replies: list[Any], budget: Budget, tongue: Tongue
@@ -172,7 +171,7 @@ async def test_any_mixture_of_replies_ends_in_a_result(
     await recalled(deps, tongue, ScriptedLLM(replies, repeat=True), budget)
 
 
-@settings(max_examples=30, deadline=None)  # there are four questions
+@settings(max_examples=EXAMPLES)  # there are four questions
 @given(BUDGETS, st.sampled_from([it for each in TONGUES for it in (each.question, "那个 it")]))
 async def test_rules_obey_the_same_laws(deps: Deps, budget: Budget, question: str) -> None:
     for tongue in TONGUES:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from hypothesis import assume, given
-from hypothesis import settings as bounds
 from hypothesis import strategies as st
 
 from kemem import AsyncMemory, Note
@@ -268,7 +267,6 @@ def test_facts_in_any_order_give_one_history(order: Sequence[int]) -> None:
         assert true == [PLACES[number]]
 
 
-@bounds(max_examples=60)
 @given(order=st.permutations(range(5)), again=st.integers(0, 4))
 def test_to_draw_again_from_known_messages_changes_nothing(order: list[int], again: int) -> None:
     """Also from a message whose fact is no longer true."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.add.rules import MOST_FACTS, Extraction, Fact, extract_by_rules
@@ -664,7 +664,6 @@ def test_a_liking_that_names_nothing_is_no_fact(text: str) -> None:
     assert extract_by_rules([message(text, 0, "user", None)], None).facts == ()
 
 
-@settings(max_examples=150, deadline=None)
 @given(MESSAGES)
 def test_any_talk_can_be_read(messages: Sequence[Message]) -> None:
     """No error; facts cite one given message each, say something, and are the same every time."""

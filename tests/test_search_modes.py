@@ -17,6 +17,7 @@ from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from kemem.text.query import any_of
 from kemem.text.segment import search_text
 from kemem_conformance.ram_ranking import contains
+from tests.fixtures import EXAMPLES
 from tests.server import INVALID, note_of, refusal
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -247,7 +248,7 @@ WORDS = ("火", "锅", "火锅", "tea", "Spicy", "broth", "吃辣", "spicy broth
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
 
 
-@bounds(max_examples=40, deadline=None)
+@bounds(max_examples=EXAMPLES)
 @given(
     texts=st.lists(TEXTS, max_size=9),
     asked=TEXTS,
@@ -335,7 +336,7 @@ def test_keywords_that_are_none_are_refused(memory: Memory, wrong: Any) -> None:
 # Counting
 
 
-@bounds(max_examples=25, deadline=None)
+@bounds(max_examples=EXAMPLES)
 @given(
     texts=st.lists(TEXTS, max_size=12),
     asked=TEXTS,

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.text.segment import is_cjk, normalise, search_text, tokens
@@ -26,14 +26,12 @@ def written(text: str) -> list[tuple[str, str]]:
     return [(token.text, text[token.start : token.end]) for token in tokens(text)]
 
 
-@settings(deadline=None, max_examples=100)
 @given(text=TEXTS)
 def test_search_text_is_its_tokens_joined_by_blanks(text: str) -> None:
     """What is indexed and what is looked for can never drift apart."""
     assert search_text(text) == " ".join(token.text for token in tokens(text))
 
 
-@settings(deadline=None, max_examples=200)
 @given(text=TEXTS)
 def test_a_token_stands_where_it_says(text: str) -> None:
     """Places run in order inside the text, and what is written there folds to the token."""
@@ -46,7 +44,6 @@ def test_a_token_stands_where_it_says(text: str) -> None:
         last = (token.start, token.end)
 
 
-@settings(deadline=None, max_examples=100)
 @given(text=TEXTS)
 def test_a_search_text_has_nothing_that_an_engine_could_read_as_syntax(text: str) -> None:
     """Letters, digits, + and #, one blank between tokens: no quotes, parentheses, colons, stars."""
@@ -57,7 +54,6 @@ def test_a_search_text_has_nothing_that_an_engine_could_read_as_syntax(text: str
     assert all(len(word) == 1 for word in words if is_cjk(word))
 
 
-@settings(deadline=None, max_examples=100)
 @given(text=TEXTS)
 def test_folding_again_changes_nothing(text: str) -> None:
     """Nor does it matter in which composition a text arrives."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.add.summarize import short_term, summarize_session
@@ -40,7 +40,6 @@ def layered(reach: int, width: int) -> list[Layer]:
     return [Layer(1, f"用户: 第{at}段。User: part {at}.", at, at + width - 1) for at in starts]
 
 
-@settings(max_examples=300)
 @given(
     texts=TEXTS,
     noted=st.lists(st.text(min_size=1, max_size=200), max_size=4),
@@ -247,7 +246,6 @@ NOTES = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(before=NOTES, after=NOTES, more=st.integers(0, 30), condensed=st.booleans())
 async def test_restore_undoes_what_came_after_save(
     before: dict[str, str], after: dict[str, str], more: int, condensed: bool

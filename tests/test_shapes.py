@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem import Memory
@@ -150,7 +150,6 @@ FORMATS = [in_openai, in_anthropic, in_gemini, in_responses, in_langchain]
 
 
 @pytest.mark.parametrize("render", FORMATS)
-@settings(deadline=None, max_examples=50)
 @given(events=EVENTS, thinking=st.booleans())
 def test_nothing_that_was_said_is_lost(
     render: Callable[[Event], Any], events: list[Event], thinking: bool
@@ -200,7 +199,6 @@ TREES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=400)
 @given(messages=TREES)
 def test_no_value_whatever_crashes(messages: Any) -> None:
     """It is read or refused, and whatever is kept beside it can be stored."""
@@ -451,7 +449,6 @@ def responses(number: int, text: str) -> dict[str, Any]:
     return {"type": "message", "role": "user", "id": f"msg_{number}", "content": content}
 
 
-@settings(max_examples=30)
 @given(
     history=st.lists(st.sampled_from(["好的 ok", "我不吃辣", "I live in Rome"]), max_size=5),
     ends=st.lists(st.integers(0, 5), min_size=1, max_size=3),

@@ -2,7 +2,7 @@
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.text.query import CLOSE, OPEN, matches, parse
@@ -32,7 +32,6 @@ def asked_for(query_text: str, token: str) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(content=CONTENTS, asked=QUERIES)
 def test_a_snippet_without_its_marks_stands_in_the_text(content: str, asked: str) -> None:
     """Three dots show where the text goes on; there are at most three snippets."""
@@ -44,7 +43,6 @@ def test_a_snippet_without_its_marks_stands_in_the_text(content: str, asked: str
         assert any(text in content for text in (whole, begun, ended, begun.removesuffix("…")))
 
 
-@settings(deadline=None, max_examples=100)
 @given(content=CONTENTS, asked=QUERIES)
 def test_only_what_was_asked_for_is_marked(content: str, asked: str) -> None:
     """And what is marked is named in the terms."""

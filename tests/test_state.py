@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.add.summarize import KEPT, summarize_session
@@ -67,7 +67,6 @@ async def test_levels_grow_with_the_logarithm_of_the_session(language: str) -> N
     assert all(count_tokens(layer.text) <= BUDGET // 4 for layer in long.layers)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.sampled_from([1, 1, 20, 120]), max_size=60),
     budget=st.integers(40, 400),

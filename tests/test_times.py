@@ -58,7 +58,6 @@ LIKE_TIMES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
 @given(text=LIKE_TIMES | st.text(max_size=25))
 def test_what_is_accepted_can_be_written(text: str) -> None:
     """A time that is stored but cannot be shown would break every later read."""

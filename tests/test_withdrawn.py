@@ -18,6 +18,7 @@ from kemem.chat import MemorySession
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from tests.chats import staged
+from tests.fixtures import EXAMPLES
 from tests.server import add, note_of, read, said
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -428,5 +429,5 @@ class Withdrawals(RuleBasedStateMachine):
         assert {it.message_id for it in page.items}.isdisjoint(self.erased)
 
 
-Withdrawals.TestCase.settings = bounds(max_examples=15, stateful_step_count=20, deadline=None)
+Withdrawals.TestCase.settings = bounds(max_examples=EXAMPLES, stateful_step_count=20)
 TestWithdrawals = Withdrawals.TestCase
