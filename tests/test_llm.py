@@ -402,6 +402,7 @@ def test_the_scripted_server_refuses_what_it_does_not_know() -> None:
     """And says when its script is over."""
     with running_openai_server([]) as server, httpx.Client(trust_env=False) as client:
         assert client.get(f"{server.base_url}/files").status_code == 404
-        assert client.post(f"{server.base_url}/embeddings", json={}).status_code == 404
+        assert client.post(f"{server.base_url}/responses", json={}).status_code == 404
+        assert client.post(f"{server.base_url}/embeddings", json={}).status_code == 400
         over = client.post(f"{server.base_url}/chat/completions", json={"messages": []})
     assert (over.status_code, "only 0 answers" in over.text) == (500, True)

@@ -89,6 +89,7 @@ async def prepare(deps: Deps, *, again: bool = False) -> bool:
     fresh = tuple(Job(new_id("j", now), "reembed", owner, now) for owner in owners)
     replaced = await deps.store.jobs(None, kinds=("embed", "reembed"))
     done = tuple(job.job_id for job in replaced)
+    deps.settled.clear()
     await deps.store.apply(Batch(jobs=fresh, done=done, model=deps.model))
     return True
 

@@ -273,7 +273,8 @@ class Deps:
     vectors: VectorIndex | None = None  # a vector database beside the store
     llm_timeout: float = LLM_TIMEOUT
     on_reply: OnReply | None = None
-    previous: Embedder | None = None  # whose vectors a change of the embedder may have left
+    previous: Embedder | None = None  # whose vectors a change of the embedder may have left,
+    settled: set[records.Model] = field(default_factory=set)  # unless the model is one of these
     _locks: WeakValueDictionary[Scope, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def lock(self, owner: Scope) -> asyncio.Lock:

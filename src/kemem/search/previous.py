@@ -34,11 +34,13 @@ async def nearest_before(texts: Sequence[str], within: SearchRequest, deps: Deps
     To be asked before the rows with new vectors are: one that changes in between is in both lists,
     and none is missed. Similarities are moved to where the embedder in use has its own.
     """
-    if deps.previous is None or deps.vectors is not None:
+    if deps.previous is None or deps.vectors is not None or deps.model in deps.settled:
         return ()
     before = replace(deps, embedder=deps.previous, previous=None)
     is_recorded = (await deps.store.info()).model == before.model
     if not is_recorded and not await deps.store.jobs(1, kinds=("reembed",)):
+        if deps.model is not None:
+            deps.settled.add(deps.model)
         return ()
     try:
         vectors = await before.embed(texts, purpose="query")

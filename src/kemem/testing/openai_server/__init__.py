@@ -133,7 +133,10 @@ class ScriptPlayer:
         if refused:
             return status(422, f"{refused[0]} is not supported")
         fault = self.faults[turn] if turn < len(self.faults) else None
-        return fault or Fault(json.dumps(VECTORS[path](request)).encode())
+        try:
+            return fault or Fault(json.dumps(VECTORS[path](request)).encode())
+        except KeyError as error:
+            return status(400, f"{error} is missing")
 
     def to_dict(self) -> dict[str, Any]:
         """The script as the command reads it; TypeError for one that is a function."""
