@@ -6,7 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PINNED := --constraint constraints.txt --build-constraint constraints.txt
+NPM_INSTALL := npm install --silent --ignore-scripts --no-audit --no-fund --no-package-lock
 VENDOR := src/kemem/serve/dashboard/static/vendor
+CLIENT := clients/typescript
 # Durable commits cost a hundred times less in memory than on a disk.
 TEST_TMP := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 # Compiled tests and modules are kept: without them, each process that tests start compiles anew.
@@ -14,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/models.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run assets test test-frameworks test-kit pictures install lint bench docs clean
+.PHONY: help run assets client client-tools test test-frameworks test-kit pictures install lint bench docs clean
 
 help:  ## Show this list
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,14 +31,29 @@ assets:  ## Bring the charts of the dashboard from npm, where there is npm
 
 $(VENDOR)/stamp: package.json
 	@echo "Bringing the charts of the dashboard ..."
-	@npm install --silent --ignore-scripts --no-audit --no-fund --no-package-lock
+	@$(NPM_INSTALL)
 	@mkdir -p $(VENDOR)
 	@cp node_modules/htmx.org/dist/htmx.min.js node_modules/uplot/dist/uPlot.iife.min.js \
 		node_modules/uplot/dist/uPlot.min.css node_modules/force-graph/dist/force-graph.min.js $(VENDOR)
 	@touch $@
 
-test:  ## Lint, types and tests; without Chromium and npm, the browser tests are skipped (ARGS="-k search")
-	@$(MAKE) --no-print-directory -j2 lint assets
+client: $(CLIENT)/dist/index.js  ## Build the TypeScript client into a package for npm
+	@cd $(CLIENT) && npm pack --silent
+
+client-tools:  # the tests of the client say what is missing
+	@! command -v npm >/dev/null || $(MAKE) --no-print-directory $(CLIENT)/node_modules/stamp || true
+
+$(CLIENT)/node_modules/stamp: $(CLIENT)/package.json
+	@echo "Bringing what builds the TypeScript client ..."
+	@cd $(CLIENT) && $(NPM_INSTALL)
+	@touch $@
+
+$(CLIENT)/dist/index.js: $(CLIENT)/node_modules/stamp $(CLIENT)/tsconfig.json $(wildcard $(CLIENT)/src/*.ts)
+	@rm -rf $(CLIENT)/dist
+	@cd $(CLIENT) && node_modules/.bin/tsc
+
+test:  ## Lint, types and tests; without npm or Chromium, some tests are skipped (ARGS="-k search")
+	@$(MAKE) --no-print-directory -j2 lint assets client-tools
 	TMPDIR=$(TEST_TMP) $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-frameworks: $(VENV)/dev.stamp $(VENV)/frameworks.stamp  ## Test with agent frameworks and other clients, which it installs first
@@ -63,7 +80,7 @@ docs: $(VENV)/docs.stamp  ## Build the documentation into site/
 	@echo "site/index.html"
 
 clean:  ## Remove .venv, what npm brought and the caches
-	rm -rf $(VENV) node_modules $(VENDOR) build site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) node_modules $(VENDOR) $(CLIENT)/node_modules $(CLIENT)/dist $(CLIENT)/build $(CLIENT)/*.tgz build site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/runtime.stamp: $(INPUTS)

@@ -38,7 +38,7 @@ def require_browser() -> None:
     """
     if lacking := missing():
         refuse = pytest.fail if os.environ.get("KEMEM_TEST_BROWSER") == "required" else pytest.skip
-        refuse(f"{NOT_RUN}: {lacking}")
+        refuse(f"browser {NOT_RUN}: {lacking}")
 
 
 def missing() -> str | None:

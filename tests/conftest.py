@@ -1,6 +1,7 @@
 """How the suite runs; what tests share is in `tests/fixtures.py`."""
 
 import gc
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests import forkserver
 
-NOT_RUN = "browser tests were NOT RUN"
+NOT_RUN = "tests were NOT RUN"
 FRAMEWORKS = Path(__file__).with_name("frameworks")
 
 
@@ -35,13 +36,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly, after everything else, that browser tests were left out."""
-    left_out = [
-        report
+    """Say loudly, after everything else, which tests were left out for want of a program."""
+    reasons = Counter(
+        report.longreprtext.partition("Skipped: ")[2].removesuffix("')")
         for report in terminalreporter.getreports("skipped")
         if NOT_RUN in report.longreprtext
-    ]
-    if left_out:
-        reason = left_out[0].longreprtext.partition(NOT_RUN)[2].removesuffix("')")
-        terminalreporter.section("browser tests", sep="!", red=True)
-        terminalreporter.line(f"{len(left_out)} {NOT_RUN}{reason}", red=True)
+    )
+    if reasons:
+        terminalreporter.section(NOT_RUN, sep="!", red=True)
+    for reason, count in reasons.items():
+        terminalreporter.line(f"{count} {reason}", red=True)

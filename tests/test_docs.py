@@ -6,6 +6,7 @@ A fence says what happens to its block:
     ```bash            its `kemem` and `curl` lines run, its `export` lines hold for the page
     ```console         the same for lines after "$ "; the rest is output
     ```bash no-run     only its `make` targets are checked; so for console, never for python
+    ```typescript      runs with the tests of the client (tests/test_typescript_client.py)
 
 `curl` may address 127.0.0.1:8420 only: it meets a server started for the page on a free port.
 A model at 127.0.0.1:11434 is a scripted one. The README runs in new interpreters, as for its
@@ -50,7 +51,7 @@ def each(pages: Sequence[Path]) -> pytest.MarkDecorator:
 EACH_PAGE = each(PAGES)
 
 SHELLS = {"bash", "console"}
-DODGES = {"py", "python3", "pycon", "sh", "shell", "zsh"}  # would render, but not run
+DODGES = {"py", "python3", "pycon", "sh", "shell", "zsh", "ts", "js", "javascript"}  # would render, but not run
 DOCUMENTED_PORT = "8420"
 MODEL_PORT = "11434"
 SECONDS = 120
@@ -327,8 +328,9 @@ def test_no_block_dodges_the_test(page: Path) -> None:
     """Only shell blocks may say no-run, and languages carry the names that this test knows."""
     for block in blocks(page.read_text("utf-8")):
         flags = block.info[1:]
-        assert block.language not in DODGES, f"{page}:{block.line}: call it python or bash"
-        assert block.language != "python" or not flags, f"{page}:{block.line}: python always runs"
+        assert block.language not in DODGES, f"{page}:{block.line}: call it by its full name"
+        always = block.language in ("python", "typescript")
+        assert not (always and flags), f"{page}:{block.line}: {block.language} always runs"
         assert block.language not in SHELLS or flags in {(), ("no-run",)}, f"{page}:{block.line}"
         if block.language == "console":
             assert list(statements(block)), f"{page}:{block.line}: no line begins with '$ '"

@@ -1,0 +1,158 @@
+/** Each failure gives the error that names it; what is safe is tried again, and nothing else. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import * as kemem from "kemem";
+import { answer, BASE_URL, connected, deadUrl, scripted } from "./servers.js";
+
+const owner = { user_id: "errors" };
+const empty = { results: [] };
+
+test("a wrong key is told", async () => {
+  const error = { name: "Unauthenticated", code: "UNAUTHENTICATED", status: 401 };
+  await assert.rejects(connected({ apiKey: "错 wrong" }).getAll(owner), error);
+  await assert.rejects(new kemem.KeMem({ baseUrl: BASE_URL }).getAll(owner), error);
+});
+
+test("another user's memory is not found, as one that does not exist", async () => {
+  const memory = connected();
+  const { results } = await memory.add("我的秘密 a secret", { ...owner, infer: false });
+  const [own, none] = [results[0]!.id, "n_none"];
+  for (const id of [own, none]) {
+    const message = `no memory '${id}'`;
+    const error = { name: "NotFound", code: "NOT_FOUND", status: 404, message };
+    await assert.rejects(memory.get(id, { user_id: "stranger" }), error);
+    await assert.rejects(memory.delete(id, { user_id: "stranger" }), error);
+  }
+  assert.equal((await memory.get(own, owner)).memory, "我的秘密 a secret");
+});
+
+test("a bad value is named with its field", async () => {
+  const memory = connected();
+  for (const call of [
+    () => memory.search("茶", { ...owner, limit: 0 }),
+    () => memory.getAll({ ...owner, limit: 0 }),
+  ]) {
+    await assert.rejects(call, (error: unknown) => {
+      assert.ok(error instanceof kemem.InvalidArgument && error instanceof kemem.KeMemError);
+      assert.deepEqual([error.code, error.status], ["INVALID_ARGUMENT", 400]);
+      assert.equal(error.field, "limit");
+      assert.match(error.message, /limit/);
+      return true;
+    });
+  }
+  await assert.rejects(memory.get("n_1", {}), { name: "InvalidArgument", field: "user_id" });
+});
+
+test("an id that no URL can carry is refused before it is sent", async () => {
+  const memory = connected();
+  for (const id of ["", ".", "..", undefined as unknown as string]) {
+    const error = { name: "InvalidArgument", field: "memory_id" };
+    await assert.rejects(memory.delete(id, owner), error);
+  }
+  assert.throws(() => new kemem.KeMem({ baseUrl: "localhost:8420" }), { field: "baseUrl" });
+});
+
+test("a server that is down is told, after the retries of what is safe", async () => {
+  const memory = new kemem.KeMem({ baseUrl: await deadUrl() });
+  const error = { name: "ConnectionFailed", code: "CONNECTION_FAILED", status: undefined };
+  await assert.rejects(memory.getAll(owner), error);
+  await assert.rejects(memory.add("hi", owner), /cannot be reached: .*ECONNREFUSED/);
+  await assert.rejects(memory.chatStream("hi", { ...owner, session_id: "s" }).next(), error);
+});
+
+test("a call that takes too long ends", async () => {
+  const silent = () => undefined;
+  const { url } = await scripted(silent, (response) => void response.writeHead(200).write("{"));
+  const error = { name: "TimedOut", code: "TIMED_OUT", message: /within 50 ms/ };
+  const memory = new kemem.KeMem({ baseUrl: url, timeout: 50 });
+  await assert.rejects(memory.getAll(owner), error);
+  await assert.rejects(memory.add("hi", owner), error); // the answer has begun
+});
+
+test("a stream may last longer than the limit, but not be silent for so long", async () => {
+  const { url } = await scripted((response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    const pieces = [": ping\n\n", "event: text\nda", 'ta: {"type":"text","delta":"好"}\r\n\r\n'];
+    const timer = setInterval(() => {
+      if (pieces.length) response.write(pieces.shift());
+      else clearInterval(timer);
+    }, 120);
+  });
+  const memory = new kemem.KeMem({ baseUrl: url, timeout: 300 });
+  const seen: kemem.ChatEvent[] = [];
+  await assert.rejects(
+    async () => {
+      for await (const event of memory.chatStream("hi", { ...owner, session_id: "s" })) {
+        seen.push(event);
+      }
+    },
+    { name: "TimedOut" },
+  );
+  assert.deepEqual(seen, [{ type: "text", delta: "好" }]);
+});
+
+test("a stream that ends early is an error", async () => {
+  const { url } = await scripted(answer(200, 'data: {"type":"text","delta":"好"}\n\n'));
+  const events = new kemem.KeMem({ baseUrl: url }).chatStream("hi", { ...owner, session_id: "s" });
+  assert.deepEqual((await events.next()).value, { type: "text", delta: "好" });
+  await assert.rejects(events.next(), { name: "ConnectionFailed" });
+});
+
+test("a signal ends a call with its own reason, also while it waits to try again", async () => {
+  const { url, asked } = await scripted(answer(503, "", { "retry-after": "30" }));
+  const memory = new kemem.KeMem({ baseUrl: url });
+  const reason = new Error("不要了 never mind");
+  await assert.rejects(memory.getAll(owner, { signal: AbortSignal.abort(reason) }), reason);
+  assert.deepEqual(asked, []);
+  const controller = new AbortController();
+  setTimeout(() => controller.abort(reason), 100);
+  await assert.rejects(memory.getAll(owner, { signal: controller.signal }), reason);
+  assert.equal(asked.length, 1);
+});
+
+test("a read is tried again, a write only where it was refused for now", async () => {
+  const busy = answer(429, "slow down", { "retry-after": "0" });
+  const reset = (response: { destroy: () => unknown }) => void response.destroy();
+  const reads = await scripted(answer(503, ""), reset, answer(200, empty));
+  assert.deepEqual(await new kemem.KeMem({ baseUrl: reads.url }).getAll(owner), empty);
+  assert.equal(reads.asked.length, 3);
+
+  const date = new Date(0).toUTCString();
+  const later = await scripted(busy, answer(429, "", { "retry-after": date }), answer(200, empty));
+  assert.deepEqual(await new kemem.KeMem({ baseUrl: later.url }).search("茶", owner), empty);
+
+  const writes = await scripted(answer(503, ""), reset, answer(429, ""), busy, busy, busy, busy);
+  const memory = new kemem.KeMem({ baseUrl: writes.url });
+  for (const name of ["Unavailable", "ConnectionFailed", "RateLimited", "RateLimited"]) {
+    await assert.rejects(memory.add("hi", owner), { name });
+  }
+  assert.equal(writes.asked.length, 3 + 3);
+  await assert.rejects(
+    new kemem.KeMem({ baseUrl: writes.url, maxRetries: 0 }).add("hi", owner),
+    { name: "RateLimited" },
+  );
+});
+
+test("a pause that does not end in time is not waited for", async () => {
+  const { url, asked } = await scripted(answer(429, "", { "retry-after": "3600" }));
+  const started = Date.now();
+  await assert.rejects(new kemem.KeMem({ baseUrl: url }).add("hi", owner), { name: "RateLimited" });
+  assert.ok(Date.now() - started < 5000);
+  assert.equal(asked.length, 1);
+});
+
+test("what another server answers is told as it is", async () => {
+  const { url } = await scripted(
+    answer(200, "<html>"),
+    answer(502, "<html>Bad Gateway"),
+    answer(301, "", { location: "/elsewhere" }),
+    answer(418, '{"error": "tea"}'),
+  );
+  const memory = new kemem.KeMem({ baseUrl: url, maxRetries: 0 });
+  const call = () => memory.getAll(owner);
+  await assert.rejects(call, { code: "INVALID_ANSWER", message: /is it a KeMem server/ });
+  await assert.rejects(call, { name: "Unavailable", status: 502, message: /Bad Gateway/ });
+  await assert.rejects(call, { name: "ConnectionFailed", message: /redirect/ });
+  await assert.rejects(call, { name: "KeMemError", code: "UNKNOWN", status: 418 });
+});
