@@ -116,6 +116,16 @@ def write_examples(url: str) -> list[str]:
     return names
 
 
+def test_the_types_are_those_of_the_server(npm: None, tmp_path: Path) -> None:
+    """src/schema.ts is what scripts/generate.mjs makes of the server's OpenAPI document."""
+    document, schema = tmp_path / "openapi.json", CLIENT / "src/schema.ts"
+    document.write_text(json.dumps(APP.openapi()), "utf-8")
+    made = schema if os.environ.get(RECORD) else tmp_path / "schema.ts"
+    checked("node", "scripts/generate.mjs", str(document), str(made))
+    how = f"record the change: {RECORD}=1 pytest tests/test_typescript_client.py"
+    assert made.read_text("utf-8") == schema.read_text("utf-8"), how
+
+
 def test_the_tests_of_the_client_pass_and_its_examples_run(
     built: None, addresses: dict[str, str]
 ) -> None:
@@ -126,16 +136,6 @@ def test_the_tests_of_the_client_pass_and_its_examples_run(
     assert re.search("^# pass [1-9]", told, re.MULTILINE), told
     for name in names:
         checked("node", f"build/js/build/examples/{name}.js", KEMEM_API_KEY=KEY)
-
-
-def test_the_types_are_those_of_the_server(npm: None, tmp_path: Path) -> None:
-    """src/schema.ts is what scripts/generate.mjs makes of the server's OpenAPI document."""
-    document, schema = tmp_path / "openapi.json", CLIENT / "src/schema.ts"
-    document.write_text(json.dumps(APP.openapi()), "utf-8")
-    made = schema if os.environ.get(RECORD) else tmp_path / "schema.ts"
-    checked("node", "scripts/generate.mjs", str(document), str(made))
-    how = f"record the change: {RECORD}=1 pytest tests/test_typescript_client.py"
-    assert made.read_text("utf-8") == schema.read_text("utf-8"), how
 
 
 def test_every_route_for_applications_has_a_method() -> None:

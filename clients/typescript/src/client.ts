@@ -103,6 +103,15 @@ export class KeMem {
     return (await this.#http.call("delete", "/v1/memories", parts, request)).deleted;
   }
 
+  /** What is known of a user now, by topic, as one card; `text` is for a prompt. */
+  profile(
+    { user_id, ...query }: kemem.ProfileOptions,
+    request?: RequestOptions,
+  ): Promise<kemem.Profile> {
+    const parts = { path: { user_id }, query };
+    return this.#http.call("get", "/v1/users/{user_id}/profile", parts, request);
+  }
+
   /** What became of a note, newest first. */
   async history(
     memory_id: string,

@@ -261,6 +261,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/users/{user_id}/profile": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Profile
+         * @description What is known of a user now, by topic, the most important first; `text` is for a prompt.
+         */
+        get: operations["read_profile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/recall": {
         parameters: {
             query?: never;
@@ -1920,6 +1940,56 @@ export interface components {
             next_cursor?: string;
         };
         /**
+         * Profile
+         * @description What is known of a user now; as a text it is a part of a prompt, fenced as data.
+         */
+        Profile: {
+            /** User Id */
+            user_id: string;
+            /** Groups */
+            groups: components["schemas"]["ProfileGroup"][];
+            /**
+             * Language
+             * @enum {string}
+             */
+            language: "zh" | "en";
+            /** Omitted */
+            omitted: number;
+            /** Tokens */
+            tokens: number;
+            /** Text */
+            text: string;
+        };
+        /**
+         * ProfileGroup
+         * @description What is known of a user under one heading, the most important first.
+         */
+        ProfileGroup: {
+            /** Name */
+            name: string;
+            /** Title */
+            title: string;
+            /** Lines */
+            lines: components["schemas"]["ProfileLine"][];
+        };
+        /**
+         * ProfileLine
+         * @description One thing that is known of a user, and where from.
+         */
+        ProfileLine: {
+            /** Id */
+            id: string;
+            /** Memory */
+            memory: string;
+            /** Sources */
+            sources: string[];
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+        };
+        /**
          * Reason
          * @description What went wrong.
          */
@@ -3191,6 +3261,49 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Items_Change_"];
+                };
+            };
+            /** @description The request is refused. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    read_profile: {
+        parameters: {
+            query?: {
+                agent_id?: string | null;
+                max_tokens?: number;
+            };
+            header?: never;
+            path: {
+                user_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Profile"];
                 };
             };
             /** @description The request is refused. */

@@ -25,6 +25,7 @@ export type Job = Schemas["Job"];
 export type LexicalHits = Schemas["LexicalHits"];
 export type MemberReply = Schemas["MemberReply"];
 export type Message = Schemas["Message"];
+export type Profile = Schemas["Profile"];
 export type Recalled = Schemas["Recalled"];
 export type RecalledMemory = Schemas["RecalledMemory"];
 export type Relation = Schemas["Relation"];
@@ -64,6 +65,7 @@ export type ChangesOptions = Query<"/v1/memories/forgotten", "get">;
 export type GraphOptions = Omit<Query<"/v1/graph", "get">, Alias>;
 
 type OfUser = { user_id: string };
+export type ProfileOptions = OfUser & Query<"/v1/users/{user_id}/profile", "get">;
 export type MessagesOptions = OfUser & Query<"/v1/users/{user_id}/messages", "get">;
 export type NeighborsOptions = OfUser &
   Query<"/v1/users/{user_id}/messages/{message_id}/neighbors", "get">;

@@ -34,6 +34,7 @@ for (const { language, said, question, fact } of TALKS) {
     const whole = await memory.recall(question, { user_id });
     assert.deepEqual(whole.relevant_memory_keys, streamed.relevant_memory_keys);
 
+    assert.ok((await memory.profile({ user_id, max_tokens: 200 })).text.includes(fact));
     const { items } = await memory.messages({ user_id });
     assert.deepEqual(items.map((it) => it.content), [said]);
     assert.equal(await memory.deleteAll({ user_id }), added.results.length + 1);
