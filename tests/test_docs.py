@@ -51,7 +51,7 @@ def each(pages: Sequence[Path]) -> pytest.MarkDecorator:
 EACH_PAGE = each(PAGES)
 
 SHELLS = {"bash", "console"}
-DODGES = {"py", "python3", "pycon", "sh", "shell", "zsh", "ts", "js", "javascript"}  # would render, but not run
+DODGES = {"py", "python3", "pycon", "sh", "shell", "zsh", "ts", "js"}  # would render, but not run
 DOCUMENTED_PORT = "8420"
 MODEL_PORT = "11434"
 SECONDS = 120
