@@ -35,17 +35,23 @@ CALL = re.compile(r'"(get|post|patch|delete)",\s*"(/[^"]+)"')
 ROUTE = re.compile(r'const route = "(/[^"]+)";.*?"(get|post|patch|delete)", route', re.DOTALL)
 
 
-def run(*command: str, cwd: Path = CLIENT, **variables: str) -> subprocess.CompletedProcess[str]:
+Variables = Mapping[str, str]
+
+
+def run(
+    *command: str, cwd: Path = CLIENT, given: Variables | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command, without what `make` and other tests have left in the environment."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "KEMEM_"))}
+    environment = {**kept, **(given or {})}
     return subprocess.run(
-        command, cwd=cwd, env=kept | variables, capture_output=True, text=True, timeout=SECONDS
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=SECONDS
     )
 
 
-def checked(*command: str, cwd: Path = CLIENT, **variables: str) -> str:
+def checked(*command: str, cwd: Path = CLIENT, given: Variables | None = None) -> str:
     """The output of a command that must succeed."""
-    done = run(*command, cwd=cwd, **variables)
+    done = run(*command, cwd=cwd, given=given)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -86,9 +92,9 @@ def reply(request: Mapping[str, Any]) -> Answer:
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Two servers, one of them with a model, as variables of the environment."""
     folder = tmp_path_factory.mktemp("typescript")
-    facts = {"facts": [], "entities": []}
+    nothing: dict[str, list[str]] = {"facts": [], "entities": []}
     with (
-        running_openai_server(reply, formatted=facts) as model,
+        running_openai_server(reply, formatted=nothing) as model,
         running_server(folder / "plain", api_key=KEY, jwt_secret=SECRET) as plain,
         running_server(
             folder / "chat", api_key=KEY, llm_base_url=model.base_url, llm_api_key="any"
@@ -132,10 +138,10 @@ def test_the_tests_of_the_client_pass_and_its_examples_run(
     """Both are compiled by `tsc --strict`; the examples of a page are one program."""
     names = write_examples(addresses["KEMEM_TEST_CHAT_URL"])
     assert {"docs-typescript", "clients-typescript-README"} <= {*names}
-    told = checked("npm", "test", "--silent", **addresses)
+    told = checked("npm", "test", "--silent", given=addresses)
     assert re.search("^# pass [1-9]", told, re.MULTILINE), told
     for name in names:
-        checked("node", f"build/js/build/examples/{name}.js", KEMEM_API_KEY=KEY)
+        checked("node", f"build/js/build/examples/{name}.js", given={"KEMEM_API_KEY": KEY})
 
 
 def test_every_route_for_applications_has_a_method() -> None:

@@ -1446,7 +1446,7 @@ export interface components {
          * @description A durable piece of later work, written in the same batch as what asks for it.
          *
          *     embed: give the rows `ids` their vectors.
-         *     reembed: give a whole scope new vectors, page by page, from `after` on.
+         *     reembed: give a whole scope new vectors, page by page, from `after` on; it has a `progress`.
          *     extract: draw notes from the messages `ids`.
          *     condense: bring the State of a session up to date.
          *     end: draw the experience of a session and end it.
@@ -1479,6 +1479,10 @@ export interface components {
             agent_id: string | null;
             user_id: string | null;
             session_id: string | null;
+            progress: {
+                done: number;
+                total: number;
+            } | null;
         };
         /**
          * JobsRun
