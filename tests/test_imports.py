@@ -1,5 +1,6 @@
 """Files of other systems: recognised by themselves, read, refused with their place."""
 
+import io
 import json
 import os
 import sqlite3
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from bench.imports import write_export
 from kemem.errors import Exhausted, InvalidArgument, KeMemError
 from kemem.imports import files, values
+from kemem.imports.databases import Unpickler
 from kemem.imports.documents import LONGEST, split_document
 from kemem.imports.files import files_of
 from kemem.imports.formats import FORMATS, read_files
@@ -181,6 +183,12 @@ def test_a_local_store_of_mem0_is_read_without_running_its_pickles(tmp_path: Pat
     with pytest.raises(InvalidArgument, match=r"storage.sqlite: point 1: expected a pickled point"):
         read(exports.qdrant(tmp_path / "evil", Evil()))
     assert not (tmp_path / "owned").exists()
+
+
+def test_a_small_pickle_asks_for_little_memory() -> None:
+    """A memo of 2**31 places is 32 GB in C."""
+    raw = b"\x80\x04K\x07r" + (2**31 - 1).to_bytes(4, "little") + b"."
+    assert Unpickler(io.BytesIO(raw)).load() == 7
 
 
 def test_the_history_of_mem0_alone_gives_the_last_texts(tmp_path: Path) -> None:

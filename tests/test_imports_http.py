@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,26 @@ async def test_an_upload_keeps_its_name_and_stays_in_its_folder(
         assert path == tmp_path / "imports" / "j_1" / kept
         path.parent.mkdir(parents=True)
         path.write_bytes(b"")
+
+
+async def test_an_upload_of_somebody_who_was_erased_goes(tmp_path: Path) -> None:
+    """The file, too; others that wait for their job, or are on their way, stay."""
+    async with AsyncMemory(settings=Settings(data_dir=tmp_path, embedder="none")) as memory:
+        await memory.imports.sweep()
+        raw = '{"content": "秘密 secret"}'.encode()
+        for user in ("ann", "bob"):
+            await memory.imports.upload("t.jsonl", chunks(raw), Target(user))
+        for path in (tmp_path / "imports").glob("*/*"):
+            os.utime(path, (0, 0))
+        coming = memory.imports.upload_path("j_coming", "t.jsonl")
+        coming.parent.mkdir()
+        coming.write_bytes(raw)
+        await memory.delete_all("ann")
+        (job,) = await memory.jobs()
+        await memory.imports.sweep()
+        left = {it.name for it in (tmp_path / "imports").iterdir()}
+        assert left == {job.job_id, "j_coming"}
+        assert job.scope.user_id == "bob"
 
 
 async def test_an_upload_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from kemem.imports.files import MAX_WHOLE
 from kemem.imports.items import Item, readable, wrong
 from kemem.imports.memories import mem0_item, read_langgraph
 from kemem.text.parts import Fields
@@ -29,8 +30,11 @@ class Inert:
         self.state = state
 
 
-class Unpickler(pickle.Unpickler):
-    """Reads pickles of others without importing or calling anything that they name."""
+class Unpickler(pickle._Unpickler):
+    """Reads pickles of others without importing or calling anything that they name.
+
+    It is the one in Python: in C, a pickle of a few bytes can ask for gigabytes of memo.
+    """
 
     def find_class(self, module: str, name: str) -> type[Inert]:
         """Whatever is named, an inert object takes its place."""
@@ -49,12 +53,20 @@ def read_database(path: Path, name: str) -> Iterator[Item] | None:
     """The memories of a database; None where it has no table that is known."""
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
+        with closing(_connect(uri)) as connection:
             tables = _tables(connection)
     except sqlite3.Error as error:
         raise wrong(name, f"expected an SQLite database: {error}") from None
     known = next((it for it in TABLES if it.columns <= tables.get(it.name, set())), None)
     return None if known is None else _rows(uri, known, name)
+
+
+def _connect(uri: str) -> sqlite3.Connection:
+    """A connection that trusts nothing in the file: neither its schema nor the size of a value."""
+    connection = sqlite3.connect(uri, uri=True)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_WHOLE)
+    return connection
 
 
 def _tables(connection: sqlite3.Connection) -> dict[str, set[str]]:
@@ -67,7 +79,7 @@ def _tables(connection: sqlite3.Connection) -> dict[str, set[str]]:
 
 def _rows(uri: str, table: Table, name: str) -> Iterator[Item]:
     try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
+        with closing(_connect(uri)) as connection:
             yield from table.read(connection, name)
     except sqlite3.Error as error:
         raise wrong(name, f"table {table.name} cannot be read: {error}") from None

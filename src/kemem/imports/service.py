@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,6 +28,7 @@ KIND = "import"  # of the journal's lines
 _KEPT = 200  # lines of past imports
 _STEP = 10.0  # seconds that one step of a job may take, so that other jobs are not kept waiting
 _LONGEST_NAME = 60  # characters of an upload's name that are kept; file systems count bytes
+_IDLE = 3600.0  # seconds after which an upload without a job is not on its way any more
 _INFERRED = 20  # messages in one write where facts are drawn: a model may take long
 
 
@@ -127,6 +129,14 @@ class AsyncImports:
         """Delete an upload."""
         await asyncio.to_thread(shutil.rmtree, path.parent, ignore_errors=True)
 
+    async def sweep(self) -> None:
+        """Delete uploads whose jobs are gone, as those of a user who was erased."""
+        folder = self._settings.data_dir / "imports"
+        if idle := await asyncio.to_thread(_idle, folder):
+            jobs = await (await self._deps()).store.jobs(limit=None)
+            for name in idle - {job.job_id for job in jobs}:
+                await self.discard(folder / name / "upload")
+
     async def run_job(self, job: Job) -> None:
         """Take one step of an import that was uploaded; the job says where the next one begins."""
         deps, details = await self._deps(), job.details
@@ -176,6 +186,16 @@ class AsyncImports:
             reason = _shown(error, path)
             return replace(state, state="failed", error=reason, stored=running.done), count
         return replace(state, state="done", read=state.size, stored=running.done), count
+
+
+def _idle(folder: Path) -> set[str]:
+    """The names of uploads that nobody has written to for a while."""
+    idle, last = set[str](), time.time() - _IDLE
+    for path in folder.glob("*/*"):
+        with suppress(OSError):  # its import has ended meanwhile
+            if path.stat().st_mtime < last:
+                idle.add(path.parent.name)
+    return idle
 
 
 def _shown(error: KeMemError, path: Path) -> str:

@@ -119,7 +119,7 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
-    flushes = state.metrics.flush, state.traces.flush
+    flushes = state.metrics.flush, state.traces.flush, state.memory.imports.sweep
     chats = (state.chat, state.group, state.proxy)
     async with background_worker(state.memory, *flushes) as run_jobs, state.mcp.run():
         state.wake_worker = run_jobs
