@@ -11,9 +11,11 @@ import httpx
 import pytest
 
 from kemem import AsyncMemory
-from kemem.errors import NotFound, PermissionDenied
+from kemem.errors import KeMemError, NotFound, PermissionDenied
 from kemem.imports import service
-from kemem.imports.recipe import Target
+from kemem.imports.formats import format_of
+from kemem.imports.items import Item
+from kemem.imports.recipe import Portion, Target
 from kemem.settings import Settings
 from tests import exports
 from tests.pages import browsing, text_of, token_of
@@ -147,6 +149,33 @@ async def test_an_import_goes_on_where_it_was_interrupted(
         done = await memory.imports.state(state.id)
         assert (done.state, done.stored.inserted, done.stored.ignored) == ("done", 500, 0)
         assert not list((tmp_path / "imports").iterdir())
+
+
+RENAMED: dict[str, tuple[Any, str]] = {
+    "ChatGPT": (exports.chatgpt("c1", TALK), "title"),
+    "Claude": (exports.claude(), "name"),
+    "Telegram": (exports.TELEGRAM, "name"),
+}
+
+
+@pytest.mark.parametrize("format", RENAMED)
+async def test_a_conversation_that_was_renamed_is_known(tmp_path: Path, format: str) -> None:
+    """A later export of it adds what is new; a message with other words is still refused."""
+    first, title = RENAMED[format]
+    later = {**first, title: "改过 renamed"}
+    more = {"role": "user", "content": "新的 new", "message_id": "m_new"}
+    async with AsyncMemory(settings=Settings(data_dir=tmp_path, embedder="none")) as memory:
+        running = await memory.imports.begin(Target("u"), "folder")
+        for export in (first, later):
+            found = [it for it in format_of("c", export).read(export, "c") if isinstance(it, Item)]
+            await running.store(Portion("u", tuple(found)))
+        count = running.done.inserted
+        assert running.done.ignored == count > 1
+        await running.store(Portion("u", (*found, Item("c", format, more))))
+        assert running.done.inserted == count + 1
+        changed = Item("c: message 9", format, {**more, "content": "改了 changed"})
+        with pytest.raises(KeMemError, match="c: message 9: another message has this message_id"):
+            await running.store(Portion("u", (*found, changed)))
 
 
 async def test_an_import_is_the_same_on_every_database(

@@ -12,7 +12,7 @@ from kemem.add.edit import erase
 from kemem.add.embed import read_all
 from kemem.add.parse import Task, parse_turns
 from kemem.add.recipe import add, ingest
-from kemem.errors import InvalidArgument, KeMemError
+from kemem.errors import Conflict, InvalidArgument, KeMemError
 from kemem.hooks import Hooks
 from kemem.imports.items import UNKNOWN, Document, Item, Read, Skipped, wrong
 from kemem.ports import Deps
@@ -188,7 +188,12 @@ class Import:
             await self.replace(portion)
         else:
             try:
-                stored = await self._store(portion)
+                try:
+                    stored = await self._store(portion)
+                except Conflict:  # perhaps only a title has changed since the last export
+                    portion, known = await self._split(portion)
+                    stored = await self._store(portion) if portion.items else Ingested((), ())
+                    self.done = self.done.plus(Imported(ignored=known))
             except KeMemError as error:
                 raise located(error, portion) from None
             self.done = self.done.plus(_counted(stored))
@@ -248,6 +253,19 @@ class Import:
             self._known = {source: frozenset(ids) for source, ids in found.items()}
         return self._known
 
+    async def _split(self, portion: Portion) -> tuple[Portion, int]:
+        """What is not stored in the same words, whatever its metadata is; how many messages are."""
+        owner, most = self._target.owner(portion.user_id), self._settings.max_content_bytes
+        turns = read_turns(portion.messages, thinking=self._settings.store_thinking).turns
+        messages = parse_turns(turns, owner, self._deps.clock(), most).messages
+        ids = frozenset(message.id for message in messages)
+        where = Where(Scope(user_id=portion.user_id), ids=ids, withdrawn=True)
+        known = {_words(it) for it in await read_all(Message, where, self._deps.store)}
+        said = zip(turns, messages, strict=True)
+        new = {turn.origin for turn, message in said if _words(message) not in known}
+        items = tuple(it for at, it in enumerate(portion.items) if f"messages[{at}]" in new)
+        return replace(portion, items=items), sum(turn.origin not in new for turn in turns)
+
     async def _store(self, portion: Portion) -> Added | Ingested:
         first, owner = portion.items[0], self._target.owner(portion.user_id)
         rest = (self._settings, self._hooks, self._deps)
@@ -263,6 +281,12 @@ class Import:
             sensitive=False,
         )
         return await add(portion.messages, owner, task, *rest)
+
+
+def _words(message: Message) -> tuple[str, ...]:
+    """What a message says, and where."""
+    place = (message.message_id, message.agent_id, message.session_id)
+    return (*place, message.role, message.content_type, message.content)
 
 
 def _counted(stored: Added | Ingested) -> Imported:
