@@ -145,12 +145,19 @@ async def test_what_is_said_of_the_user_is_understood(
         ("I have a dog called Rex", "Rex ran away but he came back"),
         ("我养了一只猫叫咪咪", "咪咪走丢了，不过后来回来了"),
         ("I have a dog called Rex", "My neighbour's dog died"),
+        ("I have a dog called Rex", "Tom's dog Rex died"),
+        ("我有一只狗叫旺财", "小王的狗旺财死了"),
+        ("My cat is called Momo", "I gave Momo to the vet for the weekend"),
+        ("I live in Paris", "I lived in Lyon until 2019"),
+        ("I work at Fiat", "I was at BMW in 2015"),
+        ("我住在北京", "我2015年住在上海"),
+        ("我住在北京", "我这周在上海"),
     ],
 )
 async def test_nothing_true_is_ended_by_something_more_or_later_or_else(
     tmp_path: Path, before: str, after: str
 ) -> None:
-    """An addition, a plan for later, or another thing told of the same animal."""
+    """An addition, a plan, what was so earlier or is only these days, or another thing."""
     (first,) = await true_at_last(tmp_path / "first", before)
     assert first in await true_at_last(tmp_path / "both", before, after)
 

@@ -212,6 +212,8 @@ async def endings_of(life: Life, embedder: str) -> set[tuple[int, int]]:
             where = Where(Scope(user_id="u"), kinds=NOTES)
             notes = await read_notes(deps.store, where, limit=1_000)
     places = {to_micros(it.at.isoformat()): at for at, it in enumerate(life.messages)}
+    # What a note ended lasted until it was said, or until the time since when it holds.
+    places |= {it.valid_from: int(it.sources[0][1:]) for it in notes if it.supersedes}
     return {
         (places[it.valid_until], int(it.sources[0][1:])) for it in notes if it.valid_until in places
     }

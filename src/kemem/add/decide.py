@@ -75,6 +75,7 @@ def _over(
         note
         for note in stored
         if not note.ended(since) and note.valid_from < since and note.digest != digest(fact)
+        if not {*fact.sources} & {*note.sources}  # which may hold since long before it was said
     ]
     if fact.told.message_vector is not None:  # what is far away has no vector here
         notes = [note for note in notes if note.note_id in vectors]

@@ -20,10 +20,11 @@ from kemem.text.lexicon import load
 from kemem.text.reading import content, named_people, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
-_INSTEAD = frozenset({"OVER", "BACK", "WRONG"})  # signs of an end, not only of something new
+_INSTEAD = frozenset({"OVER", "WRONG"})  # signs of an end, not only of something new
 _PLANNED = frozenset({"plan", "event"})
-CERTAIN = 0.6  # log odds from which on a note is over
+CERTAIN = 1.4  # log odds from which on a note is over
 NEAREST = 12  # notes that a statement is compared with
+_OTHERS = r"(?<!\buser)'s (?:\w+ )?{0}\b|(?<!用户)的{0}"  # an animal of somebody else
 _VALUES = ("NUMBER", "TIME", "MONEY")
 _HAN = re.compile("[\u3400-\u9fff]")
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
@@ -124,10 +125,10 @@ def loses(new: Told, note: Told) -> bool:
     text, named = new.text.lower(), note.text
     animals = [it for it in _animals(_language(named)) if re.search(_whole(it), named.lower())]
     names = load(__package__, "endings.rules").pattern("NAMES").findall(named)
-    own = (f"user's {animals[0]}", f"用户的{animals[0]}") if animals else ()
-    return bool(animals) and (
-        any(re.search(_whole(it.lower()), text) for it in names) or text.startswith(own)
-    )
+    if not animals or re.search(_OTHERS.format(animals[0]), text):
+        return False
+    own = (f"user's {animals[0]}", f"用户的{animals[0]}")
+    return text.startswith(own) or any(re.search(_whole(it.lower()), text) for it in names)
 
 
 def _whole(word: str) -> str:

@@ -12,6 +12,9 @@ _SINCE = {"zh": "{}（自{}）", "en": "{} (since {})"}
 _DATE = {"zh": "{}（{}）", "en": "{} ({})"}
 # What is said of a later day is not so yet: "下个月搬到成都" is a plan, not an address.
 _STATES = {"identity", "residence", "work", "education", "possession", "relationship", "event"}
+# What somebody has one of at a time: what is told of an earlier time, or only of these days, is not
+# what holds now.
+_CURRENT = ("/lives_in", "/works_at", "/works_as", "/studies_at", "/studies")
 _TIMELESS = {"user_preference", "setting", "skill", "contact"}
 # A plan is changed by what tells when it is, or that it is off.
 _SETTLED = re.compile(r"cancel|called off|取消|不办|不去|黄了|泡汤|\d|周|点|day\b")
@@ -44,6 +47,9 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
             for it in statement.relations
         ]
         statement = replace(statement, memory_type="event", relations=tuple(visited))
+    elif (statement.topic or "").endswith(_CURRENT) and not lasting and not statement.state:
+        kind = "plan" if time.tense > 0 else "event"
+        statement = replace(statement, memory_type=kind, topic=None, relations=())
     elif (kind in _STATES or statement.state) and time.tense > 0:
         statement = replace(statement, memory_type="plan", topic=None, relations=())
     if statement.state and time.tense <= 0:
