@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -175,11 +175,13 @@ async def test_failed_jobs_are_shown_and_can_be_tried_again(
     waits = {"zh": "没有等待的任务", "en": "No work waits"}[language]
     assert waits in await desk.page("/dashboard/jobs", language=language)
     evil = failed("j_3", f"{user}<b>"[:64], f"{words} {EVIL}")
-    await desk.leave(failed("j_1", user), failed("j_2", user), evil)
+    halfway = replace(failed("j_2", user), details={"done": 256, "total": 1000})
+    await desk.leave(failed("j_1", user), halfway, evil)
     listed = await desk.browser.get("/dashboard/jobs")
     text = text_of(listed)
     assert user in text and f"{words} {EVIL}" in text and "extract" in text and waits not in text
     assert "<img src=x" not in listed.text and f"{user}<b>" not in listed.text
+    assert "256 / 1,000" in text
     retry, told = {"zh": ("重试", "已安排重试：1"), "en": ("Retry", "To be tried again: 1")}[
         language
     ]

@@ -14,10 +14,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from kemem import AsyncMemory, Unavailable
+from kemem import AsyncMemory, Unavailable, runtime
 from kemem.jobs import PAGE
 from kemem.records import Match, Matrix
 from kemem.search.previous import join
+from kemem.serve.cli.doctor import examine
+from kemem.serve.cli.main import _job_text
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, openai_server_process, running_openai_server
 from kemem.testing.doubles import hashed
@@ -122,9 +124,10 @@ def _embeddings(texts: list[str], width: int) -> bytes:
 
 
 async def test_search_goes_on_with_old_vectors_until_the_new_ones_are_there(
-    either_settings: Settings,
+    either_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the local model to a server's: by meaning at every moment, whether the server is up."""
+    monkeypatch.setattr(runtime, "_LEARN_PAUSE", 0.0)
     clock = FakeClock(NOW)
     async with AsyncMemory(settings=at(either_settings, "local"), clock=clock) as memory:
         await memory.ingest(SAID, "小明")
@@ -173,6 +176,9 @@ async def test_progress_is_told_while_vectors_of_both_models_are_searched(tmp_pa
             (job,) = await memory.jobs()
             assert job.kind == "reembed" and job.progress == {"done": PAGE, "total": PAGE + 2}
             assert job.to_dict()["progress"] == job.progress and job.error
+            assert f"{PAGE} of {PAGE + 2}" in _job_text(job.to_dict()).plain  # kemem jobs
+            checks = await asyncio.to_thread(examine, at(settings, "none"))  # kemem doctor
+            assert f"new vectors: {PAGE} of {PAGE + 2} rows" in str(checks)
             for text, name in MEANT:
                 assert name in [hit.id for hit in await memory.hybrid_search(text, "小明", 5)]
             new = await memory.semantic_search("记录 7 log", "小明", top_k=1)

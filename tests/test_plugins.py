@@ -131,6 +131,18 @@ def test_a_vector_database_beside_the_store_answers_by_meaning(text: str, query:
         assert vectors.rows == {}
 
 
+@pytest.mark.parametrize(("text", "query"), [("我不吃辣", "不吃辣"), ("I eat no pork", "no pork")])
+def test_what_only_the_vector_database_finds_is_a_hit(
+    tmp_path: Path, text: str, query: str
+) -> None:
+    """Messages, too, on a store that has not ranked them itself."""
+    with Memory(data_dir=tmp_path, vectors=DictVectors(), embedder=HashingEmbedder()) as memory:
+        ids = memory.add(text, "u").message_ids
+        memory.run_jobs()
+        hits = memory.search(query, "u", mode="semantic", kinds=["message"])
+        assert tuple(hit.id for hit in hits) == ids
+
+
 def test_a_store_and_a_directory_are_not_both_given(tmp_path: Path) -> None:
     """One of them would be ignored."""
     with pytest.raises(InvalidArgument, match="not both"):

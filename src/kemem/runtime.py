@@ -41,6 +41,7 @@ _PORTS: dict[str, type] = {
     **{"embedder": Embedder, "reranker": Reranker},
 }
 _DAY = 86_400.0  # seconds
+_LEARN_PAUSE = 60.0  # seconds until a model that failed is asked for its width again
 _COUNTED_HITS = 10  # the first hits of a search count as uses
 _MAX_COUNTS = 10_000  # notes with counts that wait to be written
 
@@ -123,6 +124,7 @@ class Runtime(ProcessBound):
         self._deps: Deps | None = None
         self._closed = False
         self._is_prepared = False
+        self._may_learn_at = 0.0
         self._forgot_at: float | None = None
 
     async def deps(self) -> Deps:
@@ -135,8 +137,8 @@ class Runtime(ProcessBound):
                 raise Unavailable("this memory is closed")
             if self._deps is None:
                 deps = await asyncio.to_thread(open_deps, self.settings, self._backends)
-                await _recall_width(deps)
                 self._deps = replace(deps, on_reply=self.replied)
+                await _recall_width(self._deps)
         return self._deps
 
     def replied(self, seconds: float, usable: bool, reply: Reply | None) -> None:
@@ -156,11 +158,12 @@ class Runtime(ProcessBound):
         """
         deps = await self.deps()
         if not self._is_prepared:
-            if learn:
+            if learn and time.monotonic() >= self._may_learn_at:
                 try:
                     await learn_width(deps)
                 except Unavailable as error:
                     log.warning("%s; vectors follow later", error.message)
+                    self._may_learn_at = time.monotonic() + _LEARN_PAUSE
             self._is_prepared = await prepare(deps)
         return deps
 
