@@ -76,7 +76,9 @@ def test_memory_query_gives_three_unless_told_otherwise(face: Face) -> None:
     for word in ("茶", "tea"):
         assert len(face.do("memory_query", query=word)["results"]) == 3
         assert len(face.do("memory_query", query=word, top_k=4)["results"]) == 4
-        assert len(face.do("memory_query", query=word, top_k=10**9)["results"]) == 5
+        assert len(face.do("memory_query", query=word, top_k=1000)["results"]) == 5
+    too_many = face.refused("memory_query", query=word, top_k=1001)
+    assert too_many == (-32602, "INVALID_ARGUMENT")
     assert face.do("memory_query", query="zebra 斑马") == {"results": []}
 
 
