@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shlex
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -218,12 +219,13 @@ def test_questions_have_an_answer_that_somebody_told(memory: Memory, language: s
         assert any(question.answer in text for text in told), question
 
 
-async def test_most_questions_are_answered_by_the_first_two_hits(tmp_path: Path) -> None:
+async def test_most_questions_are_answered_by_the_first_two_hits(
+    filled: Result, home: Path, tmp_path: Path
+) -> None:
     """With the model that comes with the package, as people see it after `kemem demo`."""
-    settings, questions = settings_for(tmp_path, embedder="local"), read_questions()
-    await fill(read_world(to_micros(NOW)), settings, to_micros(NOW), lambda _: None)
-    missed = []
-    async with AsyncMemory(settings=settings, clock=lambda: to_micros(NOW)) as memory:
+    copied = shutil.copytree(home, tmp_path / "copied")
+    missed, questions = [], read_questions()
+    async with AsyncMemory(settings=settings_for(copied, embedder="local")) as memory:
         await memory.reindex()
         for it in questions:
             hits = await memory.search(it.question, it.user, limit=2)

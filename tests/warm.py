@@ -32,7 +32,9 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import IO
 
+import httpcore2
 import httpx
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 import kemem
@@ -42,6 +44,7 @@ from kemem.settings import Settings
 from tests import forkserver, warm_python
 
 STEP = 0.01  # seconds
+KEY = SecretStr("any")
 HEAVY = (  # what is imported when it is needed
     *("agents", "openai.resources.chat.completions", "rich.progress", "typer.main"),
     *("uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl"),
@@ -105,6 +108,7 @@ def start_warm(
 def share_certificates() -> None:
     """Read those of the system once: each HTTP client does, and it takes longer than most tests."""
     ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
+    httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 
 
 def python() -> list[str]:
@@ -217,6 +221,10 @@ async def _use_once() -> None:
                 await client.post("/v1/memories/search", json=asked)
                 await client.post("/v1/recall", json={"user_id": "u", "question": text})
             await client.get("/readyz")
+        guarded = create_app(AsyncMemory(settings=settings.model_copy(update={"api_key": KEY})))
+        transport = httpx.ASGITransport(guarded)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            await client.get("/dashboard/login")  # the last route that is looked for
 
 
 def _run_to_end(arguments: list[str]) -> None:

@@ -1,11 +1,12 @@
 """The dashboard at /dashboard: every view, its files, and the sign-in with the server's key."""
 
-from functools import partial
+from functools import cache, partial
 from os import PathLike, stat_result
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Form, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.routing import BaseRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -46,8 +47,16 @@ def offer_dashboard(app: FastAPI) -> None:
     state.vendor = pages.VENDOR
     state.survey = StaleWhileRevalidate(partial(operators.survey, state.memory, state.metrics))
     app.mount(pages.STATIC_PATH, CachedFiles(directory=pages.STATIC))
+    app.router.routes += _routes()
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """The pages; all apps share them, as those of the API."""
+    dashboard = APIRouter(include_in_schema=False)
     for router in (sign_in, *(view.router for view in VIEWS), fallback):  # the last takes the rest
-        app.include_router(router, include_in_schema=False)
+        dashboard.include_router(router)
+    return dashboard.routes
 
 
 @sign_in.get("/dashboard/login")
