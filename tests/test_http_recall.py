@@ -542,7 +542,8 @@ def test_metrics_show_how_well_the_caches_serve(
     expected = counts[2][hits] / (counts[2][hits] + counts[2][misses])
     assert counts[2]['kemem_cache_hit_ratio{cache="search"}'] == pytest.approx(expected)
     assert {it for it in counts[2] if it.startswith("kemem_cache_entries")} == {
-        f'kemem_cache_entries{{cache="{it}"}}' for it in ("expansion", "search", "content")
+        f'kemem_cache_entries{{cache="{it}"}}'
+        for it in ("expansion", "search", "content", "profile")
     }
 
 
