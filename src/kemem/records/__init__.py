@@ -11,8 +11,10 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from kemem.errors import InvalidArgument
 from kemem.records.filters import Filter
 from kemem.records.operations import Census as Census
+from kemem.records.operations import Entry as Entry
 from kemem.records.operations import Health as Health
 from kemem.records.operations import Holding as Holding
+from kemem.records.operations import Level as Level
 from kemem.records.operations import Line as Line
 from kemem.records.serialization import (
     Hidden,
@@ -27,7 +29,6 @@ from kemem.records.times import Micros as Micros
 
 Vector = NDArray[np.float32]
 Matrix = NDArray[np.float32]
-Level = Literal["agent", "user", "session", "owner"]
 T = TypeVar("T")
 ROLES = ("user", "assistant", "system", "tool")
 NOTE_KINDS = ("user_info", "knowledge", "experience", "short_term")
@@ -375,26 +376,6 @@ class Checkpoint(Record):
     def reach(self) -> int:
         """The sequence number up to which messages are summarised."""
         return self.layers[-1].last if self.layers else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Entry(Record):
-    """An agent, user or session; an "owner" is an (agent, user) pair that has rows."""
-
-    level: Annotated[Level, Hidden]
-    id: str
-    agent_id: str
-    user_id: OwnerId | None
-    name: str | None
-    active: bool
-    created: Annotated[Timestamp, Field(serialization_alias="created_at")]
-    updated: Annotated[Timestamp, Field(serialization_alias="updated_at")]
-    ended: Annotated[Timestamp | None, Field(serialization_alias="ended_at")] = None
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """What entries are ordered by."""
-        return (self.id, self.agent_id, self.user_id or "")
 
 
 Messages = object  # a text, a message, or many, of any shape that `kemem.text.shapes` reads

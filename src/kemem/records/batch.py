@@ -104,6 +104,22 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Configuration:
+    """What an agent, user or session is to be from now on; None leaves a value as it is.
+
+    An empty name or type is none; the name of an agent is then its id.
+    """
+
+    level: Literal["agent", "user", "session"]
+    scope: Scope  # the id of an agent or user alone, all three of a session
+    at: Micros
+    name: str | None = None
+    type: str | None = None
+    config: Mapping[str, Any] | None = None  # in the place of the one before
+    disabled: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """How often a note was found since it was last counted."""
 
@@ -157,6 +173,9 @@ class Batch:
     A withdrawn message stays for transcripts: a Where reads it only if it says so, and no search
     finds it. The checkpoints of its session go, and no precondition takes it for present.
 
+    A message of an agent, user or session that is disabled is PermissionDenied. All else can be
+    written: what is drawn from messages that were there before, and what is deleted.
+
     A note cites messages of its own agent and user. One that is deleted is no longer cited; a new
     note that cites one which is not there refuses the batch.
 
@@ -176,6 +195,7 @@ class Batch:
     reason: str | None = None  # why notes are dropped, for their history
     withdraw: tuple[Where, ...] = ()  # messages, after the drops
     ended: tuple[Ending, ...] = ()
+    configured: tuple[Configuration, ...] = ()  # of those that are there
     jobs: tuple[Job, ...] = ()  # new or changed
     done: tuple[str, ...] = ()  # ids of finished jobs
     only_if: str | None = None  # a job that must be open still

@@ -1,11 +1,15 @@
-"""What those who run a memory read: its state, its counts and its journal."""
+"""What those who run a memory read: who is known, its state, its counts and its journal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from kemem.records.serialization import Record
+from pydantic import Field
+
+from kemem.records.serialization import Hidden, OwnerId, Record, Timestamp
 from kemem.records.times import Micros
+
+Level = Literal["agent", "user", "session", "owner"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +57,26 @@ class Census:
     entities: int
     relations: int
     largest: tuple[Holding, ...]  # those with the most messages and notes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Record):
+    """An agent, user or session; an "owner" is an (agent, user) pair that has rows."""
+
+    level: Annotated[Level, Hidden]
+    id: str
+    agent_id: str
+    user_id: OwnerId | None
+    name: str | None
+    active: bool  # neither ended nor disabled
+    created: Annotated[Timestamp, Field(serialization_alias="created_at")]
+    updated: Annotated[Timestamp, Field(serialization_alias="updated_at")]
+    ended: Annotated[Timestamp | None, Field(serialization_alias="ended_at")] = None
+    type: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    disabled: bool = False  # it takes no new messages, and no search serves what it has
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What entries are ordered by."""
+        return (self.id, self.agent_id, self.user_id or "")

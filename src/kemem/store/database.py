@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 import sqlalchemy as sa
@@ -17,7 +17,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from kemem.errors import KeMemError
 from kemem.records import Matrix
-from kemem.store.schema import SEQ_BITS, dump_json
+from kemem.store.schema import DISABLED_SESSION, SEQ_BITS, dump_json
 from kemem.text.query import Phrase
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ class Space:
     next_seq: int
     epoch: int
     vector_writes: int
+    disabled: Literal["agent", "user"] | None  # which of the two is, if one is
 
     @property
     def first_id(self) -> int:
@@ -216,12 +217,18 @@ def _upsert(dialect: str, table: sa.Table, changed: tuple[str, ...]) -> Any:
     if not changed:
         return statement.on_conflict_do_nothing()
     new = {name: statement.excluded[name] for name in changed}
-    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=new)
+    enabled = table.c.status != DISABLED_SESSION if "status" in changed else None
+    key = list(table.primary_key)
+    return statement.on_conflict_do_update(index_elements=key, set_=new, where=enabled)
 
 
 def upsert(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Values], *changed: str
-) -> None:
-    """Insert rows; where the key of one is there already, change these columns, if any."""
-    if rows:
-        connection.execute(_upsert(connection.dialect.name, table, changed), rows)
+) -> int:
+    """Insert rows; where the key of one is there already, change these columns, if any.
+
+    Returns how many were written; a session that is disabled is left as it is.
+    """
+    if not rows:
+        return 0
+    return connection.execute(_upsert(connection.dialect.name, table, changed), rows).rowcount

@@ -5,8 +5,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from kemem.records import Census, Entry, Health, Holding, Level, Scope
+from kemem.records.batch import Configuration
 from kemem.store.database import equal
 from kemem.store.schema import (
+    DISABLED_SESSION,
     agent,
     app_user,
     entity,
@@ -17,6 +19,7 @@ from kemem.store.schema import (
     row_vector,
     session,
     space,
+    space_state,
 )
 from kemem.store.spaces import ids_of
 
@@ -28,20 +31,37 @@ _PLACES = {  # what the entries of a level are ordered by; the first column is t
 }
 
 
-def _entries(level: str, name: sa.Column[Any], *more: sa.Column[Any]) -> sa.Select[Any]:
-    """The fields of the entries of a level; the table of their names has their times too."""
+_CONFIGURED = {  # the columns of what can be configured
+    "agent": {"name": agent.c.agent_name, "type": agent.c.agent_type, "config": agent.c.config},
+    "user": {
+        "name": app_user.c.user_name,
+        "type": app_user.c.user_type,
+        "config": app_user.c.profile,
+    },
+    "session": {
+        "name": session.c.session_name,
+        "type": session.c.session_type,
+        "config": session.c.context,
+    },
+}
+
+
+def _entries(level: str, kind: str) -> sa.Select[Any]:
+    """The fields of the entries of a level; a table of names has the others too."""
+    name, *described = _CONFIGURED[kind].values()
     key, state = _PLACES[level][0], name.table.c
     own = key.table.c
     owner = (own.agent_id, own.user_id if "user_id" in own else sa.null())
-    return sa.select(key, *owner, name, state.status, state.create_time, state.update_time, *more)
+    times = (state.create_time, state.update_time, state.get("end_time", sa.null()))
+    return sa.select(key, *owner, name, state.status, *times, *described)
 
 
 _has_rows = (sa.exists().where(it.c.space_no == space.c.space_no) for it in (message, note))
 _ENTRIES = {
-    "agent": _entries("agent", agent.c.agent_name),
-    "user": _entries("user", app_user.c.user_name).where(app_user.c.user_id != ""),
-    "session": _entries("session", session.c.session_name, session.c.end_time),
-    "owner": _entries("owner", app_user.c.user_name)
+    "agent": _entries("agent", "agent"),
+    "user": _entries("user", "user").where(app_user.c.user_id != ""),
+    "session": _entries("session", "session"),
+    "owner": _entries("owner", "user")
     .join(app_user, app_user.c.user_id == space.c.user_id)
     .where(sa.or_(*_has_rows)),
 }
@@ -65,15 +85,49 @@ def directory(
     if after is not None:
         statement = statement.where(sa.tuple_(*place) > sa.tuple_(*after[: len(place)]))
     rows = connection.execute(statement.order_by(*place).limit(limit))
+    disabled = _disabled_status(level)
     return [
-        Entry(level, name, agent_id, user_id or None, shown, bool(status), *times)
-        for name, agent_id, user_id, shown, status, *times in rows
+        Entry(
+            *(level, name, agent_id, user_id or None, shown, status == 1),
+            *(*times, kind, config or {}, status == disabled),
+        )
+        for name, agent_id, user_id, shown, status, *times, kind, config in rows
     ]
+
+
+def _disabled_status(level: str) -> int:
+    return DISABLED_SESSION if level == "session" else 0
+
+
+def configure(connection: sa.Connection, given: Configuration) -> None:
+    """Change what is given of an agent, user or session that is there.
+
+    Whoever is disabled or enabled gets a new generation: caches of searches are void.
+    """
+    columns, scope = _CONFIGURED[given.level], given.scope
+    owner = {name: value for name, value in ids_of(scope).items() if name != "session_id"}
+    table = columns["name"].table
+    values: dict[str, Any] = {
+        column.name: value or (None if name != "name" or given.level != "agent" else scope.agent_id)
+        for name, column in columns.items()
+        if (value := getattr(given, name)) is not None
+    }
+    if given.disabled is not None:
+        values["status"] = _disabled_status(given.level) if given.disabled else 1
+        if given.level == "session" and not given.disabled:
+            values["status"] = sa.case((session.c.end_time.is_(None), 1), else_=0)
+        own = sa.select(space.c.space_no).where(*equal(space, **owner))
+        renewed = sa.update(space_state).where(space_state.c.space_no.in_(own))
+        connection.execute(renewed.values(next_seq=space_state.c.next_seq + 1))
+    named = equal(table, **ids_of(scope))
+    connection.execute(sa.update(table).where(*named).values(**values, update_time=given.at))
 
 
 def _in_scope(level: str, scope: Scope) -> sa.ColumnElement[bool]:
     """Entries that a space of the scope belongs to."""
     ids = ids_of(scope)
+    if ids.keys() == {f"{level}_id"} and level != "session":
+        return sa.and_(*equal(_PLACES[level][0].table, **ids))
     table = session if level == "session" or "session_id" in ids else space
     conditions = equal(table, **ids)
     if level == "session":

@@ -11,7 +11,16 @@ from kemem import records
 from kemem.errors import InvalidArgument
 from kemem.records.batch import Ending, Job, JobKind, Trim
 from kemem.store.database import Values, bound, equal, group, upsert
-from kemem.store.schema import checkpoint, dump_json, job, journal, note_history, session, space
+from kemem.store.schema import (
+    DISABLED_SESSION,
+    checkpoint,
+    dump_json,
+    job,
+    journal,
+    note_history,
+    session,
+    space,
+)
 from kemem.store.spaces import Transaction, find_spaces, ids_of
 
 # Columns of the history, in the order of the fields that they hold.
@@ -30,7 +39,10 @@ _outdated = (
 _end_session = (
     sa.update(session)
     .where(*bound(session, space_no="of_space", session_id="of_session"))
-    .values(status=0, end_time=sa.bindparam("at"))
+    .values(
+        status=sa.case((session.c.status == DISABLED_SESSION, DISABLED_SESSION), else_=0),
+        end_time=sa.bindparam("at"),
+    )
 )
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import UserDefinedType
 
 SEQ_BITS = 32
+DISABLED_SESSION = -1  # a status; 0: ended, 1: open. Of agents and users 0 is disabled, 1 is not.
 
 metadata = sa.MetaData()
 

@@ -26,7 +26,7 @@ from kemem.store.graph import around
 from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
 from kemem.store.read import keyed, matching_ids, named
 from kemem.store.schema import note, note_source
-from kemem.store.spaces import spaces_and_model, visible_spaces
+from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, one_of
 from kemem.store.vectors import check_vectors
 from kemem.text.query import Mask, Query
@@ -49,6 +49,8 @@ def search(
             raise InvalidArgument("vectors need the model that made them", field="model")
         check_vectors(request.vectors, len(request.vectors), request.model.width)
     spaces, model_no = spaces_and_model(connection, where.scope, request.model, shared=where.shared)
+    if request.queries or request.vectors is not None or request.times:  # not the graph alone
+        spaces = served(connection, spaces, where.scope)
     ranked = _Ranked(connection, database, cache, request, spaces, model_no)
     words, vectors = ranked.rankings()
     relations: list[Relation] = []

@@ -1,17 +1,28 @@
 """Spaces: the (agent, user) pairs behind a scope, found for a read and locked for a write."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any
 
 import sqlalchemy as sa
 
+from kemem.ports.enabled import refusal
 from kemem.records import Micros, Model, Scope, Where
 from kemem.records.batch import Batch, Refusal
-from kemem.store.database import Database, IndexedText, Space, Statement, bound, group, upsert
+from kemem.store.database import (
+    Database,
+    IndexedText,
+    Space,
+    Statement,
+    bound,
+    group,
+    in_list,
+    upsert,
+)
 from kemem.store.schema import (
+    DISABLED_SESSION,
     agent,
     app_user,
     embedding_model,
@@ -30,7 +41,12 @@ FIRST_EPOCH = "first_epoch"
 model_number = sa.select(embedding_model.c.model_no).where(
     *bound(embedding_model, name="of_name", width="of_width")
 )
-_columns = (*space.c, *list(space_state.c)[1:], model_number.scalar_subquery())
+_user_status = sa.select(app_user.c.status).where(app_user.c.user_id == space.c.user_id)
+_agent_status = sa.select(agent.c.status).where(agent.c.agent_id == space.c.agent_id)
+_disabled = sa.case(
+    (_user_status.scalar_subquery() == 0, "user"), (_agent_status.scalar_subquery() == 0, "agent")
+)
+_columns = (*space.c, *list(space_state.c)[1:], _disabled, model_number.scalar_subquery())
 
 
 @cache
@@ -92,6 +108,21 @@ def spaces_and_model(
     return [Space(*row[:-1]) for row in rows], rows[0][-1] if rows else None
 
 
+def served(connection: sa.Connection, spaces: Sequence[Space], scope: Scope) -> list[Space]:
+    """The spaces that a search serves: none of an agent or user that is disabled.
+
+    Where the scope names who is, or a session that is, it is PermissionDenied.
+    """
+    for each in spaces:
+        if each.disabled and getattr(scope, f"{each.disabled}_id") is not None:
+            raise refusal(each.disabled, getattr(each, f"{each.disabled}_id"))
+    if scope.session_id is not None:
+        numbers = {"numbers": [each.space_no for each in spaces], "of_session": scope.session_id}
+        if connection.execute(_disabled_session, numbers).first():
+            raise refusal("session", scope.session_id)
+    return [each for each in spaces if not each.disabled]
+
+
 def ids_of(scope: Scope) -> dict[str, Any]:
     """The ids that a scope has, by their names."""
     names = ("agent_id", "user_id", "session_id")
@@ -105,6 +136,11 @@ def generation(connection: sa.Connection, where: Where) -> str:
     return blake2b(repr(counters).encode(), digest_size=16).hexdigest()
 
 
+_disabled_session = sa.select(session.c.session_id).where(
+    in_list(session.c.space_no, "numbers"),
+    *bound(session, session_id="of_session"),
+    session.c.status == DISABLED_SESSION,
+)
 _this_user = app_user.c.user_id == sa.bindparam("of_user")
 _set_active = (
     sa.update(app_user)
@@ -213,6 +249,13 @@ class Transaction:
         """The space of an owner that this transaction writes to."""
         return self._spaces[user_id][agent_id]
 
+    def open_space(self, agent_id: str, user_id: str) -> Space:
+        """The same for new messages: PermissionDenied where agent or user is disabled."""
+        own = self.space(agent_id, user_id)
+        if own.disabled:
+            raise refusal(own.disabled, getattr(own, f"{own.disabled}_id"))
+        return own
+
     def spaces(self, scope: Scope, shared: str | None = None) -> list[Space]:
         """The spaces of a scope, and a shared one; those of a user it writes to were read."""
         is_read = scope.user_id in self._spaces and scope.session_id is None and shared is None
@@ -241,10 +284,13 @@ class Transaction:
         """Let every cache notice that rows went or changed, or that vectors came."""
         self._more[space_no]["epoch" if rows else "vector_writes"] += 1
 
-    def ensure_sessions(self, space: Space, sessions: Mapping[str, tuple[Micros, Micros]]) -> None:
+    def ensure_sessions(
+        self, space: Space, sessions: Mapping[str, tuple[Micros, Micros]], *, said: bool = False
+    ) -> None:
         """Sessions come into being on first use, and open again after their end.
 
-        The times say when they began and were used.
+        The times say when they began and were used. Where something was `said` in one that is
+        disabled, it is PermissionDenied.
         """
         owner = {"agent_id": space.agent_id, "user_id": space.user_id, "space_no": space.space_no}
         rows = []
@@ -253,7 +299,10 @@ class Transaction:
                 self._sessions[space.space_no, session_id] = now
                 times = {"create_time": begun, "update_time": now, "end_time": None}
                 rows.append({**owner, "session_id": session_id, **times, "status": 1})
-        upsert(self.connection, session, rows, "update_time", "status", "end_time")
+        written = upsert(self.connection, session, rows, "update_time", "status", "end_time")
+        if said and written < len(rows):
+            for name in sessions:
+                served(self.connection, [space], Scope(session_id=name))
 
     def finish(self) -> None:
         """Write the counters; after this the transaction can be committed."""

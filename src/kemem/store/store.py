@@ -201,6 +201,8 @@ def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applie
     for embedded in batch.vectors:
         vectors.put_vectors(transaction, embedded)
     history.end_sessions(transaction, batch.ended)
+    for configuration in batch.configured:
+        directory.configure(connection, configuration)
     history.put_jobs(connection, batch.jobs)
     history.finish_jobs(connection, batch.done)
     history.put_lines(connection, batch.journal)

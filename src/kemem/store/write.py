@@ -57,8 +57,9 @@ def put_messages(
     for user_id, own in group(items, lambda item: item.user_id).items():
         new_items = _new_messages(transaction, user_id, own)
         for agent_id, new in group(new_items, lambda item: item.agent_id).items():
-            space, now = transaction.space(agent_id, user_id), new[0].ingest_time
-            transaction.ensure_sessions(space, {item.session_id: (now, now) for item in new})
+            space, now = transaction.open_space(agent_id, user_id), new[0].ingest_time
+            begun = {item.session_id: (now, now) for item in new}
+            transaction.ensure_sessions(space, begun, said=True)
             numbered = _number(transaction.connection, space.space_no, new)
             for each in _insert_rows(transaction, tables.messages, space, numbered):
                 stored[user_id, each.row.message_id] = each.row

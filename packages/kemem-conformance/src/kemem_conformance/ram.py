@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from kemem.errors import InvalidArgument
 from kemem.ports import ReadOptions
+from kemem.ports.enabled import refusal
 from kemem.ports.request import (
     Candidates,
     Neighborhood,
@@ -175,6 +176,10 @@ class RamStore(RamWriter):
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         """Candidates by words, vectors and graph, and the selected rows."""
+        asks = bool(request.queries or request.vectors is not None or request.times)
+        known = self._open().directory
+        if asks and (who := known.disabled(request.where.scope)):
+            raise refusal(who.level, who.id)
         where, admitted = self._searched(request.where), None
         if request.keywords is not None:
             found = self._ranking(where, request.keywords, limit=10**9)
@@ -200,7 +205,11 @@ class RamStore(RamWriter):
         selected = request.select(candidates) if request.select else ()
         keys = {key_of(match) for match in selected}
         visible = self._visible(self._searched(request.where))
-        rows = {key_of(row): row for row in visible if key_of(row) in keys}
+        rows = {
+            key_of(row): row
+            for row in visible
+            if key_of(row) in keys and (not asks or known.is_served(pair(row)))
+        }
         return SearchResponse(candidates, rows)
 
     def _searched(self, where: Where) -> Where:
@@ -232,7 +241,7 @@ class RamStore(RamWriter):
         hits = [
             Match.of(row, similarity(asked, embedded[key(row)]))
             for row in self._visible(where)
-            if key(row) in embedded
+            if key(row) in embedded and self._open().directory.is_served(pair(row))
         ]
         return sorted(hits, key=place)[:limit]
 
@@ -356,6 +365,7 @@ class RamStore(RamWriter):
         pairs = {pair(stored.row) for stored in rows if self._sees(whole, stored.row)}
         if where.shared is not None:
             pairs.add((where.shared, ""))
+        pairs = {owner for owner in pairs if self._open().directory.is_served(owner)}
         return [
             one
             for one in rows

@@ -20,7 +20,7 @@ from kemem.records import (
     Row,
     Scope,
 )
-from kemem.records.batch import Job
+from kemem.records.batch import Configuration, Job
 from kemem.text.segment import normalise
 from kemem_conformance.ram_ranking import Direction, Stored
 
@@ -180,6 +180,38 @@ class Directory:
             where = ("session", session.agent_id, session.user_id or "", session.id)
             self.entries[where] = replace(session, active=False, ended=at)
 
+    def configure(self, given: Configuration) -> None:
+        """Change what is given of one who is there."""
+        for at, entry in self.entries.items():
+            if entry.level != given.level or not _names(given.scope, entry):
+                continue
+            name = entry.name if given.name is None else given.name or None
+            if entry.level == "agent":
+                name = name or entry.id
+            disabled = entry.disabled if given.disabled is None else given.disabled
+            self.entries[at] = replace(
+                entry,
+                name=name,
+                type=entry.type if given.type is None else given.type or None,
+                config=entry.config if given.config is None else given.config,
+                disabled=disabled,
+                active=not disabled and entry.ended is None,
+                updated=given.at,
+            )
+
+    def disabled(self, scope: Scope) -> Entry | None:
+        """One that a scope names and that is disabled."""
+        named: list[Key] = [("user", scope.user_id or ""), ("agent", scope.agent_id or "")]
+        if scope.session_id is not None:
+            sessions = [it for it in self.entries.items() if it[0][0] == "session"]
+            named += [at for at, entry in sessions if _names(scope, entry)]
+        entries = [self.entries[at] for at in named if at in self.entries]
+        return next((entry for entry in entries if entry.disabled), None)
+
+    def is_served(self, owner: Pair) -> bool:
+        """Whether neither the agent nor the user of a pair is disabled."""
+        return self.disabled(Scope(*owner)) is None
+
     def forget_sessions(self, scope: Scope) -> None:
         """Remove the sessions of a scope."""
         gone = self.listed("session", scope)
@@ -210,7 +242,16 @@ class Directory:
     def _enter(self, at: Key, entry: Entry) -> None:
         known = self.entries.setdefault(at, entry)
         updated = max(known.updated, entry.updated)
-        self.entries[at] = replace(known, updated=updated, active=True, ended=None)
+        if not known.disabled:
+            self.entries[at] = replace(known, updated=updated, active=True, ended=None)
+        elif entry.level != "session":  # which stays as it is
+            self.entries[at] = replace(known, updated=updated)
+
+
+def _names(scope: Scope, entry: Entry) -> bool:
+    """Whether all ids of a scope are those of an entry."""
+    session_id = entry.id if entry.level == "session" else None
+    return covers(scope, entry.agent_id, entry.user_id or "", session_id)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 from kemem.errors import Conflict, InvalidArgument, Unavailable
+from kemem.ports.enabled import refusal
 from kemem.records import (
     CHECKPOINTS_KEPT,
     MESSAGES,
@@ -21,7 +22,7 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.records.batch import Applied, Batch, Expected, Use
+from kemem.records.batch import Applied, Batch, Configuration, Expected, Use
 from kemem.text.query import index_text
 from kemem_conformance.ram_ranking import Stored, directions
 from kemem_conformance.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
@@ -59,6 +60,8 @@ class RamWriter:
             self._embed(draft, embedded)
         for ending in batch.ended:
             self._end(draft, ending.scope, ending.at)
+        for configuration in batch.configured:
+            self._configure(draft, configuration)
         draft.jobs.update({job.job_id: job for job in batch.jobs})
         for job_id in batch.done:
             draft.jobs.pop(job_id, None)
@@ -70,6 +73,11 @@ class RamWriter:
             self._rebuild(draft)
         self._tables = draft
         return Applied(inserted, ignored, dropped, {at[-1]: into for at, into in merged.items()})
+
+    def _configure(self, draft: Tables, given: Configuration) -> None:
+        draft.directory.configure(given)
+        if given.disabled is not None:
+            self._touch(draft, given.scope)
 
     def _append(self, draft: Tables, lines: Sequence[Line]) -> None:
         draft.journal.update({(line.kind, line.id): line for line in lines})
@@ -242,6 +250,8 @@ class RamWriter:
             sequence_no=max((other.sequence_no for other in others), default=0) + 1,
         )
         at = stored.ingest_time
+        if who := draft.directory.disabled(Scope(*pair(stored), stored.session_id)):
+            raise refusal(who.level, who.id)
         draft.directory.saw(pair(stored), stored.session_id, at, at)
         self._arrive(draft, stored)
         return replace(stored, arrival=draft.arrivals)

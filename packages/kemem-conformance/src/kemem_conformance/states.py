@@ -3,9 +3,14 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from kemem.errors import PermissionDenied
 from kemem.ports import Store, read_messages, read_notes
-from kemem.records import CHECKPOINTS_KEPT, Checkpoint, Entry, Layer, Scope, Where
-from kemem.records.batch import Applied, Batch, Ending, Job
+from kemem.ports.request import Candidates, SearchRequest
+from kemem.records import CHECKPOINTS_KEPT, Checkpoint, Entry, Layer, Match, Scope, Where
+from kemem.records.batch import Applied, Batch, Configuration, Ending, Job
+from kemem.text.query import parse
 from kemem_conformance.noting import FULL, STUDIES, added
 from kemem_conformance.suite import (
     ALL_MINE,
@@ -23,6 +28,11 @@ from kemem_conformance.suite import (
 from kemem_conformance.world import NOW
 
 HERE = Scope("agent", "u_", "s")
+NAMED: dict[Any, Scope] = {
+    "agent": Scope("agent"),
+    "user": Scope(user_id="u_"),
+    "session": HERE,
+}
 LAYERS = (Layer(2, "他们谈了火锅 they talked", 1, 9), Layer(0, "And then 咖啡\0", 10, 12))
 
 
@@ -39,6 +49,10 @@ async def save(store: Store, *checkpoints: Checkpoint) -> None:
 async def states(store: Store, scope: Scope = ME) -> list[str]:
     """The names of all states, newest first."""
     return [one.checkpoint_id for one in await store.checkpoints(scope, limit=1_000)]
+
+
+def _every(candidates: Candidates) -> list[Match]:
+    return [match for ranking in candidates.words for match in ranking.matches]
 
 
 async def listed(store: Store, level: Any, scope: Scope | None = None, **options: Any) -> list[str]:
@@ -160,6 +174,69 @@ class StateRules(Suite):
             Entry("session", "会话", "助手", "u_", None, True, NOW + 4, NOW + 4),
             Entry("session", "公", "助手", None, None, True, NOW, NOW),
         ]
+
+    @rule
+    async def test_who_is_configured_stays_so(self, store: Store) -> None:
+        """What is given replaces what was, None leaves it, an empty text takes it away."""
+        await put(store, said("a", ingest_time=NOW))
+        for level, scope in NAMED.items():
+            whole = Configuration(level, scope, NOW + 1, "小助手 Ann", "chat", {"茶": [1, None]})
+            await store.apply(Batch(configured=(whole,)))
+            await store.apply(Batch(configured=(Configuration(level, scope, NOW + 2, type=""),)))
+            (entry,) = await store.directory(level, scope)
+            assert (entry.name, entry.type, entry.config) == ("小助手 Ann", None, {"茶": [1, None]})
+            assert (entry.disabled, entry.active, entry.created) == (False, True, NOW)
+            assert entry.updated == NOW + 2
+            bare = Configuration(level, scope, NOW + 3, name="", config={})
+            await store.apply(Batch(configured=(bare,)))
+            (entry,) = await store.directory(level, scope)
+            assert (entry.name, entry.config) == ("agent" if level == "agent" else None, {})
+        nobody = Configuration("user", Scope(user_id="没有"), NOW, name="x", disabled=True)
+        await store.apply(Batch(configured=(nobody,)))
+        assert await listed(store, "user") == ["u_"]
+
+    @rule
+    async def test_who_is_disabled_takes_no_messages_and_is_not_found(self, store: Store) -> None:
+        """Notes of what was said before come, deleting goes on; enabled again, all is back."""
+        await put(store, said("a", "火锅 hotpot"), said("b", "茶 tea", session_id="另"))
+        await put(store, said("c", "火锅 hotpot", agent_id="助手"))
+        await remember(store, noted("笔", "火锅 hotpot", session_id="s", sources=("a",)))
+        everybody = Where(Scope(user_id="u_"), kinds=ALL_MINE.kinds)
+        here, hotpot = replace(everybody, scope=HERE), parse("hotpot")
+        for level, scope in NAMED.items():
+            before = await store.generation(everybody)
+            await store.apply(Batch(configured=(Configuration(level, scope, NOW, disabled=True),)))
+            assert await store.generation(everybody) != before
+            (entry,) = await store.directory(level, scope)
+            assert (entry.disabled, entry.active) == (True, False)
+            with pytest.raises(PermissionDenied, match=f"{level} '{entry.id}' is disabled"):
+                await put(store, said(f"new {level}", ingest_time=NOW + 9))
+            await put(store, said("a", "火锅 hotpot"))  # a retry is none
+            await remember(store, noted(f"n {level}", "later", session_id="s", sources=("a",)))
+            assert (await store.directory(level, scope))[0].disabled
+            request = SearchRequest(here, queries=(hotpot,), select=_every)
+            with pytest.raises(PermissionDenied, match=f"{level} '{entry.id}' is disabled"):
+                await store.search(request)
+            if level == "agent":  # what the user has with others is found
+                found = await store.search(replace(request, where=everybody))
+                assert {at[-1] for at in found.rows} == {"c"}
+            gone = Where(ME, kinds=ALL_MINE.kinds, ids=frozenset([f"n {level}"]))
+            assert (await store.apply(Batch(drop=(gone,)))).dropped == 1
+            assert len(await store.read(everybody)) == 4
+            await store.apply(Batch(configured=(Configuration(level, scope, NOW, disabled=False),)))
+            assert {at[-1] for at in (await store.search(request)).rows} == {"a", "笔"}
+            await put(store, said(f"new {level}", "hello", session_id="别", ingest_time=NOW + 9))
+            await store.apply(Batch(drop=(Where(ME, ids=frozenset([f"new {level}"])),)))
+
+    @rule
+    async def test_a_session_that_ended_is_enabled_as_such(self, store: Store) -> None:
+        await put(store, said("a"))
+        for disabled in (True, False):
+            given = Configuration("session", HERE, NOW + 1, disabled=disabled)
+            await store.apply(Batch(configured=(given,)))
+            await store.apply(Batch(ended=(Ending(HERE, NOW + 5),)))
+            entry = (await sessions(store))["s"]
+            assert (entry.disabled, entry.active, entry.ended) == (disabled, False, NOW + 5)
 
     @rule
     async def test_what_comes_later_moves_a_session(self, store: Store) -> None:
