@@ -181,6 +181,10 @@ def test_a_conversation_leads_to_a_message_among_its_neighbours(
     page.locator("tbody").get_by_role("link", name=user, exact=True).click()
     title = "身份" if language == "zh" else "Identity"
     expect(page.locator(".profile").get_by_role("heading", name=title)).to_be_visible()
+    page.locator(".configure summary").click()
+    page.locator(".configure [name=name]").fill("小美 May")
+    page.get_by_role("button", name="保存" if language == "zh" else "Save").click()
+    expect(page.locator(".head")).to_contain_text("小美 May")
     visit.keep_picture(f"profile_{language}")
     page.locator("tbody a").first.click()
     shown = page.locator(".said").nth(1)

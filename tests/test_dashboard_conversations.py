@@ -17,6 +17,7 @@ from kemem.settings import load
 from kemem_conformance.suite import noted
 from kemem_conformance.suite import said as stored_message
 from kemem_conformance.world import NOW
+from tests.pages import token_of
 from tests.server import LocalServer, add, local_server, post, said
 from tests.talk import varied
 
@@ -82,6 +83,30 @@ def test_users_lead_to_their_sessions_and_these_to_what_was_said(
     assert re.search(r'<td class="n">2</td>', sessions)
     page = unescape(client.get(unescape(link)).text)
     assert all(text in page for text in TALK[language])
+
+
+@BOTH
+def test_a_user_and_a_session_are_named_disabled_and_enabled(
+    client: httpx.Client, language: str
+) -> None:
+    """By the form on their pages; who is disabled says so and has no card."""
+
+    def send(**fields: str) -> httpx.Response:
+        token = token_of(client.get(HOME, params={"user_id": language}))
+        return client.post(f"{HOME}/configure", data={"form_token": token, **fields})
+
+    form = {"level": "user", "id": language, "name": f"{XSS} 小美", "config": '{"a": 1}'}
+    made = send(**form, disabled="yes")
+    page = client.get(made.headers["location"] + f"&language={language}").text
+    assert {"zh": "已停用", "en": "disabled"}[language] in page and "小美" in page
+    assert "<img src=x" not in page and 'class="profile"' not in page
+    assert "&#34;a&#34;: 1" in page
+    page = client.get(send(level="user", id=language, disabled="no").headers["location"]).text
+    assert 'class="profile"' in page and "小美" not in page
+    whose = session(language)
+    named = send(level="session", id=whose.pop("session_id"), **whose, name="选茶 tea")
+    assert "选茶 tea" in client.get(named.headers["location"]).text
+    assert send(**form | {"config": "{"}).status_code == 400
 
 
 @BOTH

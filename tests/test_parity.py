@@ -91,6 +91,7 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
     "forget": lambda word: (("u",), {"policy": Policy(limit=1)}),
     "forgotten": lambda word: (("u",), {"limit": 5}),
     "agents": lambda word: ((), {"limit": 5}),
+    "configure": lambda word: (("user", "u"), {"name": word, "config": {"a": 1}}),
     "users": lambda word: (("助手",), {}),
     "sessions": lambda word: ((), {"user_id": "u", "limit": 1}),
     "session": lambda word: (("s", "u"), {}),

@@ -9,24 +9,23 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kemem import ports, records, session, snapshot
+from kemem.add.configure import configure
 from kemem.add.edit import Policy, check_policy, erase, erase_all, forget, learn, rewrite
 from kemem.add.embed import prepare
 from kemem.add.parse import Task, check_prompt
 from kemem.add.recipe import add, end_session, ingest, reextract
 from kemem.add.summarize import summarize_session
-from kemem.errors import PermissionDenied
 from kemem.hooks import Hooks, Stage
 from kemem.imports.service import AsyncImports
 from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
-from kemem.records.batch import Batch, Job
+from kemem.records.batch import Batch, ConfiguredLevel, Job
 from kemem.results import Added, Context, Deletion, Hit, Ingested, Item, Memories, Profile
 from kemem.runtime import Backends, Runtime
 from kemem.scope import CallScope, Cursor, Id, Time, kinds_of, with_shared
-from kemem.search import pages
-from kemem.search.profile import USER_INFO, read_profile
+from kemem.search import pages, profile
 from kemem.search.recipe import search
 from kemem.search.understand import Mode
 from kemem.settings import Settings, choose
@@ -102,9 +101,8 @@ class AsyncMemory:
 
         It sees sensitive rows only with `sensitive`; the memory it comes from is the one to close.
         """
-        check_id(user_id, "user_id")
         handle = copy(self)
-        handle._scope = self._scope.restrict(user_id, agent_id, session_id).grant(sensitive)
+        handle._scope = self._scope.of_user(user_id, agent_id, session_id).grant(sensitive)
         return handle
 
     def process(
@@ -113,7 +111,7 @@ class AsyncMemory:
         """Register a hook: `before` storing it gets the list of messages and may return another
         one, `after` it gets what became of them, `describe` gives the text of an attachment.
         """
-        self._check_unbound()
+        self._scope.check_unbound()
         return self._hooks.add(function, name=name, stage=stage, timeout=timeout)
 
     # Messages
@@ -390,13 +388,11 @@ class AsyncMemory:
     async def profile(
         self, user_id: Id = None, agent_id: Id = None, *, max_tokens: int = 1000
     ) -> Profile:
-        """What is known of a user now, by topic, the most important first, within `max_tokens`.
-
-        Each line says where it is from. `text` is the card for a prompt, fenced as data.
-        """
+        """What is known of a user now, by topic, each line with its sources; `text` for prompts."""
         scope, deps = await self._call(user_id, agent_id, default=True)
         check_id(scope.user_id, "user_id")
-        return await read_profile(scope.where(USER_INFO), max_tokens, deps, self.caches.profile)
+        where = scope.where(profile.USER_INFO)
+        return await profile.read_profile(where, max_tokens, deps, self.caches.profile)
 
     async def generation(
         self, user_id: Id = None, agent_id: Id = None, session_id: Id = None
@@ -486,7 +482,7 @@ class AsyncMemory:
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
     ) -> records.Checkpoint | None:
         """Bring the State of a session up to date, as `add` does; None while none is needed."""
-        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        scope, deps = await self._session(user_id, agent_id, session_id, run_id)
         state = await summarize_session(scope, deps, budget=self.settings.state_tokens)
         return state and self._scope.visible(state)
 
@@ -501,7 +497,7 @@ class AsyncMemory:
         leaf: Id = None,
     ) -> Context:
         """For a prompt: summaries, then the newest messages verbatim; of a branch up to `leaf`."""
-        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        scope, deps = await self._session(user_id, agent_id, session_id, run_id)
         ask = partial(session.context, state_tokens=self.settings.state_tokens, leaf=leaf)
         return await ask(scope, max_tokens, deps, sensitive=self._scope.sensitive)
 
@@ -509,7 +505,7 @@ class AsyncMemory:
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
     ) -> records.Checkpoint:
         """Save a session's short-term memory: its State and its short-term notes."""
-        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        scope, deps = await self._session(user_id, agent_id, session_id, run_id)
         return self._scope.visible(await session.save_checkpoint(scope, deps))
 
     async def restore_checkpoint(
@@ -522,14 +518,14 @@ class AsyncMemory:
         run_id: Id = None,
     ) -> records.Checkpoint:
         """Bring short-term memory back to the newest checkpoint, or to the one named."""
-        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        scope, deps = await self._session(user_id, agent_id, session_id, run_id)
         return self._scope.visible(await session.restore_checkpoint(scope, checkpoint_id, deps))
 
     async def end_session(
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
     ) -> Added:
         """End a session: its experience stays as a note, short-term notes and State go."""
-        scope, deps = await self._session(session_id, user_id, agent_id, run_id)
+        scope, deps = await self._session(user_id, agent_id, session_id, run_id)
         return await end_session(scope, deps)
 
     async def sessions(
@@ -552,6 +548,27 @@ class AsyncMemory:
         deps = await self._operator_deps()
         scope = None if agent_id is None else self._scope.restrict(agent_id=agent_id).scope
         return await pages.directory("user", scope, limit, cursor, deps)
+
+    async def configure(
+        self,
+        level: ConfiguredLevel,
+        id: str,
+        *,
+        user_id: Id = None,
+        agent_id: Id = None,
+        name: str | None = None,
+        type: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        disabled: bool | None = None,
+    ) -> records.Entry:
+        """Name, type, configure or disable an agent, user or session; a session by its owner's ids.
+
+        Who is disabled adds nothing and is served by no search, recall, context, chat or profile:
+        PermissionDenied. Lists and deleting go on. `config` replaces the one before, "" clears.
+        """
+        given = {"name": name, "type": type, "config": config, "disabled": disabled}
+        owner = {"user_id": user_id, "agent_id": agent_id}
+        return await configure(level, id, owner, given, await self._operator_deps())
 
     async def run_jobs(self) -> int:
         """Work through the outbox; returns how many steps were done."""
@@ -625,8 +642,8 @@ class AsyncMemory:
         self, session_id: str, user_id: Id = None, agent_id: Id = None
     ) -> tuple[records.Entry, list[records.Checkpoint]]:
         """A session and its checkpoints, newest first."""
-        self._check_unbound()
-        scope, deps = await self._session(session_id, user_id, agent_id, None)
+        self._scope.check_unbound()
+        scope, deps = await self._session(user_id, agent_id, session_id)
         (entry,) = await deps.store.directory("session", scope, limit=1)
         return entry, await deps.store.checkpoints(scope, limit=records.CHECKPOINTS_KEPT)
 
@@ -662,30 +679,22 @@ class AsyncMemory:
         return scope.or_default if default else scope, await self.runtime.deps()
 
     async def _writer_deps(self) -> ports.Deps:
-        self._check_unbound()
+        self._scope.check_unbound()
         return await self.runtime.prepared(learn=True)
 
     async def _operator_deps(self) -> ports.Deps:
-        self._check_unbound()
+        self._scope.check_unbound()
         return await self.runtime.deps()
-
-    def _check_unbound(self) -> None:
-        if self._scope.is_bound:
-            raise PermissionDenied("not available on a user-scoped handle")
 
     async def _one(self, memory_id: str, *ids: Id) -> tuple[Where, ports.Deps]:
         """What a call about one memory may see; the id of a note names its owner."""
         check_id(memory_id, "memory_id")
         call, deps = await self._call(*ids)
-        scopes = [call.scope] if call.is_bound else await ports.read_owners(deps.store, memory_id)
-        if not scopes:
-            raise pages.no_memory(memory_id)
-        return Where(scopes[0], kinds=ALL, sensitive=call.sensitive, withdrawn=True), deps
+        scope = call.scope if call.is_bound else await pages.find_owner(memory_id, deps)
+        return Where(scope, kinds=ALL, sensitive=call.sensitive, withdrawn=True), deps
 
-    async def _session(
-        self, session_id: Id, user_id: Id, agent_id: Id, run_id: Id
-    ) -> tuple[Scope, ports.Deps]:
+    async def _session(self, *ids: Id) -> tuple[Scope, ports.Deps]:
         """The one session that a call names."""
-        call, deps = await self._call(user_id, agent_id, session_id, run_id)
+        call, deps = await self._call(*ids)
         check_id(call.session_id, "session_id")
         return await session.find_session(call.scope, deps), deps

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from reprlib import repr as shown
 
-from kemem.errors import InvalidArgument, NotFound
+from kemem.errors import InvalidArgument, NotFound, PermissionDenied
 from kemem.records import MESSAGES, NOTES, ROLES, Checkpoint, Micros, Scope, Where
 from kemem.records.filters import Filter
 from kemem.records.times import to_micros
@@ -82,6 +82,11 @@ class CallScope:
             filters=self.filters,
             sensitive=self.sensitive,
         )
+
+    def check_unbound(self) -> None:
+        """Refuse, on a user-scoped handle, what only the application's own memory may do."""
+        if self.is_bound:
+            raise PermissionDenied("not available on a user-scoped handle")
 
     def of_user(self, user_id: Id, *ids: Id) -> "CallScope":
         """This scope narrowed by the ids of a call that needs a user."""

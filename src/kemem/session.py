@@ -11,6 +11,7 @@ from kemem.add import summarize as state
 from kemem.add.embed import mirror_jobs
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages
+from kemem.ports.entries import check_enabled, find_entry
 from kemem.records import Checkpoint, Layer, Message, Note, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.records.branches import current
@@ -35,16 +36,8 @@ _HEADINGS = {
 
 async def find_session(scope: Scope, deps: Deps) -> Scope:
     """The agent, user and session that a scope names, if that is one session."""
-    entries = await deps.store.directory("session", scope, limit=2)
-    if not entries:
-        raise NotFound(f"no session {scope.session_id!r:.80}", session_id=scope.session_id)
-    if len(entries) > 1:
-        raise InvalidArgument(
-            f"several users or agents have a session {scope.session_id!r:.80}: "
-            "pass user_id and agent_id",
-            field="user_id",
-        )
-    return Scope(entries[0].agent_id, entries[0].user_id or "", entries[0].id)
+    entry = await find_entry(deps.store, "session", scope)
+    return Scope(entry.agent_id, entry.user_id or "", entry.id)
 
 
 async def context(
@@ -69,6 +62,7 @@ async def context(
             f"max_tokens must be a number from {LEAST_TOKENS} on, not {shown(max_tokens)}",
             field="max_tokens",
         )
+    await check_enabled(deps.store, scope)
     now, notes = deps.clock(), await state.short_term(scope, deps.store)
     notes = tuple(it for it in notes if not it.ended(now) and (sensitive or not it.sensitive))
     if leaf is not None:

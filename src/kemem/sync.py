@@ -136,6 +136,7 @@ class Memory:
     forget = blocking(AsyncMemory.forget)
     forgotten = blocking(AsyncMemory.forgotten)
     agents = blocking(AsyncMemory.agents)
+    configure = blocking(AsyncMemory.configure)
     users = blocking(AsyncMemory.users)
     sessions = blocking(AsyncMemory.sessions)
     session = blocking(AsyncMemory.session)

@@ -1,11 +1,14 @@
 """Seed 002 §4: the four meta tables, as the databases really have them."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Inspector, create_engine, inspect
 
-from kemem import Memory
+from kemem import Memory, PermissionDenied
+from kemem.testing import HashingEmbedder
 
 AGENT = "agent_id agent_name agent_type description config status create_time update_time creator"
 USER = (
@@ -141,3 +144,19 @@ def test_rows_cannot_point_to_nothing(tables: Inspector) -> None:
         ("message", {"agent", "session", "space"}),
     ):
         assert referred <= {key["referred_table"] for key in tables.get_foreign_keys(table)}
+
+
+@pytest.mark.parametrize("level", ["agent", "user", "session"])
+def test_name_type_config_and_status_are_of_use(tmp_path: Path, level: Any) -> None:
+    """§4.1-4.3: they are set and listed, and a status of "disabled" is kept to."""
+    ids: dict[str, Any] = {"user_id": "小明", "agent_id": "助手", "session_id": "会话"}
+    owner = {name: ids[name] for name in ("user_id", "agent_id")} if level == "session" else {}
+    with Memory(data_dir=tmp_path, embedder=HashingEmbedder()) as memory:
+        memory.add("我不吃辣", **ids)
+        values: dict[str, Any] = {"name": "名称", "type": "chatbot", "config": {"温度": 0.2}}
+        made = memory.configure(level, ids[f"{level}_id"], **owner, **values, disabled=True)
+        assert {name: getattr(made, name) for name in values} == values
+        with pytest.raises(PermissionDenied, match=f"{level} '{ids[f'{level}_id']}' is disabled"):
+            memory.add("我又吃辣了", **ids)
+        memory.configure(level, ids[f"{level}_id"], **owner, disabled=False)
+        assert memory.add("我又吃辣了", **ids).message_ids

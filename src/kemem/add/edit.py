@@ -15,6 +15,7 @@ from kemem.add.reopen import echoes, reopen
 from kemem.add.rules import VERBATIM, Fact
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps, read_messages, read_notes
+from kemem.ports.entries import check_enabled
 from kemem.records import CHECKPOINTS_KEPT, NOTES, Change, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Batch, Expected, Job
 from kemem.results import Deletion
@@ -39,6 +40,7 @@ async def rewrite(
         raise InvalidArgument(f"{note.id} is a message, and messages never change")
     text = note.content if content is None else parse.check_text(content, "content", max_bytes)
     fields = note.metadata if metadata is None else parse.check_metadata(metadata, "metadata")
+    await check_enabled(deps.store, Scope(note.agent_id, note.user_id, note.session_id))
     now = deps.clock()
     changed = replace(note, metadata=fields, updated=now)
     batch = Batch(notes=(changed,))
@@ -58,6 +60,7 @@ async def learn(
 ) -> str:
     """Store a knowledge entry as a note; returns its id, or that of an equal entry."""
     text, now = parse.check_text(content, "content", most), deps.clock()
+    await check_enabled(deps.store, Scope(agent_id))
     if summary is not None:
         summary = parse.check_label(summary, "summary", parse.MAX_SUMMARY)
     fact = Fact(text, (), keywords=parse.check_tags(tags), topic=fingerprint(text))

@@ -12,7 +12,7 @@ from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
 from kemem.add.rules import Extraction, Fact
 from kemem.add.summarize import extract_experience, summarize_session
-from kemem.errors import InvalidArgument, KeMemError, Unavailable
+from kemem.errors import InvalidArgument, KeMemError, PermissionDenied, Unavailable
 from kemem.hooks import Hooks
 from kemem.ports import Deps, ReadOptions, read_messages, read_notes
 from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Scope, Where
@@ -111,6 +111,8 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
         try:
             added, stored = await _run(replace(works[0], messages=spread), deps)
             return replace(added, truncated=parsed.truncated), stored
+        except PermissionDenied:  # who is disabled
+            raise
         except OrderUnknown:
             log.debug("messages as old as what is known are stored first")
         except Exception as error:  # whatever is wrong with notes, messages must not be lost

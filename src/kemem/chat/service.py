@@ -16,6 +16,7 @@ from kemem.chat.requests import Json, language_of, prompt, system_prompt, text
 from kemem.chat.turn import MENTIONED, OTHERS, ChatModel, TurnTools, stream_reply
 from kemem.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from kemem.memory import AsyncMemory
+from kemem.ports.entries import check_enabled
 from kemem.recall.results import indented
 from kemem.results import Context
 from kemem.text.fence import neutralise
@@ -109,6 +110,8 @@ class ChatBase:
 
 async def history_of(memory: AsyncMemory, session_id: str) -> Context:
     """The context of a session, as much as a model is shown; empty for a new session."""
+    # Before a model is asked:
+    await check_enabled((await memory.runtime.deps()).store, memory.scope.scope)
     try:
         return await memory.context(session_id, max_tokens=memory.settings.chat_history_tokens)
     except NotFound:

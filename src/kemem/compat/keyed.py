@@ -11,6 +11,7 @@ from kemem.add.embed import mirror_jobs, read_all
 from kemem.add.parse import check_metadata
 from kemem.memory import AsyncMemory
 from kemem.ports import Deps, read_notes
+from kemem.ports.entries import check_enabled
 from kemem.records import Change, Link, Micros, Note, Scope, Where
 from kemem.records.filters import Filter
 from kemem.scope import DEFAULT
@@ -98,6 +99,8 @@ class KeyedNotes:
         """Put notes and delete others, all or none; `stored` are those that are replaced."""
         if not notes and not gone:
             return
+        if notes:
+            await check_enabled(self.deps.store, self._scope)
         changes = [line for note in notes for line in _changes(note, stored.get(note.id))]
         indexed = [note for note in notes if note.content != NOT_INDEXED]
         batch = await notes_batch(indexed, changes, self.now, self.deps)

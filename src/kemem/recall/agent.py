@@ -7,6 +7,7 @@ from typing import Any
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import ToolCall
+from kemem.ports.entries import check_enabled
 from kemem.recall.registry import as_tools, run_tool, succeeded
 from kemem.recall.results import Driver, Recalled, Step, indented
 from kemem.recall.rules import handoff_from, plan
@@ -108,6 +109,7 @@ class RecallAgent:
             problem = f"on_step must be a function that takes a step, not {on_step!r:.80}"
             raise InvalidArgument(problem, field="on_step")
         deps = await self._memory.runtime.deps()
+        await check_enabled(deps.store, self._memory.scope.scope)
         state = RecallState(
             memory=self._memory,
             deps=deps,

@@ -32,6 +32,8 @@ from kemem.records import (
 from kemem.records.serialization import Hidden, Record, Timestamp, without_defaults
 
 Refusal = Literal["job", "row", "source", "changed"]
+ConfiguredLevel = Literal["agent", "user", "session"]
+MAX_NAME, MAX_TYPE = 255, 50  # characters
 JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror", "import"]
 
 
@@ -110,7 +112,7 @@ class Configuration:
     An empty name or type is none; the name of an agent is then its id.
     """
 
-    level: Literal["agent", "user", "session"]
+    level: ConfiguredLevel
     scope: Scope  # the id of an agent or user alone, all three of a session
     at: Micros
     name: str | None = None

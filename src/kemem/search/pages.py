@@ -144,6 +144,13 @@ def no_memory(memory_id: str) -> NotFound:
     return NotFound(f"no memory {memory_id!r:.80}", memory_id=memory_id)
 
 
+async def find_owner(note_id: str, deps: Deps) -> Scope:
+    """Whose a note is."""
+    if owners := await read_owners(deps.store, note_id):
+        return owners[0]
+    raise no_memory(note_id)
+
+
 async def find(memory_id: str, where: Where, deps: Deps, at: Micros | None = None) -> Row:
     """A note or message that a Where admits; none that has expired `at` a time."""
     rows = await deps.store.read(replace(where, ids=frozenset([memory_id])))

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from kemem.errors import InvalidArgument
 from kemem.ports import Deps, read_notes
+from kemem.ports.entries import check_enabled
 from kemem.records import Micros, Note, Where
 from kemem.records.filters import Filter
 from kemem.results import Item, Profile, ProfileGroup, ProfileLine
@@ -57,6 +58,7 @@ async def read_profile(where: Where, max_tokens: int, deps: Deps, cached: Profil
             f"max_tokens must be a number from {LEAST_TOKENS} on, not {shown(max_tokens)}",
             field="max_tokens",
         )
+    await check_enabled(deps.store, where.scope)
     key, mark = (where, max_tokens), await deps.store.generation(where)
     now = deps.clock()  # after the generation: what is read below is at least as new
     known = cached.get(key, mark)
@@ -65,8 +67,11 @@ async def read_profile(where: Where, max_tokens: int, deps: Deps, cached: Profil
     current = replace(where, valid_at=now)
     pools = (current, replace(current, filters=_IMPORTANT))
     reads = [await read_notes(deps.store, pool, limit=_POOL) for pool in pools]
+    agents = await deps.store.directory("agent", where.scope, limit=_POOL)
+    hidden = {agent.id for agent in agents if agent.disabled}
     notes = {(note.agent_id, note.note_id): note for read in reads for note in read}
-    profile = compose_profile(where.scope.user_id or "", [*notes.values()], now, max_tokens)
+    served = [note for note in notes.values() if note.agent_id not in hidden]
+    profile = compose_profile(where.scope.user_id or "", served, now, max_tokens)
     cached.put(key, profile, mark)
     return profile
 

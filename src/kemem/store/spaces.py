@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kemem.ports.enabled import refusal
+from kemem.ports.entries import refusal
 from kemem.records import Micros, Model, Scope, Where
 from kemem.records.batch import Batch, Refusal
 from kemem.store.database import (

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kemem.errors import InvalidArgument
 from kemem.ports import ReadOptions
-from kemem.ports.enabled import refusal
+from kemem.ports.entries import refusal
 from kemem.ports.request import (
     Candidates,
     Neighborhood,

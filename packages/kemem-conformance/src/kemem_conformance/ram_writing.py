@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count
 
 from kemem.errors import Conflict, InvalidArgument, Unavailable
-from kemem.ports.enabled import refusal
+from kemem.ports.entries import refusal
 from kemem.records import (
     CHECKPOINTS_KEPT,
     MESSAGES,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from shutil import which
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import structlog
 import typer
@@ -20,7 +20,7 @@ from rich.text import Text
 from typer import Argument, Option
 from typer.core import TyperGroup, TyperOption
 
-from kemem.errors import Conflict, KeMemError, Unavailable
+from kemem.errors import Conflict, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
 from kemem.serve.cli import data, imports, terminal
@@ -150,6 +150,34 @@ def reindex(common: Common) -> None:
     common.print_counts(counts, time.monotonic() - started)
     if health.oldest_error and health.vectors < health.messages + health.notes:
         raise Unavailable(f"some vectors could not be derived: {health.oldest_error}")
+
+
+def configure(
+    common: Common,
+    level: Annotated[Literal["agent", "user", "session"], Argument(help="What it is.")],
+    name: Annotated[str, Argument(metavar="ID", help="Which one.")],
+    label: Annotated[str | None, Option("--name", help='What to call it; "": nothing.')] = None,
+    kind: Annotated[str | None, Option("--type", help='Of which type it is; "": none.')] = None,
+    config: Annotated[str | None, Option(help="A JSON object, in place of the last one.")] = None,
+    disabled: Annotated[
+        bool | None,
+        Option("--disable/--enable", help="Store nothing new and serve nothing, or go on."),
+    ] = None,
+    user: Annotated[str | None, Option(help="Whose session it is.")] = None,
+    agent: Annotated[str | None, Option(help="With which agent.")] = None,
+) -> None:
+    """Name, configure, disable or enable an agent, a user or a session."""
+    given = None
+    if config is not None:
+        with suppress(ValueError):
+            given = json.loads(config)
+        if not isinstance(given, dict):
+            raise InvalidArgument(f"--config must be a JSON object, not {config!r:.80}")
+    options: dict[str, Any] = {"name": label, "type": kind, "config": given, "disabled": disabled}
+    with common.open() as memory:
+        entry = memory.configure(level, name, user_id=user, agent_id=agent, **options)
+    state = [*filter(None, [entry.name, entry.type]), *["disabled"] * entry.disabled]
+    common.print(entry.to_dict(), plain("  ".join([level, entry.id, *state])))
 
 
 def jobs(
@@ -302,7 +330,7 @@ app.command()(command(chat, has_json=False))
 app.add_typer(mcp, name="mcp")
 app.command()(command(rpc, has_json=False))
 app.command()(command(dump, has_json=False))
-for each in (data.backup, data.restore, reindex, jobs, work, retry):
+for each in (configure, data.backup, data.restore, reindex, jobs, work, retry):
     app.command()(command(each))
 app.command()(command(doctor))
 app.command(hidden=True)(command(data.quality))  # after a benchmark, which few run

@@ -1,18 +1,22 @@
 """Conversations in the dashboard: sessions, their messages, and their short-term memory."""
 
 import asyncio
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.records import MESSAGES, Checkpoint, Entry, Message, Note
+from kemem.records import MESSAGES, Checkpoint, Entry, Message, Note, Scope
+from kemem.records.batch import ConfiguredLevel
 from kemem.serve.dashboard.page import DashboardRoute, Fields, Ids, page
 from kemem.serve.http.routing import Memory
 from kemem.text.language import count_tokens
@@ -40,16 +44,54 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
         values: dict[str, Any] = {"people": users.items, "next_cursor": users.next_cursor}
         return page(request, "conversations.html", **values)
     entries = await memory.sessions(user_id, agent_id, limit=SESSIONS, cursor=cursor)
-    is_first = user_id is not None and cursor is None
+    profile = None
+    if user_id is not None and cursor is None:
+        with suppress(PermissionDenied):  # of who is disabled
+            profile = await memory.profile(user_id, agent_id)
     return page(
         request,
         "conversations_sessions.html",
         user_id=user_id,
         agent_id=agent_id,
-        profile=await memory.profile(user_id, agent_id) if is_first else None,
+        entry=await _entry(user_id, agent_id, memory),
+        to_text=_to_text,
+        profile=profile,
         sessions=await asyncio.gather(*(_session(it, memory) for it in entries.items)),
         next_cursor=entries.next_cursor,
     )
+
+
+async def _entry(user_id: str | None, agent_id: str | None, memory: AsyncMemory) -> Entry | None:
+    """The user, or the agent if no user is chosen; None for who has never come."""
+    store = (await memory.runtime.deps()).store
+    if user_id is not None:
+        return next(iter(await store.directory("user", Scope(user_id=user_id))), None)
+    return next(iter(await store.directory("agent", Scope(agent_id=agent_id))), None)
+
+
+def _to_text(config: Mapping[str, Any]) -> str:
+    return json.dumps(dict(config), ensure_ascii=False) if config else ""
+
+
+@router.post(HOME + "/configure")
+async def configure(request: Request, memory: Memory) -> Response:
+    """Another name, type or config of an agent, user or session; or it is disabled or enabled."""
+    form = await request.form()
+    fields = Fields(form)
+    level, name = str(form.get("level", "")), str(form.get("id", ""))
+    owner = {it: fields.text(it) for it in ("user_id", "agent_id")}
+    await memory.configure(
+        *(cast(ConfiguredLevel, level), name),
+        user_id=owner["user_id"],
+        agent_id=owner["agent_id"],
+        name=fields.text("name") or "",
+        type=fields.text("type") or "",
+        config=fields.mapping("config") or {},
+        disabled={"yes": True, "no": False}.get(str(form.get("disabled"))),
+    )
+    query = {it: value for it, value in {**owner, f"{level}_id": name}.items() if value}
+    place = f"{HOME}/session" if level == "session" else HOME
+    return RedirectResponse(f"{place}?{urlencode(query)}", status_code=303)
 
 
 @router.get(HOME + "/session")
@@ -64,6 +106,7 @@ async def show_session(request: Request, memory: Memory) -> Response:
         request,
         "conversations_session.html",
         session=session,
+        to_text=_to_text,
         days=_by_day(messages),
         notes=await notes_of(messages, memory),
         is_newest=cursor is None,

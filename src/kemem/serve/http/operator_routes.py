@@ -8,14 +8,24 @@ import structlog
 from fastapi import APIRouter, Query, Request, Response
 from jinja2 import Environment, Template
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import create_model
+from pydantic import Field, create_model
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.errors import Unavailable
 from kemem.records import Entry, Page
-from kemem.records.batch import Job
+from kemem.records.batch import MAX_NAME, MAX_TYPE, Job
 from kemem.serve.http.routing import GuardedRoute, Memory, OperatorRoute, check_content_type
-from kemem.serve.http.schemas import Id, Items, LimitQuery, PageQuery, PathId, described
+from kemem.serve.http.schemas import (
+    Id,
+    Items,
+    LimitQuery,
+    OwnerIds,
+    PageQuery,
+    PathId,
+    StrictModel,
+    described,
+    limited,
+)
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.serve.telemetry.prometheus import report
@@ -30,6 +40,21 @@ probes = APIRouter(route_class=GuardedRoute, tags=["operators"])  # they need no
 
 class UsersQuery(PageQuery):
     agent_id: Id | None = None
+
+
+class ConfigureRequest(StrictModel):
+    """What is to change; an empty name or type takes it away, `config` replaces the one before."""
+
+    name: Annotated[str, limited(maxLength=MAX_NAME)] | None = None
+    type: Annotated[str, limited(maxLength=MAX_TYPE)] | None = None
+    config: dict[str, Any] | None = None
+    disabled: Annotated[
+        bool | None, Field(description="Nothing new is stored, and nothing is served.")
+    ] = None
+
+
+class ConfigureSessionRequest(ConfigureRequest, OwnerIds):
+    """What is to change, and whose session it is, where several have one of that id."""
 
 
 JobsRun = create_model("JobsRun", __doc__="How many steps were done.", done=int)
@@ -77,6 +102,26 @@ async def list_agents(query: Annotated[PageQuery, Query()], memory: Memory) -> P
 async def list_users(query: Annotated[UsersQuery, Query()], memory: Memory) -> Page[Entry]:
     """Every user, or those of an agent, in the order of their ids."""
     return await memory.users(**query.arguments())
+
+
+@router.patch("/v1/agents/{agent_id}")
+async def configure_agent(agent_id: PathId, body: ConfigureRequest, memory: Memory) -> Entry:
+    """Name, type, configure, disable or enable an agent."""
+    return await memory.configure("agent", agent_id, **body.arguments())
+
+
+@router.patch("/v1/users/{user_id}")
+async def configure_user(user_id: PathId, body: ConfigureRequest, memory: Memory) -> Entry:
+    """Name, type, configure, disable or enable a user."""
+    return await memory.configure("user", user_id, **body.arguments())
+
+
+@router.patch("/v1/sessions/{session_id}")
+async def configure_session(
+    session_id: PathId, body: ConfigureSessionRequest, memory: Memory
+) -> Entry:
+    """Name, type, configure, disable or enable a session."""
+    return await memory.configure("session", session_id, **body.arguments())
 
 
 @router.get("/v1/jobs")
