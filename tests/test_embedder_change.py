@@ -16,8 +16,9 @@ import pytest
 
 from kemem import AsyncMemory, Unavailable, runtime
 from kemem.jobs import PAGE
-from kemem.records import Match, Matrix
+from kemem.records import NOTES, Match, Matrix, Scope, Where
 from kemem.search.previous import join
+from kemem.search.recipe import nearest_notes
 from kemem.serve.cli.doctor import examine
 from kemem.serve.cli.main import _job_text
 from kemem.settings import Settings, load
@@ -258,12 +259,16 @@ async def test_similarities_of_two_models_are_brought_together(tmp_path: Path) -
     settings, clock = load(data_dir=tmp_path, llm="none", embedder="none"), FakeClock(NOW)
     async with AsyncMemory(settings=at(settings, "local"), clock=clock) as memory:
         await memory.ingest(SAID, "小明")
+        note = (await memory.add("我不吃辣", user_id="李雷", infer=False)).results[0]
     narrow = Narrow(65, "narrow")
     async with AsyncMemory(settings=settings, embedder=narrow, clock=clock) as memory:
         noise = [f"今天第{number}次开会 meeting {number}" for number in range(40)]
         await memory.ingest([{"content": text} for text in noise], "小明")
         for text, name in MEANT:
             assert await semantic(memory, text) == [name]
+        where, deps = Where(Scope(user_id="李雷"), kinds=NOTES), await memory.runtime.deps()
+        (nearest,) = await nearest_notes(MEANT[0][0], where, 5, deps)  # what an LLM is shown
+        assert nearest.id == note.id
 
 
 def test_a_row_that_changed_meanwhile_is_listed_once() -> None:

@@ -156,18 +156,21 @@ def _by_judgement(hits: Sequence[Hit], judgement: Judgement) -> list[Hit]:
 
 async def nearest_notes(text: str, where: Where, limit: int, deps: Deps) -> list[Note]:
     """Notes that are about what a text says, without reasons: what a model is shown of them."""
+    within, best = SearchRequest(where, limit=limit), list[Match]()
+    old = await nearest_before([text], within, deps)
 
     def select(candidates: Candidates) -> Sequence[Match]:
-        return candidates.vectors[0] if candidates.vectors else candidates.words[0].matches
+        lists = join(candidates.vectors, old) or (candidates.words[0].matches,)
+        best[:] = lists[0][:limit]
+        return best
 
-    request = SearchRequest(where, limit=limit, select=select)
     try:
         vectors = await deps.embed([text], purpose="query")
-        request = replace(request, vectors=vectors, model=deps.model)
+        request = replace(within, vectors=vectors, model=deps.model, select=select)
     except Unavailable:
-        request = replace(request, queries=(plain(text),))
+        request = replace(within, queries=(plain(text),), select=select)
     response = await deps.store.search(request)
-    rows = [response.rows.get(key_of(match)) for match in select(response.candidates)]
+    rows = [response.rows.get(key_of(match)) for match in best]
     return [row for row in rows if isinstance(row, Note)]
 
 
