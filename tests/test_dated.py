@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from kemem import AsyncMemory
+from kemem.add.rules import extract_by_rules
 from kemem.facts.sentences import dated
+from kemem.records import Message
 from kemem.records.times import to_micros, to_rfc3339
 from kemem.settings import Settings
 
@@ -115,6 +117,24 @@ async def test_what_it_ended_lasted_until_then(
         for month, place in (("03", places[0]), ("07", places[1])):
             (then,) = await memory.get_all(user_id="u", as_of=f"2026-{month}-01T00:00:00Z")
             assert place in then.memory
+
+
+@pytest.mark.parametrize(
+    ("said", "memory_type"),
+    [
+        ("我妹今年在台大念法律系大三", "education"),
+        ("I study at MIT this year", "education"),
+        ("我2015年在台大读书", "event"),
+        ("I studied at MIT in 2015", "event"),
+        ("我这周在上海", "event"),
+    ],
+)
+def test_what_is_so_this_year_holds_and_what_was_so_in_another_does_not(
+    said: str, memory_type: str
+) -> None:
+    message = Message("m", "a", "u", "s", "user", said, NOW, NOW)
+    (fact,) = extract_by_rules([message]).facts
+    assert (fact.memory_type, fact.topic is None) == (memory_type, memory_type == "event")
 
 
 @pytest.mark.parametrize(

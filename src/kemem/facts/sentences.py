@@ -35,6 +35,7 @@ class Dated:
     """The time that a statement names, and how to write it.  昨天 -> (…, "2026-01-19", past)"""
 
     since: Micros
+    until: Micros
     written: str  # "" where the statement itself is exact
     began: str  # no more exact than the words: a day, a month or a year
     tense: int  # -1 past, 1 future, 0 where now lies inside and the words do not tell
@@ -116,7 +117,8 @@ def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:
     exact = re.search(r"\d{4}", phrase.phrase)
     written = _written(phrase, text)
     days = len("2026-01-31") if phrase.until - phrase.since <= 86_400_000_000 else len("2026-01")
-    return Dated(phrase.since, "" if exact else written, written[:days], turn, lasting)
+    span = (phrase.since, phrase.until)
+    return Dated(*span, "" if exact else written, written[:days], turn, lasting)
 
 
 def _is_since(phrase: TimePhrase, text: str) -> bool:

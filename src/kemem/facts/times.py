@@ -15,6 +15,7 @@ _STATES = {"identity", "residence", "work", "education", "possession", "relation
 # What somebody has one of at a time: what is told of an earlier time, or only of these days, is not
 # what holds now.
 _CURRENT = ("/lives_in", "/works_at", "/works_as", "/studies_at", "/studies")
+_MONTH: Micros = 31 * 86_400_000_000
 _TIMELESS = {"user_preference", "setting", "skill", "contact"}
 # A plan is changed by what tells when it is, or that it is off.
 _SETTLED = re.compile(r"cancel|called off|取消|不办|不去|黄了|泡汤|\d|周|点|day\b")
@@ -38,6 +39,7 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
         statement = replace(statement, text=statement.state or statement.text)
         unclear = appointed and not _SETTLED.search(statement.text)
         return (replace(statement, topic=None) if unclear else statement), Times()
+    is_long = time.tense == 0 and time.until - time.since > _MONTH  # "this year" is not in passing
     lasting = time.tense <= 0 and (time.lasting or bool(statement.state))
     if kind == "general" and not lasting:
         statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
@@ -47,7 +49,7 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
             for it in statement.relations
         ]
         statement = replace(statement, memory_type="event", relations=tuple(visited))
-    elif (statement.topic or "").endswith(_CURRENT) and not lasting and not statement.state:
+    elif (statement.topic or "").endswith(_CURRENT) and not (lasting or statement.state or is_long):
         kind = "plan" if time.tense > 0 else "event"
         statement = replace(statement, memory_type=kind, topic=None, relations=())
     elif (kind in _STATES or statement.state) and time.tense > 0:
