@@ -26,7 +26,7 @@ EXAMPLES_ON_POSTGRES = _EXAMPLES or 5
 share_certificates()
 hypothesis.settings.register_profile(
     "kemem",
-    max_examples=_EXAMPLES or 50,
+    max_examples=_EXAMPLES or 30,
     deadline=None,  # a busy machine is no failure
 )
 hypothesis.settings.load_profile("kemem")
