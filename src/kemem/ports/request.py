@@ -82,6 +82,9 @@ class SearchRequest:
     that the scope reaches. A query that is put to a conversation also counts words of the messages
     near a row, as far as `context_scope` admits these. Vectors are compared with those
     that `model` made.
+
+    What an agent or user has that is disabled is not found; a scope that names one, or a session
+    that is disabled, is PermissionDenied. Relations alone are read all the same.
     """
 
     where: Where

@@ -29,8 +29,6 @@ _PLACES = {  # what the entries of a level are ordered by; the first column is t
     "session": (session.c.session_id, session.c.agent_id, session.c.user_id),
     "owner": (space.c.user_id, space.c.agent_id),
 }
-
-
 _CONFIGURED = {  # the columns of what can be configured
     "agent": {"name": agent.c.agent_name, "type": agent.c.agent_type, "config": agent.c.config},
     "user": {
@@ -116,11 +114,12 @@ def configure(connection: sa.Connection, given: Configuration) -> None:
         values["status"] = _disabled_status(given.level) if given.disabled else 1
         if given.level == "session" and not given.disabled:
             values["status"] = sa.case((session.c.end_time.is_(None), 1), else_=0)
+    named = equal(table, **ids_of(scope))
+    connection.execute(sa.update(table).where(*named).values(**values, update_time=given.at))
+    if given.disabled is not None:  # after the row above: writers lock in this order, too
         own = sa.select(space.c.space_no).where(*equal(space, **owner))
         renewed = sa.update(space_state).where(space_state.c.space_no.in_(own))
         connection.execute(renewed.values(next_seq=space_state.c.next_seq + 1))
-    named = equal(table, **ids_of(scope))
-    connection.execute(sa.update(table).where(*named).values(**values, update_time=given.at))
 
 
 def _in_scope(level: str, scope: Scope) -> sa.ColumnElement[bool]:
