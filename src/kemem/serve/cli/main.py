@@ -330,9 +330,10 @@ app.command()(command(chat, has_json=False))
 app.add_typer(mcp, name="mcp")
 app.command()(command(rpc, has_json=False))
 app.command()(command(dump, has_json=False))
-for each in (configure, data.backup, data.restore, reindex, jobs, work, retry):
+for each in (data.backup, data.restore, reindex, jobs, work, retry):
     app.command()(command(each))
 app.command()(command(doctor))
+app.command(hidden=True)(command(configure))  # the dashboard has a form for it
 app.command(hidden=True)(command(data.quality))  # after a benchmark, which few run
 
 
