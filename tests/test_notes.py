@@ -449,6 +449,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
             {"AND": [{"user_id": "other"}]},
         ]
     ),
+    "level": st.sampled_from(["agent", "user", "session"]),
+    "id": st.sampled_from(["mine", "other", "default"]),
+    "name": st.just("改了 changed"),
+    "disabled": st.sampled_from([None, True]),
     "query": st.just("秘密 secret"),
     "query_text": st.just("秘密 secret"),
     "question": st.just("秘密 secret"),
