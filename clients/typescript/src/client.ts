@@ -36,7 +36,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Added> {
     const body = { ...options, messages };
-    return this.#http.call("post", "/v1/memories", { body }, request);
+    return this.#http.call("POST /v1/memories", { body }, request);
   }
 
   /** Notes and messages that answer a question, best first. */
@@ -46,7 +46,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Hits> {
     const body = { ...options, query };
-    return this.#http.call("post", "/v1/memories/search", { body }, request);
+    return this.#http.call("POST /v1/memories/search", { body }, request);
   }
 
   /** The evidence that a question needs, found step by step; `text` is for a prompt. */
@@ -56,8 +56,8 @@ export class KeMem {
     { onStep, ...request }: RecallRequestOptions = {},
   ): Promise<kemem.Recalled> {
     const body = { ...options, question };
-    if (!onStep) return this.#http.call("post", "/v1/recall", { body }, request);
-    for await (const { name, data } of this.#http.events("post", "/v1/recall", { body }, request)) {
+    if (!onStep) return this.#http.call("POST /v1/recall", { body }, request);
+    for await (const { name, data } of this.#http.events("POST /v1/recall", { body }, request)) {
       if (name === "step") onStep(data as kemem.Step);
       if (name === "result") return data as kemem.Recalled;
       if (name === "error") throw failure(data);
@@ -67,13 +67,13 @@ export class KeMem {
 
   /** Notes, newest first; with `kinds: ["message"]` the messages. */
   getAll(options: kemem.ListOptions, request?: RequestOptions): Promise<kemem.Items> {
-    return this.#http.call("get", "/v1/memories", { query: options }, request);
+    return this.#http.call("GET /v1/memories", { query: options }, request);
   }
 
   /** One note or message. */
   get(memory_id: string, owner: kemem.Owner, request?: RequestOptions): Promise<kemem.Item> {
     const parts = { path: { memory_id }, query: owner };
-    return this.#http.call("get", "/v1/memories/{memory_id}", parts, request);
+    return this.#http.call("GET /v1/memories/{memory_id}", parts, request);
   }
 
   /** A note with other words or metadata; messages never change. */
@@ -84,7 +84,7 @@ export class KeMem {
   ): Promise<kemem.Item> {
     const body = { content: content ?? null, metadata: metadata ?? null };
     const parts = { path: { memory_id }, query: owner, body };
-    return this.#http.call("patch", "/v1/memories/{memory_id}", parts, request);
+    return this.#http.call("PATCH /v1/memories/{memory_id}", parts, request);
   }
 
   /** Erase one memory; the messages that a note cites are withdrawn, or erased with `sources`. */
@@ -94,13 +94,13 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Deletion> {
     const parts = { path: { memory_id }, query: options };
-    return this.#http.call("delete", "/v1/memories/{memory_id}", parts, request);
+    return this.#http.call("DELETE /v1/memories/{memory_id}", parts, request);
   }
 
   /** Erase all that carries the ids; with filters only notes. Returns how many rows went. */
   async deleteAll(options: kemem.DeleteAllOptions, request?: RequestOptions): Promise<number> {
     const parts = { query: options };
-    return (await this.#http.call("delete", "/v1/memories", parts, request)).deleted;
+    return (await this.#http.call("DELETE /v1/memories", parts, request)).deleted;
   }
 
   /** What is known of a user now, by topic, as one card; `text` is for a prompt. */
@@ -109,7 +109,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Profile> {
     const parts = { path: { user_id }, query };
-    return this.#http.call("get", "/v1/users/{user_id}/profile", parts, request);
+    return this.#http.call("GET /v1/users/{user_id}/profile", parts, request);
   }
 
   /** What became of a note, newest first. */
@@ -119,12 +119,12 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Change[]> {
     const parts = { path: { memory_id }, query: options };
-    return (await this.#http.call("get", "/v1/memories/{memory_id}/history", parts, request)).items;
+    return (await this.#http.call("GET /v1/memories/{memory_id}/history", parts, request)).items;
   }
 
   /** Draw facts and relations anew from stored messages. */
   extract(options: kemem.ExtractOptions, request?: RequestOptions): Promise<kemem.Added> {
-    return this.#http.call("post", "/v1/memories/extract", { body: options }, request);
+    return this.#http.call("POST /v1/memories/extract", { body: options }, request);
   }
 
   /** Apply the policy of forgetting now: the ids of notes that went, each with the reason. */
@@ -133,7 +133,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<Record<string, string>> {
     const parts = { body: options };
-    return (await this.#http.call("post", "/v1/memories/forget", parts, request)).forgotten;
+    return (await this.#http.call("POST /v1/memories/forget", parts, request)).forgotten;
   }
 
   /** Notes that were deleted or forgotten, newest first, without their text. */
@@ -142,12 +142,12 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Change[]> {
     const parts = { query: options };
-    return (await this.#http.call("get", "/v1/memories/forgotten", parts, request)).items;
+    return (await this.#http.call("GET /v1/memories/forgotten", parts, request)).items;
   }
 
   /** Relations near some entities, or the newest ones. */
   async graph(options: kemem.GraphOptions, request?: RequestOptions): Promise<kemem.Relation[]> {
-    return (await this.#http.call("get", "/v1/graph", { query: options }, request)).relations;
+    return (await this.#http.call("GET /v1/graph", { query: options }, request)).relations;
   }
 
   // Messages
@@ -159,7 +159,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Ingested> {
     const parts = { path: { user_id }, body: { messages } };
-    return this.#http.call("post", "/v1/users/{user_id}/messages", parts, request);
+    return this.#http.call("POST /v1/users/{user_id}/messages", parts, request);
   }
 
   /** A user's messages of a time range, newest first. */
@@ -168,7 +168,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Page<kemem.Message>> {
     const parts = { path: { user_id }, query };
-    return this.#http.call("get", "/v1/users/{user_id}/messages", parts, request);
+    return this.#http.call("GET /v1/users/{user_id}/messages", parts, request);
   }
 
   /** A message and what was said around it, oldest first. */
@@ -177,9 +177,9 @@ export class KeMem {
     { user_id, ...query }: kemem.NeighborsOptions,
     request?: RequestOptions,
   ): Promise<kemem.Message[]> {
-    const route = "/v1/users/{user_id}/messages/{message_id}/neighbors";
+    const route = "GET /v1/users/{user_id}/messages/{message_id}/neighbors";
     const parts = { path: { user_id, message_id }, query };
-    return (await this.#http.call("get", route, parts, request)).items;
+    return (await this.#http.call(route, parts, request)).items;
   }
 
   /** Messages by their words, best first. */
@@ -189,7 +189,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.LexicalHits> {
     const body = { ...options, query_text };
-    return this.#http.call("post", "/v1/messages/lexical_search", { body }, request);
+    return this.#http.call("POST /v1/messages/lexical_search", { body }, request);
   }
 
   /** Messages by their meaning, nearest first: to a `query_text` or to a `query_embedding`. */
@@ -198,7 +198,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.SemanticHit[]> {
     const parts = { body: options };
-    return (await this.#http.call("post", "/v1/messages/semantic_search", parts, request)).items;
+    return (await this.#http.call("POST /v1/messages/semantic_search", parts, request)).items;
   }
 
   /** Messages by words and meaning together, with the reasons for each. */
@@ -208,7 +208,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.HybridHit[]> {
     const parts = { body: { ...options, query_text } };
-    return (await this.#http.call("post", "/v1/messages/hybrid_search", parts, request)).items;
+    return (await this.#http.call("POST /v1/messages/hybrid_search", parts, request)).items;
   }
 
   // Sessions
@@ -218,7 +218,7 @@ export class KeMem {
     options: kemem.SessionsOptions,
     request?: RequestOptions,
   ): Promise<kemem.Page<kemem.Entry>> {
-    return this.#http.call("get", "/v1/sessions", { query: options }, request);
+    return this.#http.call("GET /v1/sessions", { query: options }, request);
   }
 
   /** What to put into a prompt: summaries of what is older, then the newest messages. */
@@ -228,7 +228,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Context> {
     const parts = { path: { session_id }, query: options };
-    return this.#http.call("get", "/v1/sessions/{session_id}/context", parts, request);
+    return this.#http.call("GET /v1/sessions/{session_id}/context", parts, request);
   }
 
   /** Bring the State of a session up to date; null while all of it still fits verbatim. */
@@ -237,9 +237,9 @@ export class KeMem {
     options: kemem.SessionOptions,
     request?: RequestOptions,
   ): Promise<kemem.Checkpoint | null> {
-    const route = "/v1/sessions/{session_id}/summarize";
+    const route = "POST /v1/sessions/{session_id}/summarize";
     const parts = { path: { session_id }, body: options };
-    return (await this.#http.call("post", route, parts, request)).checkpoint;
+    return (await this.#http.call(route, parts, request)).checkpoint;
   }
 
   /** Keep a session's short-term memory as it is now. */
@@ -249,7 +249,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Checkpoint> {
     const parts = { path: { session_id }, body: options };
-    return this.#http.call("post", "/v1/sessions/{session_id}/checkpoint", parts, request);
+    return this.#http.call("POST /v1/sessions/{session_id}/checkpoint", parts, request);
   }
 
   /** Bring short-term memory back as it was at a checkpoint, the newest if none is named. */
@@ -258,8 +258,8 @@ export class KeMem {
     options: kemem.RestoreOptions,
     request?: RequestOptions,
   ): Promise<kemem.Checkpoint> {
-    const route = "/v1/sessions/{session_id}/checkpoint/restore";
-    return this.#http.call("post", route, { path: { session_id }, body: options }, request);
+    const route = "POST /v1/sessions/{session_id}/checkpoint/restore";
+    return this.#http.call(route, { path: { session_id }, body: options }, request);
   }
 
   /** End a session: its experience becomes a note, its short-term memory goes. */
@@ -269,7 +269,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Added> {
     const parts = { path: { session_id }, body: options };
-    return this.#http.call("post", "/v1/sessions/{session_id}/end", parts, request);
+    return this.#http.call("POST /v1/sessions/{session_id}/end", parts, request);
   }
 
   // Chats
@@ -281,7 +281,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.ChatReply> {
     const body = { ...options, message };
-    return this.#http.call("post", "/v1/chat", { body }, request);
+    return this.#http.call("POST /v1/chat", { body }, request);
   }
 
   /** The same as events while it happens; to leave the loop ends the turn. */
@@ -291,7 +291,7 @@ export class KeMem {
     request?: RequestOptions,
   ): AsyncGenerator<kemem.ChatEvent, void, undefined> {
     const body = { ...options, message };
-    yield* turn<kemem.ChatEvent>(this.#http.events("post", "/v1/chat", { body }, request));
+    yield* turn<kemem.ChatEvent>(this.#http.events("POST /v1/chat", { body }, request));
   }
 
   /** What each member of a group replies, one after the other. */
@@ -302,7 +302,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.MemberReply[]> {
     const parts = { path: { group_id }, body: { ...options, message } };
-    return (await this.#http.call("post", "/v1/groups/{group_id}/turns", parts, request)).replies;
+    return (await this.#http.call("POST /v1/groups/{group_id}/turns", parts, request)).replies;
   }
 
   /** The same as events, each with the `member_id` that it concerns. */
@@ -313,7 +313,7 @@ export class KeMem {
     request?: RequestOptions,
   ): AsyncGenerator<kemem.GroupEvent, void, undefined> {
     const parts = { path: { group_id }, body: { ...options, message } };
-    const events = this.#http.events("post", "/v1/groups/{group_id}/turns", parts, request);
+    const events = this.#http.events("POST /v1/groups/{group_id}/turns", parts, request);
     yield* turn<kemem.GroupEvent>(events);
   }
 
@@ -325,7 +325,7 @@ export class KeMem {
     options: kemem.ImportOptions,
     request?: RequestOptions,
   ): Promise<kemem.ImportState> {
-    return this.#http.upload("post", "/v1/import", options, file, request);
+    return this.#http.upload("POST /v1/import", options, file, request);
   }
 
   /** The imports of all users or of one, newest first. */
@@ -333,7 +333,7 @@ export class KeMem {
     options: { user_id?: string } = {},
     request?: RequestOptions,
   ): Promise<kemem.ImportState[]> {
-    return (await this.#http.call("get", "/v1/import", { query: options }, request)).items;
+    return (await this.#http.call("GET /v1/import", { query: options }, request)).items;
   }
 
   /** How far an import is, and what it stored. */
@@ -343,7 +343,7 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.ImportState> {
     const parts = { path: { job_id }, query: options };
-    return this.#http.call("get", "/v1/import/{job_id}", parts, request);
+    return this.#http.call("GET /v1/import/{job_id}", parts, request);
   }
 
   // For operators: these need the API key, a user's token is refused
@@ -353,7 +353,7 @@ export class KeMem {
     options: kemem.PageOptions = {},
     request?: RequestOptions,
   ): Promise<kemem.Page<kemem.Entry>> {
-    return this.#http.call("get", "/v1/agents", { query: options }, request);
+    return this.#http.call("GET /v1/agents", { query: options }, request);
   }
 
   /** Every user, or those of an agent, in the order of their ids. */
@@ -361,27 +361,27 @@ export class KeMem {
     options: kemem.UsersOptions = {},
     request?: RequestOptions,
   ): Promise<kemem.Page<kemem.Entry>> {
-    return this.#http.call("get", "/v1/users", { query: options }, request);
+    return this.#http.call("GET /v1/users", { query: options }, request);
   }
 
   /** Work that waits or has failed. */
   async jobs(options: { limit?: number } = {}, request?: RequestOptions): Promise<kemem.Job[]> {
-    return (await this.#http.call("get", "/v1/jobs", { query: options }, request)).items;
+    return (await this.#http.call("GET /v1/jobs", { query: options }, request)).items;
   }
 
   /** Do the work that is due now; returns how many steps were done. */
   async runJobs(request?: RequestOptions): Promise<number> {
-    return (await this.#http.call("post", "/v1/jobs/run", {}, request)).done;
+    return (await this.#http.call("POST /v1/jobs/run", {}, request)).done;
   }
 
   /** Let a job that was given up be tried again. */
   retryJob(job_id: string, request?: RequestOptions): Promise<kemem.Job> {
-    return this.#http.call("post", "/v1/jobs/{job_id}/retry", { path: { job_id } }, request);
+    return this.#http.call("POST /v1/jobs/{job_id}/retry", { path: { job_id } }, request);
   }
 
   /** Resolves if the server is ready to serve, and rejects if not; needs no credential. */
   async ready(request?: RequestOptions): Promise<void> {
-    await this.#http.call("get", "/readyz", {}, request);
+    await this.#http.call("GET /readyz", {}, request);
   }
 }
 

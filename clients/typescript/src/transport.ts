@@ -3,7 +3,7 @@
 import { Deadline } from "./deadline.js";
 import { ConnectionFailed, errorOfAnswer, invalidArgument, KeMemError } from "./errors.js";
 import { serverEvents, type ServerEvent } from "./events.js";
-import type { Answer, Body, IdsIn, Method, Query, Route } from "./routes.js";
+import type { Answer, Body, IdsIn, Query, Route } from "./routes.js";
 
 /** How to reach a server. */
 export interface ClientOptions {
@@ -27,11 +27,11 @@ export interface RequestOptions {
   timeout?: number | undefined;
 }
 
-/** What a request consists of, besides its method and its route. */
-interface Parts<R extends Route, M extends Method<R>> {
+/** What a request consists of besides its route: the ids in its path, its query, its body. */
+interface Parts<R extends Route> {
   path?: Record<IdsIn<R>, string>;
-  query?: Query<R, M>;
-  body?: Body<R, M>;
+  query?: Query<R>;
+  body?: Body<R>;
 }
 
 interface Outgoing {
@@ -65,36 +65,33 @@ export class Transport {
   }
 
   /** The answer to a request. */
-  async call<R extends Route, M extends Method<R>>(
-    method: M,
+  async call<R extends Route>(
     route: R,
-    parts: Parts<R, M> = {},
+    parts: Parts<R> = {},
     options: RequestOptions = {},
-  ): Promise<Answer<R, M>> {
-    return this.#answer(this.#outgoing(method, route, parts), options);
+  ): Promise<Answer<R>> {
+    return this.#answer(this.#outgoing(route, parts), options);
   }
 
   /** The answer to a request whose body is a file. */
-  async upload<R extends Route, M extends Method<R>>(
-    method: M,
+  async upload<R extends Route>(
     route: R,
-    query: Query<R, M>,
+    query: Query<R>,
     file: Blob | Uint8Array | string,
     options: RequestOptions = {},
-  ): Promise<Answer<R, M>> {
-    const outgoing = this.#outgoing(method, route, { query });
+  ): Promise<Answer<R>> {
+    const outgoing = this.#outgoing(route, { query });
     outgoing.headers["content-type"] = "application/octet-stream";
     return this.#answer({ ...outgoing, body: file as BodyInit }, options);
   }
 
   /** The events that answer a request, as they come; whoever stops reading hangs up. */
-  async *events<R extends Route, M extends Method<R>>(
-    method: M,
+  async *events<R extends Route>(
     route: R,
-    parts: Parts<R, M>,
+    parts: Parts<R>,
     options: RequestOptions = {},
   ): AsyncGenerator<ServerEvent, void, undefined> {
-    const outgoing = this.#outgoing(method, route, parts);
+    const outgoing = this.#outgoing(route, parts);
     outgoing.headers["accept"] = ACCEPT_EVENTS;
     const deadline = this.#deadline(options);
     try {
@@ -123,10 +120,11 @@ export class Transport {
     return new Deadline(options.timeout ?? this.#timeout, options.signal);
   }
 
-  #outgoing<R extends Route, M extends Method<R>>(method: M, route: R, parts: Parts<R, M>) {
+  #outgoing<R extends Route>(route: R, parts: Parts<R>): Outgoing {
     const { path = {}, query = {}, body } = parts;
-    const url = this.#baseUrl + filled(route, path) + queryString(query);
-    const outgoing: Outgoing = { method: method.toUpperCase(), url, headers: { ...this.#headers } };
+    const [method = "", template = ""] = route.split(" ");
+    const url = this.#baseUrl + filled(template, path) + queryString(query);
+    const outgoing: Outgoing = { method, url, headers: { ...this.#headers } };
     if (body !== undefined) {
       outgoing.headers["content-type"] = "application/json";
       outgoing.body = JSON.stringify(body);
@@ -169,9 +167,9 @@ function asBytes(text: string): string {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }
 
-/** A route with its ids in their places. */
-function filled(route: string, ids: Record<string, string>): string {
-  return route.replace(/\{(\w+)\}/g, (_, name: string) => {
+/** A path with its ids in their places. */
+function filled(template: string, ids: Record<string, string>): string {
+  return template.replace(/\{(\w+)\}/g, (_, name: string) => {
     const id: unknown = ids[name];
     // A URL swallows dots, and would then lead to another route.
     if (typeof id !== "string" || ["", ".", ".."].includes(id)) {

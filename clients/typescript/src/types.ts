@@ -2,42 +2,42 @@
 
 import type { Reason } from "./errors.js";
 import type { Answer, Body, Query } from "./routes.js";
-import type { components } from "./schema.js";
-
-type Schemas = components["schemas"];
+import type * as schema from "./schema.js";
 
 /** Each of these fields has another name, which is the one to use. */
 type Alias = "run_id" | "top_k";
 
-export type Added = Schemas["Added"];
-export type Change = Schemas["Change"];
-export type ChatReply = Schemas["ChatReply"];
-export type Checkpoint = Schemas["Checkpoint"];
-export type Context = Schemas["Context"];
-export type Deletion = Schemas["Deletion"];
-export type Entry = Schemas["Entry"];
-export type Evidence = Schemas["Evidence"];
-export type GroupMember = Schemas["GroupMember"];
-export type HybridHit = Schemas["HybridHit"];
-export type ImportState = Schemas["ImportState"];
-export type Ingested = Schemas["Ingested"];
-export type Job = Schemas["Job"];
-export type LexicalHits = Schemas["LexicalHits"];
-export type MemberReply = Schemas["MemberReply"];
-export type Message = Schemas["Message"];
-export type Profile = Schemas["Profile"];
-export type Recalled = Schemas["Recalled"];
-export type RecalledMemory = Schemas["RecalledMemory"];
-export type Relation = Schemas["Relation"];
-export type SemanticHit = Schemas["SemanticHit"];
-export type Step = Schemas["Step"];
+export type {
+  Added,
+  Change,
+  ChatReply,
+  Checkpoint,
+  Context,
+  Deletion,
+  Entry,
+  Evidence,
+  GroupMember,
+  HybridHit,
+  ImportState,
+  Ingested,
+  Job,
+  LexicalHits,
+  MemberReply,
+  Message,
+  Profile,
+  Recalled,
+  RecalledMemory,
+  Relation,
+  SemanticHit,
+  Step,
+} from "./schema.js";
 
 /** A note or a message. */
-export type Item = Answer<"/v1/memories/{memory_id}", "get">;
+export type Item = Answer<"GET /v1/memories/{memory_id}">;
 /** A list of notes, or of messages. */
-export type Items = Schemas["Memories_Item_"];
+export type Items = schema.Memories_Item_;
 /** The hits of a search, best first. */
-export type Hits = Schemas["Memories_Hit_"];
+export type Hits = schema.Memories_Hit_;
 /** A note or a message that answers a question. */
 export type Hit = Hits["results"][number];
 
@@ -48,48 +48,48 @@ export interface Page<T> {
 }
 
 /** What was said: a text, a message, or several; also as the APIs of models have them. */
-export type Messages = Schemas["AddRequest"]["messages"];
+export type Messages = schema.AddRequest["messages"];
 
-export type AddOptions = Omit<Schemas["AddRequest"], "messages" | Alias>;
-export type SearchOptions = Omit<Schemas["SearchRequest"], "query" | Alias>;
-export type RecallOptions = Omit<Schemas["RecallRequest"], "question" | Alias>;
-export type ExtractOptions = Omit<Schemas["ExtractRequest"], Alias>;
-export type ForgetOptions = Schemas["ForgetRequest"];
-export type ListOptions = Omit<Query<"/v1/memories", "get">, Alias>;
-export type DeleteAllOptions = Omit<Query<"/v1/memories", "delete">, Alias>;
+export type AddOptions = Omit<schema.AddRequest, "messages" | Alias>;
+export type SearchOptions = Omit<schema.SearchRequest, "query" | Alias>;
+export type RecallOptions = Omit<schema.RecallRequest, "question" | Alias>;
+export type ExtractOptions = Omit<schema.ExtractRequest, Alias>;
+export type ForgetOptions = schema.ForgetRequest;
+export type ListOptions = Omit<Query<"GET /v1/memories">, Alias>;
+export type DeleteAllOptions = Omit<Query<"DELETE /v1/memories">, Alias>;
 /** Whose memory an id means: one of the ids is required. */
-export type Owner = Omit<Query<"/v1/memories/{memory_id}", "get">, Alias>;
-export type UpdateOptions = Owner & Schemas["UpdateRequest"];
-export type DeleteOptions = Omit<Query<"/v1/memories/{memory_id}", "delete">, Alias>;
-export type ChangesOptions = Query<"/v1/memories/forgotten", "get">;
-export type GraphOptions = Omit<Query<"/v1/graph", "get">, Alias>;
+export type Owner = Omit<Query<"GET /v1/memories/{memory_id}">, Alias>;
+export type UpdateOptions = Owner & schema.UpdateRequest;
+export type DeleteOptions = Omit<Query<"DELETE /v1/memories/{memory_id}">, Alias>;
+export type ChangesOptions = Query<"GET /v1/memories/forgotten">;
+export type GraphOptions = Omit<Query<"GET /v1/graph">, Alias>;
 
 type OfUser = { user_id: string };
-export type ProfileOptions = OfUser & Query<"/v1/users/{user_id}/profile", "get">;
-export type MessagesOptions = OfUser & Query<"/v1/users/{user_id}/messages", "get">;
+export type ProfileOptions = OfUser & Query<"GET /v1/users/{user_id}/profile">;
+export type MessagesOptions = OfUser & Query<"GET /v1/users/{user_id}/messages">;
 export type NeighborsOptions = OfUser &
-  Query<"/v1/users/{user_id}/messages/{message_id}/neighbors", "get">;
-export type LexicalOptions = Omit<Schemas["LexicalSearch"], "query_text">;
-export type SemanticOptions = Schemas["SemanticSearch"];
-export type HybridOptions = Omit<Schemas["HybridSearch"], "query_text">;
+  Query<"GET /v1/users/{user_id}/messages/{message_id}/neighbors">;
+export type LexicalOptions = Omit<schema.LexicalSearch, "query_text">;
+export type SemanticOptions = schema.SemanticSearch;
+export type HybridOptions = Omit<schema.HybridSearch, "query_text">;
 
-export type SessionsOptions = Query<"/v1/sessions", "get">;
-export type ContextOptions = Query<"/v1/sessions/{session_id}/context", "get">;
-export type SessionOptions = Schemas["SessionRequest"];
-export type RestoreOptions = Schemas["RestoreRequest"];
+export type SessionsOptions = Query<"GET /v1/sessions">;
+export type ContextOptions = Query<"GET /v1/sessions/{session_id}/context">;
+export type SessionOptions = schema.SessionRequest;
+export type RestoreOptions = schema.RestoreRequest;
 
-export type ChatOptions = Omit<Schemas["ChatRequest"], "message">;
-export type GroupOptions = Omit<Body<"/v1/groups/{group_id}/turns", "post">, "message">;
+export type ChatOptions = Omit<schema.ChatRequest, "message">;
+export type GroupOptions = Omit<Body<"POST /v1/groups/{group_id}/turns">, "message">;
 
-export type ImportOptions = Query<"/v1/import", "post">;
-export type PageOptions = Query<"/v1/agents", "get">;
-export type UsersOptions = Query<"/v1/users", "get">;
+export type ImportOptions = Query<"POST /v1/import">;
+export type PageOptions = Query<"GET /v1/agents">;
+export type UsersOptions = Query<"GET /v1/users">;
 
 /** The recall that a turn begins with, or why there is none. */
 export interface RecallEvent {
   type: "recall";
   query: string;
-  events: RecalledMemory[];
+  events: schema.RecalledMemory[];
   seconds: number;
   problem: string;
 }
