@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Unavailable, type ChatEvent, type GroupEvent } from "kemem";
-import { CHAT_URL, connected } from "./servers.js";
+import { CHAT_URL, connected, until } from "./servers.js";
 
 const memory = connected({ baseUrl: CHAT_URL });
 const members = [{ id: "lin", name: "林" }, { id: "amy" }];
@@ -61,15 +61,10 @@ test("who leaves the loop ends the turn, and the part that came is stored", asyn
   for await (const event of memory.chatStream("slowly", { user_id, session_id: "s" })) {
     if (event.type === "text") break;
   }
-  for (let left = 100; left; left--) {
-    const { items } = await memory.messages({ user_id, role: "assistant" });
-    if (items[0]) {
-      assert.equal(items[0].metadata.partial, true);
-      return;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  assert.fail("the part of the reply is not stored");
+  const part = await until(async () => {
+    return (await memory.messages({ user_id, role: "assistant" })).items[0];
+  });
+  assert.equal(part.metadata.partial, true);
 });
 
 test("the members of a group reply, and one that fails does not end the turn", async () => {

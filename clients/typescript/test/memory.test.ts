@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { NotFound, type Step } from "kemem";
-import { BASE_URL, connected, TOKEN } from "./servers.js";
+import { BASE_URL, connected, TOKEN, until } from "./servers.js";
 
 const memory = connected();
 
@@ -120,12 +120,11 @@ test("a file is imported", async () => {
   const line = JSON.stringify({ role: "user", content: "我养了一只猫 a cat" });
   const file = new Blob([line, "\n"]);
   const { id } = await memory.importFile(file, { name: "talk.jsonl", user_id });
-  let state = await memory.importState(id, { user_id });
-  for (let left = 100; state.state !== "done" && left; left--) {
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    state = await memory.importState(id, { user_id });
-  }
-  assert.equal(state.stored?.inserted, 1, JSON.stringify(state));
+  const ended = await until(async () => {
+    const state = await memory.importState(id, { user_id });
+    return state.state === "done" ? state : undefined;
+  });
+  assert.equal(ended.stored?.inserted, 1);
   assert.deepEqual((await memory.imports({ user_id })).map((it) => it.id), [id]);
 });
 

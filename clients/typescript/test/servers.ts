@@ -56,3 +56,13 @@ export async function deadUrl(): Promise<string> {
   await new Promise((resolve) => server.close(resolve));
   return `http://127.0.0.1:${port}`;
 }
+
+/** What a check finds, which is asked again in small steps until it finds something. */
+export async function until<T>(check: () => Promise<T | undefined>): Promise<T> {
+  for (const deadline = Date.now() + 60_000; ; ) {
+    const found = await check();
+    if (found !== undefined) return found;
+    if (Date.now() > deadline) throw new Error("it did not happen in time");
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
