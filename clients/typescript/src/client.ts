@@ -364,6 +364,30 @@ export class KeMem {
     return this.#http.call("GET /v1/users", { query: options }, request);
   }
 
+  /** Name, type, configure, disable or enable an agent, a user or a session. */
+  configure(
+    level: "agent" | "user" | "session",
+    id: string,
+    options: kemem.ConfigureOptions,
+    request?: RequestOptions,
+  ): Promise<kemem.Entry> {
+    const body = options;
+    switch (level) {
+      case "agent": {
+        const path = { agent_id: id };
+        return this.#http.call("PATCH /v1/agents/{agent_id}", { path, body }, request);
+      }
+      case "user": {
+        const path = { user_id: id };
+        return this.#http.call("PATCH /v1/users/{user_id}", { path, body }, request);
+      }
+      case "session": {
+        const path = { session_id: id };
+        return this.#http.call("PATCH /v1/sessions/{session_id}", { path, body }, request);
+      }
+    }
+  }
+
   /** Work that waits or has failed. */
   async jobs(options: { limit?: number } = {}, request?: RequestOptions): Promise<kemem.Job[]> {
     return (await this.#http.call("GET /v1/jobs", { query: options }, request)).items;

@@ -106,6 +106,26 @@ export interface CompletionRequest {
   n?: 1 | null;
 }
 
+/** What is to change; an empty name or type takes it away, `config` replaces the one before. */
+export interface ConfigureRequest {
+  name?: string | null;
+  type?: string | null;
+  config?: Record<string, unknown> | null;
+  /** Nothing new is stored, and nothing is served. */
+  disabled?: boolean | null;
+}
+
+/** What is to change, and whose session it is, where several have one of that id. */
+export interface ConfigureSessionRequest {
+  user_id?: string | null;
+  agent_id?: string | null;
+  name?: string | null;
+  type?: string | null;
+  config?: Record<string, unknown> | null;
+  /** Nothing new is stored, and nothing is served. */
+  disabled?: boolean | null;
+}
+
 /** The prompt of a session: summaries of what is older, then the newest messages. */
 export interface Context {
   summaries: string[];
@@ -159,6 +179,9 @@ export interface Entry {
   created_at: string;
   updated_at: string;
   ended_at: string | null;
+  type: string | null;
+  config: Record<string, unknown>;
+  disabled: boolean;
 }
 
 /** A memory that answers the question, with the messages that it comes from. */
@@ -1133,6 +1156,21 @@ export interface Routes {
       agent_id?: string | null;
     };
     answer: Page_Entry_;
+  };
+  /** Name, type, configure, disable or enable an agent. */
+  "PATCH /v1/agents/{agent_id}": {
+    body: ConfigureRequest;
+    answer: Entry;
+  };
+  /** Name, type, configure, disable or enable a user. */
+  "PATCH /v1/users/{user_id}": {
+    body: ConfigureRequest;
+    answer: Entry;
+  };
+  /** Name, type, configure, disable or enable a session. */
+  "PATCH /v1/sessions/{session_id}": {
+    body: ConfigureSessionRequest;
+    answer: Entry;
   };
   /** Work that waits or has failed. */
   "GET /v1/jobs": {

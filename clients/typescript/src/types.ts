@@ -82,6 +82,8 @@ export type ChatOptions = Omit<schema.ChatRequest, "message">;
 export type GroupOptions = Omit<Body<"POST /v1/groups/{group_id}/turns">, "message">;
 
 export type ImportOptions = Query<"POST /v1/import">;
+/** What is to change; `user_id` and `agent_id` say whose session it is. */
+export type ConfigureOptions = schema.ConfigureSessionRequest;
 export type PageOptions = Query<"GET /v1/agents">;
 export type UsersOptions = Query<"GET /v1/users">;
 

@@ -132,6 +132,14 @@ test("operators see who is there and what is to do", async () => {
   await memory.ingest("hi", { user_id: "someone" });
   assert.ok((await memory.users({ limit: 1000 })).items.some((it) => it.id === "someone"));
   assert.deepEqual((await memory.agents()).items.map((it) => it.id), ["default"]);
+  await memory.ingest({ content: "hi", session_id: "named" }, { user_id: "someone" });
+  for (const [level, id, owner] of [
+    ["user", "someone", {}],
+    ["session", "named", { user_id: "someone" }],
+    ["agent", "default", {}],
+  ] as const) {
+    assert.equal((await memory.configure(level, id, { ...owner, name: "名字" })).name, "名字");
+  }
   assert.ok(Number.isInteger(await memory.runJobs()));
   assert.ok(Array.isArray(await memory.jobs({ limit: 5 })));
   await assert.rejects(memory.retryJob("j_none"), NotFound);
