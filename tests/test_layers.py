@@ -81,7 +81,10 @@ NOT_AT_IMPORT |= {"fastembed", "uvicorn"}
 # They need packages that are not in .venv; tests/frameworks/ imports them with those.
 NEED_FRAMEWORKS = {
     f"kemem.integrations.{name}"
-    for name in ("agent_framework", "google_adk", "langchain", "langgraph", "pydantic_ai")
+    for name in (
+        *("agent_framework", "google_adk", "langchain", "langgraph", "llama_index"),
+        "pydantic_ai",
+    )
 }
 
 LONGEST_FUNCTION = 60

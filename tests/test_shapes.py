@@ -146,7 +146,21 @@ def in_langchain(event: Event) -> Any:
     return {"type": kind, "data": {"type": kind, "additional_kwargs": {}, **fields}}
 
 
-FORMATS = [in_openai, in_anthropic, in_gemini, in_responses, in_langchain]
+def in_llama_index(event: Event) -> Any:
+    call_id, name = f"c{event.number}", f"tool_{event.number}"
+    call = {"tool_call_id": call_id, "tool_name": name, "tool_kwargs": arguments(event)}
+    text = {"block_type": "text", "text": event.text}
+    blocks: dict[str, Any] = {
+        "call": {"block_type": "tool_call", **call},
+        "thought": {"block_type": "thinking", "content": event.text, "num_tokens": None},
+        "nothing": {"block_type": "cache", "cache_control": {"type": "ephemeral"}},
+    }
+    role = {"user": "user", "result": "tool"}.get(event.kind, "chatbot")
+    extra = {"tool_call_id": call_id} if event.kind == "result" else {}
+    return {"role": role, "additional_kwargs": extra, "blocks": [blocks.get(event.kind, text)]}
+
+
+FORMATS = [in_openai, in_anthropic, in_gemini, in_responses, in_langchain, in_llama_index]
 
 
 @pytest.mark.parametrize("render", FORMATS)
@@ -183,11 +197,13 @@ KEYS = st.sampled_from(
         *("role", "content", "type", "text", "parts", "kind", "from", "value", "data", "kwargs"),
         *("tool_calls", "function_call", "source", "image_url", "url", "output", "messages", "lc"),
         *("name", "id", "metadata", "audio", "input", "functionCall", "inline_data", "thought"),
+        *("blocks", "block_type", "path", "title"),
     ]
 )
 VALUES = st.sampled_from(
     [
         *("user", "model", "human", "tool", "text", "image", "tool_use", "tool_result", "file"),
+        *("document", "citable", "citation"),
         *("thinking", "x_call", "你好", "", "data:;base64,!", "\0", "\ud800", "http://[", b"\xff"),
         *(None, True, 0, 2**70, float("nan"), object()),
     ]
@@ -248,6 +264,22 @@ SYSTEM = {"parts": [{"text": "be brief"}]}
             [("assistant", "hi\n[audio a, 3 bytes, sha256 ba7816bf8f01cfea]")],
         ),
         (answer(content=["草是", " green"]), [("assistant", "草是 green")]),
+        (
+            answer(blocks=[{"block_type": "audio", "audio": b"YWJj", "format": "wav"}]),
+            [("assistant", "[audio audio/wav, 3 bytes, sha256 ba7816bf8f01cfea]")],
+        ),
+        (
+            answer(blocks=[{"block_type": "document", "path": "/a/菜单.pdf", "title": None}]),
+            [("assistant", "[file 菜单.pdf, application/pdf]")],
+        ),
+        (
+            answer(blocks=[{"block_type": "citation", "cited_content": {"text": "草是绿的"}}]),
+            [("assistant", "草是绿的")],
+        ),
+        (
+            answer(blocks=[{"block_type": "citable", "content": [{"text": "hi"}]}]),
+            [("assistant", "hi")],
+        ),
         (answer(content=["草", "green"]), [("assistant", "草\ngreen")]),
         (answer(content=[{"type": "odd", "text": "hi"}]), [("assistant", "hi")]),
         (answer(content=[{"type": "odd", "x": 1}]), [("assistant", '{"type": "odd", "x": 1}')]),

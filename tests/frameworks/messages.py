@@ -19,6 +19,7 @@ import pydantic_ai.messages as pydantic_ai
 from google.genai import types as gemini
 from langchain_core import messages as langchain
 from langchain_core.load import dumpd
+from llama_index.core.base.llms import types as llama_index
 
 from kemem.text.shapes import to_items
 from kemem.text.turns import read_turns
@@ -156,12 +157,33 @@ def of_pydantic_ai() -> Made:
     yield "dicts", it.ModelMessagesTypeAdapter.dump_python(history, mode="json")
 
 
+def of_llama_index() -> Made:
+    it = llama_index
+    image = it.ImageBlock(image=b64decode(IMAGE), image_mimetype="image/png")
+    cache = it.CachePoint(cache_control=it.CacheControl(type="ephemeral"))
+    call = it.ToolCallBlock(tool_call_id="call_1", tool_name="get_weather", tool_kwargs=CITY)
+    answered = {"tool_call_id": "call_1", "name": "get_weather"}
+    history = [
+        it.ChatMessage(blocks=[it.TextBlock(text=ASKED), image, cache]),
+        it.ChatMessage(
+            role="assistant",
+            blocks=[it.ThinkingBlock(content="hm"), it.TextBlock(text=LOOKS), call],
+        ),
+        it.ChatMessage(ANSWER, role="tool", additional_kwargs=answered),
+        it.ChatMessage(ANSWER, role="chatbot"),
+    ]
+    yield "objects", history
+    yield "dicts", [message.model_dump() for message in history]
+    yield "json", [json.loads(message.model_dump_json()) for message in history]
+
+
 SOURCES: dict[str, Callable[[], Made]] = {
     "openai": of_openai,
     "responses": of_responses,
     "anthropic": of_anthropic,
     "gemini": of_gemini,
     "langchain": of_langchain,
+    "llama_index": of_llama_index,
     "pydantic_ai": of_pydantic_ai,
 }
 

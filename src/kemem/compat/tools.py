@@ -20,6 +20,7 @@ from kemem.recall.schemas import Language, Model, tool_texts
 from kemem.recall.state import RecallState
 from kemem.recall.tools import memory_type, summary
 from kemem.records.times import to_rfc3339
+from kemem.results import Hit, Memories, is_over
 from kemem.text.fence import fenced, neutralise
 from kemem.text.language import is_chinese
 
@@ -317,6 +318,14 @@ async def call_tool(
     except KeMemError as error:
         return neutralise(f"{error.code}: {error.message}")
     return shown(fitted(output.model_dump(mode="json")))
+
+
+def memories_text(query: str, hits: Memories[Hit]) -> str:
+    """Hits as data for the prompt of a query, in its language; nothing where none still holds."""
+    if not any(hits.past or not is_over(hit) for hit in hits):
+        return ""
+    heading = tool_texts("kemem.compat")["memories"]["zh" if is_chinese(query) else "en"]
+    return f"{heading}\n{fenced('memories', str(hits))}"
 
 
 def shown(output: Mapping[str, Any]) -> str:

@@ -11,12 +11,9 @@ from agent_framework import (
     SupportsAgentRun,
 )
 
+from kemem.compat.tools import memories_text
 from kemem.memory import AsyncMemory
-from kemem.recall.schemas import tool_texts
-from kemem.results import is_over
 from kemem.sync import bind
-from kemem.text.fence import fenced
-from kemem.text.language import is_chinese
 
 _SPEAKERS = ("user", "assistant")
 
@@ -59,9 +56,7 @@ class KeMemContextProvider(ContextProvider):
         if not query:
             return
         hits = await self._memory.search(query, limit=self._limit)
-        if any(hits.past or not is_over(hit) for hit in hits):
-            heading = tool_texts("kemem.compat")["memories"]["zh" if is_chinese(query) else "en"]
-            text = f"{heading}\n{fenced('memories', str(hits))}"
+        if text := memories_text(query, hits):
             context.extend_messages(self, [Message("user", [text])])
 
     async def after_run(

@@ -7,6 +7,7 @@ only such parts have. Objects of client libraries are read by their fields.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from reprlib import repr as shown
 from typing import Any
 
@@ -20,7 +21,7 @@ MAX_KEPT = 16_384  # characters of the arguments of a call that its metadata rep
 _TYPE = ("type", "part_kind", "kind", "block_type")
 _ID = ("call_id", "tool_call_id", "tool_use_id", "toolCallId", "id")
 _NAME = ("name", "tool_name", "toolName")
-_ARGUMENTS = ("arguments", "args", "input", "parameters")
+_ARGUMENTS = ("arguments", "args", "input", "parameters", "tool_kwargs")
 _RESULT = ("content", "output", "response", "result", "results")
 _THOUGHT = ("thinking", "reasoning", "reasoning_content", "content", "text", "summary")
 _OF_SERVERS = {*_TYPE, *_ID, *_NAME, "status", "signature", "caller", "provider_details"}
@@ -169,7 +170,8 @@ def _call_id(part: Fields) -> dict[str, Any]:
 
 def _media(kind: str | None) -> Reader:
     def read(part: Fields) -> Iterator[Piece]:
-        plain = {name: to_fields(value) or value for name, value in part.items()}
+        fields = _media_of_block(part) if "block_type" in part else part
+        plain = {name: to_fields(value) or value for name, value in fields.items()}
         source = plain.get("source")
         if isinstance(source, Mapping) and isinstance(source.get("content"), list | str):
             yield from read_content(source["content"])  # a document in Anthropic's blocks
@@ -179,6 +181,25 @@ def _media(kind: str | None) -> Reader:
         yield Piece("text", (read_attachment(plain, kind),))
 
     return read
+
+
+def _media_of_block(block: Fields) -> Fields:
+    """An image, a recording or a file of LlamaIndex, whose bytes are base64, as others write it."""
+    kind = block["block_type"]
+    data = block.get("data" if kind == "document" else kind)
+    url, name = block.get("url"), block.get("title") or block.get("path")
+    return {
+        "data": data.decode(errors="replace") if isinstance(data, bytes) else data,
+        "mime_type": block.get(f"{kind}_mimetype"),
+        "format": block.get("format"),
+        "url": None if url is None else str(url),
+        "name": None if name is None else PurePath(str(name)).name,
+    }
+
+
+def _nothing(part: Fields) -> Iterator[Piece]:
+    """A mark for the model's server, which says nothing."""
+    yield from ()
 
 
 def _inside(name: str, reader: Reader) -> tuple[str, Reader]:
@@ -212,6 +233,9 @@ PARTS: Mapping[str, Reader] = {
     **dict.fromkeys(("video", "video_url", "video-url", "input_video"), _MEDIA["video"]),
     **dict.fromkeys(("file", "input_file", "document", "document-url", "media"), _MEDIA["file"]),
     **dict.fromkeys(("binary", "image_generation_call", "container_upload"), _MEDIA["file"]),
+    "cache": _nothing,
+    "citable": lambda part: read_content(part.get("content")),
+    "citation": lambda part: read_content(part.get("cited_content")),
     "system-prompt": _by("system"),
     "user-prompt": _by("user"),
 }

@@ -25,7 +25,8 @@ from kemem.text.parts import (
 ROLE_NAMES = {
     **{role: role for role in ROLES},
     **dict.fromkeys(("human", "HumanMessageChunk"), "user"),
-    **dict.fromkeys(("ai", "gpt", "chatgpt", "bot", "model", "AIMessageChunk"), "assistant"),
+    **dict.fromkeys(("ai", "gpt", "chatgpt", "bot", "chatbot", "model"), "assistant"),
+    "AIMessageChunk": "assistant",
     **dict.fromkeys(("developer", "remove", "SystemMessageChunk"), "system"),
     **dict.fromkeys(("function", "observation", "ToolMessageChunk"), "tool"),
 }
@@ -140,7 +141,7 @@ def _without(found: Fields, names: frozenset[str]) -> Fields:
 
 def _chat(found: Fields) -> Item:
     """OpenAI, Anthropic, Responses and KeMem itself: a role and a content."""
-    extra = to_fields(found.get("additional_kwargs")) or {}  # LangChain's
+    extra = to_fields(found.get("additional_kwargs")) or {}  # of LangChain and LlamaIndex
     own = {name: value for name, value in found.items() if value is not None or name == "role"}
     found = {**extra, **own} if extra else own
     role = found.get("role", "user")
@@ -203,6 +204,11 @@ def _parts(found: Fields) -> Item:
     return Item(found.get("role") or "user", read_content(content), found)
 
 
+def _blocks(found: Fields) -> Item:
+    """LlamaIndex: a role and blocks."""
+    return _chat({**found, "content": found.get("content") or found["blocks"]})
+
+
 def _pydantic_ai(found: Fields) -> Item:
     """pydantic-ai: requests hold what users, systems and tools say, responses what a model says."""
     role = "user" if found["kind"] == "request" else "assistant"
@@ -240,6 +246,7 @@ SHAPES: tuple[Shape, ...] = (
     Shape(frozenset({"kind", "parts"}), _pydantic_ai, _OF_PYDANTIC_AI),
     Shape(frozenset({"from", "value"}), _sharegpt, frozenset({"from", "value", "weight"})),
     Shape(frozenset({"parts"}), _parts, frozenset({"role", "parts", "content"})),
+    Shape(frozenset({"role", "blocks"}), _blocks, _CHAT | {"blocks"}),
     Shape(frozenset({"role"}), _chat, _CHAT),
     Shape(frozenset({"type"}), _typed, _CHAT),
     Shape(frozenset({"content"}), _chat, _CHAT),
