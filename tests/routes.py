@@ -56,7 +56,10 @@ def fields(method: str, path: str) -> tuple[set[str], set[str]]:
 
 ROUTES = all_routes()
 GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN_PATHS]
-OF_A_USER = [it for it in GUARDED if set.union(*fields(*it)) & {"user_id", "user"}]
+CONFIGURED = {("PATCH", f"/v1/{kind}s/{{{kind}_id}}") for kind in ("agent", "user", "session")}
+OF_A_USER = [
+    it for it in GUARDED if it not in CONFIGURED and set.union(*fields(*it)) & {"user_id", "user"}
+]
 OF_OPERATORS = [it for it in GUARDED if it not in OF_A_USER]
 PROXY = "/v1/chat/completions"  # of OpenAI's API, where a token need not name its user
 CHATS = {"/v1/chat", "/v1/groups/{group_id}/turns", PROXY}
@@ -140,13 +143,14 @@ def call(
     owner = of or user_id or "alice"
     ids = {"user_id": user_id or "", "message_id": f"m_{owner}", "session_id": f"s_{owner}"}
     ids |= {"memory_id": notes_of.get(owner, "n_unknown"), "job_id": "j_unknown"}
-    ids |= {"group_id": f"g_{owner}"}
+    ids |= {"group_id": f"g_{owner}", "agent_id": "default"}
     url = re.sub(r"\{(\w+)\}", lambda name: quote(ids[name[1]], safe=""), path)
     right: dict[str, Any] = {
         "query_text": "辣 spicy",
         "query": "辣 spicy",
         "question": "辣 spicy",
         "content": "变了 changed",
+        "config": {},
     }
     right |= {"messages": [message_of(user_id)]}
     right |= {"jsonrpc": "2.0", "method": "memory_get_status", "id": 1}

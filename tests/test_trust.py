@@ -78,6 +78,7 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/openapi.json",
         "/rpc",
         "/v1/agents",
+        "/v1/agents/{agent_id}",
         "/v1/chat",
         "/v1/chat/completions",
         "/v1/graph",
@@ -99,19 +100,23 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/v1/messages/semantic_search",
         "/v1/recall",
         "/v1/sessions",
+        "/v1/sessions/{session_id}",
         "/v1/sessions/{session_id}/checkpoint",
         "/v1/sessions/{session_id}/checkpoint/restore",
         "/v1/sessions/{session_id}/context",
         "/v1/sessions/{session_id}/end",
         "/v1/sessions/{session_id}/summarize",
         "/v1/users",
+        "/v1/users/{user_id}",
         "/v1/users/{user_id}/messages",
         "/v1/users/{user_id}/messages/{message_id}/neighbors",
+        "/v1/users/{user_id}/profile",
     }
     assert {path for _, path in ROUTES} - {path for _, path in GUARDED} == OPEN_PATHS
     assert {path for _, path in OF_OPERATORS} == {
         *("/docs", "/metrics", "/openapi.json", "/rpc", "/v1/agents", "/v1/users"),
         *("/v1/jobs", "/v1/jobs/run", "/v1/jobs/{job_id}/retry"),
+        *("/v1/agents/{agent_id}", "/v1/users/{user_id}", "/v1/sessions/{session_id}"),
     }
 
 
@@ -260,6 +265,7 @@ SHOWING = {  # routes whose answers quote a sensitive memory to whoever may see 
         ("GET", "/v1/memories/{memory_id}"),
     ),
     *(("GET", "/v1/memories/{memory_id}/history"), ("GET", "/v1/users/{user_id}/messages")),
+    ("GET", "/v1/users/{user_id}/profile"),
     ("GET", "/v1/users/{user_id}/messages/{message_id}/neighbors"),
     *(("POST", f"/v1/messages/{mode}_search") for mode in ("lexical", "semantic", "hybrid")),
     *(("GET", "/v1/sessions/{session_id}/context"), ("GET", "/v1/graph"), ("POST", "/v1/recall")),

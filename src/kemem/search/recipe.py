@@ -100,7 +100,9 @@ async def search(
     hits = await _in_order(query, vector, *_candidates(ranked, response))
     hits = await _rerank(text, hits, reranker)
     if not past:
-        hits = below_successors(hits, response.rows, response.contexts)
+        # What does not match itself answers a question, and is not what words were asked for.
+        instead = response.rows if asks and query.keywords is None else {}
+        hits = below_successors(hits, instead, response.contexts)
     hits = [hit for hit in hits if hit.score >= threshold]
     best = hits[:most]
     if explain:
