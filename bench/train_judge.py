@@ -42,11 +42,14 @@ STEPS = 25
 RANK, EPOCHS, RATE, DECAY = 32, 2, 2e-3, 1e-3  # of the projection, and how it is learned
 SHARPNESS, BY_PERSON, ASKING = 7.0, 3.5, -2.5  # what speaks beside it while it is learned
 ANSWERED = 0.5  # of the questions that people ask have an answer
-FEWER = 0.3  # what a question counts that is put to a part of the candidates
+FEWER = 0.45  # what a question counts that is put to a part of the candidates,
+AGAIN = 0.3  # and one that is put to a life that is hidden, as well as to the life alone
 OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
 QUESTION = -2.0  # at most: who asked something has not told it, however much alike it is
+STRANGERS = "hi"  # authors from whom only the chance is learned
 PER_SET, PER_USER = 100, 25  # questions of a set
 HIDDEN, SESSIONS = 100, 60  # lives that are hidden, and sessions that each is hidden among
+_HIDDEN = " (hidden)"
 # What must speak for an answer, and what against it.
 FOR = """
 score score_z rank odds coverage coverage_z reply_coverage context_coverage similarity similarity_z
@@ -124,7 +127,10 @@ def hidden(lives: Sequence[Life]) -> list[Life]:
     chance = random.Random(11)
     lives = [life for life in lives if life.category != "plain"]
     some = chance.sample(lives, HIDDEN)
-    return [in_haystack(life, lives, SESSIONS, chance) for life in some]
+    return [
+        replace(in_haystack(life, lives, SESSIONS, chance), name=life.name + _HIDDEN)
+        for life in some
+    ]
 
 
 async def collect(lives: Sequence[Life], embedder: str) -> list[Sample]:
@@ -343,21 +349,28 @@ class Learned:
 
 
 def learn(samples: Sequence[Sample]) -> Learned:
-    """Learn all; each author's lives are projected by what the others taught, as a stranger's."""
+    """Learn all; each author's lives are projected by what the others taught, as a stranger's.
+
+    How sure to be is also learned from authors who taught nothing else: of a stranger's questions
+    the judge answers fewer than of those that it was made with.
+    """
+    ranking = [it for it in samples if author(it) not in STRANGERS]
     projections = {
-        name: fit_projection([it for it in samples if author(it) != name])
+        name: fit_projection([it for it in ranking if author(it) != name])
         for name in sorted({author(it) for it in samples})
     }
-    more = variants(samples)
-    samples = [it for own in samples for it in projected([own], projections[author(own)])]
-    more = [it for own in more for it in projected([own], projections[author(own)])]
-    return Learned(fit_projection(samples), learn_weights(samples, more))
+
+    def by_others(samples: Sequence[Sample]) -> list[Sample]:
+        return [it for own in samples for it in projected([own], projections[author(own)])]
+
+    weights = learn_ranking(by_others([*ranking, *variants(ranking)]))
+    alone = [it for it in ranking if not it.life.name.endswith(_HIDDEN)]
+    weights["chance"] = learn_chance(by_others(samples), by_others(variants(alone)), weights)
+    return Learned(fit_projection(ranking), weights)
 
 
-def learn_weights(samples: Sequence[Sample], more: Sequence[Sample]) -> dict[str, Weights]:
-    """The weights of all three models; `more` are variants, which count less."""
-    counts = np.r_[np.ones(len(samples)), np.full(len(more), FEWER)]
-    samples = [*samples, *more]
+def learn_ranking(samples: Sequence[Sample]) -> dict[str, Weights]:
+    """The weights that tell what a question is about, and which row answers it."""
     answerable = [it for it in samples if it.asked.hops and it.gold.any()]
     names = list(answerable[0].about)
     timed = [it.about["out_of_time"].any() for it in answerable]
@@ -382,14 +395,26 @@ def learn_weights(samples: Sequence[Sample], more: Sequence[Sample]) -> dict[str
     weights["answer"] = with_right_signs(fit_answer, names, SIGNS)
     weights["answer"]["other_speaker"] = OTHER_SPEAKER
     weights["answer"]["asks"] = min(weights["answer"].get("asks", 0.0), QUESTION)
+    return weights
+
+
+def learn_chance(
+    samples: Sequence[Sample], more: Sequence[Sample], weights: Mapping[str, Weights]
+) -> Weights:
+    """The weights that tell whether there is an answer; `more` are variants of the questions.
+
+    These count less, as do lives that are hidden: their questions are also put to them alone.
+    """
+    counts = np.array([AGAIN if it.life.name.endswith(_HIDDEN) else 1.0 for it in samples])
+    counts = np.r_[counts, np.full(len(more), FEWER)]
+    samples = [*samples, *more]
     best = [_answer_features(it, weights) for it in samples]
     names = list(best[0])
     right = np.array([float(bool(it.asked.hops)) for it in samples])
     share = float(counts @ right / counts.sum())
     counts = counts * np.where(right > 0, ANSWERED / share, (1 - ANSWERED) / (1 - share))
     rows = np.concatenate([matrix(it, names) for it in best])
-    weights["chance"] = fit_logistic(rows, right, names, counts)
-    return weights
+    return fit_logistic(rows, right, names, counts)
 
 
 def _ordered(sample: Sample, weights: Mapping[str, Weights]) -> features.Features:

@@ -1,7 +1,7 @@
 """What callers get back: typed, printable as part of a prompt, and as plain dicts on request."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeVar, overload
 
@@ -198,6 +198,12 @@ class Hit(Item):
             "properties": {**memory["properties"], **own},
             "required": [*memory["required"], "score"],
         }
+
+
+def next_end(rows: Iterable[Row], now: Micros) -> Micros | None:
+    """When the first of some rows will cease to be true, or expire."""
+    ends = (end for row in rows if isinstance(row, Note) for end in (row.valid_until, row.expires))
+    return min((end for end in ends if end is not None and end > now), default=None)
 
 
 def is_over(item: Item) -> bool:

@@ -17,12 +17,6 @@ def unexpired(rows: Mapping[Key, Row], now: Micros) -> dict[Key, Row]:
     }
 
 
-def next_end(rows: Iterable[Row], now: Micros) -> Micros | None:
-    """When the first of some rows will cease to be true, or expire."""
-    ends = (end for row in rows if isinstance(row, Note) for end in (row.valid_until, row.expires))
-    return min((end for end in ends if end is not None and end > now), default=None)
-
-
 def below_successors(
     hits: Sequence[Hit], rows: Mapping[Key, Row], contexts: Mapping[Key, Context]
 ) -> list[Hit]:

@@ -273,4 +273,7 @@ def answer_features(columns: Features, values: Column) -> Features:
         "most_score": float(columns["score"].max()),
         "most_fit": float(columns["fit"].max()) if "fit" in columns else 0.0,
     }
+    few = 1 / len(values)  # among few rows chance brings none near to the question
+    figures |= {"few": few, "few_coverage": few * top["coverage"]}
+    figures |= {"few_similarity": few * top["similarity"], "few_fit": few * top.get("fit", 0.0)}
     return {name: np.array([value]) for name, value in (figures | top).items()}

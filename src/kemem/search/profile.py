@@ -1,7 +1,7 @@
 """The profile of a user: what is known now, by topic, as a card that fits into a prompt."""
 
 import tomllib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -13,7 +13,7 @@ from kemem.ports import Deps, read_notes
 from kemem.ports.entries import check_enabled
 from kemem.records import Micros, Note, Where
 from kemem.records.filters import Filter
-from kemem.results import Item, Profile, ProfileGroup, ProfileLine
+from kemem.results import Item, Profile, ProfileGroup, ProfileLine, next_end
 from kemem.text.fence import fenced
 from kemem.text.language import count_tokens
 from kemem.text.summary import cut, speaks_chinese
@@ -109,7 +109,7 @@ def compose_profile(user_id: str, notes: Sequence[Note], now: Micros, max_tokens
         omitted=len(notes) - sum(len(it.lines) for it in groups),
         tokens=count_tokens(text),
         text=text,
-        until=min(_ends(notes, now), default=None),
+        until=next_end(notes, now),
     )
 
 
@@ -137,9 +137,3 @@ def _line(note: Note) -> str:
 
 def _to_line(note: Note) -> ProfileLine:
     return ProfileLine(note.note_id, cut(note.content, _LINE), note.sources, note.valid_from)
-
-
-def _ends(notes: Iterable[Note], now: Micros) -> Iterable[Micros]:
-    """Times to come at which a note ends."""
-    ends = (end for note in notes for end in (note.valid_until, note.expires))
-    return (end for end in ends if end is not None and end > now)

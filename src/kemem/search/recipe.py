@@ -20,9 +20,9 @@ from kemem.ports.request import (
     key_of,
 )
 from kemem.records import NOTES, Match, Matrix, Note, Relation, Vector, Where
-from kemem.results import Hit, Memories
+from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
-from kemem.search.endings import below_successors, next_end, unexpired
+from kemem.search.endings import below_successors, unexpired
 from kemem.search.features import JUDGED, Candidate
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.judge import JUDGED_MODEL, Judgement, judge
@@ -99,8 +99,7 @@ async def search(
         response = replace(response, rows=unexpired(response.rows, now))
     hits = await _in_order(query, vector, *_candidates(ranked, response))
     hits = await _rerank(text, hits, reranker)
-    if not past:
-        # What does not match itself answers a question, and is not what words were asked for.
+    if not past:  # a question is answered by what matches no word of it; a search for words is not
         instead = response.rows if asks and query.keywords is None else {}
         hits = below_successors(hits, instead, response.contexts)
     hits = [hit for hit in hits if hit.score >= threshold]
@@ -109,10 +108,9 @@ async def search(
         best = await asyncio.to_thread(lambda: [_explain(hit, query) for hit in best])
     elif reranker:
         best = [replace(hit, why=()) for hit in best]
-    total = len(hits) if count else 0
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
     until = next_end(response.rows.values(), now)
-    return Memories(tuple(best), None, missing, language, total, past, until)
+    return Memories(tuple(best), None, missing, language, len(hits) * count, past, until)
 
 
 def _checked(limit: int, **flags: bool) -> int:
