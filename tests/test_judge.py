@@ -184,3 +184,11 @@ def test_recall_hands_over_what_search_ranks_first_and_is_as_sure(talk: Talk) ->
         assert scores == sorted(scores, reverse=True), question
         said = [name for it in recalled.evidence for name in it.message_ids]
         assert len(said) == len({*said}), question
+
+
+@pytest.mark.parametrize("question", ["What was done before?", "那个呢？"])
+def test_a_question_that_says_nothing_of_its_topic_is_hardly_answered(
+    talk: Talk, question: str
+) -> None:
+    talk.tell("I keep a ginger cat.", "The meeting moved to Thursday.", "我养了一只猫。")
+    assert talk.confidence(question) <= 0.25

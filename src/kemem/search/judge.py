@@ -40,6 +40,7 @@ BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully the
 HEAD = 5  # rows of both rankings that the judgement orders there
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
+VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
 _IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
 
 
@@ -63,6 +64,8 @@ def judge(question: Question, vector: Vector | None, candidates: Sequence[Candid
     values = rate(ordered, weights["answer"])
     figures = answer_features(ordered, values)
     chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))
+    if not (question.words or question.times or question.answers or question.people):
+        chance = min(chance, VAGUE)
     return Judgement(chance, chance * np.exp(values))
 
 
