@@ -94,6 +94,11 @@ def test_who_is_disabled_adds_nothing_and_is_not_served(either: Memory, level: s
         lambda: either.ingest("新的 new", **IDS),
         lambda: either.search(word, **IDS),
         lambda: either.context(**IDS),
+        lambda: either.extract(**IDS),
+        lambda: either.summarize(**IDS),
+        lambda: either.checkpoint(**IDS),
+        lambda: either.restore_checkpoint(**IDS),
+        lambda: either.end_session(**IDS),
     ]
     note = either.get_all(**IDS)[0].id
     if level != "session":

@@ -42,6 +42,7 @@ def embedder_at(url: str, model: str = "hashing-32", **settings: Any) -> Any:
         ("embedder", "openai:"),
         ("embedder", "openai:bge-m3@"),
         ("embedder", "openai:bge-m3@ftp://host/v1"),
+        ("embedder", "openai:bge-m3@127.0.0.1:11434/v1"),
         ("embedder", "fastembed:"),
         ("embedder", "fastembed:bge@http://host"),
         ("embedder", "openai:two words"),

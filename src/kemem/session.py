@@ -35,9 +35,11 @@ _HEADINGS = {
 
 
 async def find_session(scope: Scope, deps: Deps) -> Scope:
-    """The agent, user and session that a scope names, if that is one session."""
+    """The agent, user and session that a scope names, if that is one session, and none disabled."""
     entry = await find_entry(deps.store, "session", scope)
-    return Scope(entry.agent_id, entry.user_id or "", entry.id)
+    found = Scope(entry.agent_id, entry.user_id or "", entry.id)
+    await check_enabled(deps.store, found)
+    return found
 
 
 async def context(
@@ -62,7 +64,6 @@ async def context(
             f"max_tokens must be a number from {LEAST_TOKENS} on, not {shown(max_tokens)}",
             field="max_tokens",
         )
-    await check_enabled(deps.store, scope)
     now, notes = deps.clock(), await state.short_term(scope, deps.store)
     notes = tuple(it for it in notes if not it.ended(now) and (sensitive or not it.sensitive))
     if leaf is not None:

@@ -17,7 +17,8 @@ from kemem.errors import InvalidArgument, plain_reason, shown_address
 
 CONFIG_FILE = "kemem.toml"
 _NAME, _URL = r"(?:(?!://)\S)+?", r"https?://[^\s/?#]\S*"
-_EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:{_NAME}(?<!@)(?:@{_URL})?")
+_OPENAI = r"(?:(?!://)[^\s@])+"  # without an address no @: what follows it was meant as one
+_EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:(?:{_OPENAI}|{_NAME}(?<!@)@{_URL})")
 _RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
 
 

@@ -15,6 +15,7 @@ from kemem.add.summarize import extract_experience, summarize_session
 from kemem.errors import InvalidArgument, KeMemError, PermissionDenied, Unavailable
 from kemem.hooks import Hooks
 from kemem.ports import Deps, ReadOptions, read_messages, read_notes
+from kemem.ports.entries import check_enabled
 from kemem.records import MESSAGES, SHORT_TERM, Message, Messages, Micros, Scope, Where
 from kemem.records.batch import Applied, Batch, Job
 from kemem.records.branches import current
@@ -276,6 +277,7 @@ async def run_extract(job: Job, deps: Deps) -> None:
 
 async def reextract(where: Where, task: Task, deps: Deps) -> Added:
     """Extract notes again from stored messages, oldest first; each page has its jobs first."""
+    await check_enabled(deps.store, where.scope)
     added = Added()
     async for page in read_pages(where, deps.store, _PAGE, newest_first=False):
         now = deps.clock()
