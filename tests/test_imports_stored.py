@@ -213,3 +213,13 @@ def test_a_watched_folder_is_kept_in_step(tmp_path: Path) -> None:
         {"added": 1, "removed": 0},
     ]
     assert knowledge(tmp_path) == ["New\n\nsection", "食物\n\n能吃辣了"]
+
+
+def test_tables_of_a_folder_are_read_as_far_as_they_tell_something(tmp_path: Path) -> None:
+    """A row without a text is skipped and counted, a foreign table named."""
+    written(tmp_path, "in/talk.csv", "role,content\nuser,我不吃辣\nuser,\nuser,I like tea\n")
+    written(tmp_path, "in/costs.csv", "month,euros\n1,2\n")
+    done = kemem(tmp_path, "import", str(tmp_path / "in"), "--user", "u", "--json")
+    told = json.loads(done.stdout)
+    assert (told["inserted"], told["skipped"]) == (2, 1)
+    assert "costs.csv" in done.stdout + done.stderr

@@ -518,3 +518,14 @@ def test_an_id_of_others_stands_for_words_in_a_session() -> None:
     for nameless in ({"metadata": {"id": "order-7"}}, {"id": ""}, {"id": {"a": 1}}, {"id": True}):
         message = {"role": "user", "content": "hi", **nameless}
         assert name_of(message) != name_of(message)
+
+
+@pytest.mark.parametrize("key", ["ts", "timestamp", "created_at"])
+def test_a_message_is_of_the_time_that_it_bears(key: str) -> None:
+    """What is no time, such as a count of seconds, is kept as metadata."""
+    told = {"role": "user", "content": "我住在基辅 I live in Kyiv"}
+    (turn,) = read_turns([{**told, key: "2024-05-01T10:00:00Z"}]).turns
+    assert turn.fields["ts"] == "2024-05-01T10:00:00Z"
+    if key != "ts":
+        (turn,) = read_turns([{**told, key: 1714557600}]).turns
+        assert "ts" not in turn.fields and turn.fields["metadata"] == {key: 1714557600}

@@ -80,7 +80,7 @@ def read_file(file: File, folder: str, advance: Advance) -> Iterator[Read]:
         with file.on_disk() as path:
             yield from _or_unknown(read_database(path, file.name), file)
     elif file.suffix in (".csv", ".tsv"):
-        yield from read_table(file.text(), file.name, file.stem, tabs=file.suffix == ".tsv")
+        yield from _read_table(file)
     elif b"\0" in head and not is_utf16(head):
         yield _unknown(file)
     elif file.suffix == ".txt":
@@ -107,6 +107,19 @@ def _unknown(file: File, reason: str = UNKNOWN) -> Skipped:
     if file.is_alone:
         raise wrong(file.name, reason)
     return Skipped(file.name, reason)
+
+
+def _read_table(file: File) -> Iterator[Read]:
+    """The rows of a table; of a folder's files, one whose first row cannot be read is skipped."""
+    rows = read_table(file.text(), file.name, file.stem, tabs=file.suffix == ".tsv")
+    try:
+        first = next(rows, None)
+    except InvalidArgument as error:
+        if file.is_alone:
+            raise
+        yield Skipped(file.name, error.message.removeprefix(f"{file.name}:").strip())
+        return
+    yield from chain([first] if first else [], rows)
 
 
 def _read_json(file: File, advance: Advance, whole: IO[bytes] | None = None) -> Iterator[Read]:

@@ -71,13 +71,11 @@ def _columns(header: list[str]) -> dict[str, str]:
 
 def _item(row: Mapping[str, str], places: Mapping[str, str], place: str) -> Item:
     fields = {field: row.get(column) or None for field, column in places.items()}
-    if not (fields["content"] or "").strip():
-        raise wrong(place, f"expected a text in the column {places['content']!r}")
     user, written = fields.pop("user_id", None), fields.get("ts")
     if written is not None:
         fields["ts"] = moment(written)
         if fields["ts"] is None:
             raise wrong(place, f"expected a time such as 2026-01-26 10:47, not {written!r:.60}")
     extras = {k: readable(v) for k, v in row.items() if v and k not in places.values() and k}
-    message = {**fields, "content": readable(fields["content"]), "metadata": extras or None}
+    message = {**fields, "content": readable(fields["content"] or ""), "metadata": extras or None}
     return Item(place, FORMAT, message, user)

@@ -6,6 +6,8 @@ from hashlib import sha256
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
+from kemem.errors import InvalidArgument
+from kemem.records.times import to_micros
 from kemem.text.attachments import Attachment
 from kemem.text.ids import MAX_ID
 from kemem.text.jsonable import dumped, jsonable
@@ -21,7 +23,8 @@ _OWN = (
     *("message_id", "ts", "session_id", "agent_id", "content_type", "parent_message_id"),
     *("metadata", "user_id"),
 )
-_KNOWN = ("id", "run_id", "conversation_id", "model", "model_name")  # kept as metadata
+_TIMES = ("timestamp", "created_at")  # what others call `ts`
+_KNOWN = ("id", "run_id", "conversation_id", "model", "model_name", *_TIMES)  # kept as metadata
 
 
 class Turn(NamedTuple):
@@ -110,6 +113,8 @@ def _turns(
     """The turns of a message: neighbours of one speaker together, calls and results apart."""
     role = role_of(item.role)
     own = {name: item.rest[name] for name in _OWN if item.rest.get(name) is not None}
+    if times := [it for key in _TIMES if _is_time(it := item.rest.get(key))]:
+        own.setdefault("ts", times[0])
     name = item.rest.get("name")
     if isinstance(name, str) and name.strip() and role in ("user", "assistant"):
         extras = {**extras, "speaker" if role == "user" else "name": jsonable(name[:64])}
@@ -134,6 +139,14 @@ def _turns(
         if metadata and isinstance(said, Mapping):  # else it is refused later
             fields["metadata"] = {**metadata, **said}
         yield Turn(origin, fields)
+
+
+def _is_time(value: Any) -> bool:
+    """Whether a value is a time as messages have it; another may mean anything."""
+    try:
+        return to_micros(value) is not None
+    except InvalidArgument:
+        return False
 
 
 def _metadata(pieces: Sequence[Piece], extras: Fields) -> dict[str, Any]:
