@@ -53,10 +53,10 @@ $(CLIENT)/dist/index.js: $(CLIENT)/node_modules/stamp $(CLIENT)/tsconfig.json $(
 	@cd $(CLIENT) && node_modules/.bin/tsc
 
 test:  ## Lint, types and tests; without npm or Chromium, some tests are skipped (ARGS="-k search")
-	@$(MAKE) --no-print-directory -j2 lint assets client-tools
+	@$(MAKE) --no-print-directory -j2 lint assets
 	TMPDIR=$(TEST_TMP) $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-frameworks: $(VENV)/dev.stamp $(VENV)/frameworks.stamp  ## Test with agent frameworks and other clients, which it installs first
+test-frameworks: $(VENV)/dev.stamp $(VENV)/frameworks.stamp client-tools  ## Test with agent frameworks and other clients, which it installs first
 	TMPDIR=$(TEST_TMP) $(BIN)/pytest -n $(WORKERS) --dist worksteal tests/frameworks $(ARGS)
 
 test-kit: $(VENV)/dev.stamp  ## Check that the conformance suite finds planted faults

@@ -32,6 +32,7 @@ def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: what looks for garbage need not look through them."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

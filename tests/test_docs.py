@@ -6,7 +6,7 @@ A fence says what happens to its block:
     ```bash            its `kemem` and `curl` lines run, its `export` lines hold for the page
     ```console         the same for lines after "$ "; the rest is output
     ```bash no-run     only its `make` targets are checked; so for console, never for python
-    ```typescript      runs with the tests of the client (tests/test_typescript_client.py)
+    ```typescript      runs with those of the client (tests/frameworks/)
 
 `curl` may address 127.0.0.1:8420 only: it meets a server started for the page on a free port.
 A model at 127.0.0.1:11434 is a scripted one. The README runs in new interpreters, as for its

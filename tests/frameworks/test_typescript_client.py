@@ -23,7 +23,7 @@ from tests.routes import APP, KEY, SECRET, token
 from tests.server import running_server
 from tests.test_docs import PAGES, blocks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients/typescript"
 EXAMPLES = CLIENT / "build/examples"
 RECORD = "KEMEM_TEST_RECORD"
@@ -127,7 +127,7 @@ def test_the_types_are_those_of_the_server(npm: None, tmp_path: Path) -> None:
     document.write_text(json.dumps(APP.openapi()), "utf-8")
     made = schema if os.environ.get(RECORD) else tmp_path / "schema.ts"
     checked("node", "scripts/generate.mjs", str(document), str(made))
-    how = f"record the change: {RECORD}=1 pytest tests/test_typescript_client.py"
+    how = f"record the change: {RECORD}=1 pytest tests/frameworks/test_typescript_client.py"
     assert made.read_text("utf-8") == schema.read_text("utf-8"), how
 
 
