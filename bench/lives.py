@@ -16,6 +16,7 @@ from bench import truth_systems
 from bench.truth_systems import Message
 
 LIVES = Path(__file__).parent / "data" / "lives"
+STRANGERS = LIVES.with_name("strangers")  # lives that nothing is learned from
 _LIFE = re.compile(r"## (en|zh) (\w+)")
 _SESSION = re.compile(r"@ (\d{4}-\d\d-\d\d) (\d\d:\d\d)")
 _MESSAGE = re.compile(r"([ua])(?:\[([A-Z])(?:>([A-Z, ]+))?\])?: ?(.*)")

@@ -4,10 +4,10 @@ python -m bench.train_judge [--truth FILE] [--retrieval FILE] [--save]
 
 Lives are stored through the public API, their questions are searched for, and what the judge sees
 of each candidate is recorded. Every group of authors is judged by weights that were learned from
-the others: that figure comes first. --truth adds a file in the format of the truth set as one more
-group. --retrieval names sets of conversations in the format of `bench.retrieval`, which teach
-nothing: the judge must not lose in large memories what the signals before it found. --save writes
-the weights that were learned from all groups.
+the others: that figure comes first, and after it that of lives which never teach. --truth adds a
+file in the format of the truth set as one more group. --retrieval names sets of conversations in
+the format of `bench.retrieval`, which teach nothing: the judge must not lose in large memories what
+the signals before it found. --save writes the weights that were learned from all groups.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.lives import Asked, Life, in_haystack, read_lives, read_truth
+from bench.lives import STRANGERS, Asked, Life, in_haystack, read_lives, read_truth
 from bench.retrievers import RETRIEVERS
 from kemem import AsyncMemory
 from kemem.records import Message, Vector
@@ -46,7 +46,7 @@ FEWER = 0.45  # what a question counts that is put to a part of the candidates,
 AGAIN = 0.3  # and one that is put to a life that is hidden, as well as to the life alone
 OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
 QUESTION = -2.0  # at most: who asked something has not told it, however much alike it is
-STRANGERS = "hi"  # authors from whom only the chance is learned
+CAUTIOUS = "hi"  # authors from whom only the chance is learned
 PER_SET, PER_USER = 100, 25  # questions of a set
 HIDDEN, SESSIONS = 100, 60  # lives that are hidden, and sessions that each is hidden among
 _HIDDEN = " (hidden)"
@@ -354,7 +354,7 @@ def learn(samples: Sequence[Sample]) -> Learned:
     How sure to be is also learned from authors who taught nothing else: of a stranger's questions
     the judge answers fewer than of those that it was made with.
     """
-    ranking = [it for it in samples if author(it) not in STRANGERS]
+    ranking = [it for it in samples if author(it) not in CAUTIOUS]
     projections = {
         name: fit_projection([it for it in ranking if author(it) != name])
         for name in sorted({author(it) for it in samples})
@@ -521,6 +521,7 @@ def main() -> None:
         others = [it for other, some in samples.items() if other != name for it in some]
         report(f"{name}, learned elsewhere", own, learn(others))
     learned = learn([it for some in samples.values() for it in some])
+    report("strangers", asyncio.run(collect(read_lives(STRANGERS), chosen.embedder)), learned)
     if chosen.retrieval:
         for name, own in asyncio.run(collect_retrieval(chosen.retrieval)).items():
             report(f"{name}, learned elsewhere", own, learned)
