@@ -94,6 +94,7 @@ async def test_a_failing_model_loses_nothing(
     memory = open_memory(embedder)
     ingested = await memory.ingest(SAID, "小明")
     assert ingested.inserted == ("zh", "en") and ingested.pending
+    assert len(ingested.problems) == 1  # which says why
     assert await lexical(memory, "不吃辣") == ["zh"]
     assert await lexical(memory, "hotpot") == ["en"]
     hits = await memory.hybrid_search("hotpot", "小明")

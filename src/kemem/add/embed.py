@@ -110,10 +110,13 @@ async def embed_rows(
         return (), tuple(jobs)
 
 
-async def run_embed(rows: Sequence[Row], job: Job, deps: Deps, rest: Job | None = None) -> bool:
+async def run_embed(
+    rows: Sequence[Row], job: Job, deps: Deps, rest: Job | None = None
+) -> str | None:
     """Store the vectors of a job's rows and finish it, or go on with the `rest`; or reschedule it.
 
     Vectors and rest are one write: a process that is killed leaves either this page or the next.
+    Returns what the embedder failed with.
     """
     is_new = deps.model is None
     try:
@@ -121,7 +124,7 @@ async def run_embed(rows: Sequence[Row], job: Job, deps: Deps, rest: Job | None 
     except Unavailable as error:
         log.warning("%s; job %s will try again", error.message, job.job_id)
         await deps.store.apply(reschedule(job, error, deps.clock()))
-        return False
+        return error.message
     now = deps.clock()
     batch = Batch(vectors=vectors, jobs=vector_jobs(vectors, now, deps), done=(job.job_id,))
     if rest is not None:  # unless another change of the embedder has replaced the job
@@ -130,7 +133,7 @@ async def run_embed(rows: Sequence[Row], job: Job, deps: Deps, rest: Job | None 
     if is_new and (await deps.store.info()).model is None:  # the first vectors of all
         batch = replace(batch, model=deps.model)
     await deps.store.apply(batch)
-    return True
+    return None
 
 
 async def _vectors(rows: Sequence[Row], deps: Deps) -> tuple[Embedded, ...]:

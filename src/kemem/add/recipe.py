@@ -84,9 +84,10 @@ async def ingest(
     if not parsed.messages:
         return ingested
     await _check_parents(parsed.messages, deps)
-    applied, _, pending = await _store(parsed.messages, (), deps)
+    applied, _, failures = await _store(parsed.messages, (), deps)
     ids, cut = tuple(message.message_id for message in applied.inserted), parsed.truncated
-    return replace(ingested, inserted=ids, ignored=applied.ignored, truncated=cut, pending=pending)
+    ingested = replace(ingested, problems=(*ingested.problems, *failures), pending=bool(failures))
+    return replace(ingested, inserted=ids, ignored=applied.ignored, truncated=cut)
 
 
 async def _read(messages: Messages, settings: Settings, hooks: Hooks) -> Reading:
@@ -120,10 +121,11 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
             log.warning("%s; the messages are stored first", type(error).__name__)
     now = deps.clock()
     jobs = tuple(work.to_job("extract", now, now + _GRACE if wait else now) for work in works)
-    applied, jobs, pending = await _store(messages, jobs, deps)
+    applied, jobs, failures = await _store(messages, jobs, deps)
     ids, cut = tuple(it.message_id for it in applied.inserted), parsed.truncated
-    is_pending = pending or bool(jobs and not wait)
-    added = Added(message_ids=ids, ignored=applied.ignored, truncated=cut, pending=is_pending)
+    pending = bool(failures or (jobs and not wait))
+    added = Added(message_ids=ids, ignored=applied.ignored, truncated=cut, pending=pending)
+    added = replace(added, problems=failures)
     for job in jobs if wait else ():
         own = [message for message in applied.inserted if message.message_id in job.ids]
         added = await _try(added, Work.of(job, own), deps)
@@ -148,8 +150,8 @@ def _spread(messages: Sequence[Message]) -> tuple[Message, ...] | None:
 
 async def _store(
     messages: Sequence[Message], jobs: tuple[Job, ...], deps: Deps
-) -> tuple[Applied, tuple[Job, ...], bool]:
-    """Store messages with their jobs; the jobs that are left, and whether vectors follow later."""
+) -> tuple[Applied, tuple[Job, ...], tuple[str, ...]]:
+    """Store messages with their jobs; the jobs that are left, and why vectors follow later."""
     now = deps.clock()
     # An embedder in this process comes first; another is asked once the messages are durable.
     is_embedded_first = deps.embeds_in_process and len(messages) <= _WRITTEN_AT_ONCE
@@ -169,10 +171,11 @@ async def _store(
         done = tuple(job.job_id for job in left if not job.ids)
         await deps.store.apply(Batch(jobs=promised, done=done))
     embed_jobs = tuple(job for job in promised if job.kind == "embed")
-    pending = bool(embed_jobs)
+    failures = [job.error for job in embed_jobs]
     if not is_embedded_first:
-        pending = not all([await run_embed(applied.inserted, job, deps) for job in embed_jobs])
-    return applied, tuple(job for job in promised if job.kind != "embed"), pending
+        failures = [await run_embed(applied.inserted, job, deps) for job in embed_jobs]
+    left_jobs = tuple(job for job in promised if job.kind != "embed")
+    return applied, left_jobs, tuple(dict.fromkeys(it for it in failures if it))
 
 
 def _split(messages: Sequence[Message], task: Task) -> list[Work]:
