@@ -20,11 +20,8 @@ MAX_WHOLE = 256 << 20  # bytes of a file that must be in memory as a whole
 MAX_RATIO = 100  # how many times larger than an archive its members may be in all,
 MAX_UNPACKED = 256 << 20  # or how large in bytes
 STANDARD_INPUT = "-"
-# Of archives: what is damaged, encrypted (RuntimeError), or packed by a method that nobody knows.
-_UNREADABLE = (
-    *(OSError, EOFError, zipfile.BadZipFile, RuntimeError, NotImplementedError),
-    *(zlib.error, lzma.LZMAError),
-)
+# Of archives: what is damaged; encrypted, or packed by an unknown method (RuntimeError).
+_UNREADABLE = (OSError, EOFError, zipfile.BadZipFile, RuntimeError, zlib.error, lzma.LZMAError)
 Advance = Callable[[int], None]  # told how many bytes were read
 
 

@@ -110,7 +110,7 @@ async def search(
         best = [replace(hit, why=()) for hit in best]
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
     until = next_end(response.rows.values(), now)
-    return Memories(tuple(best), None, missing, language, len(hits) * count, past, until)
+    return Memories(tuple(best), None, missing, language, len(hits) if count else 0, past, until)
 
 
 def _checked(limit: int, **flags: bool) -> int:
