@@ -899,3 +899,9 @@ def test_a_noun_in_ing_opens_no_clause_about_the_speaker(said: str) -> None:
 def test_a_text_of_others_or_a_play_states_nothing(said: str) -> None:
     """Also not in the sentences that follow its opening."""
     assert facts(said) == ()
+
+
+def test_what_moves_to_another_day_moves_house_nowhere() -> None:
+    for said in ("The choir moved to Thursdays.", "Yoga has moved to next month."):
+        assert "live" not in str(texts(said)) and not triples(extract(said)), said
+    assert "lives in Munich" in str(texts("I moved to Munich."))
