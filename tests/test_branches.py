@@ -1,17 +1,23 @@
 """Messages are a tree: one branch is followed, regenerated answers stay apart."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kemem import Memory
+from kemem import AsyncMemory, Memory
 from kemem.errors import InvalidArgument, NotFound
+from kemem.ports import Reply
 from kemem.records import Message
 from kemem.records.branches import current
+from kemem.settings import Settings
 from kemem.testing import ScriptedLLM
+from tests.fixtures import EXAMPLES
 
 
 def said(message_id: str, content: str, parent: str | None = None, role: str = "") -> Any:
@@ -117,6 +123,109 @@ def test_what_only_a_replaced_message_said_is_over(memory: Memory) -> None:
     assert not any("猫" in note for note in notes)
 
 
+def notes(memory: Memory, user: str = "u") -> list[str]:
+    return sorted(it.memory for it in memory.get_all(user))
+
+
+@pytest.mark.parametrize(
+    "first, second, kept, other",
+    [
+        ("I drive a Fiat.", "I drive a Ferrari.", "User drives a Fiat", "User drives a Ferrari"),
+        ("我住在北京。", "我住在上海。", "用户住在北京", "用户住在上海"),
+    ],
+)
+def test_a_branch_that_is_taken_up_again_has_its_facts_again(
+    memory: Memory, first: str, second: str, kept: str, other: str
+) -> None:
+    """What the other branch said is deleted: neither current nor of the past."""
+    memory.add([said("u1", "Hello"), said("a1", "Hi", "u1")], "u", session_id="s")
+    memory.add([said("u2", first, "a1")], "u", session_id="s")
+    edited = memory.add([said("u2b", second, "a1")], "u", session_id="s")
+    assert sorted(it.event for it in edited.results) == ["ADD", "DELETE"]
+    assert notes(memory) == [other]
+    resumed = memory.add([said("a4", "OK", "u2")], "u", session_id="s")
+    assert sorted(it.event for it in resumed.results) == ["ADD", "DELETE"]
+    assert notes(memory) == [kept]
+    (note,) = memory.get_all("u")
+    assert (note.memory, note.sources) == (kept, ("u2",))
+    assert other not in [it.memory for it in memory.search(second, "u", past=True)]
+    memory.add([said("u5", "Thanks", "a4")], "u", session_id="s")
+    assert notes(memory) == [kept]
+
+
+def test_what_another_branch_had_ended_holds_again(memory: Memory) -> None:
+    """Through two levels of regeneration, and for a note that another session also tells."""
+    memory.add([said("u1", "I live in Rome.")], "u", session_id="s")
+    memory.add([said("u2", "I live in Oslo.", "u1")], "u", session_id="s")
+    memory.add([said("u3", "I live in Paris.", "u2")], "u", session_id="s")
+    memory.add([said("u3b", "I live in Vienna.", "u2")], "u", session_id="s")
+    assert notes(memory) == ["User lives in Vienna"]
+    memory.add([said("u2b", "My sister is called Mary.", "u1")], "u", session_id="s")
+    assert notes(memory) == ["User lives in Rome", "User's sister is called Mary"]
+    memory.add("My sister is called Mary.", "u", session_id="t")
+    memory.add([said("a3", "Nice there.", "u3")], "u", session_id="s")
+    assert notes(memory) == ["User lives in Paris", "User's sister is called Mary"]
+    (sister,) = (it for it in memory.get_all("u") if "Mary" in it.memory)
+    assert "u2b" not in sister.sources
+
+
+def test_messages_kept_verbatim_follow_the_branch_and_give_facts_later(memory: Memory) -> None:
+    tree = [
+        said("u1", "Hello"),
+        said("u2", "我住在北京。", "u1"),
+        said("u2b", "我住在上海。", "u1"),
+    ]
+    for it in tree:
+        memory.add([it], "u", session_id="s", infer=False)
+    assert notes(memory) == ["Hello", "我住在上海。"]
+    memory.add([said("a3", "OK", "u2")], "u", session_id="s", infer=False)
+    assert notes(memory) == ["Hello", "OK", "我住在北京。"]
+    memory.extract("u")
+    assert "用户住在北京" in notes(memory) and not any("上海" in it for it in notes(memory))
+
+
+def test_ingested_messages_leave_a_branch_too(memory: Memory) -> None:
+    memory.add([said("u1", "Hello"), said("u2", "I live in Rome.", "u1")], "u", session_id="s")
+    memory.ingest([said("u2b", "I live in Oslo.", "u1")], "u", session_id="s")
+    assert notes(memory) == []
+    memory.extract("u")
+    assert notes(memory) == ["User lives in Oslo"]
+
+
+def test_an_end_that_another_branch_told_is_undone(tmp_path: Path) -> None:
+    told = [{"facts": [{"text": "User likes tea"}]}, {"facts": [{"text": "", "replaces": [1]}]}]
+    llm = ScriptedLLM([*told, {"facts": []}])
+    with Memory(data_dir=tmp_path, llm=llm) as memory:
+        memory.add([said("u1", "I like tea")], "u", session_id="s")
+        memory.add([said("u2", "No more tea", "u1")], "u", session_id="s")
+        assert notes(memory) == []
+        memory.add([said("u2b", "And cake", "u1")], "u", session_id="s")
+        assert notes(memory) == ["User likes tea"]
+
+
+class _Interrupted(ScriptedLLM):
+    """A model that something else happens before it has answered, once."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def reply(self, *args: Any, **options: Any) -> Reply:
+        answer, meanwhile = await super().reply(*args, **options), self.meanwhile
+        self.meanwhile = None
+        if meanwhile is not None:
+            await meanwhile()
+        return answer
+
+
+async def test_a_branch_that_is_left_while_a_model_answers_leaves_no_notes(tmp_path: Path) -> None:
+    """The model is asked about one version while another is added."""
+    llm = _Interrupted([{"facts": []}, {"facts": [{"text": "User lives in Oslo"}]}, {"facts": []}])
+    async with AsyncMemory(data_dir=tmp_path, llm=llm) as memory:
+        await memory.add([said("u1", "Hello")], "u", session_id="s")
+        llm.meanwhile = partial(memory.add, [said("u2b", "I like tea", "u1")], "u", session_id="s")
+        await memory.add([said("u2", "I live in Oslo.", "u1")], "u", session_id="s")
+        assert len(llm.calls) == 3 and [*await memory.get_all("u")] == []
+
+
 def message(at: int, parent: int | None, role: str) -> Message:
     ids = ("a", "u", "s")
     name = None if parent is None else f"m{parent}"
@@ -144,3 +253,61 @@ def test_what_stays_is_one_version_of_the_talk(messages: list[Message]) -> None:
     speakers = [(it.parent_message_id, it.role) for it in kept if it.parent_message_id]
     spoken = [pair for pair in speakers if pair[1] != "tool"]
     assert len(spoken) == len(set(spoken))
+
+
+SAID = [
+    *("I drive a Fiat.", "I drive a Ferrari.", "I sold my car.", "My sister is called Mary."),
+    *(
+        "我住在北京。",
+        "我住在上海。",
+        "我搬到了广州。",
+        "不对，是深圳。",
+        "Sorry, I meant Volvo.",
+    ),
+]
+_NUMBERS = count()
+
+
+@st.composite
+def talks(draw: st.DrawFn) -> list[tuple[int | None, str]]:
+    """Messages that say things, each with the place of the one that it follows."""
+    size = draw(st.integers(2, 8))
+    parents = [None if at == 0 else draw(st.integers(0, at - 1)) for at in range(size)]
+    return [(parent, draw(st.sampled_from(SAID))) for parent in parents]
+
+
+@pytest.fixture
+def either_memory(either_settings: Settings) -> Any:
+    with Memory(settings=either_settings) as opened:
+        yield opened
+
+
+@given(talk=talks(), mode=st.sampled_from(["add", "later", "extract", "together"]))
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_notes_are_those_of_the_current_branch_alone(
+    either_memory: Memory, talk: list[tuple[int | None, str]], mode: str
+) -> None:
+    """Whatever was said on others, and in whatever order: as if it had never been said."""
+    user = f"user {next(_NUMBERS)}"
+    tree = [
+        said(f"u{at}", text, None if parent is None else f"u{parent}")
+        for at, (parent, text) in enumerate(talk)
+    ]
+    groups = [tree] if mode == "together" else [[it] for it in tree]
+    for messages in groups:
+        either_memory.add(
+            messages, user, session_id="s", infer=mode != "extract", wait=mode != "later"
+        )
+    if mode == "later":
+        either_memory.run_jobs()
+    if mode == "extract":
+        either_memory.extract(user)
+    messages = [message(at, parent, "user") for at, (parent, _) in enumerate(talk)]
+    for kept in current(messages):
+        either_memory.add(tree[kept.ts], f"{user} alone", session_id="s", infer=mode != "extract")
+    if mode == "extract":
+        either_memory.extract(f"{user} alone")
+    notes, alone = (
+        sorted(it.memory for it in either_memory.get_all(it)) for it in (user, f"{user} alone")
+    )
+    assert notes == alone

@@ -36,6 +36,18 @@ async def test_a_correction_replaces_what_was_said(
 
 
 @pytest.mark.parametrize(("first", "then", "right"), CASES[::4])
+async def test_a_job_reads_what_was_said_before_too(
+    tmp_path: Path, first: str, then: str, right: str
+) -> None:
+    settings = Settings(data_dir=tmp_path, llm="none", embedder="none")
+    async with AsyncMemory(settings=settings) as memory:
+        for text in (first, then):
+            await memory.add(text, user_id="u", session_id="s", wait=False)
+        await memory.run_jobs()
+        assert [it.memory for it in await memory.get_all(user_id="u")] == [right]
+
+
+@pytest.mark.parametrize(("first", "then", "right"), CASES[::4])
 async def test_both_may_come_at_once(tmp_path: Path, first: str, then: str, right: str) -> None:
     settings = Settings(data_dir=tmp_path, llm="none", embedder="none")
     async with AsyncMemory(settings=settings) as memory:

@@ -525,4 +525,6 @@ async def test_a_model_can_end_a_memory(
         assert [(it.event, it.id) for it in ended.results] == [("DELETE", first.id)]
         assert not ended.pending and await true(memory) == []
         assert await true(memory, at(seconds=30)) == [old]
-        assert (await memory.history(first.id))[0].reason == "told to be over"
+        assert (await memory.history(first.id))[
+            0
+        ].reason == f"told to be over by {ended.message_ids[0]}"

@@ -160,3 +160,13 @@ def test_a_reply_about_something_else_stays(
     )
     (note,) = memory.get_all("u")
     assert memory.delete(note.id).withdrawn == ("m",)
+
+
+@EACH
+def test_what_was_told_afterwards_holds_again_too(memory: Memory, talk: Talk) -> None:
+    """It was true only until what was known already began; when that is deleted, it holds."""
+    for at in (1, 0):
+        memory.add(talk.told[at], "u", session_id=f"s{at}", timestamp=MONTHS[at])
+    (newest,) = memory.get_all("u")
+    memory.delete(newest.id, user_id="u")
+    assert holds(memory, talk) == [talk.places[0]]

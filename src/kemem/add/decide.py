@@ -25,11 +25,12 @@ class Decision:
     note: Note | None  # new, or the stored one that says it already; None: only an end was told
     known: bool = False
     ended: list[Note] = field(default_factory=list)  # as they are from now on
+    heir: Note | None = None  # the stored one that has been true since the new one ended
 
     @property
     def changed(self) -> dict[str, Note]:
         """The notes as they are from now on, by their ids."""
-        notes = [*self.ended, self.note] if self.note else self.ended
+        notes = [*self.ended, *(it for it in (self.note, self.heir) if it)]
         return {note.note_id: note for note in notes}
 
 
@@ -125,10 +126,15 @@ def _decide(
         return Decision(replace(fact, relations=relations), drawn[0], known=True)
     if ended:
         fresh = replace(fresh, supersedes=ended[0].note_id)
-    later = [note.valid_from for note in rivals if note.valid_from > since]
-    if later:  # told afterwards: it was true only until what is known began
-        fresh = replace(fresh, valid_until=min(later))
-    return Decision(fact, fresh, ended=ended)
+    later = [note for note in rivals if note.valid_from > since]
+    if not later:
+        return Decision(fact, fresh, ended=ended)
+    # Told afterwards: it was true only until what is known began.
+    heir = min(later, key=lambda note: note.valid_from)
+    fresh = replace(fresh, valid_until=heir.valid_from)
+    if heir.supersedes is None:
+        heir = replace(heir, supersedes=fresh.note_id)
+    return Decision(fact, fresh, ended=ended, heir=heir)
 
 
 def _says_same(note: Note, fresh: Note) -> bool:

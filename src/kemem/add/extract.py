@@ -10,6 +10,7 @@ from importlib.resources import files
 from itertools import islice
 from typing import Any
 
+from kemem.add.branch import followed
 from kemem.add.corrections import looks_like_correction, put_right, with_corrections
 from kemem.add.parse import Task
 from kemem.add.quotes import Quoted, fingerprints
@@ -202,10 +203,13 @@ def new_note(fact: Fact, task: Task, scope: Scope, since: Micros, now: Micros) -
 
 async def _earlier(messages: Sequence[Message], work: Work, deps: Deps) -> list[Message]:
     """What was said just before in the same session: without it a model cannot read an answer."""
-    if work.scope.session_id is None or (work.job and work.job.attempts):
+    if work.scope.session_id is None or (work.job and work.job.attempts > 1):
         return []  # where a model has failed, it may be what the model refuses
-    where, before = Where(work.scope, sensitive=work.task.sensitive), messages[0].position
-    return (await read_messages(deps.store, where, after=before, limit=MAX_SHOWN_EARLIER))[::-1]
+    where, first = Where(work.scope, sensitive=work.task.sensitive), messages[0]
+    if first.parent_message_id is not None:
+        return await followed(first, where, MAX_SHOWN_EARLIER, deps)
+    before = await read_messages(deps.store, where, after=first.position, limit=MAX_SHOWN_EARLIER)
+    return before[::-1]
 
 
 async def _notes_to_show(messages: Sequence[Message], work: Work, deps: Deps) -> list[Note]:

@@ -3,14 +3,14 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 
+from kemem.add.branch import Branch, by_session, has_moved, leave, read_branch
 from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
 from kemem.add.extract import Work, extract_facts
 from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
-from kemem.add.rules import Extraction, Fact
+from kemem.add.rules import Extraction
 from kemem.add.summarize import extract_experience, summarize_session
 from kemem.errors import InvalidArgument, KeMemError, PermissionDenied, Unavailable
 from kemem.hooks import Hooks
@@ -31,7 +31,6 @@ _GRACE: Micros = 60_000_000  # in which only the writer itself works on its jobs
 _PAGE = 20  # stored messages that notes are extracted from again together
 _STATE_INTERVAL = 8  # messages of a session between two updates of its State
 _EXPERIENCE_MESSAGES = 200  # the newest of a session, which its experience is extracted from
-_NEAR = 200  # messages of a session before and after one, among which its versions are looked for
 
 log = logging.getLogger("kemem")
 
@@ -85,6 +84,9 @@ async def ingest(
         return ingested
     await _check_parents(parsed.messages, deps)
     applied, _, failures = await _store(parsed.messages, (), deps)
+    for scope, own in by_session(applied.inserted).items():
+        branch = await read_branch(scope, own, deps)
+        await leave(branch.gone, replace(scope, session_id=None), deps)
     ids, cut = tuple(message.message_id for message in applied.inserted), parsed.truncated
     ingested = replace(ingested, problems=(*ingested.problems, *failures), pending=bool(failures))
     return replace(ingested, inserted=ids, ignored=applied.ignored, truncated=cut)
@@ -108,7 +110,8 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
     works = _split(messages, task)
     is_local = deps.embeds_in_process and (deps.llm is None or not task.infer)
     is_small = len(works) == 1 and len(messages) <= _WRITTEN_AT_ONCE
-    spread = _spread(messages) if is_small else None
+    has_parents = any(message.parent_message_id for message in messages)
+    spread = _spread(messages) if is_small and not has_parents else None
     if spread and wait and is_local and not parsed.has_ids:
         try:
             added, stored = await _run(replace(works[0], messages=spread), deps)
@@ -126,9 +129,10 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
     pending = bool(failures or (jobs and not wait))
     added = Added(message_ids=ids, ignored=applied.ignored, truncated=cut, pending=pending)
     added = replace(added, problems=failures)
+    branches: dict[Scope, Branch] = {}
     for job in jobs if wait else ():
         own = [message for message in applied.inserted if message.message_id in job.ids]
-        added = await _try(added, Work.of(job, own), deps)
+        added = await _try(added, Work.of(job, own), deps, branches)
     return added, applied.inserted
 
 
@@ -201,13 +205,46 @@ def _split(messages: Sequence[Message], task: Task) -> list[Work]:
     return works
 
 
-async def _run(work: Work, deps: Deps) -> Written:
-    """Write the notes that messages give, or end a session with its experience, in one batch."""
-    if work.job is None or work.job.kind != "end":
-        told, over = await _branch(work, deps)
-        extraction = await extract_facts(replace(work, messages=told), deps)
-        facts = (*over, *extraction.facts)
-        return await apply_facts(replace(extraction, facts=facts), work, deps)
+async def _run(work: Work, deps: Deps, branches: dict[Scope, Branch] | None = None) -> Written:
+    """Write the notes that messages give, or end a session with its experience, in one batch.
+
+    `branches` are those that the same call has read of sessions.
+    """
+    if work.job and work.job.kind == "end":
+        return await _run_end(work, deps)
+    branches, added = {} if branches is None else branches, Added()
+    branch = branches.get(work.scope)
+    if branch is None:
+        branch = await read_branch(work.scope, work.messages, deps)
+        if branch.newest is not None:
+            branches[work.scope] = branch
+        added = await _change_branch(branch, work, deps, branches)
+    messages = tuple(it for it in work.messages if it.message_id not in branch.gone)
+    counted = replace(work, messages=messages)
+    done, stored = await apply_facts(await extract_facts(counted, deps), counted, deps)
+    if await has_moved(branch, work.scope, deps):  # while a model was asked
+        branches.pop(work.scope, None)
+        again = await read_branch(work.scope, work.messages, deps)
+        added = replace(added, results=(*added.results, *await leave(again.gone, work.owner, deps)))
+    return _joined(done, added), stored
+
+
+async def _change_branch(
+    branch: Branch, work: Work, deps: Deps, branches: dict[Scope, Branch]
+) -> Added:
+    """Delete what is told on other branches alone, and extract notes again from one taken up."""
+    added, now = Added(await leave(branch.gone, work.owner, deps)), deps.clock()
+    works = _split(branch.resumed, work.task)
+    jobs = tuple(each.to_job("extract", now, now + _GRACE) for each in works)
+    if jobs:
+        await deps.store.apply(Batch(jobs=jobs))
+    for each, job in zip(works, jobs, strict=True):
+        done, _ = await _run(replace(each, job=job), deps, branches)
+        added = _joined(added, done)
+    return added
+
+
+async def _run_end(work: Work, deps: Deps) -> Written:
     # What is sensitive teaches nothing, so that an experience can be told to everyone.
     where = Where(work.scope, kinds=MESSAGES | SHORT_TERM, sensitive=False)
     newest = await read_messages(deps.store, where, limit=_EXPERIENCE_MESSAGES)
@@ -215,25 +252,6 @@ async def _run(work: Work, deps: Deps) -> Written:
     work = replace(work, messages=tuple(current(newest[::-1])))
     fact = await extract_experience(work.messages, notes, deps)
     return await apply_facts(Extraction((fact,) if fact else ()), work, deps)
-
-
-async def _branch(work: Work, deps: Deps) -> tuple[tuple[Message, ...], tuple[Fact, ...]]:
-    """The messages of a work that none has replaced, and the end of what only others said."""
-    messages = work.messages
-    if all(message.parent_message_id is None for message in messages):
-        return messages, ()
-    read = partial(read_messages, deps.store, Where(work.scope), after=messages[0].position)
-    before, later = await read(limit=_NEAR), await read(limit=_NEAR, newest_first=False)
-    own = {message.message_id for message in messages}
-    listed = [*before[::-1], *messages, *(it for it in later if it.message_id not in own)]
-    kept = current(listed)
-    gone = frozenset(it.message_id for it in listed) - {it.message_id for it in kept}
-    kinds, now = frozenset({work.task.kind}), deps.clock()
-    where = Where(work.owner, kinds=kinds, sources=gone, valid_at=now)
-    notes = await read_notes(deps.store, where, limit=_NEAR) if gone else []
-    over = tuple(note.note_id for note in notes if gone.issuperset(note.sources))
-    end = (Fact("", (messages[-1].message_id,), replaces=over),) if over else ()
-    return tuple(message for message in kept if message.message_id in own), end
 
 
 async def _check_parents(messages: Sequence[Message], deps: Deps) -> None:
@@ -254,14 +272,21 @@ async def _check_parents(messages: Sequence[Message], deps: Deps) -> None:
         raise InvalidArgument(problem, field="parent_message_id")
 
 
-async def _try(added: Added, work: Work, deps: Deps) -> Added:
+async def _try(
+    added: Added, work: Work, deps: Deps, branches: dict[Scope, Branch] | None = None
+) -> Added:
     """Do the work of a job now, or leave the job to be tried again."""
     assert work.job is not None
     try:
-        done, _ = await _run(work, deps)
+        done, _ = await _run(work, deps, branches)
     except Unavailable as error:
         await deps.store.apply(reschedule(work.job, error, deps.clock()))
         return replace(added, pending=True, problems=(*added.problems, error.message))
+    return _joined(added, done)
+
+
+def _joined(added: Added, done: Added) -> Added:
+    """What a call has done so far, with what one more work has given."""
     return replace(
         added,
         results=(*added.results, *done.results),
@@ -281,14 +306,14 @@ async def run_extract(job: Job, deps: Deps) -> None:
 async def reextract(where: Where, task: Task, deps: Deps) -> Added:
     """Extract notes again from stored messages, oldest first; each page has its jobs first."""
     await check_enabled(deps.store, where.scope)
-    added = Added()
+    added, branches = Added(), dict[Scope, Branch]()
     async for page in read_pages(where, deps.store, _PAGE, newest_first=False):
         now = deps.clock()
         works = _split([it for it in page if isinstance(it, Message)], task)
         jobs = tuple(work.to_job("extract", now, now + _GRACE) for work in works)
         await deps.store.apply(Batch(jobs=jobs))
         for work, job in zip(works, jobs, strict=True):
-            added = await _try(added, replace(work, job=job), deps)
+            added = await _try(added, replace(work, job=job), deps, branches)
     return added
 
 

@@ -10,7 +10,7 @@ from kemem.add.decide import Decision, reconcile, verbatim
 from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
 from kemem.add.extract import Work, digest
-from kemem.add.reopen import OVER, replaced_by
+from kemem.add.reopen import over_by, replaced_by
 from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
 from kemem.facts.endings import NEAREST, Told
@@ -213,7 +213,7 @@ async def commit(
 
 def _history(decision: Decision, now: Micros) -> list[Change]:
     note = decision.note
-    reason = replaced_by(note.note_id) if note else OVER
+    reason = replaced_by(note.note_id) if note else over_by(decision.fact.sources[-1])
     lines = [  # without what came after: that is another note's text
         Change(it.agent_id, it.user_id, it.note_id, "update", now, it.content, reason=reason)
         for it in decision.ended
@@ -222,6 +222,9 @@ def _history(decision: Decision, now: Micros) -> list[Change]:
         added = Change(note.agent_id, note.user_id, note.note_id, "add", now, after=note.content)
         replaced = f"replaces {note.supersedes}" if note.supersedes else None
         lines.append(replace(added, reason=replaced))
+        if decision.heir is not None:
+            ended = replace(added, event="update", before=note.content, after=None)
+            lines.append(replace(ended, reason=replaced_by(decision.heir.note_id)))
     return lines
 
 

@@ -11,7 +11,7 @@ from kemem.records.batch import Expected
 from kemem.text.segment import STOPS, search_text
 from kemem.text.summary import sentences
 
-OVER = "told to be over"  # the reason of an end without a successor
+_OVER = "told to be over by "  # the reason of an end without a successor
 _REPLACED = "replaced by "
 _HOLDS = "holds again: deleted was "
 _LINES = 1000  # of a history
@@ -22,6 +22,11 @@ _REPEATED = 0.5  # of the words of a statement; who says more of them repeats it
 def replaced_by(note_id: str) -> str:
     """The reason in the history of a note that another one ended."""
     return f"{_REPLACED}{note_id}"
+
+
+def over_by(message_id: str) -> str:
+    """The reason in the history of a note that a message ended, with no note in its place."""
+    return f"{_OVER}{message_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,39 @@ async def reopen(gone: Sequence[Note], now: Micros, deps: Deps) -> Reopened:
             if note.supersedes is not None:
                 made = await _reopen(note, dropped, owner, now, made, deps)
     return made
+
+
+async def reopen_without(
+    messages: frozenset[str], gone: Sequence[Note], owner: Scope, now: Micros, deps: Deps
+) -> Reopened:
+    """What holds again where messages no longer count: what they ended, by a note or without."""
+    over: dict[str, str] = {}  # the messages that ended notes, by the ids of these
+    for message_id in sorted(messages):
+        reason = over_by(message_id)
+        lines = await deps.store.history(owner, reason=reason, limit=_LINES)
+        for name in {line.note_id for line in lines}:
+            if await _ended_by(name, owner, deps) == reason:
+                over[name] = message_id
+    open_again = [replace(it, valid_until=None) if it.note_id in over else it for it in gone]
+    made = await reopen(open_again, now, deps)
+    names = frozenset(over) - {note.note_id for note in gone}
+    if not names:
+        return made
+    where = Where(owner, kinds=NOTES, ids=names)
+    read = await read_notes(deps.store, where, limit=len(names) + 1)
+    lines = [
+        Change(
+            *(it.agent_id, it.user_id, it.note_id, "update", now),
+            after=it.content,
+            reason=f"{_HOLDS}{over[it.note_id]}",
+        )
+        for it in read
+    ]
+    return Reopened(
+        (*made.notes, *(replace(it, valid_until=None, updated=now) for it in read)),
+        (*made.changes, *lines),
+        (*made.expects, Expected(where, tuple(read), len(names) + 1)),
+    )
 
 
 async def _reopen(
@@ -77,7 +115,7 @@ async def _ended_by(note_id: str, owner: Scope, deps: Deps) -> str | None:
     """Why a note has ended, by the latest line of its history that tells."""
     lines = await deps.store.history(owner, note_id=note_id, event="update", limit=_LINES)
     reasons = (line.reason or "" for line in lines)
-    return next((it for it in reasons if it.startswith((_REPLACED, _HOLDS, OVER))), None)
+    return next((it for it in reasons if it.startswith((_REPLACED, _HOLDS, _OVER))), None)
 
 
 async def _end(

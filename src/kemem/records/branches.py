@@ -1,6 +1,7 @@
 """The tree that messages form by their parents: which of them are alternatives to newer ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from kemem.records import Message
 
@@ -35,6 +36,18 @@ def current(messages: Iterable[Message]) -> list[Message]:
         else:
             kept.append(message)
     return kept
+
+
+def continues(messages: Sequence[Message], before: Message | None) -> bool:
+    """Whether each message follows the one right before it, so that none leaves a branch."""
+    listed = messages if before is None else [before, *messages]
+    return all(_follows(it, last) for last, it in pairwise(listed))
+
+
+def _follows(message: Message, last: Message) -> bool:
+    parent = message.parent_message_id
+    is_another_result = message.role not in _SPEAKERS and parent == last.parent_message_id
+    return parent in (None, last.id) or is_another_result
 
 
 def _alternatives(message: Message) -> tuple[object, ...] | None:
