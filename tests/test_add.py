@@ -258,6 +258,43 @@ def test_a_known_id_with_other_words_is_refused(memory: Memory) -> None:
 # Whose it is
 
 
+_CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+TOOLS = {
+    "chat": [
+        {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "下雨 rain"},
+    ],
+    "responses": [
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "下雨 rain"},
+    ],
+    "anthropic": [
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c1", "name": "weather", "input": {}}],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "下雨 rain"}],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("history", TOOLS.values(), ids=TOOLS)
+def test_calls_and_results_of_tools_are_known_by_their_ids(
+    shared: Memory, user: str, history: Told
+) -> None:
+    """In their session, and as long as they say the same."""
+    added = shared.add(history, user, session_id="s")
+    assert len(added.message_ids) == 2
+    again = shared.add([*history, said("Thanks")], user, session_id="s")
+    assert set(again.ignored) == set(added.message_ids) and len(again.message_ids) == 1
+    assert len(shared.add(history, user, session_id="t").message_ids) == 2
+    other = json.loads(json.dumps(history).replace("rain", "snow"))
+    assert len(shared.add(other, user, session_id="s").message_ids) == 1
+
+
 def test_without_any_id_there_is_one_user(memory: Memory) -> None:
     """The one user of a program for one, whom reads name as any other."""
     memory.add("我不吃辣")

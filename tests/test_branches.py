@@ -193,7 +193,10 @@ def test_ingested_messages_leave_a_branch_too(memory: Memory) -> None:
 
 
 def test_an_end_that_another_branch_told_is_undone(tmp_path: Path) -> None:
-    told = [{"facts": [{"text": "User likes tea"}]}, {"facts": [{"text": "", "replaces": [1]}]}]
+    told: list[Any] = [
+        {"facts": [{"text": "User likes tea"}]},
+        {"facts": [{"text": "", "replaces": [1]}]},
+    ]
     llm = ScriptedLLM([*told, {"facts": []}])
     with Memory(data_dir=tmp_path, llm=llm) as memory:
         memory.add([said("u1", "I like tea")], "u", session_id="s")

@@ -133,6 +133,8 @@ def _turns(
         fields = {"role": first.role or role, "content": content, **own, **chained, **foreign}
         if first.kind != "text":
             fields["content_type"] = first.kind
+            if call_id := first.metadata.get("tool_call_id"):  # a name as good as a message's
+                fields.setdefault("id", call_id)
         if first.ts is not None:
             fields.setdefault("ts", first.ts)
         said, metadata = own.get("metadata", {}), _metadata(together, extras)
