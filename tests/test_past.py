@@ -151,6 +151,24 @@ def test_a_message_that_says_something_else_too_has_not_ended(memory: Memory) ->
     assert [hit.ended for hit in hits if "Berlin" in hit.memory] == [None]
 
 
+@EACH
+def test_a_message_whose_note_was_rewritten_by_hand_is_the_past(memory: Memory, talk: Talk) -> None:
+    """It said what the note says no longer; a change of metadata changes nothing."""
+    memory.add(user_id="u", **tell(talk)[0])
+    (note,) = memory.get_all("u")
+    memory.update(note.id, metadata={"checked": True})
+    assert all(hit.ended is None for hit in memory.search(talk.question, "u"))
+    memory.update(note.id, note.memory.replace(talk.old, talk.new))
+    hits = memory.search(talk.question, "u")
+    assert [talk.old in hit.memory for hit in hits] == [False, True]
+    assert (hits[0].ended, hits[1].superseded_by) == (None, note.id)
+    assert talk.old not in str(hits) and talk.old not in str(memory.recall(talk.question, "u"))
+    assert talk.old in memory.search(talk.past_question, "u")[0].memory
+    memory.add(note.memory.replace(talk.old, talk.new), "u", timestamp="2031-01-01T00:00:00Z")
+    said = memory.search(talk.new, "u", kinds=["message"])
+    assert [hit.ended for hit in said if talk.new in hit.memory] == [None]  # what supports it now
+
+
 def test_what_has_expired_is_not_the_past(memory: Memory) -> None:
     memory.add("I live in Berlin.", "u", timestamp=JANUARY, expires_at=MARCH)
     assert memory.search("Where did I live before?", "u", kinds=["user_info"]).items == ()

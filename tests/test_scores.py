@@ -105,7 +105,8 @@ def test_a_time_phrase_makes_no_answer_of_what_is_none(
 ) -> None:
     """All of it was said today."""
     found = scores(memory, asked, user)
-    assert sorted(score >= 0.3 for score in found.values()) == [False, False, True]
+    assert [score >= 0.3 for score in found.values()].count(True) == 1
+    assert all(score > 0 for score in found.values())  # what has none is left out
 
 
 @pytest.mark.parametrize("asked", ["北京的天气", "spicy birds"])

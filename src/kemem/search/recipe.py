@@ -102,7 +102,7 @@ async def search(
     if not past:  # a question is answered by what matches no word of it; a search for words is not
         instead = response.rows if asks and query.keywords is None else {}
         hits = below_successors(hits, instead, response.contexts)
-    hits = [hit for hit in hits if hit.score >= threshold]
+    hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
     best = hits[:most]
     if explain:
         best = await asyncio.to_thread(lambda: [_explain(hit, query) for hit in best])
@@ -294,13 +294,16 @@ def _said_once(hits: Sequence[Hit]) -> list[Hit]:
             message = messages.get(source)
             if message is None or source in told or 2 * hit.score < message.score:
                 continue
+            if message.superseded_by == hit.id:  # the note said it before it was rewritten
+                continue
             if 2 * len(hit.memory) >= len(message.memory):
                 told[source] = hit
     kept: dict[str, Hit] = {}
     for hit in hits:
         best = told.get(hit.id, hit) if not isinstance(hit.row, Note) else hit
         part = isinstance(hit.row, Note) and hit not in told.values()
-        if part and hit.sources and all(it in kept for it in hit.sources):
+        above = [kept.get(it) for it in hit.sources] if part else []
+        if above and all(it and it.superseded_by != hit.id for it in above):
             continue
         kept.setdefault(best.id, replace(best, score=hit.score))
     return [*kept.values()]

@@ -25,7 +25,7 @@ from kemem.store.database import Database, Space, Values, in_list
 from kemem.store.graph import around
 from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
 from kemem.store.read import keyed, matching_ids, named
-from kemem.store.schema import note, note_source
+from kemem.store.schema import note, note_history, note_source
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, one_of
 from kemem.store.vectors import check_vectors
@@ -36,6 +36,8 @@ _ROUNDING = 1e-6  # scores closer than this can be equal
 _IN_TIME = 20  # messages of the times that are asked for
 _CHAIN = 8  # times that one thing takes the place of another, as far as it is followed
 
+# When a note was over, its id, and whether its text was replaced by another.
+_End = tuple[Micros | None, str, bool]
 Rows = NDArray[np.intp]  # places among the rows of all spaces
 
 
@@ -376,7 +378,8 @@ def _join(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
 
 _citing = (
     sa.select(
-        *(note_source.c.space_no, note_source.c.message_id, note.c.note_id, note.c.valid_until)
+        *(note_source.c.space_no, note_source.c.message_id, note.c.note_id, note.c.valid_until),
+        (note.c.update_time > note.c.create_time).label("updated"),
     )
     .join_from(
         note_source,
@@ -388,6 +391,18 @@ _citing = (
         in_list(note_source.c.message_id, "names"),
         note.c.kind != "experience",  # which tells what happened, and never ends
     )
+)
+_rewritten = (  # when the text of notes was last changed by hand
+    sa.select(
+        *(note_history.c.space_no, note_history.c.note_id),
+        sa.func.max(note_history.c.create_time),
+    )
+    .where(
+        one_of(note_history.c.space_no, "spaces"),
+        in_list(note_history.c.note_id, "names"),
+        *(note_history.c.before.is_not(None), note_history.c.after.is_not(None)),
+    )
+    .group_by(note_history.c.space_no, note_history.c.note_id)
 )
 _successors = (
     sa.select(note.c.space_no, note.c.supersedes, note.c.note_id, note_source.c.message_id)
@@ -409,31 +424,50 @@ def _endings(
 ) -> dict[Key, dict[str, Any]]:
     """The endings, as fields of a Context, of rows of which all was over at a time, or ever is."""
     owners = {space.space_no: (space.agent_id, space.user_id) for space in spaces}
-    values: Values = {"spaces": [*owners]}
-    notes: dict[Key, list[tuple[Micros | None, str]]] = defaultdict(list)
-    if names := [row.id for row in rows.values() if isinstance(row, Message)]:
-        found = connection.execute(_citing, {**values, "names": names})
-        for space_no, message_id, note_id, until in found:
-            notes[(*owners[space_no], message_id)].append((until, note_id))
+    notes: dict[Key, list[_End]] = defaultdict(list)
+    if messages := {key: row.ts for key, row in rows.items() if isinstance(row, Message)}:
+        notes |= _cited_ends(connection, owners, messages)
     for key, row in rows.items():
         if isinstance(row, Note):
-            notes[key].append((row.valid_until, row.id))
-    over: dict[Key, tuple[Micros, str]] = {}
+            notes[key].append((row.valid_until, row.id, False))
+    over: dict[Key, tuple[Micros, str, bool]] = {}
     for key, some in notes.items():
-        ends = [(end, name) for end, name in some if end is not None and (at is None or end <= at)]
+        ends = [(end, *it) for end, *it in some if end is not None and (at is None or end <= at)]
         if len(ends) == len(some):
             over[key] = max(ends)
-    successors = _successors_of(connection, owners, {name for _, name in over.values()})
+    successors = _successors_of(connection, owners, {name for _, name, _ in over.values()})
     endings = {}
-    for key, (end, name) in over.items():
-        by = next(iter(successors.get((*key[:2], name), ())), None)
-        following, instead = [name], set[str]()
+    for key, (end, name, rewritten) in over.items():
+        by = name if rewritten else next(iter(successors.get((*key[:2], name), ())), None)
+        following, instead = [name], {name} if rewritten else set[str]()
         while following:
             new = successors.get((*key[:2], following.pop()), {})
             following += [note_id for note_id in new if note_id not in instead]
             instead |= {it for note_id in new for it in (note_id, *new[note_id])}
         endings[key] = {"ended": end, "superseded_by": by, "successors": frozenset(instead)}
     return endings
+
+
+def _cited_ends(
+    connection: sa.Connection,
+    owners: Mapping[int, tuple[str, str]],
+    messages: Mapping[Key, Micros],
+) -> dict[Key, list[_End]]:
+    """When the notes that cite messages ended, or their texts were replaced after the messages."""
+    values: Values = {"spaces": [*owners]}
+    names = [name for _, _, name in messages]
+    cited = connection.execute(_citing, {**values, "names": names}).all()
+    rewritten: dict[tuple[int, str], Micros] = {}
+    if updated := sorted({it.note_id for it in cited if it.updated}):
+        for space_no, name, time in connection.execute(_rewritten, {**values, "names": updated}):
+            rewritten[space_no, name] = time
+    ends: dict[Key, list[_End]] = defaultdict(list)
+    for space_no, message_id, name, until, _ in cited:
+        key = (*owners[space_no], message_id)
+        time = rewritten.get((space_no, name))
+        is_replaced = time is not None and key in messages and time > messages[key]
+        ends[key].append((time, name, True) if is_replaced else (until, name, False))
+    return ends
 
 
 def _successors_of(
