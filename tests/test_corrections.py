@@ -12,7 +12,21 @@ CASES = [
     ("I was born in Leeds", "No, I meant Leicester", "User was born in Leicester"),
     ("My sister's name is Anna", "no, I meant Emma, not Anna", "User's sister's name is Emma"),
     ("I take 50 mg of sertraline", "oops, make that 75 mg", "User takes 75 mg of sertraline"),
+    ("My bike lock opens with 8821", "hang on, 8812", "User's bike lock opens with 8812"),
+    ("The recital is at 6 pm", "Ah sorry, it's at 7 pm", "The recital is at 7 pm"),
+    ("My flatmate is called Jonas", "whoops, that's Tobias", "User's flatmate is called Tobias"),
+    ("We meet in room C204", "er, room C240", "User and others meet in room C240"),
+    ("The pool closes at 21:00", "Actually it closes at 22:00", "The pool closes at 22:00"),
+    (
+        "My shift is 3 pm to 9 pm",
+        "oops, 10 pm",
+        "User's shift is 3 pm to 9 pm (corrected to 10 pm)",
+    ),
     ("我住在杭州", "不对，是湖州", "用户住在湖州"),
+    ("我储物柜密码是4471", "应该是4417", "用户储物柜密码是4417"),
+    ("演出晚上六点开始", "啊不，七点开始", "演出七点开始"),
+    ("我们在C204开会", "不对不对，C240", "用户等人在C240开会"),
+    ("游泳馆21:00关门", "记错了，22:00关门", "游泳馆22:00关门"),
     ("我妹妹叫小雨", "说错了，是小雪", "用户的妹妹叫小雪"),
     ("我住在杭州", "不是杭州，是湖州", "用户住在湖州"),
 ]
@@ -63,7 +77,12 @@ async def test_both_may_come_at_once(tmp_path: Path, first: str, then: str, righ
         ("I live in Hamburg", "No, thanks"),
         ("I live in Hamburg", "Wait, what?"),
         ("I live in Hamburg", "I meant that as a joke"),
+        ("The pool closes at 9", "Actually, the museum opens at 10"),
+        ("My boss is called Karin", "Oh no, it's raining"),
+        ("My team has 12 people", "Wait, is it 14 in Leo's team?"),
         ("我住在杭州", "不对吗？"),
+        ("我们组有12个人", "不好意思，我先走了"),
+        ("我储物柜密码是4471", "应该是要下雨了"),
         ("我住在杭州", "不是吧"),
     ],
 )
@@ -81,3 +100,25 @@ async def test_another_session_is_not_corrected(
 ) -> None:
     notes = await notes_after(tmp_path, first, then, sessions=("one", "two"))
     assert right not in notes and await notes_after(tmp_path / "one", first) == notes
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "wrong"),
+    [
+        (("The ferry leaves at 8", "Actually it leaves at 9", "no, at 10"), "ferry", ("8", "9")),
+        (("船八点开", "说错了，是9点", "不对，10点"), "船几点开？", ("八点", "是9点")),
+    ],
+)
+async def test_what_was_wrong_is_the_past(
+    tmp_path: Path, told: tuple[str, ...], asked: str, wrong: tuple[str, ...]
+) -> None:
+    """Even if it was not worth a note; a correction may be corrected, too."""
+    settings = Settings(data_dir=tmp_path, llm="none", embedder="none")
+    async with AsyncMemory(settings=settings) as memory:
+        for text in told:
+            await memory.add(text, user_id="u", session_id="s")
+        (note,) = await memory.get_all(user_id="u")
+        assert "10" in note.memory
+        hits = await memory.search(asked, user_id="u", kinds=["message"])
+        ended = [hit.ended for hit in hits if any(it in hit.memory for it in wrong)]
+    assert ended and None not in ended

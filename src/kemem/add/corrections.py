@@ -4,15 +4,17 @@
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kemem.add.rules import Extraction, Reading, read_by_rules
+from kemem.add.rules import Extraction, Fact, Reading, read_by_rules
 from kemem.records import Message
 from kemem.text.lexicon import load
 
-_SHAPES = ("WEEKDAY", "CLOCK", "DAY", "MONTH", "AMOUNT")
+_SHAPES = ("WEEKDAY", "CLOCK", "DAY", "MONTH", "CODE", "AMOUNT")
 _LONGEST = 80  # characters of a correction
+_WORD = re.compile(r"[\w'-]+")
+_BESIDE = {True: "{} (corrected to {})", False: "{}（更正为{}）"}  # of texts in ASCII, and others
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +22,16 @@ class Correction:
     """What a message says once it is put right, and what it takes back."""
 
     text: str
+    value: str  # the right one
     wrong: str  # the value that it replaces
-    message_id: str  # of the message that had said it
+    before: Message  # that had said it
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    value: str
+    wrong: str = ""  # if it is said
+    explicit: bool = True  # it is said to be a correction, so that a mere name may be one
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -30,47 +40,76 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 def looks_like_correction(text: str) -> bool:
     """Whether a message may correct the one before.  "不对，是四点" -> True"""
-    return _parsed(text) is not None
+    return _parsed(text) is not None or _taken_back(text) is not None
 
 
-def _parsed(text: str) -> tuple[str, str, bool] | None:
-    """The right value, the wrong one if it is said, and whether it is said to be a correction."""
-    plain = text.strip().replace("’", "'")
-    if len(plain) > _LONGEST:
-        return None
-    for name in ("NOT_BUT_ZH", "EXPLICIT", "EXPLICIT_ZH", "IMPLICIT"):
+def _parsed(text: str) -> _Parsed | None:
+    plain = _plain(text)
+    for name in ("NOT_BUT_ZH", "EXPLICIT", "EXPLICIT_ZH", "NAMED", "IMPLICIT"):
         match = _pattern(name).fullmatch(plain)
         if match and (value := match["value"]):
             wrong = match.groupdict().get("wrong") or ""
-            return value.strip(), wrong.strip(), name != "IMPLICIT"
+            return _Parsed(value.strip(), wrong.strip(), name != "IMPLICIT")
     return None
+
+
+def _plain(text: str) -> str:
+    plain = text.strip().replace("’", "'")
+    return plain if len(plain) <= _LONGEST else ""
+
+
+def _taken_back(text: str) -> str | None:
+    """What follows words that take something back.  "Actually it leaves at 9" -> it leaves at 9"""
+    match = _pattern("TAKEN_BACK").fullmatch(_plain(text))
+    return match["rest"] if match else None
+
+
+def _readings(text: str, before: str) -> Iterator[_Parsed]:
+    """The ways to take a message as a correction of a text, the surest first."""
+    if parsed := _parsed(text):
+        yield parsed
+    if rest := _taken_back(text):  # it may say again what is right: "wait, gate B21"
+        said = {it.lower() for it in _WORD.findall(before)}
+        while (match := _pattern("FIRST_WORD").match(rest)) and (
+            _pattern("POINTING").fullmatch(match[1].lower()) or match[1].lower() in said
+        ):
+            rest = rest[match.end() :]
+        if rest:
+            yield _Parsed(rest, explicit=False)
+        for match in (it for name in _SHAPES for it in _pattern(name).finditer(rest)):
+            around = (rest[: match.start()], rest[match.end() :])  # "啊不，七点开始"
+            if all(it.strip(" 是在") in before for it in around):
+                yield _Parsed(match.group(), explicit=False)
 
 
 def corrected(text: str, before: Message) -> Correction | None:
     """A message as a correction of the one before; None where it is none, or unclear of what."""
-    parsed = _parsed(text)
-    if parsed is None:
-        return None
-    value, said, explicit = parsed
-    wrong = said if said and said in before.content else _like(value, before, explicit)
-    if not wrong or wrong.casefold() == value.casefold():
-        return None
-    head, _, tail = before.content.rpartition(wrong)
-    return Correction(f"{head}{value}{tail}", wrong, before.message_id)
+    for parsed in _readings(text, before.content):
+        value = parsed.value
+        said = parsed.wrong and parsed.wrong in before.content
+        likes = [parsed.wrong] if said else _like(value, before, parsed.explicit)
+        if not likes or value.casefold() in {it.casefold() for it in likes}:
+            continue
+        if len({*likes}) > 1:  # which of them it means is not certain
+            beside = _BESIDE[before.content.isascii()]
+            return Correction(beside.format(before.content, value), value, likes[-1], before)
+        head, _, tail = before.content.rpartition(likes[-1])
+        return Correction(f"{head}{value}{tail}", value, likes[-1], before)
+    return None
 
 
-def _like(value: str, before: Message, explicit: bool) -> str:
-    """The part of a message that a value can take the place of: the last of its shape."""
+def _like(value: str, before: Message, explicit: bool) -> list[str]:
+    """The parts of a message that a value can take the place of: those of its shape."""
     for name in _SHAPES:
         if _pattern(name).fullmatch(value):
-            return next((it.group() for it in [*_pattern(name).finditer(before.content)][::-1]), "")
-    if not explicit:
-        return ""
+            return [it.group() for it in _pattern(name).finditer(before.content)]
+    if not explicit or _pattern("SENTENCE").search(value):
+        return []
     capitals = _pattern("CAPITAL").finditer(before.content) if value[:1].isupper() else ()
     named = [it.group() for it in capitals]
     values = _values(read_by_rules([before]))
     alike = [it for it in values if bool(_pattern("HAN").search(it)) == (not value.isascii())]
-    return (named or [it for it in alike if it in before.content] or [""])[-1]
+    return (named or [it for it in alike if it in before.content])[-1:]
 
 
 def _values(reading: Reading) -> list[str]:
@@ -85,17 +124,15 @@ def put_right(
 ) -> tuple[list[Message], dict[str, Correction]]:
     """Messages in which corrections are written out, and these by the ids of their messages."""
     last: dict[object, Message] = {}  # what each speaker said last
-    for message in earlier:
-        last[_speaker(message)] = message
     right, corrections = [], dict[str, Correction]()
-    for message in messages:
-        before = last.get(_speaker(message))
-        found = corrected(message.content, before) if before else None
-        if found and message.role == "user":
-            corrections[message.message_id] = found
-            message = replace(message, content=found.text)
-        right.append(message)
-        last[_speaker(message)] = message
+    before = [*earlier]
+    for at, message in enumerate((*before, *messages)):
+        said = last.get(_speaker(message))
+        found = corrected(message.content, said) if said and message.role == "user" else None
+        last[_speaker(message)] = replace(message, content=found.text) if found else message
+        if at >= len(before):
+            right.append(last[_speaker(message)])
+            corrections |= {message.message_id: found} if found else {}
     return right, corrections
 
 
@@ -103,10 +140,30 @@ def _speaker(message: Message) -> tuple[str, object]:
     return message.role, message.metadata.get("speaker")
 
 
-def with_corrections(extraction: Extraction, corrections: Mapping[str, Correction]) -> Extraction:
-    """Facts that tell which message they correct, and of which value."""
-    facts = []
+def with_corrections(
+    extraction: Extraction, reading: Reading, corrections: Mapping[str, Correction]
+) -> Extraction:
+    """Facts that tell which message they correct, and of which value.
+
+    What somebody takes the trouble to correct is worth keeping; so is what was wrong, as the past.
+    """
+    facts, known = [], {name for fact in extraction.facts for name in fact.sources}
     for fact in extraction.facts:
         found = next((corrections[it] for it in fact.sources if it in corrections), None)
-        facts.append(replace(fact, corrects=(found.message_id, found.wrong)) if found else fact)
+        facts.append(_correcting(fact, found) if found else fact)
+    for message, _, sentences in reading.messages:
+        found = corrections.get(message.message_id)
+        if found is None or message.message_id in known:
+            continue
+        notes = [part.note for it in sentences for part in it.parts if not part.silent]
+        text = next((it for it in notes if found.value in it), "")
+        if text:
+            facts.append(_correcting(Fact(text, (message.message_id,)), found))
+        was = text.replace(found.value, found.wrong)
+        if text and was in found.before.content and found.before.message_id not in known:
+            facts.insert(-1, Fact(was, (found.before.message_id,), since=found.before.ts))
     return replace(extraction, facts=tuple(facts))
+
+
+def _correcting(fact: Fact, found: Correction) -> Fact:
+    return replace(fact, corrects=(found.before.message_id, found.wrong))

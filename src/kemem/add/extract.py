@@ -246,7 +246,8 @@ async def extract(
         # Not on the event loop: a long message takes a second.
         reading = await asyncio.to_thread(read_by_rules, right, name)
         vectors = await _embedded(reading.texts(), deps)
-        return with_corrections(await asyncio.to_thread(rate, reading, vectors), corrections)
+        rated = await asyncio.to_thread(rate, reading, vectors)
+        return with_corrections(rated, reading, corrections)
     shown = notes[:MAX_SHOWN_NOTES]
     memories = enumerate((_indented(note.content, MAX_SHOWN_OF_NOTE) for note in shown), start=1)
     blocks = {

@@ -270,13 +270,17 @@ class Reader:
             return
         listed = filled[each]
         items = self.pattern("LISTING").split(listed)
-        if any(self.pattern("CONTRAST").search(item) for item in items[1:]):
-            yield {**slots, each: trim(items[0].strip())}, text  # "can't stand coffee, tea only"
+        if any(self.goes_on(item) for item in items[1:]):
+            yield {**slots, each: trim(items[0].strip())}, text
             return
         for at, item in enumerate(filter(None, map(str.strip, items))):
             spoken = verb + item if at == 0 or verb.startswith(_SHARED) else item
             if thing := trim(item):
                 yield {**slots, each: thing}, text.replace(verb + listed, spoken)
+
+    def goes_on(self, item: str) -> bool:
+        """Whether what follows in a list is no further thing.  "can't stand coffee, tea only" """
+        return self.pattern("CONTRAST").search(item) is not None
 
     def _role_fact(self, text: str, owner: Subject, word: str, name: str) -> Statement:
         role = self.language.roles[word]

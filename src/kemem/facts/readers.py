@@ -235,7 +235,9 @@ class _English(Reader):
         parts = [self.without_opener(first.strip(" ,."))]
         for border, part in zip(rest[::2], rest[1::2], strict=True):
             i_too = "and" in border and part[:2] in ("I ", "i ")
-            if i_too and self.pattern("MY").fullmatch(parts[-1]):
+            if (i_too and self.pattern("MY").fullmatch(parts[-1])) or (
+                "and" in border and self.is_wished_too(parts[-1], part)
+            ):
                 parts[-1] += f" and {part}"
             elif parts[-1] and not without_times(parts[-1]):  # Last Friday, I went
                 parts[-1] = f"{part} {parts[-1][0].lower()}{parts[-1][1:]}"
@@ -244,6 +246,12 @@ class _English(Reader):
                 asks = asks and not part.startswith(("who ", "which "))
                 parts.append(self.without_opener(part.strip(" ,.")) + ("?" if asks else ""))
         return parts
+
+    def is_wished_too(self, before: str, part: str) -> bool:
+        """Whether a clause goes on with a wish.  "I want to live in Rome" | "work at a bar" """
+        verb = part.partition(" ")[0]
+        verbs = self.tables["MORE_VERBS"].keys() | self.tables["OR_NOUNS"].keys()
+        return verb in verbs and self.pattern("WISHED").fullmatch(before) is not None
 
     def statements_of(self, clause_text: str) -> list[Statement]:
         """The statements of a clause by the first reading that a rule knows."""
@@ -316,6 +324,8 @@ class _English(Reader):
         """A clause as said of the speaker.  "I'm glad I moved" -> "User is glad User moved" """
         me = me or self.me.label
         text = self.pattern("ME").sub(lambda match: self.spoken(match, me), text)
+        if f"{me} " in text:
+            text = self.with_more_verbs(text, me)
 
         def own(match: re.Match[str]) -> str:
             who = "user" if me == "User" and match.group()[0].islower() else me
@@ -340,6 +350,35 @@ class _English(Reader):
                 words[at] = self.verb_s(word)
                 break
         return " ".join([me, *words])
+
+    def with_more_verbs(self, text: str, me: str) -> str:
+        """All verbs of the speaker in the third person.  "User drives and pay" -> "… and pays" """
+        before, _, said = text.rpartition(f"{me} ")
+        if before.endswith(" and ") or said.startswith("and "):  # "my wife and I": a plural
+            return text
+        words = [it for it in said.split() if not self.pattern("BEFORE_VERB").fullmatch(it)]
+        verb = words[0] if words else ""
+        if verb in self.tables["INFINITIVE"] or self.pattern("INTENDED").match(" ".join(words)):
+            return text
+        other = self.pattern("ELSE").search(said)
+        own = said[: other.start()] if other else said
+
+        def inflected(match: re.Match[str]) -> str:
+            if match["noun"] and verb in self.tables["TASTES"]:
+                return match.group()
+            return f"{match['joint']}{self.verb_s(match['verb'] or match['noun'])}"
+
+        return f"{before}{me} {self.pattern('MORE').sub(inflected, own)}{said[len(own) :]}"
+
+    def goes_on(self, item: str) -> bool:
+        """Whether what follows in a list is a predicate.  "eats meat and avoids dairy" """
+        verb = item.partition(" ")[0]
+        return super().goes_on(item) or verb in self.more_verbs()
+
+    def more_verbs(self) -> set[str]:
+        """The verbs that may be coordinated, in the third person."""
+        verbs = (*self.tables["MORE_VERBS"], *self.tables["OR_NOUNS"])
+        return {self.verb_s(it) for it in verbs} | {*self.tables["MORE_VERBS"]}
 
     def verb_s(self, verb: str) -> str:
         """The third person of a verb: live -> lives, study -> studies, went -> went"""

@@ -432,7 +432,11 @@ def _endings(
             notes[key].append((row.valid_until, row.id, False))
     over: dict[Key, tuple[Micros, str, bool]] = {}
     for key, some in notes.items():
-        ends = [(end, *it) for end, *it in some if end is not None and (at is None or end <= at)]
+        ends = [
+            (end, name, rewritten)
+            for end, name, rewritten in some
+            if end is not None and (at is None or end <= at)
+        ]
         if len(ends) == len(some):
             over[key] = max(ends)
     successors = _successors_of(connection, owners, {name for _, name, _ in over.values()})
