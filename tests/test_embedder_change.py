@@ -182,6 +182,7 @@ async def test_progress_is_told_while_vectors_of_both_models_are_searched(tmp_pa
             assert f"new vectors: {PAGE} of {PAGE + 2} rows" in str(checks)
             for text, name in MEANT:
                 assert name in [hit.id for hit in await memory.hybrid_search(text, "小明", 5)]
+            assert (await memory.search("hotpot", "小明")).missing == ()  # old vectors stand in
             new = await memory.semantic_search("记录 7 log", "小明", top_k=1)
             assert new[0].message.content == "记录 7 log"
             await work(memory, clock)
@@ -204,7 +205,12 @@ async def test_an_old_model_that_cannot_be_asked_leaves_words_and_new_vectors(
         async with AsyncMemory(settings=after, clock=clock) as memory:
             assert (await memory.hybrid_search("hotpot", "小明"))[0].id == "en"
             assert await memory.semantic_search("hotpot", "小明") == []
+            for text in ("hotpot", "我吃什么？"):
+                for mode in ("hybrid", "semantic"):
+                    assert (await memory.search(text, "小明", mode=mode)).missing == ("vectors",)
+                assert (await memory.search(text, "小明", mode="lexical")).missing == ()
             await memory.run_jobs()
+            assert (await memory.search("hotpot", "小明")).missing == ()
             assert await semantic(memory, "hotpot") == ["en"]
             assert await semantic(memory, "我不吃辣") == ["zh"]
 

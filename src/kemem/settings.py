@@ -26,7 +26,11 @@ class Settings(BaseSettings):
     """What can be configured; `load` reads it."""
 
     model_config = SettingsConfigDict(
-        env_prefix="KEMEM_", toml_file=CONFIG_FILE, extra="forbid", populate_by_name=True
+        env_prefix="KEMEM_",
+        env_ignore_empty=True,
+        toml_file=CONFIG_FILE,
+        extra="forbid",
+        populate_by_name=True,
     )
 
     data_dir: Path = Field(

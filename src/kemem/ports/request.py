@@ -57,6 +57,7 @@ class Candidates:
     relations: tuple[Relation, ...] = ()
     admitted: frozenset[Key] | None = None  # the notes that match the keywords, if there are any
     in_time: tuple[Match, ...] = ()  # messages of the times that are asked for, nearest in meaning
+    unembedded: bool = False  # vectors were compared, and some visible rows have none of the model
 
 
 @dataclass(frozen=True, slots=True)

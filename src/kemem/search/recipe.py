@@ -231,7 +231,10 @@ async def _gather(
         times=tuple((it.since, it.until) for it in question.times) if question else (),
         before=_BEFORE if question else 0,
     )
-    return await deps.store.search(request), topic, tuple(missing)
+    response = await deps.store.search(request)
+    if response.candidates.unembedded and not old:
+        missing.append("vectors")
+    return response, topic, tuple(missing)
 
 
 def _around(query: ParsedQuery, where: Where) -> Neighborhood | None:

@@ -64,7 +64,8 @@ def search(
             relations, note_rows = around(connection, near, reached)
     admitted = ranked.admitted_notes() if relations and request.keywords else None
     in_time = ranked.in_time(request.times) if request.times else ()
-    candidates = Candidates(words, vectors, tuple(relations), admitted, in_time)
+    unembedded = request.vectors is not None and ranked.has_unembedded
+    candidates = Candidates(words, vectors, tuple(relations), admitted, in_time, unembedded)
     if request.select is None:
         return SearchResponse(candidates)
     selected = [key_of(match) for match in request.select(candidates)]
@@ -123,7 +124,7 @@ class _Ranked:
         self._talk: Conversation | None = None
         queries = (*request.queries, *filter(None, [request.keywords]))
         self._embeds = request.vectors is not None and model_no is not None
-        if not queries and not self._embeds:
+        if not queries and request.vectors is None:
             spaces = ()
         # The state that is being ranked: how far each space reaches.
         mark = ",".join(f"{each.space_no}:{each.next_seq}" for each in spaces)
@@ -169,6 +170,13 @@ class _Ranked:
     def may_have_notes(self) -> bool:
         """Whether there are notes in the spaces; True where their columns are not read."""
         return not self._views or any((view.kinds >= len(ROLES)).any() for view in self._views)
+
+    @property
+    def has_unembedded(self) -> bool:
+        """Whether visible rows have no vector of the model."""
+        if not self._embeds:
+            return bool(self._visible.any())
+        return bool((self._visible & ~_join([it.embedded for it in self._views], np.bool_)).any())
 
     def in_time(self, times: Iterable[tuple[Micros, Micros]]) -> tuple[Match, ...]:
         """Messages said in some ranges of time, those nearest to the first vector first."""

@@ -201,7 +201,10 @@ class RamStore(RamWriter):
         near = request.around
         relations = self._near(near) if near else []
         notes = None if admitted is None else frozenset(admitted)
-        candidates = Candidates(tuple(words), tuple(vectors), tuple(relations), notes)
+        unembedded = bool(vectors) and self._has_unembedded(where, request.model)
+        candidates = Candidates(
+            tuple(words), tuple(vectors), tuple(relations), notes, unembedded=unembedded
+        )
         selected = request.select(candidates) if request.select else ()
         keys = {key_of(match) for match in selected}
         visible = self._visible(self._searched(request.where))
@@ -244,6 +247,12 @@ class RamStore(RamWriter):
             if key(row) in embedded and self._open().directory.is_served(pair(row))
         ]
         return sorted(hits, key=place)[:limit]
+
+    def _has_unembedded(self, where: Where, model: Model | None) -> bool:
+        """Whether rows that a search may find have no vector of a model."""
+        embedded = self._embedded(model) if model else {}
+        served = self._open().directory.is_served
+        return any(key(it) not in embedded and served(pair(it)) for it in self._visible(where))
 
     def _around(
         self, where: Where, names: Sequence[str], *, hops: int = 1, limit: int = 100
