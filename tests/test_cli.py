@@ -3,14 +3,15 @@
 import json
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -241,12 +242,9 @@ def test_a_server_that_is_not_installed_says_how(tmp_path: Path) -> None:
 
 
 def test_a_server_announces_itself_and_stops_when_asked(tmp_path: Path) -> None:
-    """Where to call, where the data is and who may ask; then Ctrl-C."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    """Where to call, on the port that it got, where the data is and who may ask; then Ctrl-C."""
     with subprocess.Popen(
-        command("serve", "--port", str(port)),
+        command("serve", "--port", "0"),
         env=environment(tmp_path),
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -257,6 +255,8 @@ def test_a_server_announces_itself_and_stops_when_asked(tmp_path: Path) -> None:
         announced = [server.stdout.readline() for _ in range(8)]
         while "Uvicorn running" not in (line := server.stderr.readline()):
             assert line, "the server did not start"
+        port = urlsplit(announced[0].split()[-1]).port
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
         server.send_signal(signal.SIGINT)
         _, rest = server.communicate(timeout=SECONDS)
     url = f"http://127.0.0.1:{port}"

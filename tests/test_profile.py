@@ -356,3 +356,11 @@ def test_the_card_on_the_command_line(tmp_path: Path, life: Life) -> None:
     assert shown["groups"][0]["name"] == "identity"
     nobody = kemem(tmp_path, "profile", "--user", "nobody").stdout
     assert nobody == "Nothing is known of this user.\n"
+
+
+@pytest.mark.parametrize("text, known", [("我住在成都", "成都"), ("I live in Rome.", "Rome")])
+def test_without_ids_it_is_of_whom_add_writes_to(tmp_path: Path, text: str, known: str) -> None:
+    with Memory(settings=load(data_dir=tmp_path, embedder="none", llm="none")) as memory:
+        memory.add(text)
+        assert known in str(memory.profile()) and known in str(memory.search(text))
+        assert memory.profile() == memory.profile("default", "default")

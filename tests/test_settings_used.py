@@ -93,6 +93,19 @@ def test_a_wrong_setting_is_explained_in_plain_words(given: dict[str, Any], reas
 
 
 def test_a_wrong_variable_is_named_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KEMEM_LLM_API_KEY", "")
-    with pytest.raises(InvalidArgument, match=r"llm_api_key \(KEMEM_LLM_API_KEY\) must"):
+    monkeypatch.setenv("KEMEM_JWT_SECRET", "short")
+    with pytest.raises(InvalidArgument, match=r"jwt_secret \(KEMEM_JWT_SECRET\) must"):
         load()
+
+
+def test_an_empty_variable_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the setting; the file, another variable of it, or the default has its value."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kemem.toml").write_text("port = 9000\n")
+    without = load()
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")
+    assert load() == without and load().port == 9000
+    monkeypatch.setenv("OPENAI_API_KEY", "sk")
+    key = load().llm_api_key
+    assert key is not None and key.get_secret_value() == "sk"

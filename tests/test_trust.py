@@ -443,7 +443,7 @@ def test_without_a_credential_only_loopback_is_listened_to(host: str, allowed: b
         Authenticator(unkeyed).check_host(host)
         return
     with pytest.raises(InvalidArgument, match="KEMEM_API_KEY"):
-        serve(unkeyed)
+        serve(unkeyed, frozenset(), print)
 
 
 def test_a_server_for_strangers_does_not_start_without_a_credential(tmp_path: Path) -> None:

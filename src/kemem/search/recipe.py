@@ -232,9 +232,8 @@ async def _gather(
         before=_BEFORE if question else 0,
     )
     response = await deps.store.search(request)
-    if response.candidates.unembedded and not old:
-        missing.append("vectors")
-    return response, topic, tuple(missing)
+    late = ["vectors"] if response.candidates.unembedded and not old else []
+    return response, topic, (*missing, *late)
 
 
 def _around(query: ParsedQuery, where: Where) -> Neighborhood | None:

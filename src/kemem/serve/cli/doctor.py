@@ -62,7 +62,7 @@ class Check:
 
 def show_settings(settings: Settings, flags: frozenset[str]) -> list[Setting]:
     """Every setting with its source; secrets are masked."""
-    variables = {variable.upper() for variable in os.environ}
+    variables = {name.upper() for name, value in os.environ.items() if value}
     rows = []
     for name, field in Settings.model_fields.items():
         alias = field.validation_alias  # it may be the variable of another program

@@ -119,25 +119,31 @@ def serve(
     authenticator = Authenticator(settings)
     authenticator.check_host(settings.host)
     name = f"[{settings.host}]" if ":" in settings.host else settings.host
-    server, database = f"http://{name}:{settings.port}", settings.database_url
-    protected = authenticator.requires_credentials
-    output.print(
-        f"Look    {server}/dashboard",
-        f"API     {server}/v1",
-        f"MCP     {server}/mcp",
-        f"Docs    {server}/docs",
-        f"Health  {server}/readyz",
-        f"Data    {settings.data_dir if database is None else shown_url(database)}",
-        f"Access  {'with a key or token' if protected else 'from this machine, without a key'}",
-        sep="\n",
-    )
+    database, protected = settings.database_url, authenticator.requires_credentials
+    hints = []
     if is_empty(settings):
         program = "kemem" if which("kemem") else sys.argv[0]
         here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
-        output.print(f"Empty?  {program} demo{here} fills it with examples, from another terminal")
-    sys.stdout.flush()
+        hints = [f"Empty?  {program} demo{here} fills it with examples, from another terminal"]
+
+    def announce(port: int) -> None:
+        server = f"http://{name}:{port}"
+        output.print(
+            f"Look    {server}/dashboard",
+            f"API     {server}/v1",
+            f"MCP     {server}/mcp",
+            f"Docs    {server}/docs",
+            f"Health  {server}/readyz",
+            f"Data    {settings.data_dir if database is None else shown_url(database)}",
+            f"Access  {'with a key or token' if protected else 'from this machine, without a key'}",
+            *hints,
+            sep="\n",
+        )
+        sys.stdout.flush()
+
     options = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}
-    serve_http(settings, frozenset(name for name, value in options.items() if value is not None))
+    flags = frozenset(name for name, value in options.items() if value is not None)
+    serve_http(settings, flags, announce)
 
 
 def reindex(common: Common) -> None:

@@ -2,9 +2,10 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
+from socket import socket
 from time import perf_counter
 from urllib.parse import quote, unquote_to_bytes
 
@@ -99,11 +100,14 @@ def _routes(guarded: bool) -> list[BaseRoute]:
     return api.routes
 
 
-def serve(settings: Settings, flags: frozenset[str] = frozenset()) -> None:
-    """Serve until stopped; without a credential in the settings, to this machine only."""
+def serve(settings: Settings, flags: frozenset[str], on_start: Callable[[int], None]) -> None:
+    """Serve until stopped; without a credential in the settings, to this machine only.
+
+    `on_start` hears the port, which the system chooses where the settings say 0.
+    """
     Authenticator(settings).check_host(settings.host)
     configure_logs(settings.log_level)
-    uvicorn.run(
+    config = uvicorn.Config(
         create_app(AsyncMemory(settings=settings), flags),
         host=settings.host,
         port=settings.port,
@@ -115,6 +119,24 @@ def serve(settings: Settings, flags: frozenset[str] = frozenset()) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=2,
     )
+    server = _Server(config, on_start)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(1)
+
+
+class _Server(uvicorn.Server):
+    """Tells its port as soon as it listens."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[int], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_start(self.servers[0].sockets[0].getsockname()[1])
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
