@@ -43,7 +43,7 @@ def written(folder: Path, name: str, content: object) -> Path:
 
 
 def read(path: Path) -> list[Read]:
-    return list(read_files(files_of(path), "folder", lambda size: None))
+    return list(read_files(files_of(path), "folder", lambda size: None, lambda item: None))
 
 
 def items(path: Path) -> list[Item]:
@@ -180,8 +180,9 @@ def test_a_local_store_of_mem0_is_read_without_running_its_pickles(tmp_path: Pat
     assert [it.reason for it in found if isinstance(it, Skipped)] == [
         "the memories are read from Qdrant's store"
     ]
-    with pytest.raises(InvalidArgument, match=r"storage.sqlite: point 1: expected a pickled point"):
-        read(exports.qdrant(tmp_path / "evil", Evil()))
+    evil = read(exports.qdrant(tmp_path / "evil", Evil()))
+    (wrong,) = (it for it in evil if isinstance(it, Skipped) and it.is_wrong)
+    assert "storage.sqlite: point 1: expected a pickled point" in wrong.line
     assert not (tmp_path / "owned").exists()
 
 
@@ -397,7 +398,7 @@ def test_what_is_no_message_is_refused_with_its_line(tmp_path: Path, raw: str, r
     path = written(tmp_path, "talk.jsonl", f"\n{raw}")
     target = Target() if "user_id" in reason else TARGET
     with pytest.raises(InvalidArgument) as refused:
-        list(portions(read_files(files_of(path), "", lambda size: None), target))
+        list(portions(read_files(files_of(path), "", lambda size: None, lambda item: None), target))
     assert refused.value.message.startswith(f"{path}:{reason}")
 
 
@@ -431,6 +432,8 @@ def test_a_folder_or_a_zip_is_read_as_a_whole(tmp_path: Path) -> None:
         assert (document.source, document.sections) == ("notes.md", ("食物\n\n不吃辣",))
         skipped = {it.name.removeprefix(f"{path}/") for it in found if isinstance(it, Skipped)}
         assert skipped == files.keys() - {"conversations.json", "notes.md", ".git/config.json"}
+        (broken,) = (it for it in found if isinstance(it, Skipped) and it.is_wrong)
+        assert broken.line.startswith(f"{path}/broken.json:1: not JSON")
 
 
 @pytest.mark.parametrize(
@@ -510,7 +513,7 @@ def test_a_damaged_or_locked_member_is_named_and_the_others_are_read(tmp_path: P
         good.write_bytes(changed)
         skipped, item = read(good)
         assert isinstance(skipped, Skipped) and isinstance(item, Item)
-        assert skipped.name == f"{good}/a.json" and skipped.reason.startswith("cannot be read: ")
+        assert skipped.is_wrong and skipped.line.startswith(f"{good}/a.json: cannot be read: ")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])

@@ -140,7 +140,7 @@ def test_a_dry_run_stores_nothing_and_tells_what_would_be(tmp_path: Path) -> Non
     assert ran.stdout.splitlines() == [
         "ChatGPT: 3 messages",
         "mem0: 3 memories",
-        "Markdown: 1 documents, 2 sections for default",
+        "Markdown: 1 documents, 2 sections for u",
         "4 sessions of u, ann",
         f"left out {tmp_path}/all/user.json: no conversations",
         "Nothing was stored.",
@@ -164,6 +164,37 @@ def test_documents_are_replaced_where_they_changed(tmp_path: Path) -> None:
     (folder / "deep" / "b.md").unlink()
     kemem(tmp_path, "import", str(folder))
     assert knowledge(tmp_path) == ["食物\n\n能吃辣了"]
+
+
+def test_documents_of_a_user_are_seen_by_nobody_else(tmp_path: Path) -> None:
+    written(tmp_path, "docs/a.md", "# 食物\n不吃辣\n# Home\nBerlin")
+    ran = kemem(tmp_path, "import", str(tmp_path / "docs"), "--user", "ann")
+    assert ran.stdout.startswith("2 inserted, 0 ignored, 0 truncated, 2 notes")
+    with opened(tmp_path) as memory:
+        assert len(memory.search("Berlin 不吃辣", "ann", kinds=["knowledge"])) == 2
+        assert len(memory.search("Berlin 不吃辣", "bob")) == 0
+    written(tmp_path, "docs/a.md", "# Home\nRome")
+    again = kemem(tmp_path, "watch", str(tmp_path / "docs"), "--user", "ann", "--once")
+    assert again.stdout == "1 sections added, 2 removed\n"
+
+
+@pytest.mark.parametrize("inside", ["[{}, {{", '{}\n{{"content": ', "[{}, 7]", "{}\n{}"])
+def test_one_wrong_file_does_not_stop_the_others(tmp_path: Path, inside: str) -> None:
+    """It is named with the place; what comes before that is stored, and the command fails."""
+    hello = '{"content": "你好 hello"}'
+    teacher = '{"role": "teacher", "content": "hi"}'
+    written(tmp_path, "all/a.json", [{"content": "first 一"}])
+    wrong = written(tmp_path, "all/b.json", inside.format(hello, teacher))
+    written(tmp_path, "all/c.json", [{"content": "last 二"}])
+    written(tmp_path, "all/d.md", "# Home\nBerlin")
+    for option in ("--dry-run", "--user=u"):
+        ran = kemem(tmp_path, "import", str(tmp_path / "all"), "--user", "u", option)
+        assert ran.returncode == 1 and f"left out {wrong}:" in ran.stdout
+        assert ran.stderr.startswith(f"error: 1 file could not be read to the end: {wrong}:")
+    assert "inserted" in ran.stdout
+    with opened(tmp_path) as memory:
+        said = {it.content for it in memory.messages("u").items}
+    assert said == {"first 一", "你好 hello", "last 二", "Home\n\nBerlin"}
 
 
 def test_documents_of_other_folders_and_agents_stay(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from itertools import chain
 from reprlib import repr as shown
 from typing import IO, Any, NamedTuple
 
-from kemem.errors import InvalidArgument
+from kemem.errors import Exhausted, InvalidArgument
 from kemem.imports import agents, chatgpt, chats, claude, memories, messages
 from kemem.imports.databases import MAGIC, read_database
 from kemem.imports.documents import SUFFIXES, split_document
@@ -48,16 +48,30 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def read_files(files: list[File], folder: str, advance: Advance) -> Iterator[Read]:
-    """What files hold, in their order; `folder` is what their documents belong to."""
+def read_files(
+    files: list[File], folder: str, advance: Advance, check: Callable[[Item], None]
+) -> Iterator[Read]:
+    """What files hold, in their order; `folder` is what their documents belong to.
+
+    Of several files, one that is wrong is read up to there, and the others are read all the same;
+    `check` raises for what could not be stored.
+    """
     has_points = any(it.source.endswith("storage.sqlite") for it in files)
     for file in files:
         if not file.is_alone and file.source.rpartition("/")[2] in _NOT_READ:
             yield Skipped(file.name, "no conversations")
         elif has_points and file.source.endswith("history.db"):
             yield Skipped(file.name, "the memories are read from Qdrant's store")
-        else:
+        elif file.is_alone:
             yield from read_file(file, folder, advance)
+        else:
+            try:
+                for read in read_file(file, folder, advance):
+                    if isinstance(read, Item):
+                        check(read)
+                    yield read
+            except (InvalidArgument, Exhausted) as error:
+                yield Skipped(file.name, error.message, is_wrong=True)
 
 
 def read_file(file: File, folder: str, advance: Advance) -> Iterator[Read]:
@@ -65,12 +79,8 @@ def read_file(file: File, folder: str, advance: Advance) -> Iterator[Read]:
     if file.name == STANDARD_INPUT:
         yield from _read_json(file, advance)
         return
-    try:
-        with file.open() as stream:
-            head = stream.read(512)
-    except InvalidArgument as error:
-        yield _unknown(file, error.message.removeprefix(f"{file.name}: "))
-        return
+    with file.open() as stream:
+        head = stream.read(512)
     if not head.strip():
         yield _unknown(file, "empty")
         return
@@ -126,8 +136,8 @@ def _read_json(file: File, advance: Advance, whole: IO[bytes] | None = None) -> 
     """What JSON holds; of a folder's files, one whose first value is unknown is skipped."""
     with nullcontext(whole) if whole else file.open() as stream:
         values = json_values(Counted(stream, advance), file.name)
+        first = next(values, None)
         try:
-            first = next(values, None)
             if first is None:
                 raise wrong(file.name, "empty")
             format_of(*first)

@@ -53,10 +53,16 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file of a folder that no reader knows."""
+    """A file of a folder that no reader knows, or that is wrong from some place on."""
 
     name: str
     reason: str
+    is_wrong: bool = False
+
+    @property
+    def line(self) -> str:
+        """The file and what is to be said of it."""
+        return self.reason if self.is_wrong else f"{self.name}: {self.reason}"
 
 
 Read = Item | Document | Skipped

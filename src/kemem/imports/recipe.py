@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -28,6 +28,7 @@ from kemem.text.turns import read_turns
 PORTION = 200  # messages in one write
 _ITEM = re.compile(r"messages\[(\d+)\]\.?")  # how errors name one of several messages
 _LISTED = 1000  # files that were left out
+_NAMED = 5  # of the files that are wrong, in an error
 _NO_USER = "no user_id; name one on the line, or with --user"
 
 
@@ -105,6 +106,7 @@ class Plan(Record):
     documents: int = 0
     sections: int = 0
     left_out: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()  # those of them that could not be read to the end
 
 
 def portions(
@@ -114,8 +116,8 @@ def portions(
     waiting: dict[tuple[object, ...], list[Item]] = {}
     seen: Counter[bytes] = Counter()
     for it in read:
-        if isinstance(it, Document) and target.is_bound:
-            raise wrong(it.source, "only operators can import documents, which all users share")
+        if isinstance(it, Document) and target.is_bound and target.user_id is None:
+            raise wrong(it.source, "only operators can import documents that all users share")
         if not isinstance(it, Item):
             yield it
             continue
@@ -126,6 +128,19 @@ def portions(
             yield from (Portion(str(key[0]), tuple(some)) for key, some in waiting.items())
             waiting.clear()
     yield from (Portion(str(key[0]), tuple(some)) for key, some in waiting.items())
+
+
+def checker(target: Target, now: Micros, most: int) -> Callable[[Item], None]:
+    """A function that raises for an item which could not be stored, and names its place."""
+
+    def check(item: Item) -> None:
+        owner = target.owner(_user(item, target))
+        try:
+            parse_turns(read_turns([item.fields]).turns, owner, now, most)
+        except KeMemError as error:
+            raise located(error, Portion(owner.user_id, (item,))) from None
+
+    return check
 
 
 def _user(item: Item, target: Target) -> str:
@@ -177,12 +192,13 @@ class Import:
         self._settings, self._hooks, self._deps = settings, hooks, deps
         self._known: dict[str, frozenset[str]] | None = None  # ids of sections by their source
         self._read: set[str] = set()  # sources of documents
+        self._wrong: list[str] = []  # files that could not be read to their end, and why
 
     async def store(self, portion: Portion | Document | Skipped) -> None:
         """Store a portion; an error names the place of the message to blame."""
         if isinstance(portion, Skipped):
-            line = f"{portion.name}: {portion.reason}"
-            self.done = self.done.plus(Imported(left_out=(line,)))
+            self.skip(portion)
+            self.done = self.done.plus(Imported(left_out=(portion.line,)))
         elif isinstance(portion, Document):
             self._read.add(portion.source)
             await self.replace(portion)
@@ -202,12 +218,16 @@ class Import:
         """Pass over a portion that was stored before."""
         if isinstance(portion, Document):
             self._read.add(portion.source)
+        elif isinstance(portion, Skipped) and portion.is_wrong:
+            self._wrong.append(portion.line)
 
     async def finish(self) -> None:
         """Remove what was known of documents that are no longer there, where some were read.
 
-        An import that found nothing to store is an error.
+        An import that found nothing to store is an error, and so is a file that is wrong: then
+        nothing is removed, as it may be what is not there.
         """
+        check_read(self._wrong)
         if not self._read and self.done == Imported(left_out=self.done.left_out):
             raise InvalidArgument(UNKNOWN)
         for source in sorted((await self._sections()).keys() - self._read) if self._read else ():
@@ -223,7 +243,7 @@ class Import:
         ids = document.ids(self._target.agent_id)
         sections = dict(zip(ids, document.sections, strict=True))
         fresh = [{"message_id": it, "content": sections[it]} for it in sections if it not in known]
-        owner = self._target.owner("")
+        owner = self._target.owner(self._target.user_id or "")
         if fresh:
             metadata = {"folder": document.folder, "source": document.source}
             task = Task("knowledge", infer=False, metadata=metadata)
@@ -240,7 +260,7 @@ class Import:
 
     @property
     def _scope(self) -> Scope:
-        return Scope(self._target.agent_id, "")
+        return Scope(self._target.agent_id, self._target.user_id or "")
 
     async def _sections(self) -> dict[str, frozenset[str]]:
         """The ids of the sections that are stored of this folder, by their source."""
@@ -281,6 +301,14 @@ class Import:
             sensitive=False,
         )
         return await add(portion.messages, owner, task, *rest)
+
+
+def check_read(wrong: Sequence[str]) -> None:
+    """Refuse an import of several files of which some are wrong, as these lines say."""
+    if wrong:
+        named = "; ".join(wrong[:_NAMED]) + ("; …" if len(wrong) > _NAMED else "")
+        files = "1 file" if len(wrong) == 1 else f"{len(wrong)} files"
+        raise InvalidArgument(f"{files} could not be read to the end: {named}")
 
 
 def _words(message: Message) -> tuple[str, ...]:
@@ -324,10 +352,10 @@ def plan(
     messages, memories, users = Counter[str](), Counter[str](), Counter[str]()
     sessions: set[tuple[str, object]] = set()
     documents = sections = 0
-    left_out: list[str] = []
+    skipped: list[Skipped] = []
     for it in work:
         if isinstance(it, Skipped):
-            left_out.append(f"{it.name}: {it.reason}")
+            skipped.append(it)
         elif isinstance(it, Document):
             documents, sections = documents + 1, sections + len(it.sections)
         else:
@@ -340,4 +368,8 @@ def plan(
             counted[it.items[0].format] += amount or len(turns)
             users[it.user_id] += amount or len(turns)
             sessions |= {(it.user_id, item.fields.get("session_id")) for item in it.items}
-    return Plan(messages, memories, users, len(sessions), documents, sections, tuple(left_out))
+    left_out, wrong = (
+        tuple(it.line for it in some) for some in (skipped, [it for it in skipped if it.is_wrong])
+    )
+    counts = (len(sessions), documents, sections)
+    return Plan(messages, memories, users, *counts, left_out, wrong)

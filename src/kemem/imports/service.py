@@ -16,7 +16,7 @@ from kemem.errors import KeMemError, NotFound, Unavailable
 from kemem.hooks import Hooks
 from kemem.imports.files import files_of
 from kemem.imports.formats import read_files
-from kemem.imports.recipe import PORTION, Import, Imported, Target, portions
+from kemem.imports.recipe import PORTION, Import, Imported, Target, checker, portions
 from kemem.ports import Deps
 from kemem.records import Line, Scope
 from kemem.records.batch import Batch, Job, Trim
@@ -170,7 +170,9 @@ class AsyncImports:
         try:
             files = await asyncio.to_thread(files_of, path)
             size = _INFERRED if target.infer else PORTION
-            work = portions(read_files(files, folder, advance), target, size)
+            now = (await self._deps()).clock()
+            check = checker(target, now, self._settings.max_content_bytes)
+            work = portions(read_files(files, folder, advance, check), target, size)
             while (portion := await asyncio.to_thread(next, work, None)) is not None:
                 count += 1
                 if count <= before:

@@ -18,7 +18,17 @@ from kemem.imports.documents import SUFFIXES, split_document
 from kemem.imports.files import STANDARD_INPUT, File, files_of, folder_id
 from kemem.imports.formats import read_files
 from kemem.imports.items import Document
-from kemem.imports.recipe import PORTION, Import, Imported, Plan, Target, plan, portions
+from kemem.imports.recipe import (
+    PORTION,
+    Import,
+    Imported,
+    Plan,
+    Target,
+    check_read,
+    checker,
+    plan,
+    portions,
+)
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
 from kemem.serve.cli.terminal import Common, errors, import_progress, plain
@@ -27,7 +37,7 @@ _COUNTS = ("inserted", "ignored", "truncated")
 _OTHERS = ("notes", "removed", "skipped")  # shown where there are some
 _SHOWN = 20  # files that were left out, users of a plan
 
-Agent = Annotated[str, Option(help="Agent of what names none, and of knowledge.")]
+Agent = Annotated[str, Option(help="Agent of what names none, and of documents.")]
 State = tuple[int, int]  # the time and the size of a file
 
 
@@ -37,7 +47,7 @@ def import_files(
         Path,
         Argument(metavar="PATH", help="File, folder or zip; - is JSON on standard input."),
     ],
-    user: Annotated[str | None, Option(help="User of what names none.")] = None,
+    user: Annotated[str | None, Option(help="User of what names none, and of documents.")] = None,
     agent: Agent = "default",
     session: Annotated[str, Option(help="Session of what names none.")] = "default",
     infer: Annotated[bool, Option(help="Draw facts from messages.")] = False,
@@ -48,16 +58,18 @@ def import_files(
     if str(path) != STANDARD_INPUT and not path.exists():
         raise typer.BadParameter(f"{path} does not exist", param_hint="PATH")
     target, files, folder = Target(user, agent, session, infer), files_of(path), folder_id(path)
+    now, most = system_clock(), common.settings.max_content_bytes
+    check = checker(target, now, most)
     if dry_run:
         with import_progress(files) as move:
-            work = portions(read_files(files, folder, lambda size: move(size, 0)), target, batch)
-            most = common.settings.max_content_bytes
-            result = plan(work, target, system_clock(), most)
-        common.print(result.to_dict(), *_plan_text(result, agent))
+            read = read_files(files, folder, lambda size: move(size, 0), check)
+            result = plan(portions(read, target, batch), target, now, most)
+        common.print(result.to_dict(), *_plan_text(result, user or f"all users of {agent}"))
+        check_read(result.wrong)
         return
     with opened(common, target, folder) as (runner, running), import_progress(files) as move:
         try:
-            read = read_files(files, folder, lambda size: move(size, running.done.total))
+            read = read_files(files, folder, lambda size: move(size, running.done.total), check)
             for portion in portions(read, target, batch):
                 runner.run(running.store(portion))
             runner.run(running.finish())
@@ -89,13 +101,14 @@ def _text(done: Imported) -> Iterator[str]:
         yield "Some vectors are still missing; see: kemem doctor"
 
 
-def _plan_text(planned: Plan, agent: str) -> Iterator[str]:
+def _plan_text(planned: Plan, whom: str) -> Iterator[str]:
     for counts, noun in ((planned.messages, "messages"), (planned.memories, "memories")):
         yield from (f"{format}: {count} {noun}" for format, count in counts.items())
     if planned.documents:
-        yield f"Markdown: {planned.documents} documents, {planned.sections} sections for {agent}"
+        documents, sections = planned.documents, planned.sections
+        yield f"Markdown: {documents} documents, {sections} sections for {plain(whom)}"
     if planned.users:
-        users = [plain(user or f"all users of {agent}") for user in planned.users]
+        users = [plain(user or whom) for user in planned.users]
         listed = ", ".join(users[:_SHOWN]) + (", …" if len(users) > _SHOWN else "")
         yield f"{planned.sessions} sessions of {listed}"
     yield from _left_out(planned.left_out)
@@ -111,6 +124,7 @@ def _left_out(names: tuple[str, ...]) -> Iterator[str]:
 def watch(
     common: Common,
     folder: Annotated[Path, Argument(metavar="DIR", help="Folder of Markdown files.")],
+    user: Annotated[str | None, Option(help="Whose knowledge it is, if not all users'.")] = None,
     agent: Agent = "default",
     interval: Annotated[float, Option(help="Seconds between two looks.", min=0.1)] = 2.0,
     once: Annotated[bool, Option("--once", help="Look once and stop.")] = False,
@@ -122,7 +136,7 @@ def watch(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         suppress(KeyboardInterrupt),
-        opened(common, Target(agent_id=agent), name) as (runner, running),
+        opened(common, Target(user, agent), name) as (runner, running),
     ):
         seen = dict[str, tuple[State, bytes]]()
         stored = runner.run(running.sources())
