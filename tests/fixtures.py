@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 from kemem.settings import Settings, load
 from kemem.store.postgres import Postgres
 from kemem.testing.postgres import running_postgres
+from tests.empty_store import share_empty_store
 from tests.server import Server, running_server
 from tests.warm import share_certificates
 
@@ -24,6 +25,7 @@ EXAMPLES = _EXAMPLES or 10
 EXAMPLES_ON_POSTGRES = _EXAMPLES or 5
 
 share_certificates()
+share_empty_store()
 hypothesis.settings.register_profile(
     "kemem",
     max_examples=_EXAMPLES or 30,

@@ -8,6 +8,7 @@ from sqlalchemy.engine import make_url
 from kemem.store.database import Database
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
+from tests.empty_store import open_store
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -16,3 +17,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     if request.param == "sqlite":
         return Sqlite(tmp_path)
     return Postgres(make_url(request.getfixturevalue("store_database")))
+
+
+@pytest.fixture
+def no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores make their tables themselves."""
+    monkeypatch.setattr(Sqlite, "open", open_store)

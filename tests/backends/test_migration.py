@@ -14,6 +14,7 @@ from kemem.settings import Settings, load
 from kemem.store.sqlite import FILE
 from kemem.testing import FakeClock, HashingEmbedder
 
+pytestmark = pytest.mark.usefixtures("no_copies")
 LATER = 1_900_000_000_000_000
 
 # Version 7 could not look up which note replaced another; a downgrade of a store on either

@@ -39,6 +39,7 @@ from kemem.text.query import parse
 from kemem_conformance.suite import ranking
 from tests import warm
 
+pytestmark = pytest.mark.usefixtures("no_copies")
 ME = Where(Scope(user_id="小明"))
 NOW = 1_767_225_600_000_000
 
