@@ -14,6 +14,7 @@ from kemem import Added, Conflict, Exhausted, InvalidArgument, Memory
 from kemem.records.times import to_rfc3339
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,7 +52,7 @@ def user(request: pytest.FixtureRequest) -> str:
 # Shapes and roles
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         *("", "  \n", None, 3, b"bytes", [], {}, [{"role": "user", "content": "好"}, 5]),
@@ -71,14 +72,14 @@ def test_too_many_messages_are_refused(shared: Memory, user: str) -> None:
         shared.add([said("火锅")] * 5001, user)
 
 
-@pytest.mark.parametrize(
+@each(
     "metadata",
     [
         *({"x": {1, 2}}, {"x": datetime.now(UTC)}, {"x": float("nan")}, "text", ["list"]),
         {"x": json.loads("[" * 900 + "]" * 900)},
     ],
 )
-@pytest.mark.parametrize("of", ["call", "message"])
+@each("of", ["call", "message"])
 def test_metadata_that_is_no_json_is_refused(
     shared: Memory, user: str, metadata: Any, of: str
 ) -> None:
@@ -90,8 +91,8 @@ def test_metadata_that_is_no_json_is_refused(
     assert len(shared.get_all(user, kinds=["message"])) == 0
 
 
-@pytest.mark.parametrize("wrong", ["", " a", "a ", "a" * 65, "\0", "..", 3, "a\nb"])
-@pytest.mark.parametrize("name", ["user_id", "agent_id", "session_id", "run_id"])
+@each("wrong", ["", " a", "a ", "a" * 65, "\0", "..", 3, "a\nb"])
+@each("name", ["user_id", "agent_id", "session_id", "run_id"])
 def test_an_id_that_cannot_be_one_is_refused_by_name(shared: Memory, name: str, wrong: Any) -> None:
     with pytest.raises(InvalidArgument) as caught:
         shared.add("我不吃辣", **{name: wrong})
@@ -155,8 +156,8 @@ def test_when_it_was_said_is_kept_apart_from_when_we_were_told(
     assert shown["created_at"].startswith("2026-01-01")
 
 
-@pytest.mark.parametrize("wrong", ["昨天", "2024-01-01", datetime(2024, 1, 1), 5, "x", True])
-@pytest.mark.parametrize("name", ["timestamp", "expires_at"])
+@each("wrong", ["昨天", "2024-01-01", datetime(2024, 1, 1), 5, "x", True])
+@each("name", ["timestamp", "expires_at"])
 def test_a_time_without_a_zone_is_refused(shared: Memory, user: str, name: str, wrong: Any) -> None:
     with pytest.raises(InvalidArgument):
         shared.add("我不吃辣", user, **{name: wrong})

@@ -352,8 +352,8 @@ async def test_clearing_a_session_leaves_all_others(memory: AsyncMemory, languag
     """Those of the same id that belong to another user or agent, too."""
     session, other = session_of(memory), session_of(memory, "other")
     strangers = [session_of(memory, user_id="someone"), session_of(memory, agent_id="guide")]
-    for each in (session, *strangers):
-        await each.add_items(turn(language))
+    for one in (session, *strangers):
+        await one.add_items(turn(language))
     await other.add_items([said("我叫周文博。I live in Tacoma.")])
     await memory.run_jobs()
     kept = await memory.get_all("u", session_id="other")

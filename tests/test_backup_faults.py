@@ -18,6 +18,7 @@ from kemem import InvalidArgument, KeMemError, Memory, Unavailable
 from kemem.records import MESSAGES, NOTES
 from kemem.settings import load
 from tests import warm
+from tests.cases import each
 
 SECRET = "密码是swordfish"
 
@@ -90,7 +91,7 @@ def test_a_sealed_copy_of_a_backup_can_be_restored(good: bytes, tmp_path: Path) 
         assert other.restore(copied).messages == 2
 
 
-@pytest.mark.parametrize("thirteenth", range(13))
+@each("thirteenth", range(13))
 def test_a_truncated_backup_is_refused(
     memory: Memory, good: bytes, tmp_path: Path, thirteenth: int
 ) -> None:
@@ -99,7 +100,7 @@ def test_a_truncated_backup_is_refused(
     assert isinstance(refused(memory, cut), InvalidArgument)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each("seed", range(10))
 def test_a_flipped_bit_is_found(memory: Memory, good: bytes, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     damaged = bytearray(good)
@@ -130,7 +131,7 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN.keys())
+@each("content", FOREIGN.values())
 def test_a_foreign_file_is_refused(memory: Memory, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "foreign.json").write_bytes(content)
     assert isinstance(refused(memory, tmp_path / "foreign.json"), InvalidArgument)
@@ -214,15 +215,15 @@ WRONG |= {
 }
 
 
-@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
+@each(("name", "change"), WRONG.items())
 def test_a_backup_that_does_not_hold_together_is_refused(
-    memory: Memory, home: Path, good: bytes, tmp_path: Path, change: Change
+    memory: Memory, home: Path, good: bytes, tmp_path: Path, name: str, change: Change
 ) -> None:
     """Its checksum is right: what is in it is not."""
     lines = [json.loads(it) for it in good.splitlines()[:-1]]
     change(lines)
     (tmp_path / "wrong.json").write_bytes(sealed(lines))
-    assert isinstance(refused(memory, tmp_path / "wrong.json"), InvalidArgument)
+    assert isinstance(refused(memory, tmp_path / "wrong.json"), InvalidArgument), name
     assert not [*home.rglob("canary"), *Path("/").glob("canary")]
 
 

@@ -15,6 +15,7 @@ from bench.environment import WorkerFailed
 from bench.truth import Answer, auc, compared, interval, judge, report, runs, share
 from bench.truth_systems import HALF_LIFE, Bm25, Life, Message, Question, Reply, words
 from kemem.serve.telemetry.journal import parse_runs
+from tests.cases import each
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TEXTS = st.lists(st.sampled_from(["old", "new", "old and new", "weather", "other"]), max_size=5)
@@ -61,7 +62,7 @@ ANSWERS = st.lists(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("hits", "right"),
     [
         (["new"], {"first_hit", "within_three", "current_before_stale"}),
@@ -81,7 +82,7 @@ def test_a_hit_is_right_when_it_has_the_answer_and_nothing_outdated(
     assert {it for it in columns if marks[it]} == right
 
 
-@pytest.mark.parametrize(
+@each(
     ("hits", "right"),
     [
         (["other", "x", "new"], {"first_hit", "within_three", "current_before_stale"}),
@@ -98,7 +99,7 @@ def test_two_hops_need_both_but_the_first_hit_may_be_either(
     assert {it for it in columns if marks[it]} == right
 
 
-@pytest.mark.parametrize("confidence", [0.0, 0.49, 0.5, 1.0])
+@each("confidence", [0.0, 0.49, 0.5, 1.0])
 def test_a_confidence_of_a_half_claims_to_know(confidence: float) -> None:
     """Only where the system's confidence means something."""
     reply = Reply([], [], confidence)

@@ -24,6 +24,7 @@ from kemem.serve.http.process import background_worker
 from kemem.settings import load
 from kemem.testing import calling
 from kemem.testing.openai_server import MODEL, Answer, Streamed, running_openai_server, status
+from tests.cases import each
 from tests.chats import (
     CHINESE,
     ENGLISH,
@@ -454,7 +455,7 @@ async def test_an_agent_does_not_know_what_another_was_told(
 # What is refused
 
 
-@pytest.mark.parametrize(
+@each(
     "message",
     [
         "",
@@ -467,7 +468,6 @@ async def test_an_agent_does_not_know_what_another_was_told(
         "字" * (LONGEST // 3 + 1),
         "a\ud800",
     ],
-    ids=lambda it: f"{it!r:.20}",
 )
 async def test_what_is_no_message_is_refused(stage: Stage, user: str, message: Any) -> None:
     """Nothing is stored, and no model is asked."""
@@ -487,7 +487,7 @@ async def test_a_long_message_is_stored_whole(stage: Stage, user: str, letter: s
     assert (await stage.said(user))[0] == ("user", message)
 
 
-@pytest.mark.parametrize(
+@each(
     "ids",
     [
         *({"user_id": it} for it in ("", "..", " 用户", "u\0", "字" * 65, None, 5)),
@@ -495,7 +495,6 @@ async def test_a_long_message_is_stored_whole(stage: Stage, user: str, letter: s
         *({"agent_id": it} for it in ("", "..", "\ud800", 5)),
         *({"message_id": it} for it in ("", "..", "m ", 5)),
     ],
-    ids=lambda it: f"{it!r:.30}",
 )
 async def test_a_wrong_id_is_refused(stage: Stage, user: str, ids: dict[str, Any]) -> None:
     """Nothing is stored, and no model is asked."""

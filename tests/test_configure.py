@@ -12,6 +12,7 @@ from kemem.chat import ChatService
 from kemem.compat.keyed import KeyedNotes
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder
+from tests.cases import each
 from tests.command import kemem
 from tests.server import local_server
 
@@ -154,7 +155,7 @@ def test_jobs_of_what_was_said_before_go_on(either: Memory) -> None:
     assert either.health().failed_jobs == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "error", "reason"),
     [
         (("robot", "x"), InvalidArgument, "level must be agent, user or session"),
@@ -170,7 +171,7 @@ def test_who_is_not_there_or_cannot_be_is_refused(
         memory.configure(*arguments, name="x")
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "reason"),
     [
         ({}, "one of name, type, config, disabled is required"),

@@ -21,6 +21,7 @@ from kemem.serve.dashboard.page import (
 )
 from kemem.serve.http.auth import SESSION_COOKIE
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
+from tests.cases import each
 from tests.pages import EVIL, browsing, faults_of, page_routes, send, text_of, token_of
 from tests.routes import KEY, SECRET, token
 from tests.server import running_server
@@ -251,7 +252,7 @@ async def test_a_server_with_tokens_only_lets_nobody_sign_in(
         assert refused.status_code == 401
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "led_to"),
     [
         ("/dashboard/memories?user_id=王&q=%20", "/dashboard/memories?user_id=王&q=%20"),

@@ -17,6 +17,7 @@ from kemem.settings import load
 from kemem_conformance.suite import noted
 from kemem_conformance.suite import said as stored_message
 from kemem_conformance.world import NOW
+from tests.cases import each
 from tests.pages import token_of
 from tests.server import LocalServer, add, local_server, post, said
 from tests.talk import varied
@@ -265,7 +266,7 @@ def test_markup_in_what_was_said_is_shown_as_text(client: httpx.Client, language
 
 
 @BOTH
-@pytest.mark.parametrize(
+@each(
     ("path", "wrong", "status"),
     [
         ("/session", {"session_id": ""}, 400),

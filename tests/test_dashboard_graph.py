@@ -18,6 +18,7 @@ from kemem.records.batch import Batch
 from kemem.records.times import to_micros
 from kemem.serve.dashboard.graph import LINKS, NODES, READ
 from kemem.settings import load
+from tests.cases import each
 from tests.server import LocalServer, local_server
 from tests.talk import note
 
@@ -208,8 +209,8 @@ def test_what_is_near_a_hub_is_bounded_too(client: httpx.Client) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("path", [HOME, DATA])
-@pytest.mark.parametrize(
+@each("path", [HOME, DATA])
+@each(
     "wrong",
     [{"hops": "9"}, {"hops": "x"}, {"as_of": "昨天 yesterday"}, {"user_id": "a\x00b"}],
 )

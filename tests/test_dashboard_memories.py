@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from kemem.serve.dashboard.memories import CHUNK, PAGE, changed
+from tests.cases import each
 from tests.server import LocalServer, add, local_server, note_of, notes, post, said
 
 HOME = "/dashboard/memories"
@@ -145,7 +146,7 @@ def test_a_note_is_changed_and_its_history_shows_the_words_that_did(
     assert f"<del>{gone}</del><ins>{come}</ins>" in page
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"action": "edit", "text": " ", "metadata": "{}"},
@@ -254,7 +255,7 @@ def test_nothing_that_was_said_becomes_part_of_the_page(browser: httpx.Client) -
         assert " style=" not in page.text
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"kind": "dream 梦"},

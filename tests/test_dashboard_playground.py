@@ -16,6 +16,7 @@ from kemem.results import Hit
 from kemem.serve.dashboard.memories import explained, highlighted
 from kemem.settings import load
 from kemem.testing import HashingEmbedder
+from tests.cases import each
 from tests.pages import browsing
 from tests.server import LocalServer, local_server, note_of
 
@@ -159,7 +160,7 @@ def test_a_vote_says_what_was_asked_and_found(client: httpx.Client, language: st
     assert re.findall(r'name="vote" value="(\w+)"', b[0]) == ["up", "down"]
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"limit": "0"},

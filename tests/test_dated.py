@@ -10,11 +10,12 @@ from kemem.facts.sentences import dated
 from kemem.records import Message
 from kemem.records.times import to_micros, to_rfc3339
 from kemem.settings import Settings
+from tests.cases import each
 
 NOW = to_micros("2026-11-11T09:00:00Z")  # a Wednesday
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "day"),
     [
         ("We finally picked dates for Crete: oct 5-9", "2027-10-05 – 2027-10-09"),
@@ -39,7 +40,7 @@ def test_what_is_planned_booked_or_put_off_lies_ahead(text: str, day: str) -> No
     assert found is not None and (found.tense, found.written) == (1, day)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "day"),
     [
         ("User moved to Berlin in May", "2026-05"),
@@ -56,7 +57,7 @@ def test_what_is_told_of_the_past_stays_there(text: str, day: str) -> None:
     assert found is not None and (found.tense, found.written) == (-1, day)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "User has yoga every Monday",
@@ -119,7 +120,7 @@ async def test_what_it_ended_lasted_until_then(
             assert place in then.memory
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "memory_type"),
     [
         ("我妹今年在台大念法律系大三", "education"),

@@ -7,6 +7,7 @@ import pytest
 from kemem.add.summarize import extract_experience
 from kemem.testing import ScriptedLLM
 from kemem.text.language import count_tokens
+from tests.cases import each
 from tests.talk import note, parts_with, talk
 
 CHINESE = [
@@ -61,7 +62,7 @@ async def test_rules_draw_goal_steps_and_outcome(texts: list[str], wanted: tuple
     assert fact.keywords in (("Redis",), ("nightly", "Airflow", "fails"))
 
 
-@pytest.mark.parametrize("texts", [*SMALL_TALK, CHINESE[:3], ENGLISH[:3], []])
+@each("texts", [*SMALL_TALK, CHINESE[:3], ENGLISH[:3], []])
 async def test_small_talk_teaches_nothing(texts: list[str]) -> None:
     """Nor do fewer than four messages."""
     assert await extract_experience(talk(texts), (), parts_with()) is None
@@ -109,8 +110,8 @@ async def test_the_model_may_say_that_nothing_is_worth_it() -> None:
     assert await extract_experience(talk(CHINESE), (), parts_with(llm)) is None
 
 
-@pytest.mark.parametrize("reply", [ConnectionError(), "no JSON", [], {"experience": 3}])
-@pytest.mark.parametrize("texts", [CHINESE, ENGLISH])
+@each("reply", [ConnectionError(), "no JSON", [], {"experience": 3}])
+@each("texts", [CHINESE, ENGLISH])
 async def test_rules_draw_it_where_the_model_fails(texts: list[str], reply: Any) -> None:
     """The session ends with what it taught all the same."""
     by_rules = await extract_experience(talk(texts), (), parts_with())

@@ -20,6 +20,7 @@ from kemem.testing import FakeClock, ScriptedLLM
 from kemem.testing.openai_server import huge, running_openai_server
 from kemem.text.language import count_tokens
 from kemem_conformance.ram import RamStore
+from tests.cases import each
 
 NOON = to_micros("2026-01-26T12:00:00Z")
 ZH = "我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常"
@@ -240,7 +241,7 @@ NOTHING = ["{}", "null", "5", '{"facts": null}', '{"facts": {}}', '{"memories": 
 UNREADABLE = ['["sadly"]', '{"facts": ["a", 5]}', '{"facts": [{}]}']
 
 
-@pytest.mark.parametrize("answer", [*PROSE, *NOTHING, *UNREADABLE])
+@each("answer", [*PROSE, *NOTHING, *UNREADABLE])
 async def test_an_answer_without_readable_facts_is_unavailable(answer: str) -> None:
     """The job tries again: no facts is something that a model has to say."""
     with pytest.raises(Unavailable):
@@ -293,9 +294,7 @@ async def test_ten_megabytes_from_a_server_are_capped() -> None:
     assert len(found.facts) == 50
 
 
-@pytest.mark.parametrize(
-    "named", [[3], [0], [-1], ["m9"], [10**30], [], None, "x", {}, [None], [1.5]]
-)
+@each("named", [[3], [0], [-1], ["m9"], [10**30], [], None, "x", {}, [None], [1.5]])
 async def test_a_fact_without_a_valid_source_cites_what_the_user_said(named: Any) -> None:
     """It was drawn from something."""
     messages = [said("hi", "m1", "assistant"), said("我住在北京", "m2")]
@@ -306,9 +305,7 @@ async def test_a_fact_without_a_valid_source_cites_what_the_user_said(named: Any
     assert alone.sources == ("m1",)
 
 
-@pytest.mark.parametrize(
-    "named", [[1, 2], ["1", "2"], ["[1]", "M2"], [2, 1, 2, 1, 99], [1, True, 2]]
-)
+@each("named", [[1, 2], ["1", "2"], ["[1]", "M2"], [2, 1, 2, 1, 99], [1, True, 2]])
 async def test_numbers_are_understood_as_models_write_them(named: list[Any]) -> None:
     """Each once."""
     (found,) = (await read({"facts": [fact(sources=named)]}, "我住在", "北京")).facts
@@ -343,7 +340,7 @@ async def test_relations_hold_only_between_listed_entities() -> None:
     assert found.relations == (Triple("Anna", "lives_in", "北京"),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "kept"),
     [
         ("studiesAt", "studies_at"),
@@ -358,7 +355,7 @@ async def test_relationships_are_labels(written: str, kept: str) -> None:
     assert (await only(relations=[link(relationship=written)])).relations[0].relationship == kept
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "written", "kept"),
     [
         ("type", "User Preference", "user_preference"),
@@ -387,7 +384,7 @@ async def test_a_field_is_mended_or_left_at_its_default(
 WRONG_DATES: list[Any] = ["2026-02-30", "明天", "", "null", None, 2026, {}, "0000-00-00"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "moment"),
     [
         ("2026-02-01", "2026-02-01T00:00:00Z"),

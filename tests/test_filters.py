@@ -225,7 +225,7 @@ def test_groups_can_be_nested() -> None:
     assert not holds({"NOT": either})
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         "tag = 'x'",
@@ -258,7 +258,6 @@ def test_groups_can_be_nested() -> None:
         {"NOT": []},
         {"AND": [None]},
     ],
-    ids=lambda wrong: f"{type(wrong).__name__} {wrong!s:.40}".split(" at 0x")[0],
 )
 def test_what_is_no_filter_is_refused(wrong: object) -> None:
     """With the field that is at fault, and without echoing all of it."""
@@ -268,7 +267,7 @@ def test_what_is_no_filter_is_refused(wrong: object) -> None:
     assert len(caught.value.message) < 300
 
 
-@pytest.mark.parametrize(
+@each(
     ("unmet", "kinds", "told"),
     [
         ({"role": "user"}, NOTES, "kinds=['message'], or name 'metadata.role'"),
@@ -311,7 +310,7 @@ def test_a_filter_that_something_can_fulfil_is_not(met: Mapping[str, Any]) -> No
     check_satisfiable(split_filters(met)[1], NOTES)
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "right"),
     [
         ({"kind": "fact"}, "kind must be one of message, user_info"),

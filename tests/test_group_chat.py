@@ -35,6 +35,7 @@ from kemem.errors import Conflict, InvalidArgument, NotFound
 from kemem.records import Message
 from kemem.testing import Streamed, calling
 from kemem.testing.openai_server import RESET, STRICT, Answer, Fault, status
+from tests.cases import each
 from tests.recalls import quiet
 from tests.scripted import ScriptedApi, scripted_api
 
@@ -715,7 +716,7 @@ async def test_a_round_that_is_wrong_is_refused_before_anything_is_stored(
     assert await table.is_empty()
 
 
-@pytest.mark.parametrize("message", ["", " \n", None, b"hi", "半\ud800"])
+@each("message", ["", " \n", None, b"hi", "半\ud800"])
 async def test_a_message_that_nobody_can_answer_is_refused(table: Table, message: Any) -> None:
     """Before anything is stored."""
     with pytest.raises(InvalidArgument):

@@ -23,6 +23,7 @@ from kemem.errors import Unavailable
 from kemem.ports import ToolCall
 from kemem.testing import Streamed, calling
 from kemem.testing.openai_server import NO_CHOICES, Answer, Fault
+from tests.cases import each
 from tests.scripted import ScriptedApi, scripted_api
 
 RECALL: dict[str, Any] = {
@@ -591,7 +592,7 @@ def test_counts_lose_nothing_between_threads(caplog: pytest.LogCaptureFixture) -
     assert (dict(counts), counts.total) == ({("hermes", "unreadable"): 4000}, 4000)
 
 
-@pytest.mark.parametrize(
+@each(
     ("schema", "value", "read"),
     [
         ({"type": "string"}, UntypedText("5"), "5"),

@@ -12,6 +12,7 @@ import pytest
 from kemem.errors import InvalidArgument, NotFound
 from kemem.hooks import Hooks
 from kemem.results import Added
+from tests.cases import each
 
 Told = list[dict[str, Any]]
 SAID: Told = [
@@ -97,7 +98,7 @@ async def test_a_hook_that_raises_is_named_and_ignored(
     assert problem.startswith("hook 'x' failed: ") and "SECRET" not in problem
 
 
-@pytest.mark.parametrize("rubbish", ["text", 3, {"role": "user"}, [1], [{"a": 1}, None], (SAID,)])
+@each("rubbish", ["text", 3, {"role": "user"}, [1], [{"a": 1}, None], (SAID,)])
 async def test_rubbish_is_refused(hooks: Hooks, rubbish: Any) -> None:
     """A hook returns a list of messages, or None for no change."""
     hooks.add(lambda _: rubbish, name="x")
@@ -191,7 +192,7 @@ async def test_a_name_is_given_once(hooks: Hooks) -> None:
         hooks.remove("x")
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "wrong"),
     [
         *(("function", "no function"), ("name", ""), ("name", "x" * 65), ("name", 3)),

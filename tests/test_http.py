@@ -15,6 +15,7 @@ from kemem.records import Matrix
 from kemem.serve.http.app import create_app
 from kemem.serve.http.message_routes import FIELD_NAMES
 from kemem.settings import Settings
+from tests.cases import each
 from tests.server import (
     INVALID,
     LocalServer,
@@ -221,7 +222,7 @@ def test_without_an_embedder_meaning_is_not_searched(client: httpx.Client) -> No
 # Answers
 
 
-@pytest.mark.parametrize(
+@each(
     "path", ["/healthz", "/v1/users/u/messages", "/docs", "/metrics", "/nowhere", "/v1/users/%ff"]
 )
 def test_every_answer_has_the_safe_headers(client: httpx.Client, path: str) -> None:

@@ -32,6 +32,7 @@ from kemem.serve.http.chat_routes import (
 from kemem.settings import Settings, load
 from kemem.testing import calling
 from kemem.testing.openai_server import OpenAIServer, Streamed, running_openai_server
+from tests.cases import each
 from tests.chats import BOTH, ONE, Model, leaked
 from tests.routes import KEY, SECRET, keyed, token
 from tests.server import (
@@ -380,7 +381,7 @@ def test_a_server_stops_in_time_while_somebody_talks(tmp_path: Path) -> None:
 
 
 @BOTH_FORMS
-@pytest.mark.parametrize(
+@each(
     ("field", "wrong"),
     [
         ("message", {"message": None}),
@@ -408,7 +409,7 @@ def test_a_wrong_turn_is_refused_by_its_field(
 
 
 @BOTH_FORMS
-@pytest.mark.parametrize(
+@each(
     ("field", "wrong"),
     [
         ("message", {"message": ""}),

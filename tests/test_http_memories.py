@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from tests.cases import each
 from tests.server import (
     INVALID,
     MISSING,
@@ -231,7 +232,7 @@ def test_a_note_is_read_changed_and_erased(client: httpx.Client, old: str, new: 
     assert line["memory_id"] == path.rpartition("/")[2]
 
 
-@pytest.mark.parametrize("message_id", ["消息 1", "a+b&c=d#e?f", "😀", "forgotten", "100%"])
+@each("message_id", ["消息 1", "a+b&c=d#e?f", "😀", "forgotten", "100%"])
 def test_a_message_is_a_memory_of_its_own_id(client: httpx.Client, message_id: str) -> None:
     """Whatever the id is made of; it is read and erased, and never changed."""
     post(client, "m", said("我喜欢茶 tea", message_id))
@@ -291,7 +292,7 @@ def many(client: httpx.Client) -> str:
     return "many"
 
 
-@pytest.mark.parametrize("size", [1, 4, 5, 24, 25, 26, 1000])
+@each("size", [1, 4, 5, 24, 25, 26, 1000])
 def test_pages_of_any_size_hold_every_note_once(client: httpx.Client, many: str, size: int) -> None:
     """Newest first, with either name of the size, and with a filter."""
     whole = list(notes(client, user_id=many))

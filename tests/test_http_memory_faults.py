@@ -11,6 +11,7 @@ from kemem.records import Link, Message, Note, Scope
 from kemem.records.batch import Job
 from kemem.records.serialization import adapter
 from kemem.results import Added, Context, Hit, Item, Memories, Outcome
+from tests.cases import each
 from tests.server import (
     INVALID,
     LocalServer,
@@ -95,7 +96,7 @@ def test_what_a_request_does_not_know_is_refused(client: httpx.Client) -> None:
             assert named == "颜色" or named in {*fields, *parameters}
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "wrong"),
     [
         ("messages", {"messages": 7}),
@@ -124,7 +125,7 @@ def test_a_wrong_addition_is_refused_by_its_field(
     assert notes(client, user_id="wrong", kinds=["message", "user_info"]) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "wrong"),
     [
         ("query", {"query": 1}),
@@ -154,7 +155,7 @@ def test_a_wrong_question_is_refused_by_its_field(
     assert answer.json()["error"]["details"]["field"] == field
 
 
-@pytest.mark.parametrize(
+@each(
     "filters",
     [
         *(
@@ -197,7 +198,7 @@ def test_without_ids_only_the_default_user_is_read(client: httpx.Client) -> None
     assert {it["user_id"] for it in [*listed, *found]} == {"default"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "path", "body"),
     [
         ("DELETE", "/v1/memories", None),

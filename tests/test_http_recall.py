@@ -24,6 +24,7 @@ from kemem.serve.http.app import create_app
 from kemem.serve.http.responses import Emit, EventStream, wants_events
 from kemem.testing import calling
 from kemem.testing.openai_server import Answer, running_openai_server
+from tests.cases import each
 from tests.routes import KEY, SECRET, keyed, token
 from tests.server import (
     INVALID,
@@ -195,7 +196,7 @@ def test_a_step_is_told_while_the_recall_goes_on(
     assert [it["content"] for it in result["evidence"]] == [note]
 
 
-@pytest.mark.parametrize(
+@each(
     ("accepted", "wanted"),
     [
         (["text/event-stream"], True),
@@ -225,8 +226,8 @@ def test_events_are_for_those_who_prefer_them(accepted: list[str], wanted: bool)
 # What is refused
 
 
-@pytest.mark.parametrize("headers", [{}, EVENTS], ids=["json", "events"])
-@pytest.mark.parametrize(
+@each("headers", [{}, EVENTS])
+@each(
     ("field", "wrong"),
     [
         ("question", {"question": None}),

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from kemem.testing.openai_server import Answer, running_openai_server, status
+from tests.cases import each
 from tests.server import (
     INVALID,
     MISSING,
@@ -153,7 +154,7 @@ def test_a_session_is_found_only_where_it_is(client: httpx.Client) -> None:
         assert missing.text == stranger.text.replace("own", "nowhere")
 
 
-@pytest.mark.parametrize("budget", ["0", "49", "-1", "many", "1.5", ""])
+@each("budget", ["0", "49", "-1", "many", "1.5", ""])
 def test_a_budget_that_holds_nothing_is_refused(client: httpx.Client, budget: str) -> None:
     """At least 50 tokens."""
     path = talk(client, "budget", ["你好 hello"])

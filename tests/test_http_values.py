@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from kemem.backends.local import LocalEmbedder
+from tests.cases import each
 from tests.server import (
     INVALID,
     MISSING,
@@ -205,7 +206,7 @@ def test_no_query_is_taken_for_a_program(client: httpx.Client, kind: str) -> Non
         assert answer.status_code == 200 or refusal(answer) == INVALID, text[:80]
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "asked"),
     [
         ("我会C++编程", "C++"),
@@ -222,7 +223,7 @@ def test_signs_in_words_are_found(client: httpx.Client, words: str, asked: str) 
     assert ids(search(client, "lexical", user, query_text=asked)) == ["m1"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "expected"),
     [
         ("火锅 AND 辣", {"both"}),
@@ -351,7 +352,7 @@ def test_a_size_has_the_same_names_everywhere(client: httpx.Client) -> None:
         assert refusal(client.post(f"/v1/messages/{mode}_search", json=both)) == INVALID
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "body", "field", "reason"),
     [
         (

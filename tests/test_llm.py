@@ -34,6 +34,7 @@ from kemem.testing.openai_server import (
     status,
 )
 from kemem_conformance.ram import RamStore
+from tests.cases import each
 
 KEY = "sk-secret-123"
 SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
@@ -78,8 +79,8 @@ async def test_a_client_is_asked_for_json_and_reports_its_tokens(kind: str) -> N
     assert "response_format" not in second
 
 
-@pytest.mark.parametrize("kind", MINE)
-@pytest.mark.parametrize(
+@each("kind", MINE)
+@each(
     ("refuses", "asked"),
     [
         ({"json_schema"}, ["json_schema", "json_object", "json_object"]),
@@ -143,8 +144,8 @@ async def test_a_fault_of_the_server_is_unavailable(
     assert KEY not in caplog.text
 
 
-@pytest.mark.parametrize("kind", MINE)
-@pytest.mark.parametrize("fault", ["no choices", "null content", "empty content"])
+@each("kind", MINE)
+@each("fault", ["no choices", "null content", "empty content"])
 async def test_a_client_says_itself_that_there_was_no_answer(kind: str, fault: str) -> None:
     """In words, where a server said yes and gave nothing."""
     with running_openai_server([FAULTS[fault]]) as server:
@@ -247,7 +248,7 @@ async def test_whatever_a_function_raises_is_unavailable(error: Exception) -> No
     assert KEY not in str(raised.value)
 
 
-@pytest.mark.parametrize("returned", [None, 5, b"{}", object(), {"a": object()}])
+@each("returned", [None, 5, b"{}", object(), {"a": object()}])
 async def test_a_function_that_returns_no_text_is_unavailable(returned: object) -> None:
     """Neither text nor JSON."""
     with pytest.raises(Unavailable):
@@ -319,7 +320,7 @@ class Nameless:
     async def reply(self, messages: object, *, schema: object = None) -> None: ...
 
 
-@pytest.mark.parametrize("given", [None, "gpt-5", 5, {}, [], OpenAI, ScriptedLLM, Nameless()])
+@each("given", [None, "gpt-5", 5, {}, [], OpenAI, ScriptedLLM, Nameless()])
 def test_what_cannot_chat_is_refused_with_what_would_be_right(given: object) -> None:
     """Classes too: the brackets were forgotten."""
     with pytest.raises(InvalidArgument, match="must be an OpenAI client") as raised:

@@ -28,6 +28,7 @@ from kemem.testing.openai_server import (
     huge,
     status,
 )
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 BOTH = pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def world(
         yield memory, script, clock
 
 
-@pytest.mark.parametrize("name", NO_ANSWER)
+@each("name", NO_ANSWER)
 def test_what_a_model_cannot_read_is_kept_and_tried_again(
     world: tuple[Memory, Model, FakeClock], name: str
 ) -> None:

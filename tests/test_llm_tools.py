@@ -21,6 +21,7 @@ from kemem.settings import load
 from kemem.testing import FakeClock, ScriptedLLM, calling, running_openai_server
 from kemem.testing.openai_server import Answer, Fault, status
 from kemem_conformance.ram import RamStore
+from tests.cases import each
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 EMPTY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
@@ -312,7 +313,7 @@ WRITTEN: list[tuple[str, list[tuple[str, Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "calls"), WRITTEN)
+@each(("text", "calls"), WRITTEN)
 def test_calls_are_read_in_the_forms_that_models_write(
     text: str, calls: list[tuple[str, Any]]
 ) -> None:
@@ -322,7 +323,7 @@ def test_calls_are_read_in_the_forms_that_models_write(
     assert len({call.id for call in reply.calls}) == len(calls)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "你喜欢绿茶。",
@@ -390,7 +391,7 @@ class Replier:
 
 
 @BOTH
-@pytest.mark.parametrize("given", [says, says_later, answers, Creator(), Replier()])
+@each("given", [says, says_later, answers, Creator(), Replier()])
 async def test_a_model_that_knows_no_tools_calls_them_in_writing(given: Any, talk: Talk) -> None:
     """Functions, clients as AutoGen has them, objects without `tools`."""
     llm = as_llm(given, "", 10)
@@ -471,10 +472,9 @@ class Returning:
 NO_TEXT: Any = None
 
 
-@pytest.mark.parametrize(
+@each(
     "call",
     [None, {"name": "now"}, ToolCall("1", "查", NO_TEXT), ToolCall("1", NO_TEXT, "{}")],
-    ids=["none", "dict", "arguments", "name"],
 )
 async def test_a_call_that_is_none_is_unavailable(call: Any) -> None:
     """A model of one's own may return anything."""
@@ -482,7 +482,7 @@ async def test_a_call_that_is_none_is_unavailable(call: Any) -> None:
         await deps(Returning(Reply("茶 tea", calls=(call,)))).converse(CHINESE.begun, ())
 
 
-@pytest.mark.parametrize("returned", [None, "绿茶 tea", Reply(""), Reply(" \n"), Reply(None)])  # type: ignore[arg-type]
+@each("returned", [None, "绿茶 tea", Reply(""), Reply(" \n"), Reply(None)])  # type: ignore[arg-type]
 async def test_an_object_that_gives_no_reply_is_unavailable(returned: Any) -> None:
     """For conversations as for questions."""
     with pytest.raises(Unavailable, match="the LLM"):
@@ -539,7 +539,7 @@ async def test_a_scripted_model_calls_what_its_script_says(talk: Talk) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("said", ["", "…"])
+@each("said", ["", "…"])
 async def test_the_scripted_server_streams_calls(talk: Talk, said: str) -> None:
     """In pieces, as the official client understands them."""
     calls = (calling("search", query=talk.query), ToolCall("c_2", "now", '{"broken": '))

@@ -22,6 +22,7 @@ from kemem.serve.cli.main import app
 from kemem.serve.mcp.server import RESOURCES, create_mcp
 from kemem.settings import Settings
 from kemem.testing import ScriptedLLM
+from tests.cases import each
 from tests.command import command, environment, kemem, kemem_cold
 from tests.server import Server, refusal, running_server
 
@@ -207,7 +208,7 @@ async def test_a_list_is_read_page_by_page(memory: AsyncMemory) -> None:
     assert seen == keys[::-1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("tool", "arguments", "field"),
     [
         ("search_memories", {}, "query"),
@@ -609,7 +610,7 @@ BY_COMMAND = {"command": "kemem", "args": ["mcp", "--user", "小明"]}
 BY_ADDRESS = {"url": URL, "headers": {"X-KeMem-User": "%E5%B0%8F%E6%98%8E"}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("client", "flags", "wanted"),
     [
         ("claude-desktop", [], {"mcpServers": {"kemem": BY_COMMAND}}),

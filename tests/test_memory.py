@@ -14,6 +14,7 @@ import pytest
 from kemem import AsyncMemory, Conflict, InvalidArgument, Memory, NotFound, Settings
 from kemem.settings import load
 from kemem.testing import FakeClock
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z, a Thursday
 DAY = 86_400
@@ -38,7 +39,7 @@ def plain(tmp_path: Path) -> Iterator[Memory]:
         yield memory
 
 
-@pytest.mark.parametrize(
+@each(
     "fact, asked",
     [
         ("我不吃辣", "hotpot that is not spicy"),
@@ -218,7 +219,7 @@ async def test_many_writers_at_once_all_succeed(tmp_path: Path) -> None:
         assert (await memory.health()).messages == 100
 
 
-@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "x", None])
+@each("wrong", [0, -1, True, 1.5, "x", None])
 def test_a_wrong_number_is_named(plain: Memory, wrong: object) -> None:
     for call in (
         lambda: plain.messages("u", page_size=wrong),  # type: ignore[arg-type]

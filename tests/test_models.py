@@ -79,7 +79,7 @@ def test_a_model_is_known_by_its_name_wherever_it_runs(value: str, name: str) ->
     assert embedder is not None and embedder.name == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "key"),
     [
         ({"embedder_api_key": "own"}, "Bearer own"),
@@ -121,7 +121,7 @@ async def test_every_text_gets_its_own_vector() -> None:
     assert {it["model"] for it in server.requests} == {"hashing-48"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("fault", "reason"),
     [
         (status(401), "answered 401"),
@@ -228,7 +228,7 @@ async def test_texts_are_judged_in_their_order(refused: tuple[str, ...]) -> None
     assert {it["model"] for it in server.requests} == {"bge"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("fault", "reason"),
     [
         (status(500), "answered 500"),

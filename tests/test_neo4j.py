@@ -32,6 +32,7 @@ from kemem_conformance.note_world import ENTITIES, NOTE_SCOPES
 from kemem_conformance.ram import RamStore
 from kemem_conformance.suite import EVERYTHING, ME, MY_NOTES, around, law
 from kemem_conformance.world import AGENTS, NOW
+from tests.cases import each
 
 HOSTILE = (
     "} DETACH DELETE n //",
@@ -389,7 +390,7 @@ class TestNeo4jGraph(GraphingRules):
             assert found == await around(store.truth, inside, (), limit=1_000)
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
+@each("hostile", HOSTILE)
 async def test_hostile_names_are_only_ever_parameters(hostile: str) -> None:
     """As entity, relationship, id and question (K01): statements are constants, data is data."""
     server = FakeNeo4j()
@@ -405,7 +406,7 @@ async def test_hostile_names_are_only_ever_parameters(hostile: str) -> None:
     assert not any(hostile in query for query, _ in server.asked)
 
 
-@pytest.mark.parametrize("statement", MEANING)
+@each("statement", MEANING)
 def test_a_statement_is_bounded_and_keeps_to_its_names(statement: str) -> None:
     """One label, one type, no path of any length, and a limit wherever relations are read."""
     assert set(re.findall(r"[(\[]\w*:(\w+)", statement)) <= {"Entity", "RELATION"}
@@ -460,7 +461,7 @@ async def test_a_hub_and_a_circle_are_walked_within_bounds() -> None:
             await graph.around(MY_NOTES, ("辐 3",), hops=hops)
 
 
-@pytest.mark.parametrize(
+@each(
     "condition",
     [
         {"filters": Filter("eq", "tag", "工作")},

@@ -26,6 +26,7 @@ from kemem.records import Matrix
 from kemem.records.times import to_rfc3339
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 
@@ -117,8 +118,8 @@ def test_a_changed_fact_loses_the_relations_that_it_no_longer_supports(memory: M
     assert [it.destination for it in memory.graph("u")] == []
 
 
-@pytest.mark.parametrize("wrong", ["n_none", "*", "%", "好"])
-@pytest.mark.parametrize("name", ["get", "update", "delete", "history"])
+@each("wrong", ["n_none", "*", "%", "好"])
+@each("name", ["get", "update", "delete", "history"])
 def test_an_unknown_id_is_not_found(shared: Memory, name: str, wrong: str) -> None:
     with pytest.raises(NotFound):
         getattr(shared, name)(wrong)
@@ -127,8 +128,8 @@ def test_an_unknown_id_is_not_found(shared: Memory, name: str, wrong: str) -> No
     assert len(shared.get_all("u")) == 1
 
 
-@pytest.mark.parametrize("wrong", ["", None, 3, "a" * 65, " a", "\0", b"x", ["x"]])
-@pytest.mark.parametrize("name", ["get", "update", "delete", "history"])
+@each("wrong", ["", None, 3, "a" * 65, " a", "\0", b"x", ["x"]])
+@each("name", ["get", "update", "delete", "history"])
 def test_what_is_no_id_is_refused(shared: Memory, name: str, wrong: Any) -> None:
     for more in ({}, {"user_id": "u"}):
         with pytest.raises(InvalidArgument, match="memory_id"):
@@ -308,7 +309,7 @@ def test_filters_mean_the_same_when_deleting(memory: Memory, name: str) -> None:
     assert len(memory.get_all("v")) == 5
 
 
-@pytest.mark.parametrize(
+@each(
     "filters",
     [
         *("text", 3, ["n"], {"n": {}}, {"n": {"$gt": 1}}, {"n": {"regex": ".*"}}, {"": 1}),
@@ -317,7 +318,7 @@ def test_filters_mean_the_same_when_deleting(memory: Memory, name: str) -> None:
         json.loads('{"NOT":' * 40 + '{"n": 1}' + "}" * 40),
     ],
 )
-@pytest.mark.parametrize("name", ["get_all", "search", "delete_all"])
+@each("name", ["get_all", "search", "delete_all"])
 def test_filters_that_are_none_are_refused(shared: Memory, name: str, filters: Any) -> None:
     asked = ("火锅",) if name == "search" else ()
     with pytest.raises(InvalidArgument):
@@ -325,7 +326,7 @@ def test_filters_that_are_none_are_refused(shared: Memory, name: str, filters: A
     assert len(shared.get_all("u")) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "filters",
     [
         {},
@@ -349,7 +350,7 @@ def test_no_filter_replaces_an_id(shared: Memory, filters: dict[str, Any]) -> No
 # Numbers and questions
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1_001, 10**9, "x", True, 1.5, None, float("nan")])
+@each("wrong", [0, -1, 1_001, 10**9, "x", True, 1.5, None, float("nan")])
 def test_a_limit_that_is_none_is_refused(shared: Memory, wrong: Any) -> None:
     calls: tuple[Callable[[], Any], ...] = (
         lambda: shared.search("火锅", "u", limit=wrong),
@@ -387,7 +388,7 @@ def test_a_limit_is_at_most_a_thousand(memory: Memory) -> None:
     assert len(seen) == len(set(seen)) == 1_100
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), 2, -1, "0.5", True, float("inf")])
+@each("wrong", [float("nan"), 2, -1, "0.5", True, float("inf")])
 def test_a_threshold_that_is_none_is_refused(shared: Memory, wrong: Any) -> None:
     with pytest.raises(InvalidArgument, match="threshold"):
         shared.search("火锅", "u", threshold=wrong)
@@ -405,7 +406,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@each("name", QUESTIONS)
 def test_any_question_is_answered_soon(shared: Memory, name: str) -> None:
     began = time.monotonic()
     try:
@@ -417,7 +418,7 @@ def test_any_question_is_answered_soon(shared: Memory, name: str) -> None:
     assert len(shared.get_all("u")) == 1
 
 
-@pytest.mark.parametrize("wrong", ["", "  ", None, 3, b"x", ["x"]])
+@each("wrong", ["", "  ", None, 3, b"x", ["x"]])
 def test_a_question_that_is_none_is_refused(shared: Memory, wrong: Any) -> None:
     with pytest.raises(InvalidArgument):
         shared.search(wrong, "u")
@@ -576,7 +577,7 @@ def test_a_handle_of_a_session_sees_no_history_of_others(memory: Memory) -> None
 OPERATING = ("agents", "users", "jobs", "run_jobs", "reindex")
 
 
-@pytest.mark.parametrize("name", OPERATING)
+@each("name", OPERATING)
 def test_a_handle_does_no_operators_work(shared: Memory, name: str) -> None:
     with pytest.raises(PermissionDenied):
         getattr(shared.for_user("u"), name)()

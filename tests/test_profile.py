@@ -22,6 +22,7 @@ from kemem.search.profile import _groups, compose_profile, group_of
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder
 from kemem.text.language import count_tokens
+from tests.cases import each
 from tests.command import kemem
 from tests.routes import SECRET, token
 from tests.server import LocalServer, local_server
@@ -178,7 +179,7 @@ def test_content_cannot_leave_its_fence(memory: Memory, text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("size", [0, 49, -1, True, "100", 60.5, None])
+@each("size", [0, 49, -1, True, "100", 60.5, None])
 def test_a_size_that_cannot_be_is_refused(memory: Memory, size: Any) -> None:
     with pytest.raises(InvalidArgument, match="max_tokens must be a number from 50 on"):
         memory.profile("u", max_tokens=size)

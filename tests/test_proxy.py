@@ -9,6 +9,7 @@ from openai import NotFoundError
 
 from kemem.testing import Streamed, calling
 from kemem.testing.openai_server import STRICT
+from tests.cases import each
 from tests.proxied import (
     CHINESE,
     ENGLISH,
@@ -304,7 +305,7 @@ def test_calls_of_the_applications_tools_are_its_own(
 
 
 @EITHER_WAY
-@pytest.mark.parametrize("why", ["own tool", "none", "functions"])
+@each("why", ["own tool", "none", "functions"])
 def test_memories_are_told_where_there_is_no_room_for_a_tool(
     site: Site, tongue: Tongue, stream: bool, why: str
 ) -> None:

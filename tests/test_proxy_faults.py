@@ -29,6 +29,7 @@ from kemem.settings import load
 from kemem.testing import FakeClock, Streamed, calling
 from kemem.testing.openai_server import EMPTY, GARBAGE, NO_CHOICES, RESET, Answer, Fault, status
 from kemem_conformance.ram import RamStore
+from tests.cases import each
 from tests.proxied import (
     CHINESE,
     ENGLISH,
@@ -81,7 +82,7 @@ def delta(text: str) -> dict[str, Any]:
 # Requests that are wrong
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {},
@@ -169,7 +170,7 @@ async def test_without_a_model_there_is_a_clear_refusal(tmp_path: Path, tongue: 
 # Models that fail
 
 
-@pytest.mark.parametrize(
+@each(
     ("tongue", "stream", "fault", "expected", "told"),
     [
         (CHINESE, True, status(400, "太长 too long"), BadRequestError, "太长 too long"),

@@ -33,6 +33,7 @@ from kemem.serve.mcp.server import create_mcp
 from kemem.serve.rpc.jsonrpc import CODES, MAX_BATCH, params_model
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.testing import FakeClock, HashingEmbedder
+from tests.cases import each
 from tests.described import (
     Described,
     described_class,
@@ -284,7 +285,7 @@ def places(before: Described, after: Described, at: str = "") -> Iterator[str]:
         yield from places(before.get(key), after.get(key), f"{at} > {key}" if at else key)
 
 
-@pytest.mark.parametrize("face", FACES)
+@each("face", FACES)
 def test_a_face_is_as_recorded(face: str) -> None:
     path = RECORDED / f"{face}.json"
     built = as_text(FACES[face]())

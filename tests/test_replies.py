@@ -1,16 +1,15 @@
 """Which question a short message answers."""
 
-import pytest
-
 from kemem.records import Message
 from kemem.text.replies import question_before
+from tests.cases import each
 
 
 def said(role: str, content: str) -> Message:
     return Message("m", "a", "u", "s", role, content, 1, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "reply"),
     [
         ("What is your dog called?", "Biscuit."),
@@ -28,7 +27,7 @@ def test_an_answer_comes_with_its_question(asked: str, reply: str) -> None:
     assert question_before(said("user", reply), [said("assistant", asked)]) == asked
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "reply"),
     [
         ("What is your dog called?", "By the way, I changed jobs."),

@@ -54,7 +54,7 @@ def test_calls_in_the_messages_bring_their_tools_along(asked: str, absent: Any) 
 
 
 @BOTH
-@pytest.mark.parametrize("broken", ['{"query": "火', "[1]", "not JSON", "[" * 100_000], ids=len)
+@each("broken", ['{"query": "火', "[1]", "not JSON", "[" * 100_000])
 def test_broken_arguments_of_past_calls_are_sent_as_none(asked: str, broken: str) -> None:
     """Some servers refuse the whole conversation for them."""
     said = recalled(asked, tool_calls=[call(broken), call('{"query": "x"}', call_id="call_2")])
@@ -67,7 +67,7 @@ def test_broken_arguments_of_past_calls_are_sent_as_none(asked: str, broken: str
 
 
 @BOTH
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@each("stream", [False, True])
 def test_a_call_never_has_the_id_of_an_earlier_one(asked: str, stream: bool) -> None:
     """Some servers count from 0 in every answer, and a result could not be told from another."""
     again = ToolCall("call_1", "recall_memory", '{"query": "x"}')
@@ -216,9 +216,9 @@ def test_a_strict_server_takes_a_sanitized_history(asked: str) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("more", [{}, {"tools": [RECALL], "tool_choice": "none"}], ids=str)
-@pytest.mark.parametrize("said", ["", "\n\n", "嗯 hm"])
-@pytest.mark.parametrize("is_streamed", [False, True])
+@each("more", [{}, {"tools": [RECALL], "tool_choice": "none"}])
+@each("said", ["", "\n\n", "嗯 hm"])
+@each("is_streamed", [False, True])
 def test_a_call_that_nobody_offered_does_not_reach_the_application(
     asked: str, more: dict[str, Any], said: str, is_streamed: bool
 ) -> None:

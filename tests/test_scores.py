@@ -12,6 +12,7 @@ from kemem.records import Match
 from kemem.search.fuse import IN_TIME, WORDS, SignalHits, Signals, fuse
 from kemem.search.understand import Mode, understand
 from kemem.testing import FakeClock
+from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -44,15 +45,15 @@ def scores(memory: Memory, asked: str, user: str, **more: Any) -> dict[str, floa
 # What a score says
 
 
-@pytest.mark.parametrize("text", [*CHINESE, *ENGLISH])
-@pytest.mark.parametrize("mode", MODES)
+@each("text", [*CHINESE, *ENGLISH])
+@each("mode", MODES)
 def test_a_text_that_is_the_question_scores_nearly_1(memory: Memory, text: str, mode: Mode) -> None:
     """Among few texts and among many."""
     for user in ("zh" if text in CHINESE else "en", "talk"):
         assert 0.95 <= scores(memory, text, user, mode=mode)[text] <= 1
 
 
-@pytest.mark.parametrize(
+@each(
     "user, asked, best",
     [
         ("zh", "按照我之前的数据库配置来", CHINESE[1]),
@@ -80,7 +81,7 @@ def test_what_matters_for_an_advice_comes_first_without_being_certain(memory: Me
     assert all(2 * score < best < 0.75 for score in found.values())
 
 
-@pytest.mark.parametrize(
+@each(
     "user, asked",
     [
         ("zh", "上次说的那个方案"),
@@ -92,7 +93,7 @@ def test_what_matters_for_an_advice_comes_first_without_being_certain(memory: Me
         ("talk", "会计师的发票编号 accountant's invoice"),
     ],
 )
-@pytest.mark.parametrize("mode", MODES)
+@each("mode", MODES)
 def test_where_nothing_answers_all_scores_are_low(
     memory: Memory, user: str, asked: str, mode: Mode
 ) -> None:
@@ -109,8 +110,8 @@ def test_a_time_phrase_makes_no_answer_of_what_is_none(
     assert all(score > 0 for score in found.values())  # what has none is left out
 
 
-@pytest.mark.parametrize("asked", ["北京的天气", "spicy birds"])
-@pytest.mark.parametrize("mode", MODES)
+@each("asked", ["北京的天气", "spicy birds"])
+@each("mode", MODES)
 def test_a_score_does_not_depend_on_the_limit(memory: Memory, asked: str, mode: Mode) -> None:
     few, many = (memory.search(asked, "talk", limit=n, mode=mode) for n in (3, 1000))
     assert [(hit.id, hit.score) for hit in few] == [(hit.id, hit.score) for hit in many[:3]]

@@ -17,6 +17,7 @@ from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from kemem.text.query import any_of
 from kemem.text.segment import search_text
 from kemem_conformance.ram_ranking import contains
+from tests.cases import each
 from tests.fixtures import EXAMPLES
 from tests.server import INVALID, note_of, refusal
 
@@ -108,7 +109,7 @@ def test_only_a_hybrid_search_asks_the_graph(memory: Memory, said: str, asked: s
     assert all("graph" not in signals(memory, asked, mode=mode) for mode in MODES[1:])
 
 
-@pytest.mark.parametrize("wrong", ["", "words", "HYBRID", None, 3, ["hybrid"], "词" * 9_000])
+@each("wrong", ["", "words", "HYBRID", None, 3, ["hybrid"], "词" * 9_000])
 def test_a_mode_that_is_none_is_refused(memory: Memory, wrong: Any) -> None:
     """The message names what was given and what there is."""
     with pytest.raises(InvalidArgument, match="hybrid, lexical, semantic") as refused:
@@ -324,9 +325,7 @@ def test_the_same_id_of_another_user_is_another_message(memory: Memory, mode: st
         assert [hit.memory for hit in memory.search("周五 Friday", **asked)] == [texts[user]]
 
 
-@pytest.mark.parametrize(
-    "wrong", [[], "火锅", [""], ["a", " "], [3], {"a"}, ["x"] * 21, ["x" * 257], [None], 5]
-)
+@each("wrong", [[], "火锅", [""], ["a", " "], [3], {"a"}, ["x"] * 21, ["x" * 257], [None], 5])
 def test_keywords_that_are_none_are_refused(memory: Memory, wrong: Any) -> None:
     with pytest.raises(InvalidArgument, match="keywords must be a list of 1-20 texts") as refused:
         memory.search("火锅", "u", keywords=wrong)
@@ -404,7 +403,7 @@ def test_http_takes_all_of_it(client: httpx.Client, user: str, word: str, other:
     assert [it["memory"][-1] for it in answer(since=days[1], until=days[2])["results"]] == ["2"]
 
 
-@pytest.mark.parametrize(
+@each(
     "field, wrong",
     [
         ("mode", "words"),

@@ -17,6 +17,7 @@ from kemem.session import compose, context, restore_checkpoint, save_checkpoint
 from kemem.testing import FakeClock, HashingEmbedder
 from kemem.text.language import count_tokens
 from kemem_conformance.ram import RamStore
+from tests.cases import each
 from tests.talk import CHINESE, ENGLISH, MINUTE, NOW, SCOPE, note, parts_with, talk, told, varied
 
 LANGUAGES = pytest.mark.parametrize("language", ["zh", "en"])
@@ -215,7 +216,7 @@ async def test_an_unknown_session_has_an_empty_context() -> None:
     assert await context(SCOPE, 100, parts_with()) == Context()
 
 
-@pytest.mark.parametrize("wrong", [49, 0, -1, "100", None, 99.5, True])
+@each("wrong", [49, 0, -1, "100", None, 99.5, True])
 async def test_a_wrong_budget_is_refused_by_value(wrong: Any) -> None:
     """The message names it."""
     with pytest.raises(InvalidArgument, match=repr(wrong)):

@@ -167,7 +167,7 @@ async def test_a_message_cannot_end_the_data() -> None:
         assert call.messages[1]["content"].count("</talk>") == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "reply",
     [ConnectionError("away"), "no JSON", {"summary": ""}, {"summary": 3}, ["x"], {"other": "x"}],
 )

@@ -41,6 +41,7 @@ from kemem.testing.openai_server import (
 )
 from kemem.testing.openai_server.__main__ import parse_script
 from tests import warm
+from tests.cases import each
 
 PATIENCE = 20.0
 KNOWN = [{"type": "function", "function": {"name": "recall_memory", "parameters": {}}}]
@@ -165,7 +166,7 @@ def test_a_script_says_where_a_text_is_cut_and_why_it_ends(text: str, thought: s
 
 
 @BOTH
-@pytest.mark.parametrize("seen", [0, 1, 5])
+@each("seen", [0, 1, 5])
 async def test_a_stream_breaks_after_some_deltas(text: str, thought: str, seen: int) -> None:
     """They arrive; then each client sees a lost connection, as it does without a stream."""
     answer = Streamed(text, reasoning=thought[:2], piece=1, breaks_after=seen)
@@ -217,7 +218,7 @@ def turn(*ids: str, results: Sequence[str], thought: str | None = None) -> list[
 
 
 @BOTH
-@pytest.mark.parametrize(
+@each(
     ("history", "tools", "rule", "complaint"),
     [
         (turn("a", results=["a"]), True, "reasoning_content", "must be passed back"),
@@ -327,7 +328,7 @@ def test_a_script_is_served_from_a_file(tmp_path: Path, text: str, thought: str)
     assert json.loads(message.tool_calls[0].function.arguments) == {"query": text}
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "reason"),
     [
         ([{"text": "好", "breaks": 1}], "breaks"),

@@ -34,7 +34,7 @@ def test_sentences_that_ask_are_looked_for_by_themselves(text: str, parts: list[
     assert asked.whole.text == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "since"),
     [
         ("十二月初有什么安排？", "2026-12-01"),

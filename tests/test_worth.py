@@ -2,12 +2,11 @@
 
 from importlib.resources import files
 
-import pytest
-
 from kemem.add.rules import rate, read_by_rules
 from kemem.backends.local import LocalEmbedder
 from kemem.facts.worth import KINDS, LEVELS, WIDTH, weights
 from kemem.records import Message
+from tests.cases import each
 
 NOON = 1_768_910_400_000_000
 
@@ -30,7 +29,7 @@ def test_the_weights_are_small_and_whole() -> None:
         assert weights()[f"{level}_dense"].shape == (3 * WIDTH, len(KINDS))
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "told"),
     [
         ("体检查出轻度脂肪肝", ["体检查出轻度脂肪肝"]),

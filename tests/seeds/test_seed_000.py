@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 from kemem import recall as room
 from kemem.recall import MEMRECALL_TOOLS, json_schemas, mcp_tools, openai_tools
 from kemem.recall.schemas import Language, tool_texts
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 ROOM = ROOT / "src" / "kemem" / "recall"
@@ -149,12 +150,12 @@ def test_a_model_is_described_in_the_words_of_the_seed() -> None:
     for name, model in MODELS.items():
         written = seed.partition(f"class {name}(BaseModel)")[2].partition("class ")[0]
         assert f'"""{model.__doc__}"""' in written
-        for each, field in model.model_fields.items():
-            line = written.partition(f"    {each}: ")[2]
-            assert f'description="{field.description}"' in line, (name, each)
+        for part, field in model.model_fields.items():
+            line = written.partition(f"    {part}: ")[2]
+            assert f'description="{field.description}"' in line, (name, part)
 
 
-@pytest.mark.parametrize(("name", "field"), BOUNDS)
+@each(("name", "field"), BOUNDS)
 def test_a_number_stays_within_the_bounds_of_the_seed(name: str, field: str) -> None:
     """The bounds themselves are right; NaN is no number."""
     low, high = BOUNDS[name, field]
@@ -254,8 +255,8 @@ def test_descriptions_are_in_one_language(language: Language) -> None:
     """Examples of Chinese stay out of the English ones; every Chinese one has Chinese."""
     every = [*descriptions(json_schemas(language)), *descriptions(openai_tools(language))]
     assert len(every) > 60
-    for each in every:
-        assert bool(CHINESE.search(each)) == (language == "zh"), each
+    for text in every:
+        assert bool(CHINESE.search(text)) == (language == "zh"), text
 
 
 @BOTH

@@ -103,7 +103,7 @@ async def test_a_search_that_takes_too_long_is_given_up(language: Language) -> N
 
 
 @LANGUAGES
-@pytest.mark.parametrize("error", [PermissionDenied(SECRET), Unauthenticated(SECRET)])
+@each("error", [PermissionDenied(SECRET), Unauthenticated(SECRET)])
 async def test_a_search_that_is_not_allowed_is_reported(
     language: Language, error: Exception
 ) -> None:
@@ -115,7 +115,7 @@ async def test_a_search_that_is_not_allowed_is_reported(
 
 
 @LANGUAGES
-@pytest.mark.parametrize("error", [OperationalError(SECRET), Unavailable(SECRET), OSError(SECRET)])
+@each("error", [OperationalError(SECRET), Unavailable(SECRET), OSError(SECRET)])
 async def test_a_broken_store_is_tried_once_more_and_then_reported(
     language: Language, error: Exception
 ) -> None:
@@ -148,7 +148,7 @@ async def test_what_does_not_exist_is_told_with_advice(language: Language) -> No
 
 
 @LANGUAGES
-@pytest.mark.parametrize(
+@each(
     ("given", "field"),
     [({}, "query"), ({"query": ""}, "query"), ({"query": "q", "limit": 99}, "limit")],
 )
@@ -189,7 +189,7 @@ async def test_a_recall_reports_a_broken_store(language: Language) -> None:
 
 
 @LANGUAGES
-@pytest.mark.parametrize("error", [None, OperationalError(SECRET), Unavailable(SECRET)])
+@each("error", [None, OperationalError(SECRET), Unavailable(SECRET)])
 async def test_a_recall_ends_where_the_conversation_cannot_be_read(
     language: Language, error: Exception | None
 ) -> None:

@@ -13,6 +13,7 @@ from kemem.recall.results import Recalled
 from kemem.recall.schemas import Language
 from kemem.recall.state import RecallState
 from kemem.testing import ScriptedLLM, calling
+from tests.cases import each
 from tests.typed_notes import Fact, notebook, state_for, used
 
 LANGUAGES = pytest.mark.parametrize("language", ["zh", "en"])
@@ -116,7 +117,7 @@ async def test_a_larger_window_is_granted_for_the_next_round(language: Language)
 
 
 @LANGUAGES
-@pytest.mark.parametrize(
+@each(
     ("iteration", "more", "requested", "zh", "en"),
     [
         (3, True, 10, "已达到最大迭代次数 (3)，无法继续拓展", "the most rounds (3) are used"),

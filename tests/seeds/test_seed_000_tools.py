@@ -12,6 +12,7 @@ from kemem.recall import SearchMemoriesOutput
 from kemem.recall.schemas import Language
 from kemem.recall.tools import CONTENT_BYTES
 from kemem.testing import ScriptedLLM, running_openai_server
+from tests.cases import each
 from tests.typed_notes import Fact, notebook, opened, searched, state_for, used
 
 
@@ -185,8 +186,8 @@ async def test_a_result_shows_a_memory_in_short(world: World) -> None:
     assert note.summary == note.content_preview
     assert len(shown[text[:200]].summary) < 100
     assert note.created_at == "2026-01-01T00:00:00.000000Z"
-    for each in output.results:
-        assert (await memory.get(each.memory_key)).memory.startswith(each.summary[:20])
+    for result in output.results:
+        assert (await memory.get(result.memory_key)).memory.startswith(result.summary[:20])
 
 
 @BOTH
@@ -241,7 +242,7 @@ async def test_a_message_is_shown_with_what_was_said_around_it(world: World) -> 
     assert [it["offset"] for it in first.metadata["context"]] == [1, 2]
 
 
-@pytest.mark.parametrize("letter", ["a", "é", "汉", "😀"])
+@each("letter", ["a", "é", "汉", "😀"])
 async def test_a_content_is_cut_at_100_kilobytes(letter: str) -> None:
     """Between two characters, however many bytes they have; what is cut says so."""
     width = len(letter.encode())
@@ -296,7 +297,7 @@ async def test_a_model_extracts_keywords(language: Language) -> None:
 
 
 @LANGUAGES
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         "抱歉 sorry",

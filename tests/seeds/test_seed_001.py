@@ -9,6 +9,7 @@ import jwt
 import pytest
 
 from kemem.backends.local import LocalEmbedder
+from tests.cases import each
 from tests.server import INVALID, MISSING, ids, local_server, post, read, refusal, said, search
 
 KEY = "operator"
@@ -69,7 +70,7 @@ def test_a_message_has_the_five_fields_of_the_example(client: httpx.Client, word
 
 
 @BOTH
-@pytest.mark.parametrize("role", ["user", "assistant", "system"])
+@each("role", ["user", "assistant", "system"])
 def test_the_three_roles_are_known(client: httpx.Client, language: str, role: str) -> None:
     """user, assistant and system can be stored and asked for."""
     found = read(client, language, role=role)["items"]

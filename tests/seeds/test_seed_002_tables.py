@@ -9,6 +9,7 @@ from sqlalchemy import Inspector, create_engine, inspect
 
 from kemem import Memory, PermissionDenied
 from kemem.testing import HashingEmbedder
+from tests.cases import each
 
 AGENT = "agent_id agent_name agent_type description config status create_time update_time creator"
 USER = (
@@ -47,7 +48,7 @@ def unique_indexes(tables: Inspector) -> list[list[str | None]]:
     return [each["column_names"] for each in tables.get_indexes("message") if each["unique"]]
 
 
-@pytest.mark.parametrize(
+@each(
     "table, columns",
     [("agent", AGENT), ("app_user", USER), ("session", SESSION), ("message", MESSAGE)],
 )
@@ -56,7 +57,7 @@ def test_a_table_has_the_columns_of_the_seed(tables: Inspector, table: str, colu
     assert set(columns.split()) <= {column["name"] for column in tables.get_columns(table)}
 
 
-@pytest.mark.parametrize(
+@each(
     "table, column",
     [
         ("agent", "agent_name"),
@@ -109,7 +110,7 @@ def test_a_message_is_named_by_agent_user_session_and_time(tables: Inspector) ->
     assert {"agent_id", "user_id"} in pairs
 
 
-@pytest.mark.parametrize(
+@each(
     "table, columns",
     [
         ("agent", ["status"]),

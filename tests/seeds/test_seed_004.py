@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each
 from tests.tools import DOCKER, FACES, FASTAPI, REQUESTS, Face
 
 NOTE_ID = re.compile(r"n_[0-9A-Z]{26}")
@@ -32,7 +33,7 @@ def empty(face: Face) -> None:
 # The examples
 
 
-@pytest.mark.parametrize("task_id", ["task-12345-abcde", "任务-12345"])
+@each("task_id", ["task-12345-abcde", "任务-12345"])
 def test_memory_init_workspace_and_memory_cleanup(face: Face, task_id: str) -> None:
     """An absolute path of a fresh, empty folder, which is gone after the cleanup."""
     result = face.do("memory_init_workspace", task_id=task_id)
@@ -51,10 +52,9 @@ def test_memory_init_workspace_and_memory_cleanup(face: Face, task_id: str) -> N
     assert face.refused("memory_cleanup", task_id=task_id) == (-32004, "NOT_FOUND")
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "query"),
     [(DOCKER, "容器"), (REQUESTS, "python http"), (FASTAPI, "web framework")],
-    ids=["docker", "requests", "fastapi"],
 )
 def test_memory_add_and_memory_query(face: Face, entry: dict[str, Any], query: str) -> None:
     """What was added is found by its content, its summary and its tags."""
@@ -165,13 +165,12 @@ def test_memory_backup_and_memory_restore(face: Face) -> None:
 # What is not an example
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         *("/etc/passwd", "../data", "..", ".", "", "/dev/zero", "a\0b", "http://x/y", "没有.json"),
         *("x" * 5000, "link"),
     ],
-    ids=range(11),
 )
 def test_only_backups_can_be_restored(face: Face, wrong: str) -> None:
     """Nothing outside the directory of backups is even looked at, and all stays as it is."""
@@ -187,7 +186,7 @@ def test_only_backups_can_be_restored(face: Face, wrong: str) -> None:
     assert face.do("memory_dump") == before
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "params"),
     [
         ("memory_query", {"query": "x", "top_k": 0}),
@@ -209,14 +208,13 @@ def test_only_backups_can_be_restored(face: Face, wrong: str) -> None:
         ("memory_backup", {"path": "/tmp/x"}),
         ("memory_delete", {"kb_id": ""}),
     ],
-    ids=range(18),
 )
 def test_wrong_parameters_change_nothing(face: Face, method: str, params: Any) -> None:
     assert face.refused(method, **params) == (-32602, "INVALID_ARGUMENT")
     assert face.do("memory_dump")["data"] == {"kb": {}, "workspace": {}}
 
 
-@pytest.mark.parametrize(
+@each(
     "params",
     [
         {"content": "x", "summary": "长" * 1001},
@@ -224,7 +222,6 @@ def test_wrong_parameters_change_nothing(face: Face, method: str, params: Any) -
         {"content": "x", "summary": "x", "tags": [str(number) for number in range(21)]},
         {"content": "long" * 30_000, "summary": "x"},
     ],
-    ids=range(4),
 )
 def test_what_is_too_large_is_refused(face: Face, params: Any) -> None:
     """Nothing is cut silently."""
