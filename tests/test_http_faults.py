@@ -13,6 +13,7 @@ import structlog
 
 from kemem.memory import AsyncMemory
 from kemem.serve.http.app import create_app
+from tests.routes import SECRET, token
 from tests.server import (
     INVALID,
     LocalServer,
@@ -171,7 +172,6 @@ def test_strange_user_ids_are_refused(process: Server) -> None:
             "..",
             ".",
             "%2F..%2F",
-            "a%2Fb",
             "%00",
             "%0a",
             "%0d%0aX-Evil:%201",
@@ -185,11 +185,34 @@ def test_strange_user_ids_are_refused(process: Server) -> None:
 
 def test_user_ids_of_any_script_are_served(client: httpx.Client) -> None:
     """Percent-encoded in the path, as they are in the body."""
-    for user in ["用户", "a b", "a+b", "ü%", "😀", "a&b=c#d", "Ω'\"<>"]:
+    for user in ["用户", "a b", "a+b", "ü%", "😀", "a&b=c#d", "Ω'\"<>", "a/b", "/", "//%2F"]:
         path = "".join(f"%{byte:02X}" for byte in user.encode())
-        post(client, path, said("辣 spicy", "m1"))
+        post(client, path, said("辣 spicy", "m/1"))
         (item,) = search(client, "lexical", user, query_text="辣")["items"]
         assert item["user_id"] == user
+        near = client.get(f"/v1/users/{path}/messages/m%2f1/neighbors").json()
+        assert [it["message_id"] for it in near["items"]] == ["m/1"]
+        assert client.get(f"/v1/users/{path}/profile").json()["user_id"] == user
+
+
+def test_an_encoded_slash_belongs_to_its_id(process: Server) -> None:
+    """It leads to no other route, and past no check of who asks."""
+    for target in ("/v1%2Fusers/a/messages", "/v1/users%2Fa%2Fmessages", "/healthz%2F", "%2Fv1"):
+        status, _, _ = ask(process, "GET", target)
+        assert status in (400, 404)
+    status, _, _ = ask(process, "GET", "/v1/users/a/b/messages")
+    assert status == 404
+    with process.client() as client:  # a server of its own, as applications have it
+        post(client, "a%2Fb", said("辣 spicy", "m1"))
+        assert [it["message_id"] for it in read(client, "a%2fb")["items"]] == ["m1"]
+        assert read(client, "a")["items"] == []
+
+
+def test_a_token_reaches_no_id_that_its_own_begins(tmp_path: Path) -> None:
+    with local_server(tmp_path, jwt_secret=SECRET) as server, server.client(token("a/b")) as client:
+        assert client.get("/v1/users/a%2Fb/messages").status_code == 200
+        for other in ("a", "b", "a%2Fb%2F", "a%252Fb"):
+            assert client.get(f"/v1/users/{other}/messages").status_code == 404
 
 
 def test_what_is_not_there_is_not_found(process: Server) -> None:

@@ -19,7 +19,7 @@ const TALKS = [
 
 for (const { language, said, question, fact } of TALKS) {
   test(`what is said in ${language} is remembered, found and recalled`, async () => {
-    const user_id = `talk ${language} 用户?#&+%`;
+    const user_id = `talk/${language} 用户?#&+%2F`;
     const added = await memory.add(said, { user_id, metadata: { 来源: "app 😀" } });
     assert.ok(added.results.some((it) => it.memory === fact && it.event === "ADD"));
 

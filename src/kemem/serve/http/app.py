@@ -39,7 +39,7 @@ from kemem.serve.http.auth import Authenticator, is_page_view
 from kemem.serve.http.errors import NOT_FOUND, RESPONSES
 from kemem.serve.http.process import background_worker, configure_logs
 from kemem.serve.http.responses import error_response, json_response
-from kemem.serve.http.routing import handle_by_headers, id_in_header
+from kemem.serve.http.routing import handle_by_headers, id_in_header, path_to_route
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.telemetry.journal import Traces, request_in_progress
 from kemem.serve.telemetry.metrics import Metrics
@@ -220,6 +220,8 @@ class RequestMiddleware:
         state.requests.add(task)
         try:
             _check_path(scope["raw_path"])
+            if not scope["path"].startswith("/dashboard"):  # whose paths have no ids with slashes
+                scope["path"] = path_to_route(scope["raw_path"])
             headers = Headers(scope=scope)
             caller = state.authenticator.authenticate(scope["path"], scope["scheme"], headers)
             scope.setdefault("state", {})["caller"] = caller

@@ -13,6 +13,14 @@ from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
 from kemem.serve.http.errors import parse_object
 
+_SLASH = "\udc2f"  # stands for a slash within an id while a route is looked for; no UTF-8 gives it
+
+
+def path_to_route(raw_path: bytes) -> str:
+    """A path with an encoded slash as part of its id.  "/v1/users/a%2Fb" has three parts"""
+    parts = (unquote_to_bytes(part).decode() for part in raw_path.split(b"/"))
+    return "/".join(part.replace("/", _SLASH) for part in parts)
+
 
 class StrictRequest(Request):
     """A request whose body is a JSON object in UTF-8, parsed once."""
@@ -36,6 +44,10 @@ class GuardedRoute(APIRoute):
         takes_query = bool(self.dependant.query_params)
 
         async def guarded(request: Request) -> Response:
+            ids = request.path_params
+            request.scope["path_params"] = {
+                name: value.replace(_SLASH, "/") for name, value in ids.items()
+            }
             strict = StrictRequest(request.scope, request.receive)
             body = await strict.json() if takes_body else {}
             in_query = strict.query_params.getlist("user_id") if takes_query else []
