@@ -201,9 +201,14 @@ def rate(
             stated.append((message, speaker, kept, language))
     entities: dict[str, str] = {}
     facts = []
+    clauses: dict[str, list[str]] = {}
+    for message, _, kept, _ in stated:
+        clauses.setdefault(message.message_id, []).extend(kept.notes)
     for message, speaker, kept, language in stated:  # last, as a speaker may tell the name late
         fact = _fact(kept.statement, message, language, speaker.name or _NAMELESS, entities)
-        told = replace(_told(kept, message, vectors), memory_type=fact.memory_type)
+        others = tuple(it for it in clauses[message.message_id] if it not in kept.notes)
+        told = _told(kept, message, vectors)
+        told = replace(told, memory_type=fact.memory_type, others=others)
         facts.append(replace(fact, told=told, tentative=kept.tentative))
     worth = tuple(fact for fact in facts if not fact.tentative)
     return Extraction(worth, entities, tuple(fact for fact in facts if fact.tentative))
@@ -320,6 +325,7 @@ def _told(kept: _Kept, message: Message, vectors: Vectors | None) -> Told:
         message=content,
         message_vector=vectors.get(content) if vectors else None,
         rating=kept.rating,
+        clauses=kept.notes if len(kept.notes) > 1 else (),
     )
 
 

@@ -8,7 +8,7 @@ is sold" ends "User drives a Skoda Octavia", and "The Octavia is worth 5,000" do
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 
@@ -23,6 +23,7 @@ CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
 _INSTEAD = frozenset({"OVER", "WRONG"})  # signs of an end, not only of something new
 _PLANNED = frozenset({"plan", "event"})
 CERTAIN = 1.4  # log odds from which on a note is over
+LIKELY = 0.4  # of one that says the same kind of thing as a clause that tells of a change itself
 NEAREST = 12  # notes that a statement is compared with
 _OTHERS = r"(?<!\buser)'s (?:\w+ )?{0}\b|(?<!用户)的{0}"  # an animal of somebody else
 _VALUES = ("NUMBER", "TIME", "MONEY")
@@ -43,6 +44,8 @@ class Told:
     message: str = ""  # that it is part of; only of a new statement
     message_vector: Vector | None = None
     rating: float = 0.0  # how much it is worth keeping
+    clauses: tuple[str, ...] = ()  # that it is made of, if there are several
+    others: tuple[str, ...] = ()  # clauses of the message that are not part of it
 
     @property
     def adds(self) -> bool:
@@ -82,18 +85,68 @@ def ended_notes(
 ) -> tuple[int, ...]:
     """The places of the notes that a statement makes untrue; none where that is not certain.
 
-    It is the one that the model is most certain of, or all that tell of an animal that is gone.
+    It is the one that the model is most certain of, or all that tell of an animal that is gone. Of
+    several clauses each may end one: that which says the same kind of thing.
     """
-    own = [at for at, note in enumerate(notes) if new.changes and may_end(new, note)]
-    if not own:
+    if not new.changes:
         return ()
+    own = [at for at, note in enumerate(notes) if may_end(new, note)]
     if lost := [at for at in own if loses(new, notes[at])]:
         return tuple(lost)
-    rows = features(new, notes)
     weights = (learned or _weights())["words" if _bare(new, notes) else "embedded"]
-    values = {at: sum(weights.get(name, 0.0) * it for name, it in rows[at].items()) for at in own}
-    best = max(own, key=values.__getitem__)
-    return (best,) if values[best] + weights["bias"] >= CERTAIN else ()
+    own = [at for at in own if _fits(new.text, new.others, notes[at])]
+    ended = _most_certain(new, notes, own, weights)
+    for clause in new.clauses:
+        others = [it for it in new.clauses if it != clause]
+        if ended and _fits(clause, others, notes[ended[0]]):
+            continue
+        part = replace(new, text=clause, memory_type="general")
+        alike = [
+            at
+            for at, note in enumerate(notes)
+            if at not in ended and answers(clause) & answers(note.text)
+            if may_end(part, note) and _fits(clause, [*others, *new.others], note)
+        ]
+        ended += _most_certain(part, notes, alike, weights)
+    return tuple(ended)
+
+
+def _most_certain(
+    new: Told, notes: Sequence[Told], own: Sequence[int], weights: Mapping[str, float]
+) -> list[int]:
+    """The place of the note that a statement most certainly makes untrue, if it is certain."""
+    rows = dict(zip(own, features(new, [notes[at] for at in own]), strict=True))
+    values = {
+        at: sum(weights.get(name, 0.0) * it for name, it in row.items()) for at, row in rows.items()
+    }
+    best = max(own, key=values.__getitem__, default=None)
+    if best is None:
+        return []
+    alike = answers(new.text) & answers(notes[best].text) and signs(new.text) & CHANGES
+    return [best] if values[best] + weights["bias"] >= (LIKELY if alike else CERTAIN) else []
+
+
+def _fits(text: str, others: Sequence[str], note: Told) -> bool:
+    """Whether none of some other clauses says more of what a note says than a text does."""
+    kinds, words = answers(note.text), _words(note.text)
+    values = [
+        (len(answers(it) & kinds), _size(_words(it) & words)) for it in (text, *others)
+    ]
+    return values[0] >= max(values)
+
+
+@lru_cache(maxsize=4096)
+def answers(text: str) -> frozenset[str]:
+    """The kinds of questions that a statement answers.  "Mr Lin teaches tai chi" -> PERSON"""
+    rules, code = load(__package__, "endings.rules"), _language(text)
+    told = rules.pattern("TOLD").search(text)  # "User's trainer at the gym is Pedro" is about whom
+    for part in (told.group(), text) if told else (text,):
+        kinds = {it for it in ("PERSON", "PLACE") if rules.pattern(f"{it}_{code}").search(part)}
+        values = signs(part) & {*_VALUES}
+        kinds |= ({"TIME"} if "TIME" in values else {"AMOUNT"}) if values else set()
+        if kinds:
+            break
+    return frozenset(kinds)
 
 
 def may_end(new: Told, note: Told) -> bool:
@@ -107,7 +160,8 @@ def may_end(new: Told, note: Told) -> bool:
     if ahead and note.memory_type not in _PLANNED and "TIME" not in old:
         return False
     if note.memory_type == "identity" and new.memory_type != "identity":
-        return "WRONG" in own or loses(new, note)
+        told = answers(new.text) & answers(note.text) and "CHANGED" in own
+        return bool(told) or "WRONG" in own or loses(new, note)
     return not _of_others(new, note)
 
 

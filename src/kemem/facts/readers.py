@@ -58,6 +58,7 @@ class _Chinese(Reader):
     def parts(self, sentence: Sentence) -> list[Part]:
         parts: list[Part] = []
         about: Subject | None = None
+        of_thing = False  # the clause before speaks of something that is not the speaker
         for clause, silent in self.clauses(sentence):
             new: list[Statement] = []
             if silent:
@@ -66,12 +67,15 @@ class _Chinese(Reader):
             if self.pattern("STANDING").fullmatch(clause):
                 wish = f"{self.me.label}希望{self.third_person(clause)}"
                 new = [Statement(wish, "user_preference")]
+            elif of_thing and not any(self.readings(clause)):
+                pass  # 舞蹈课改到八点，搬到文化馆了
             elif not self.pattern("ORDER").match(clause) and not re.search("[你您]", clause):
                 new = self.statements_of(clause, about, not parts)
                 if parts and about is None and not any(self.readings(clause)):
                     # Whom a clause means whose sentence began with somebody else is not certain.
                     new = [replace(it, relations=()) for it in new]
             about = new[-1].about if new else about
+            of_thing = of_thing or self.pattern("OF_THING").match(clause) is not None
             reading = next(self.readings(clause), None)
             note = self.text(clause, reading) if reading else self.third_person(clause)
             subject = reading.subject if reading else None
@@ -188,6 +192,8 @@ class _English(Reader):
             note = self.text(own, reading) if reading else own
             subject = reading.subject if reading else None
             stands = reading is not None and bool(reading.predicate)
+            if parts and not parts[-1].silent and self.pattern("OF_IT").search(clause):
+                new, stands = [], False  # what "it" is stands in the clause before
             parts.append(Part(clause, note, tuple(new), subject, stands))
             self.mention(self.third_person(clause, "User"), new)
         return parts
@@ -234,8 +240,8 @@ class _English(Reader):
         first, *rest = self.pattern("BORDER").split(text)
         parts = [self.without_opener(first.strip(" ,."))]
         for border, part in zip(rest[::2], rest[1::2], strict=True):
-            i_too = "and" in border and part[:2] in ("I ", "i ")
-            if (i_too and self.pattern("MY").fullmatch(parts[-1])) or (
+            two = "and" in border and self.pattern("MY").fullmatch(parts[-1])
+            if (two and (part[:2] in ("I ", "i ") or self.pattern("NAME").match(part))) or (
                 "and" in border and self.is_wished_too(parts[-1], part)
             ):
                 parts[-1] += f" and {part}"
