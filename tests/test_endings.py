@@ -194,3 +194,106 @@ async def test_what_is_put_off_has_its_new_day(
 ) -> None:
     (note,) = await true_at_last(tmp_path, before, after)
     assert day in note
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("I'm dating Tom", "Tom and I broke up last week"),
+        ("My husband is Ravi", "Ravi and I separated in May"),
+        ("I'm engaged to Omar", "The engagement is off"),
+        ("I ride a Brompton to work", "My Brompton got stolen outside the library"),
+        ("I have a sewing machine", "I threw the sewing machine out"),
+        ("I own a small sailing boat", "We scrapped the boat in October"),
+        ("I play squash on Fridays", "I don't play squash anymore"),
+        ("I run 5 km every morning", "I gave up running because of my knee"),
+        ("I have a rabbit called Clover", "We had to give Clover away"),
+        ("我在跟小唐交往", "和小唐结束了"),
+        ("我老婆叫方敏", "我跟方敏去年就离了"),
+        ("我有一台富士相机", "那台富士卖给同事了"),
+        ("我戴一块浪琴手表", "浪琴弄丢了"),
+        ("我在奶茶店打工", "奶茶店的工辞了"),
+        ("我用Keep锻炼", "Keep卸载了"),
+        ("我养了一条金毛叫旺财", "旺财上个月没了"),
+        ("我住在朝阳区", "我改住海淀区了"),
+    ],
+)
+async def test_what_is_gone_is_had_no_longer(tmp_path: Path, before: str, after: str) -> None:
+    """A partner, a thing, an activity: with or without something in its place."""
+    (first,) = await true_at_last(tmp_path / "first", before)
+    assert first not in await true_at_last(tmp_path / "both", before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("I'm dating Tom", "My sister and her boyfriend broke up"),
+        ("My husband is Ravi", "My friends Ravi and Tess split up"),
+        ("I drive a Panda", "I didn't sell the Panda in the end"),
+        ("I drive a Panda", "The Panda is at the garage this week"),
+        ("I have a Kindle", "I lost the charger of my Kindle"),
+        ("I'm in a choir on Tuesdays", "I left the choir folder on the bus"),
+        ("I have a flat in Leith", "The agent said he sold a flat in Leith for 300k"),
+        ("I run 5 km every morning", "The doctor asked whether I had stopped running"),
+        ("I drink oat milk", "The café switched to soy milk"),
+        ("我女朋友叫小雨", "小雨的爸妈离婚了"),
+        ("我男友叫阿凯", "我跟阿凯吵架说要分手，后来和好了"),
+        ("我开一辆朗逸", "朗逸不卖了，再开两年"),
+        ("我有一架雅马哈钢琴", "我没把钢琴送人"),
+        ("我有一辆小牛电动车", "小牛的头盔丢了"),
+        ("我喝全脂牛奶", "食堂的牛奶换成燕麦奶了"),
+        ("我养了一条金毛叫旺财", "旺财的玩具没了"),
+    ],
+)
+async def test_nothing_is_gone_that_only_sounds_so(tmp_path: Path, before: str, after: str) -> None:
+    """What did not happen, happened to others, or to what only belongs to it."""
+    (first,) = await true_at_last(tmp_path / "first", before)
+    assert first in await true_at_last(tmp_path / "both", before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "instead"),
+    [
+        (
+            ("My gym is on Elm Street", "My trainer at the gym is Pedro"),
+            "I switched to the gym on Oak Lane and my trainer is Ilka now",
+            ("Oak Lane", "Ilka"),
+        ),
+        (
+            ("My rent is 900 euros", "My landlord is Mr Braun"),
+            "The rent went up to 980 euros and Mrs Vogel is the landlord now",
+            ("980", "Vogel"),
+        ),
+        (
+            ("太极课在周四", "太极课是吴老师教"),
+            "太极课改到周六了，换林老师教",
+            ("周六", "林老师"),
+        ),
+        (
+            ("我房租3000", "我房东是刘姐"),
+            "房租涨到3500了，房东也换成老赵了",
+            ("3500", "老赵"),
+        ),
+    ],
+)
+async def test_each_statement_ends_what_says_the_same_kind_of_thing(
+    tmp_path: Path, before: tuple[str, str], after: str, instead: tuple[str, str]
+) -> None:
+    """A place a place, a person a person; without one of them only what it ended holds again."""
+    now = [1_768_910_400_000_000]
+    settings = Settings(data_dir=tmp_path, llm="none", embedder="local")
+    async with AsyncMemory(settings=settings, clock=lambda: now[0]) as memory:
+        old = []
+        for text in (*before, after):
+            now[0] += DAY
+            added = await memory.add(text, user_id="u", session_id=f"s{now[0]}")
+            old += [it.id for it in added.results]
+        for name, words in zip(old, instead, strict=False):
+            lines = await memory.history(name, user_id="u")
+            (by,) = [it for line in lines if "replaced by " in (it := line.reason or "")]
+            successor = await memory.get(by.removeprefix("replaced by "), user_id="u")
+            assert words in successor.memory
+        current = await memory.get_all(user_id="u")
+        await memory.delete(current[-1].id, user_id="u")
+        held = {it.id for it in await memory.get_all(user_id="u")} & {*old[:2]}
+        assert len(held) == (1 if len(current) == 2 else 2)

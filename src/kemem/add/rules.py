@@ -11,7 +11,7 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from kemem.facts.edges import certain
-from kemem.facts.endings import CHANGES, Told, signs
+from kemem.facts.endings import TELLING, Told, signs
 from kemem.facts.grammar import ME, Discourse, Statement, Subject
 from kemem.facts.readers import Part, hands_over, parts_of
 from kemem.facts.sentences import sentences
@@ -267,7 +267,8 @@ def _tentative(sentence: _Sentence, rating: float, least: float) -> list[_Kept]:
     told = signs(", ".join(part.text for part in spoken))
     topics = [it for part in spoken for it in part.statements if it.topic]
     has_topic = len(topics) == len(spoken) == 1
-    if not told & CHANGES or (rating < least and not has_topic and "LOST" not in told):
+    certain = has_topic or told & {"LOST", "GONE", "PARTED"}
+    if not told & TELLING or (rating < least and not certain):
         return []
     notes = tuple(part.note for part in spoken)
     plain = Statement(_JOINT[sentence.language].join(notes), "general")

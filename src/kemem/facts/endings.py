@@ -14,20 +14,28 @@ from importlib.resources import files
 
 import numpy as np
 
-from kemem.facts.language import language
+from kemem.facts.losses import (
+    animal_is_gone,
+    is_given_up,
+    is_of_something_else,
+    partner_is_gone,
+    thing_is_gone,
+)
 from kemem.records import Vector
 from kemem.text.lexicon import load
 from kemem.text.reading import content, named_people, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
+TELLING = CHANGES | {"LOST", "GONE", "PARTED"}  # that something may be over
 _INSTEAD = frozenset({"OVER", "WRONG"})  # signs of an end, not only of something new
+_ENDING = frozenset({"OVER", "CHANGED", "BACK", "WRONG", "LOST", "GONE"})  # what a thing ends by
 _PLANNED = frozenset({"plan", "event"})
 CERTAIN = 1.4  # log odds from which on a note is over
-LIKELY = 0.4  # of one that says the same kind of thing as a clause that tells of a change itself
+LIKELY = 0.9  # of one that says the same kind of thing as a clause that tells of a change itself
 NEAREST = 12  # notes that a statement is compared with
-_OTHERS = r"(?<!\buser)'s (?:\w+ )?{0}\b|(?<!用户)的{0}"  # an animal of somebody else
 _VALUES = ("NUMBER", "TIME", "MONEY")
 _HAN = re.compile("[\u3400-\u9fff]")
+_COMPOUND = re.compile("[，；]|[,;] ")
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
 _LONG = {"ZH": 40, "EN": 120}  # characters
 
@@ -48,6 +56,11 @@ class Told:
     others: tuple[str, ...] = ()  # clauses of the message that are not part of it
 
     @property
+    def compound(self) -> bool:
+        """Whether it says more than one thing, all of which would end with it."""
+        return _COMPOUND.search(self.text) is not None
+
+    @property
     def adds(self) -> bool:
         """Whether it tells of one more, and not of one instead.  "I work at a bakery, too" """
         return "ADDS" in signs(self.text) and not signs(self.text) & _INSTEAD
@@ -55,7 +68,7 @@ class Told:
     @property
     def changes(self) -> bool:
         """Whether it tells that something has changed, and not only that somebody wants it to."""
-        told = bool(signs(self.message) & CHANGES)
+        told = bool(signs(self.message) & TELLING)
         return told and "HOPED" not in signs(self.text) and not self.adds
 
 
@@ -91,8 +104,10 @@ def ended_notes(
     if not new.changes:
         return ()
     own = [at for at, note in enumerate(notes) if may_end(new, note)]
-    if lost := [at for at in own if loses(new, notes[at])]:
-        return tuple(lost)
+    if gone := _by_verb(new, notes, own):
+        return tuple(gone)
+    if not signs(new.message) & CHANGES:
+        return ()
     weights = (learned or _weights())["words" if _bare(new, notes) else "embedded"]
     own = [at for at in own if _fits(new.text, new.others, notes[at])]
     ended = _most_certain(new, notes, own, weights)
@@ -104,7 +119,7 @@ def ended_notes(
         alike = [
             at
             for at, note in enumerate(notes)
-            if at not in ended and answers(clause) & answers(note.text)
+            if at not in ended and answers(clause) & answers(note.text) and not note.compound
             if may_end(part, note) and _fits(clause, [*others, *new.others], note)
         ]
         ended += _most_certain(part, notes, alike, weights)
@@ -122,16 +137,15 @@ def _most_certain(
     best = max(own, key=values.__getitem__, default=None)
     if best is None:
         return []
-    alike = answers(new.text) & answers(notes[best].text) and signs(new.text) & CHANGES
+    alike = rows[best]["thing"] and answers(new.text) & answers(notes[best].text)
+    alike = alike and signs(new.text) & CHANGES and not notes[best].compound
     return [best] if values[best] + weights["bias"] >= (LIKELY if alike else CERTAIN) else []
 
 
 def _fits(text: str, others: Sequence[str], note: Told) -> bool:
     """Whether none of some other clauses says more of what a note says than a text does."""
     kinds, words = answers(note.text), _words(note.text)
-    values = [
-        (len(answers(it) & kinds), _size(_words(it) & words)) for it in (text, *others)
-    ]
+    values = [(len(answers(it) & kinds), _size(_words(it) & words)) for it in (text, *others)]
     return values[0] >= max(values)
 
 
@@ -160,38 +174,46 @@ def may_end(new: Told, note: Told) -> bool:
     if ahead and note.memory_type not in _PLANNED and "TIME" not in old:
         return False
     if note.memory_type == "identity" and new.memory_type != "identity":
-        told = answers(new.text) & answers(note.text) and "CHANGED" in own
-        return bool(told) or "WRONG" in own or loses(new, note)
-    return not _of_others(new, note)
+        told = answers(new.text) & answers(note.text) and "CHANGED" in own and not note.compound
+        if not told and "WRONG" not in own and not _loses(new, note):
+            return False
+    if note.memory_type == "possession" and not (own & _ENDING or new.memory_type == "possession"):
+        return False
+    if "UNDONE" in own and note.memory_type not in _PLANNED:  # "User didn't sell the Panda"
+        return False
+    if _of_others(new, note):
+        return False
+    return _loses(new, note) or not is_of_something_else(new.text, note.text)
 
 
 def _of_others(new: Told, note: Told) -> bool:
     """Whether a statement is about somebody whom a note does not speak of."""
     shared, names = people_of(new.text) & people_of(note.text), named_people(new.text)
     known = any(it[0] != "@" or it[1:] in names for it in shared)
-    return "OTHERS" in signs(new.text) and not known
+    if "OTHERS" in signs(new.text):
+        return not known or "PARTED" in signs(new.text)
+    return "THEIRS" in signs(new.text)
 
 
-def loses(new: Told, note: Told) -> bool:
-    """Whether an animal that a note tells of is gone.  "Rex died", "User has a dog called Rex" """
-    if "LOST" not in signs(new.text) or "FOUND" in signs(new.message):
+def _by_verb(new: Told, notes: Sequence[Told], own: Sequence[int]) -> list[int]:
+    """The places of the notes that the verb of a statement ends, if what it says so of is certain.
+
+    Of activities it is one; an animal, a partner or a thing may be told of more than once.
+    """
+    gone = [at for at in own if _loses(new, notes[at])]
+    alone = [at for at in own if not notes[at].compound]
+    given_up = [at for at in alone if is_given_up(new.text, notes[at].text)]
+    return gone or (given_up if len(given_up) == 1 else [])
+
+
+def _loses(new: Told, note: Told) -> bool:
+    if partner_is_gone(new.text, note.text):
+        return True
+    if "FOUND" in signs(new.message):
         return False
-    text, named = new.text.lower(), note.text
-    animals = [it for it in _animals(_language(named)) if re.search(_whole(it), named.lower())]
-    names = load(__package__, "endings.rules").pattern("NAMES").findall(named)
-    if not animals or re.search(_OTHERS.format(animals[0]), text):
-        return False
-    own = (f"user's {animals[0]}", f"用户的{animals[0]}")
-    return text.startswith(own) or any(re.search(_whole(it.lower()), text) for it in names)
-
-
-def _whole(word: str) -> str:
-    return rf"\b{re.escape(word)}\b" if word.isascii() else re.escape(word)
-
-
-@cache
-def _animals(code: str) -> tuple[str, ...]:
-    return tuple(language(code.lower()).patterns.tables["PETS"])
+    if animal_is_gone(new.text, note.text):
+        return True
+    return not note.compound and thing_is_gone(new.text, note.text)
 
 
 Weights = Mapping[str, Mapping[str, float]]

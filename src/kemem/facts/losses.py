@@ -1,0 +1,114 @@
+"""What a statement says to be over by its verb: an animal, a partner, a thing, an activity.
+
+"Rex died", "Tom and I broke up", "I sold the Panda", 瑜伽课停了. What the verb is said of decides:
+"I lost the charger of my Kindle" ends nothing that is told of the Kindle.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from kemem.facts.language import language
+from kemem.facts.sentences import without_times
+from kemem.text.lexicon import load
+from kemem.text.reading import content
+
+_OTHERS = r"(?<!\buser)'s (?:\w+ )?{0}\b|(?<!用户)的{0}"  # an animal of somebody else
+_HAN = re.compile("[\u3400-\u9fff]")
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return load(__package__, "endings.rules").pattern(name)
+
+
+def _code(text: str) -> str:
+    return "ZH" if _HAN.search(text) else "EN"
+
+
+def animal_is_gone(text: str, note: str) -> bool:
+    """Whether an animal that a note tells of is gone.  "Rex died", "User has a dog called Rex" """
+    if not _pattern(f"{_code(text)}_LOST").search(text.lower()):
+        return False
+    said = text.lower()
+    animals = [it for it in _animals(_code(note)) if re.search(_whole(it), note.lower())]
+    names = _pattern("NAMES").findall(note)
+    if not animals or re.search(_OTHERS.format(animals[0]), said):
+        return False
+    own = (f"user's {animals[0]}", f"用户的{animals[0]}")
+    return said.startswith(own) or any(re.search(_whole(it.lower()), said) for it in names)
+
+
+def _whole(word: str) -> str:
+    """A name or a kind of animals, not what belongs to it."""
+    return rf"\b{re.escape(word)}\b(?!'s)" if word.isascii() else rf"{re.escape(word)}(?!的)"
+
+
+@cache
+def _animals(code: str) -> tuple[str, ...]:
+    return tuple(language(code.lower()).patterns.tables["PETS"])
+
+
+def partner_is_gone(text: str, note: str) -> bool:
+    """Whether somebody is no longer with the user.  "Tom and User broke up" """
+    code = _code(text)
+    if not _pattern(f"PARTED_{code}").search(text) or code != _code(note):
+        return False
+    if not _pattern(f"PARTNER_{code}").search(note):
+        return False
+    named, known = ({*_pattern("NAMED").findall(it)} for it in (text, note))
+    return not named or not known or bool(named & known)
+
+
+def thing_is_gone(text: str, note: str) -> bool:
+    """Whether a thing that a note says is had is sold, lost or given away."""
+    code = _code(text)
+    if code != _code(note) or not _pattern(f"HAD_{code}").search(note):
+        return False
+    return any(_is_in(it, note) for it in _objects(text, f"GONE_{code}"))
+
+
+def is_given_up(text: str, note: str) -> bool:
+    """Whether an activity that a note tells of is given up.  "User quit the choir" """
+    objects = _objects(text, f"STOPPED_{_code(text)}")
+    return _code(text) == _code(note) and any(_is_in(it, note) for it in objects)
+
+
+def is_of_something_else(text: str, note: str) -> bool:
+    """Whether what a statement says to be over only belongs to what a note tells of.
+
+    "User left the choir folder on the bus", "User is in a choir"
+    """
+    code, names = _code(text), _words(note)
+    objects = [it for name in ("GONE", "STOPPED") for it in _objects(text, f"{name}_{code}")]
+    return any(
+        not _is_in(it, note) and bool(_words(f"{it} {_belonging(it, text)}") & names)
+        for it in objects
+        if code == "EN" or "的" in it
+    )
+
+
+def _belonging(thing: str, text: str) -> str:
+    """What a thing is part of.  ("charger", "User lost the charger of user's Kindle") -> Kindle"""
+    match = re.search(rf"{re.escape(thing)} (?:of|for|from|to) (?P<whole>[^,.;]*)", text)
+    return match["whole"] if match else ""
+
+
+def _objects(text: str, name: str) -> Iterator[str]:
+    """What is said to be over, in the words of a text."""
+    bare = without_times(text) if name.endswith("ZH") else text
+    for match in _pattern(name).finditer(bare):
+        yield from (it.strip() for it in match.groups() if it)
+
+
+def _is_in(thing: str, note: str) -> bool:
+    """Whether a note tells of a thing: of its last word, or of what follows 的."""
+    if _HAN.search(thing):
+        head = thing.rpartition("的")[2] or thing
+        pairs = [head[at : at + 2] for at in range(len(head) - 1)] or [head]
+        return any(it in note for it in pairs if it != "用户")
+    words = [it for it in thing.split() if not _pattern("GENERIC").fullmatch(it.lower())]
+    return bool(words) and bool(_words(words[-1]) & _words(note))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(content(text))
