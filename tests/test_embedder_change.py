@@ -277,6 +277,23 @@ async def test_similarities_of_two_models_are_brought_together(tmp_path: Path) -
         assert nearest.id == note.id
 
 
+@pytest.mark.parametrize(
+    "texts, query", [(["我喜欢茶", "猫睡着了"], "茶"), (["I like tea", "The cat sleeps"], "tea")]
+)
+async def test_scores_spread_whatever_the_similarities_of_a_model_are(
+    tmp_path: Path, texts: list[str], query: str
+) -> None:
+    """A text that has nothing to do with the query scores as it does by another model."""
+    settings, scores = load(data_dir=tmp_path, llm="none", embedder="none"), []
+    for embedder in (HashingEmbedder(256, "wide"), Narrow(257, "narrow")):
+        async with AsyncMemory(settings=settings, embedder=embedder) as memory:
+            await memory.ingest([{"content": text} for text in texts], embedder.name)
+            hits = await memory.search(query, embedder.name, mode="semantic")
+            scores.append({hit.memory: hit.score for hit in hits})
+    for found in scores:
+        assert found[texts[0]] > 0.5 > 0.2 > found.get(texts[1], 0.0)
+
+
 def test_a_row_that_changed_meanwhile_is_listed_once() -> None:
     new = tuple(Match("a", "u", f"new{place}", 0, score) for place, score in enumerate((0.9, 0.7)))
     old = (Match("a", "u", "old", 0, 0.8), new[1]._replace(score=0.2))

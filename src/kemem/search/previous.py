@@ -1,4 +1,4 @@
-"""While the embedder changes: what is nearest among the rows that still have their old vectors."""
+"""Similarities of different embedders: on one scale, and in one list while the embedder changes."""
 
 import logging
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ _UNRELATED = (
     "Trains to the airport leave at noon",
 )
 _levels: dict[Model, float] = {}
+_LOCAL_LEVEL = 0.097  # of the local model, for whose similarities scores were measured
 
 log = logging.getLogger("kemem")
 
@@ -53,11 +54,28 @@ async def nearest_before(texts: Sequence[str], within: SearchRequest, deps: Deps
         new = await _level(deps)
     except Unavailable:  # then there is nothing to compare them with
         new = old
-    slope = (1 - new) / (1 - old)
-    return tuple(
-        tuple(it._replace(score=_rounded(1 - slope * (1 - it.score))) for it in matches)
-        for matches in response.candidates.vectors
-    )
+    return scaled(response.candidates.vectors, (1 - new) / (1 - old))
+
+
+async def scale(deps: Deps) -> float:
+    """By how much more a lack of similarity counts, so that unrelated texts score as they should.
+
+    1.0 for a model that finds them no more alike than the local one does.
+    """
+    try:
+        level = await _level(deps)
+    except Unavailable:  # then similarities are taken as they are
+        return 1.0
+    return max((1 - _LOCAL_LEVEL) / (1 - level), 1.0)
+
+
+def scaled(nearest: Nearest, slope: float) -> Nearest:
+    """Rows with their similarities on the scale of the local model."""
+    return nearest if slope == 1.0 else tuple(_scaled(matches, slope) for matches in nearest)
+
+
+def _scaled(matches: Sequence[Match], slope: float) -> tuple[Match, ...]:
+    return tuple(it._replace(score=_rounded(1 - slope * (1 - it.score))) for it in matches)
 
 
 def join(new: Nearest, old: Nearest) -> Nearest:

@@ -27,7 +27,7 @@ from kemem.search.features import JUDGED, Candidate
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.judge import JUDGED_MODEL, Judgement, judge
 from kemem.search.pages import MAX_PAGE, page_limit
-from kemem.search.previous import Nearest, join, nearest_before
+from kemem.search.previous import Nearest, join, nearest_before, scale, scaled
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
@@ -191,28 +191,26 @@ async def _gather(
     question = query.question
     nearest: Nearest = ()  # of the vector database beside the store
     old: Nearest = ()  # by the embedder before, while it changes
+    slope = 1.0
     if query.mode != "lexical":
         within = SearchRequest(where, limit=depth, keywords=query.keywords)
         old = await nearest_before([part.text for part in query.texts], within, deps)
         try:
             vectors, topic = await _embed(query, deps)
             nearest = await _from_index(vectors, where, depth, deps)
+            if deps.embedder and deps.embedder.name != JUDGED_MODEL:
+                slope = await scale(deps)
         except Unavailable as error:
             if deps.embedder is not None:
                 log.warning("%s; words answer alone", error.message)
             missing.append("semantic")
     around = _around(query, where)
-    relations: Sequence[Relation] = ()  # of the graph database beside the store
-    if around and deps.graph:
-        try:
-            relations = await deps.relations(around)
-        except Unavailable as error:
-            log.warning("%s; the graph is left out", error.message)
-            missing.append("graph")
+    relations = await _from_graph(around, missing, deps)
 
     def select_matches(candidates: Candidates) -> Sequence[Match]:
         words = (ranking.matches for ranking in candidates.words)
-        pairs = zip_longest(words, nearest or join(candidates.vectors, old), fillvalue=())
+        near = scaled(nearest or join(candidates.vectors, old), slope)
+        pairs = zip_longest(words, near, fillvalue=())
         whole, *parts = (SignalHits(*pair) for pair in pairs)
         linked = _linked_notes((*candidates.relations, *relations), query, candidates.admitted)
         rest = (linked, tuple(missing), candidates.in_time)
@@ -234,6 +232,18 @@ async def _gather(
     response = await deps.store.search(request)
     late = ["vectors"] if response.candidates.unembedded and not old else []
     return response, topic, (*missing, *late)
+
+
+async def _from_graph(
+    around: Neighborhood | None, missing: list[str], deps: Deps
+) -> Sequence[Relation]:
+    """What the graph database beside the store knows, if there is one."""
+    try:
+        return await deps.relations(around) if around and deps.graph else ()
+    except Unavailable as error:
+        log.warning("%s; the graph is left out", error.message)
+        missing.append("graph")
+        return ()
 
 
 def _around(query: ParsedQuery, where: Where) -> Neighborhood | None:
