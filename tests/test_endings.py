@@ -208,6 +208,8 @@ async def test_what_is_put_off_has_its_new_day(
         ("I play squash on Fridays", "I don't play squash anymore"),
         ("I run 5 km every morning", "I gave up running because of my knee"),
         ("I have a rabbit called Clover", "We had to give Clover away"),
+        ("I have an iPhone 12", "I replaced my iPhone with a Pixel"),
+        ("我喝全脂牛奶", "牛奶换成燕麦奶了"),
         ("我在跟小唐交往", "和小唐结束了"),
         ("我老婆叫方敏", "我跟方敏去年就离了"),
         ("我有一台富士相机", "那台富士卖给同事了"),

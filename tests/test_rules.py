@@ -898,6 +898,11 @@ def test_a_noun_in_ing_opens_no_clause_about_the_speaker(said: str) -> None:
     [
         "School newsletter: I am Mrs. Tull. I live in Leeds.",
         "Let's play. I am a pirate and I live in Tortuga.",
+        "For my screenplay: I work at NASA and I have six kids.",
+        "Character sheet: I'm Thorin. I live in a cave.",
+        "In my novel, I live on Mars. I have two moons.",
+        "剧本：我在航天局上班，有六个孩子。",
+        "人设：我是精灵，我住在森林里。",
         "自我介绍范文：我叫李明，毕业于某师范大学。我住在苏州。",
         "来角色扮演，我是侦探，我住在贝克街。",
     ],

@@ -68,9 +68,10 @@ def thing_is_gone(text: str, note: str) -> bool:
 
 
 def is_given_up(text: str, note: str) -> bool:
-    """Whether an activity that a note tells of is given up.  "User quit the choir" """
-    objects = _objects(text, f"STOPPED_{_code(text)}")
-    return _code(text) == _code(note) and any(_is_in(it, note) for it in objects)
+    """Whether what a note tells of is given up, or replaced by name.  "User quit the choir" """
+    code = _code(text)
+    objects = [it for name in ("STOPPED", "REPLACED") for it in _objects(text, f"{name}_{code}")]
+    return code == _code(note) and any(_is_in(it, note) for it in objects)
 
 
 def is_of_something_else(text: str, note: str) -> bool:
