@@ -24,6 +24,7 @@ _UNRELATED = (
     "Trains to the airport leave at noon",
 )
 _levels: dict[Model, float] = {}
+_REST = 0.01  # of a similarity, at least
 _LOCAL_LEVEL = 0.097  # of the local model, for whose similarities scores were measured
 
 log = logging.getLogger("kemem")
@@ -75,7 +76,9 @@ def scaled(nearest: Nearest, slope: float) -> Nearest:
 
 
 def _scaled(matches: Sequence[Match], slope: float) -> tuple[Match, ...]:
-    return tuple(it._replace(score=_rounded(1 - slope * (1 - it.score))) for it in matches)
+    # None that was listed is lost: whatever has some similarity keeps a little.
+    moved = ((it, max(1 - slope * (1 - it.score), _REST * it.score)) for it in matches)
+    return tuple(it._replace(score=_rounded(score)) for it, score in moved)
 
 
 def join(new: Nearest, old: Nearest) -> Nearest:
