@@ -25,6 +25,7 @@ _UNRELATED = (
 )
 _levels: dict[Model, float] = {}
 _REST = 0.01  # of a similarity, at least
+_ALIKE = 0.3  # from this level on, similarities have to be moved
 _LOCAL_LEVEL = 0.097  # of the local model, for whose similarities scores were measured
 
 log = logging.getLogger("kemem")
@@ -61,13 +62,13 @@ async def nearest_before(texts: Sequence[str], within: SearchRequest, deps: Deps
 async def scale(deps: Deps) -> float:
     """By how much more a lack of similarity counts, so that unrelated texts score as they should.
 
-    1.0 for a model that finds them no more alike than the local one does.
+    1.0 for a model that finds them hardly more alike than the local one does.
     """
     try:
         level = await _level(deps)
     except Unavailable:  # then similarities are taken as they are
         return 1.0
-    return max((1 - _LOCAL_LEVEL) / (1 - level), 1.0)
+    return (1 - _LOCAL_LEVEL) / (1 - level) if level > _ALIKE else 1.0
 
 
 def scaled(nearest: Nearest, slope: float) -> Nearest:
