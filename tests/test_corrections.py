@@ -10,6 +10,7 @@ from kemem.settings import Settings
 CASES = [
     ("I live in Hamburg", "Sorry, I meant Homburg.", "User lives in Homburg"),
     ("I was born in Leeds", "No, I meant Leicester", "User was born in Leicester"),
+    ("I drive a Fiat", "Sorry, I meant a Volvo", "User drives a Volvo"),
     ("My sister's name is Anna", "no, I meant Emma, not Anna", "User's sister's name is Emma"),
     ("I take 50 mg of sertraline", "oops, make that 75 mg", "User takes 75 mg of sertraline"),
     ("My bike lock opens with 8821", "hang on, 8812", "User's bike lock opens with 8812"),

@@ -20,6 +20,7 @@ class Branch:
     """Which messages of a session count once some have been added."""
 
     gone: frozenset[str] = frozenset()  # the ids of those on other branches
+    left: frozenset[str] = frozenset()  # of these, the ones that were not gone before
     resumed: tuple[Message, ...] = ()  # earlier ones that did not count before, and do again
     newest: Position | None = None  # of the session as it was read; None: it has no branches
 
@@ -48,9 +49,11 @@ async def read_branch(scope: Scope, messages: Sequence[Message], deps: Deps) -> 
     earlier = [message for message in listed if message.position < first]
     counted = {message.id for message in current(earlier)}
     kept = {message.id for message in current(listed)}
-    resumed = [it for it in earlier if it.id in kept - counted and not it.withdrawn]
+    back = kept - counted
+    resumed = [it for it in earlier if it.id in back and not it.withdrawn]
     gone = frozenset(message.id for message in listed) - kept
-    return Branch(gone, tuple(resumed), listed[-1].position if listed else last)
+    left = gone & counted.union(message.id for message in own)
+    return Branch(gone, left, tuple(resumed), listed[-1].position if listed else last)
 
 
 async def has_moved(branch: Branch, scope: Scope, deps: Deps) -> bool:
@@ -80,7 +83,7 @@ async def followed(message: Message, where: Where, most: int, deps: Deps) -> lis
 
 
 async def leave(gone: frozenset[str], owner: Scope, deps: Deps) -> tuple[Outcome, ...]:
-    """Delete the notes that only messages of other branches tell; what these ended holds again."""
+    """Delete the notes that only messages that are gone tell; what these ended holds again."""
     where = Where(owner, kinds=NOTES, sources=gone)
     for _ in range(_TRIES if gone else 0):
         now = deps.clock()

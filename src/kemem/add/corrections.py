@@ -14,6 +14,7 @@ from kemem.text.lexicon import load
 _SHAPES = ("WEEKDAY", "CLOCK", "DAY", "MONTH", "CODE", "AMOUNT")
 _LONGEST = 80  # characters of a correction
 _WORD = re.compile(r"[\w'-]+")
+_ARTICLE = re.compile(r"\b(?:an?|the|my|our)\s+", re.IGNORECASE)
 _BESIDE = {True: "{} (corrected to {})", False: "{}（更正为{}）"}  # of texts in ASCII, and others
 
 
@@ -94,6 +95,8 @@ def corrected(text: str, before: Message) -> Correction | None:
             beside = _BESIDE[before.content.isascii()]
             return Correction(beside.format(before.content, value), value, likes[-1], before)
         head, _, tail = before.content.rpartition(likes[-1])
+        if _ARTICLE.match(value):  # "a Volvo" takes the place of "a Fiat", not of "Fiat"
+            head = re.sub(rf"{_ARTICLE.pattern}$", "", head, flags=re.IGNORECASE)
         return Correction(f"{head}{value}{tail}", value, likes[-1], before)
     return None
 

@@ -86,7 +86,7 @@ async def ingest(
     applied, _, failures = await _store(parsed.messages, (), deps)
     for scope, own in by_session(applied.inserted).items():
         branch = await read_branch(scope, own, deps)
-        await leave(branch.gone, replace(scope, session_id=None), deps)
+        await leave(branch.left, replace(scope, session_id=None), deps)
     ids, cut = tuple(message.message_id for message in applied.inserted), parsed.truncated
     ingested = replace(ingested, problems=(*ingested.problems, *failures), pending=bool(failures))
     return replace(ingested, inserted=ids, ignored=applied.ignored, truncated=cut)
@@ -225,7 +225,7 @@ async def _run(work: Work, deps: Deps, branches: dict[Scope, Branch] | None = No
     if await has_moved(branch, work.scope, deps):  # while a model was asked
         branches.pop(work.scope, None)
         again = await read_branch(work.scope, work.messages, deps)
-        added = replace(added, results=(*added.results, *await leave(again.gone, work.owner, deps)))
+        added = replace(added, results=(*added.results, *await leave(again.left, work.owner, deps)))
     return _joined(done, added), stored
 
 
@@ -233,7 +233,7 @@ async def _change_branch(
     branch: Branch, work: Work, deps: Deps, branches: dict[Scope, Branch]
 ) -> Added:
     """Delete what is told on other branches alone, and extract notes again from one taken up."""
-    added, now = Added(await leave(branch.gone, work.owner, deps)), deps.clock()
+    added, now = Added(await leave(branch.left, work.owner, deps)), deps.clock()
     works = _split(branch.resumed, work.task)
     jobs = tuple(each.to_job("extract", now, now + _GRACE) for each in works)
     if jobs:
