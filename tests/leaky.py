@@ -55,6 +55,10 @@ def _call(name: str, arguments: Arguments, key: str = "arguments") -> str:
     return _json({"name": name, key: arguments})
 
 
+def _openai(name: str, arguments: Arguments) -> Any:
+    return {"type": "function", "function": {"name": name, "arguments": _json(arguments)}}
+
+
 def _python(name: str, arguments: Arguments) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
@@ -223,6 +227,24 @@ PLAIN = (
     ),
 )
 
+BARE = (
+    Shape("json alone", "json", _call),
+    Shape("json in a list", "json", lambda n, a: f"[{_call(n, a)}]"),
+    Shape("json in a fence", "json", lambda n, a: f"```json\n{_call(n, a)}\n```"),
+    Shape("indented", "json", lambda n, a: json.dumps({"name": n, "arguments": a}, indent=4)),
+    Shape(
+        "fence without a language", "json", lambda n, a: f"```\n{_call(n, a, 'parameters')}\n```"
+    ),
+    Shape("arguments first", "json", lambda n, a: _json({"arguments": a, "name": n})),
+    Shape("as OpenAI has it", "json", lambda n, a: _json(_openai(n, a))),
+    Shape("list of calls", "json", lambda n, a: _json({"tool_calls": [_openai(n, a)]})),
+    Shape("manual", "json", lambda n, a: _json({"calls": [{"name": n, "arguments": a}]})),
+    Shape("doubled braces", "json", lambda n, a: "{" + _call(n, a) + "}"),
+    Shape("template", "template", lambda n, a: "{{ " + _python(n, a) + " }}"),
+    Shape("tools", "tools", lambda n, a: f"<tools>\n{_call(n, a)}\n</tools>"),
+)
+"""Nothing but the name of the tool tells these from what ordinary answers hold."""
+
 MARKS = (
     *("｜DSML｜", "｜｜DSML｜｜", "|DSML|", "||DSML||", "‖DSML‖"),
     *(" | DSML | ", "｜DSML｜ ", "\n｜DSML｜\n"),
@@ -317,7 +339,7 @@ def dsml_shapes() -> Iterator[Shape]:
         yield Shape(told, "dsml", write, written, write.open_ended)
 
 
-SHAPES = (*PLAIN, *dsml_shapes())
+SHAPES = (*PLAIN, *BARE, *dsml_shapes())
 
 FRAGMENTS = (
     *(
@@ -345,6 +367,7 @@ FRAGMENTS = (
     *("```tool_code\n", 'x(q="v")', "<|tool_call_start|>[", "<|tool_call>call:x{", '<|"|>'),
     *("<tool_call|>", "<|channel|>commentary to=functions.x", "<|message|>", "<|call|>"),
     *("<|open|>tools<|sep|>", '<|open|>call tool="x"<|sep|>', '<|open|>argument key="q"<|sep|>'),
-    *("<|close|>call<|sep|>", "<｜end▁of▁"),
+    *("<|close|>call<|sep|>", "<｜end▁of▁", "<tools>", "</tools>", "<tool_response>", "{{", "}}"),
+    *('{"name": "recall_memory", "arguments": {"q": 1}}', "```json\n", '{"calls": [', "[{"),
 )
 """Pieces of prose and of markup, for texts that nobody would write."""

@@ -18,11 +18,11 @@ from pydantic import BaseModel
 from kemem.chat import LeakCounts
 from kemem.chat.filters import ToolPolicy
 from kemem.chat.guard import guard
-from kemem.chat.leaks import Leak, LeakedCall, UntypedText
 from kemem.errors import Unavailable
 from kemem.ports import ToolCall
 from kemem.testing import Streamed, calling
 from kemem.testing.openai_server import NO_CHOICES, Answer, Fault
+from kemem.text.leaks import Leak, LeakedCall, UntypedText
 from tests.cases import each
 from tests.scripted import ScriptedApi, scripted_api
 

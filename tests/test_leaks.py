@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.chat.leaks import (
+from kemem.text.leaks import (
     MAX_BLOCK,
     FilteredText,
     Leak,
@@ -21,6 +21,7 @@ from kemem.chat.leaks import (
 from tests.cases import each
 from tests.leaky import (
     ARGUMENTS,
+    BARE,
     FRAGMENTS,
     PLAIN,
     SHAPES,
@@ -55,7 +56,9 @@ def calls(shown: FilteredText) -> list[tuple[str, dict[str, Any]]]:
 
 def cases() -> Iterator[tuple[Shape, dict[str, Any], str, str, int]]:
     """Plain forms with all arguments, sizes and surroundings; DSML with some of them in turn."""
-    for shape, arguments, (before, after), size in product(PLAIN, ARGUMENTS, AROUND, SIZES):
+    for shape, arguments, (before, after), size in product(
+        (*PLAIN, *BARE), ARGUMENTS, AROUND, SIZES
+    ):
         yield shape, arguments, before, after, size
     for turn, (shape, _) in enumerate(product(dsml_shapes(), range(7))):
         (before, after), size = AROUND[turn // 7 % 2], SIZES[turn % 11 % 6]
@@ -148,7 +151,7 @@ def test_wherever_a_block_of_dsml_is_cut_nothing_of_it_is_seen(before: str) -> N
 
 def test_a_call_that_is_cut_behind_its_name_is_hidden() -> None:
     seen = []
-    for text in (shape.write(TOOL, {"query": "成都 and 火锅"}) for shape in PLAIN):
+    for text in (shape.write(TOOL, {"query": "成都 and 火锅"}) for shape in (*PLAIN, *BARE)):
         for end in range(text.index(TOOL) + len(TOOL), len(text) + 1):
             shown = fed(pieces("好的。" + text[:end], 9))
             if shown.text != "好的。" or len(shown.leaks) != 1:
@@ -198,6 +201,49 @@ def test_out_of_code_a_call_of_an_unknown_tool_is_hidden() -> None:
         )
         assert shown.text == (before + after if after else before.rstrip()), shape.name
         assert calls(shown) == [("get_weather", {"city": "巴黎 Paris"})]
+
+
+def test_json_is_a_call_only_of_a_tool_that_is_on_offer() -> None:
+    """Whoever explains JSON to somebody is not interrupted."""
+    for (before, after), shape, size in product(AROUND, BARE, SIZES):
+        text = before + shape.write("get_weather", {"city": "巴黎 Paris"}) + after
+        assert fed(pieces(text, size)) == FilteredText(text, ()), shape.name
+
+
+@each(
+    "text",
+    [
+        '{"name": "recall_memory", "description": "…", "parameters": {"type": "object"}}',
+        '{"name": "recall_memory", "parameters": {"type": "object", "properties": {}}}',
+        '{"name": "recall_memory"}',
+        '{"name": "recall_memory", "arguments": {"query": "x"}, "price": 7}',
+        '<tools>{"name": "recall_memory", "description": "…"}</tools>',
+        '{"calls": [{"name": "recall_memory", "caller": "李明"}]}',
+    ],
+)
+def test_the_definition_of_a_tool_is_no_call(text: str) -> None:
+    assert filter_text(text, [TOOL]) == FilteredText(text, ())
+
+
+@each("answer", ["你对花生过敏。", "You are allergic to peanuts."])
+def test_a_result_that_a_model_makes_up_is_hidden(answer: str) -> None:
+    """Ids and scores are not for the user; what the model says of them is."""
+    result = json.dumps({"events": [{"id": "n_1", "content": answer, "score": 0.2}]})
+    for name, size in product(("tool_response", "tool_result"), SIZES):
+        text = f"<{name}>\n{result}\n</{name}>\n{answer}"
+        shown = fed(pieces(text, size))
+        assert shown.text.strip() == answer
+        assert [leak.calls for leak in shown.leaks] == [()]
+        code = f"```\n{text}\n```"
+        assert fed(pieces(code, size)) == FilteredText(code, ())
+
+
+@each("before", ["好的。", "Sure. "])
+def test_a_closing_fence_is_not_the_opening_of_another(before: str) -> None:
+    code = f"{before}```python\nx = 1\n```"
+    for size in SIZES:
+        shown = fed(pieces(f"{code}\n{BARE[0].write(TOOL, {'query': 'x'})}", size))
+        assert (shown.text, calls(shown)) == (code, [(TOOL, {"query": "x"})])
 
 
 @each("words", ["好的。", "Let me look."])

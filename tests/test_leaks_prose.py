@@ -5,7 +5,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.chat.leaks import FilteredText, StreamGuard, filter_text
+from kemem.text.leaks import FilteredText, StreamGuard, filter_text
+from tests.answers import ordinary_answers
 from tests.cases import each
 from tests.leaky import pieces
 
@@ -41,7 +42,8 @@ ABOUT_CALLS = [
     "DSML 是 DeepSeek 的标记语言；its token is ｜DSML｜ and it has function_calls.",
     "| 名称 | 说明 |\n|---|---|\n| DSML | DeepSeek 的标记 |\n| tool_calls | 块 |\n",
     "tool_calls, function_calls, invoke, parameter, recall_memory(query='x')",
-    '{"name": "recall_memory", "arguments": {"query": "没有标记"}}',
+    '{"name": "get_weather", "arguments": {"query": "没有标记"}}',
+    "`<tool_response>` holds the result, `<tools>` the definitions. <tools>锤子</tools>",
     "< calls> and <calls> are not calls. 「<calls>」也不是。",
 ]  # fmt: skip
 
@@ -94,7 +96,21 @@ def test_prose_passes_byte_for_byte() -> None:
     assert changed == []
 
 
-@given(st.text(alphabet=st.characters(exclude_characters="<＜[`")))
+def test_ordinary_answers_with_code_and_json_are_not_touched() -> None:
+    """At once and in pieces; examples call tools that are not on offer."""
+    answers = [*ordinary_answers()]
+    assert len({*answers}) >= 2_000
+    hidden = []
+    for turn, answer in enumerate(answers):
+        for size in (100_000, SIZES[turn % 4]):
+            guard = StreamGuard(TOOLS)
+            outputs = [*map(guard.feed, pieces(answer, size)), guard.close()]
+            if "".join(it.text for it in outputs) != answer or any(it.leaks for it in outputs):
+                hidden.append((answer, size))
+    assert hidden == []
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="<＜[`{")))
 def test_text_without_openers_passes(text: str) -> None:
     assert filter_text(text) == FilteredText(text, ())
 

@@ -22,6 +22,7 @@ from kemem.testing import FakeClock, ScriptedLLM, calling, running_openai_server
 from kemem.testing.openai_server import Answer, Fault, status
 from kemem_conformance.ram import RamStore
 from tests.cases import each
+from tests.leaky import SHAPES
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 EMPTY_OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
@@ -313,14 +314,28 @@ WRITTEN: list[tuple[str, list[tuple[str, Any]]]] = [
 ]
 
 
+OFFERED = [Tool(name, "…", EMPTY_OBJECT) for name in ("search", "a", "b")]
+
+
 @each(("text", "calls"), WRITTEN)
 def test_calls_are_read_in_the_forms_that_models_write(
     text: str, calls: list[tuple[str, Any]]
 ) -> None:
-    reply = read_calls(Reply(text, 7, 3))
-    assert (wanted(reply), reply.text) == (calls, "")
+    reply = read_calls(Reply(text, 7, 3), OFFERED)
+    assert wanted(reply) == calls and "{" not in reply.text.rpartition("</think>")[2]
     assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
     assert len({call.id for call in reply.calls}) == len(calls)
+
+
+def test_calls_are_read_in_every_form_that_the_guard_knows() -> None:
+    """With the types that they were written with, where the form has any."""
+    misread = []
+    for shape in SHAPES:
+        text = f"好的。{shape.write('search', {'query': '成都 tea'})}"
+        reply = read_calls(Reply(text), OFFERED)
+        if wanted(reply) != [("search", {"query": "成都 tea"})] or reply.text != "好的。":
+            misread.append(shape.name)
+    assert misread == []
 
 
 @each(
@@ -333,18 +348,40 @@ def test_calls_are_read_in_the_forms_that_models_write(
         '[{"name": "tea"}, 3]',
         '{"calls": []}',
         '{"calls": "search"}',
+        '{"name": "get_weather", "arguments": {"city": "成都"}}',
+        '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>',
+        '{"name": "search", "arguments": 7}',
         "null",
         "[" * 5_000,
         "{calls",
     ],
 )
-def test_a_text_that_is_no_call_stays_a_text(text: str) -> None:
-    assert read_calls(Reply(text)) == Reply(text)
+def test_a_text_that_calls_none_of_the_tools_stays_a_text(text: str) -> None:
+    assert read_calls(Reply(text), OFFERED) == Reply(text)
 
 
-def test_written_arguments_that_are_broken_are_kept() -> None:
-    (call,) = read_calls(Reply('{"name": "search", "arguments": "{\\"query\\": 北"}')).calls
-    assert call.arguments == '{"query": 北'
+@MINE
+@BOTH
+async def test_calls_in_the_text_are_read_though_the_server_takes_tools(
+    kind: str, talk: Talk
+) -> None:
+    """A gateway without a parser accepts tools, and leaves what the model wrote in the text."""
+    said = json.dumps({"name": "search", "arguments": {"query": talk.query}}, ensure_ascii=False)
+    answers = [said, f"```json\n{said}\n```", f"<tools>{said}</tools>", talk.answer]
+    with running_openai_server(answers) as server:
+        async with opened(kind, server.base_url) as llm:
+            for _ in answers[:-1]:
+                reply = await deps(llm).converse(talk.begun, talk.tools)
+                assert wanted(reply) == [("search", {"query": talk.query})]
+                assert reply.text == ""
+            assert (await deps(llm).converse(talk.begun, talk.tools)).text == talk.answer
+    assert all("tools" in request for request in server.requests)
+
+
+async def test_beside_a_proper_call_the_text_stays_a_text() -> None:
+    call = calling("search", query="茶")
+    text = '{"name": "search", "arguments": {"query": "tea"}}'
+    assert read_calls(Reply(text, calls=(call,)), OFFERED) == Reply(text, calls=(call,))
 
 
 # Models that know no tools

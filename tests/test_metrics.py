@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from kemem import AsyncMemory, InvalidArgument
 from kemem.chat import LeakCounts
-from kemem.chat.leaks import Leak
 from kemem.errors import Unavailable
 from kemem.journal import AsyncJournal
 from kemem.ports import Reply
@@ -24,6 +23,7 @@ from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Tim
 from kemem.serve.telemetry.prometheus import report
 from kemem.settings import load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
+from kemem.text.leaks import Leak
 
 NOON = 1_767_268_800_000_000  # 2026-01-01 12:00
 KINDS = ("metric", "metric.hour", "metric.day")

@@ -47,7 +47,7 @@ from tests.described import (
 
 PUBLIC = ("kemem", "kemem.recall", "kemem.chat", "kemem.testing")  # all of __all__
 DOCUMENTED = {  # names that the documentation imports from elsewhere
-    "kemem.chat.leaks": ("StreamGuard",),
+    "kemem.text.leaks": ("StreamGuard",),
     "kemem.integrations.mem0": ("AsyncMemory", "Memory"),
     "kemem.ports": ("LLM", "Reply", "Store"),
     "kemem.serve.http": ("create_app",),

@@ -19,7 +19,7 @@ from typing import Any, cast
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import LLM, LLM_TIMEOUT, Prompt, Reply, Schema, Tool, ToolCall
 from kemem.text.language import is_chinese
-from kemem.text.loose_json import parse_json
+from kemem.text.leaks import filter_text
 from kemem.threads import call
 
 _FORMATS = ("json_schema", "json_object", "text")  # what to ask for, best first
@@ -108,11 +108,12 @@ class OpenAILLM:
         if self._has_tools:
             try:
                 native = {"tools": [tool.to_dict() for tool in tools]}
-                return _read(await call(self._create, messages, native))
+                reply = _read(await call(self._create, messages, native))
+                return read_calls(reply, tools)  # many servers leave the calls in the text
             except Exception as error:  # of the client's library, which may not be OpenAI's
                 if not self._refused(error, "tools"):
                     raise
-        reply = read_calls(await self._answer(written(messages, tools), None))
+        reply = read_calls(await self._answer(written(messages, tools), None), tools)
         # What was refused may be a broken call of the conversation: that proves nothing.
         self._has_tools = self._has_tools and any(it["role"] == "tool" for it in messages)
         return reply
@@ -235,7 +236,7 @@ class WrittenCalls:
         """The model's answer, with the calls that it wrote."""
         plain = written(messages, tools)
         if tools:
-            return read_calls(await self._reply(plain))
+            return read_calls(await self._reply(plain), tools)
         return await self._reply(plain, schema=schema)
 
 
@@ -277,26 +278,16 @@ def _plain(message: Mapping[str, Any], names: Mapping[str, str], result: str) ->
     return {"role": "assistant", "content": text.strip()}
 
 
-def read_calls(reply: Reply) -> Reply:
-    """A reply with the calls that stand written in its text; other texts stay as they are.
+def read_calls(reply: Reply, tools: Sequence[Tool]) -> Reply:
+    """A reply with the calls of these tools that stand written in its text, in whatever form.
 
-    A name without arguments is a call only in a list of calls.
+    A text without any stays as it is, and so does one beside calls that were made properly.
     """
-    try:
-        value = parse_json(reply.text)
-    except ValueError:
-        return reply
-    listed = isinstance(value, Mapping) and "calls" in value
-    entries = value["calls"] if listed else value
-    calls = []
-    for entry in entries if isinstance(entries, list) else [entries]:
-        if not isinstance(entry, Mapping):
-            continue
-        name = entry.get("name") or entry.get("tool")
-        arguments = [entry[key] for key in ("arguments", "parameters", "args") if key in entry]
-        if isinstance(name, str) and name and (arguments or listed):
-            calls.append(_new_call(None, name, arguments[0] if arguments else {}))
-    return replace(reply, text="", calls=tuple(calls)) if calls else reply
+    names = {tool.name for tool in tools}
+    shown = filter_text(reply.text, names) if reply.text and not reply.calls else None
+    leaked = [call for leak in shown.leaks for call in leak.calls] if shown else []
+    calls = tuple(_new_call(None, it.name, dict(it.arguments)) for it in leaked if it.name in names)
+    return replace(reply, text=shown.text.strip(), calls=calls) if shown and calls else reply
 
 
 def _new_call(call_id: object, name: str, arguments: object) -> ToolCall:

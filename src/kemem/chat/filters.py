@@ -8,9 +8,9 @@ from itertools import product
 from threading import Lock
 from typing import Any, Literal
 
-from kemem.chat.leaks import Leak, LeakedCall, StreamGuard
 from kemem.chat.requests import new_call_id
 from kemem.ports import ToolCall
+from kemem.text.leaks import Leak, LeakedCall, StreamGuard
 
 Outcome = Literal["run", "hidden", "doubled", "unreadable"]
 

@@ -4,14 +4,27 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from kemem.chat.leaks.forms import DSML, FORMS, OPENERS, skip_closers
-from kemem.chat.leaks.parsing import BARS, Block, Buffer, LeakedCall, MarkerSet, Steps, UntypedText
+from kemem.text.leaks import bare
+from kemem.text.leaks.forms import DSML, FORMS, read_name, skip_closers
+from kemem.text.leaks.parsing import (
+    BARS,
+    Block,
+    Buffer,
+    LeakedCall,
+    MarkerSet,
+    Steps,
+    UntypedText,
+    tool_name,
+)
 from kemem.text.loose_json import MAX_CHARACTERS
 
 __all__ = ["FilteredText", "Leak", "LeakedCall", "StreamGuard", "UntypedText", "filter_text"]
 
 MAX_BLOCK = MAX_CHARACTERS  # of a block: longer JSON would be read in part
-_CANDIDATE = re.compile(rf"`|{OPENERS.start.pattern}", re.IGNORECASE)
+_READERS = {**FORMS, **bare.FORMS}
+_OPENERS = MarkerSet(*_READERS)
+_LEAST_NAME = 3  # letters of a tool's name where a text is cut in it
+_CANDIDATE = re.compile(rf"`|{_OPENERS.start.pattern}", re.IGNORECASE)
 _TICKS = re.compile("`*+")
 _DSML = MarkerSet(*DSML)
 _DSML_PREFIX = re.compile(rf"[<＜][\s/]*+(?:[{BARS[1:]}]|[{BARS}]++[\s/{BARS}]*+D)", re.IGNORECASE)
@@ -113,15 +126,20 @@ class StreamGuard:
 
     def _block(self, start: int) -> Steps[Block | None]:
         buffer = self._buffer
-        marker, at = yield from buffer.marker_at(start, OPENERS)
+        marker, at = yield from buffer.marker_at(start, _OPENERS)
         if not marker:
             is_cut = _DSML_PREFIX.match(buffer.text, start) and buffer.ends_in_marker(start, _DSML)
             return Block("dsml", buffer.end, ()) if is_cut else None
         if start < self._example_end and marker not in DSML:
             return None
-        form, reader = FORMS[marker]
+        if self._fence and marker in bare.FENCED:  # it ends the fence
+            return None
+        form, reader = _READERS[marker]
         buffer.starved = False
         buffer.set_limit(start + MAX_BLOCK)
+        if marker in bare.NAMING and not (yield from self._names_tool(at)):
+            buffer.set_limit(None)
+            return None
         block = yield from reader(buffer, form, start, at)
         is_full = buffer.starved and buffer.end == buffer.limit
         buffer.set_limit(None)
@@ -131,12 +149,28 @@ class StreamGuard:
             return Block(form, buffer.end, ())
         return block
 
+    def _names_tool(self, at: int) -> Steps[bool]:
+        """Whether the name of a known tool comes next, or what a cut has left of one."""
+        name, end = yield from read_name(self._buffer, at)
+        is_cut = end == self._buffer.end
+        return tool_name(name) in self._tools or (is_cut and self._may_become_tool(name))
+
+    def _may_become_tool(self, name: str) -> bool:
+        return len(name) >= _LEAST_NAME and any(it.startswith(name) for it in self._tools)
+
     def _is_cut_call(self, at: int) -> bool:
         """Whether the text ends in the beginning of a call, which may name a known tool."""
         rest = self._buffer.text[at:]
         if self._fence or self._span:
             return False
-        return bool(_CALL_PREFIX.match(rest)) or not self._tools.isdisjoint(_WORD.findall(rest))
+        words = _WORD.findall(rest)
+        if bool(_CALL_PREFIX.match(rest)) or not self._tools.isdisjoint(words):
+            return True
+        return any(
+            len(it) >= _LEAST_NAME and tool.startswith(it)
+            for it in words[:1]
+            for tool in self._tools
+        )
 
     def _is_example(self, block: Block) -> bool:
         """Whether the text only quotes a call, as an example."""

@@ -30,6 +30,8 @@ _NORMAL = dict.fromkeys(_IGNORED, "") | {"＜": "<", "＞": ">"}
 _NAMES = ("name", "tool_name", "tool", "function")
 _ARGUMENTS = ("arguments", "parameters", "args", "input")
 _WRAPPERS = ("arguments", "input")
+_LISTS = ("calls", "tool_calls", "tool_call", "function_call")
+_CALL_KEYS = {*_NAMES, *_ARGUMENTS, "id", "call_id", "type", "index"}  # all that a call may have
 _NAMESPACE = re.compile(r"^(?:functions|default_api)\.|:\d+$")
 _DECODER = json.JSONDecoder(strict=False, parse_constant=int)  # `int` refuses NaN and Infinity
 _WORDS = {"true": True, "false": False, "null": None}
@@ -274,6 +276,39 @@ def _json_call(item: Any) -> LeakedCall | None:
     if isinstance(arguments, str):  # encoded twice
         arguments = parse_object(arguments)
     return LeakedCall(tool_name(name), arguments) if name and isinstance(arguments, dict) else None
+
+
+def parse_bare_calls(text: str) -> tuple[LeakedCall, ...]:
+    """The calls in JSON that nothing marks as calls: objects with arguments and little else.
+
+    {"name": "f", "arguments": {"a": 1}} -> one call; the definition of a tool is none.
+    """
+    value = _undoubled(text) if text.startswith("{{") else _parse(text)
+    wrapper = next((it for it in _LISTS if isinstance(value, dict) and it in value), "")
+    items = value[wrapper] if wrapper else value
+    items = items if isinstance(items, list) else [items]
+    bare = (item for item in items if _is_bare_call(item, is_listed=bool(wrapper)))
+    return tuple(call for item in bare if (call := _json_call(item)))
+
+
+def _undoubled(text: str) -> Any:
+    """The value of JSON whose braces are doubled, the outer ones or all, as templates escape it."""
+    with suppress(ValueError, RecursionError):
+        return _DECODER.decode(text[1:-1])
+    return _parse(text.replace("{{", "{").replace("}}", "}"))
+
+
+def _is_bare_call(item: Any, *, is_listed: bool) -> bool:
+    call = item.get("function") if isinstance(item, dict) else None
+    call = call if isinstance(call, dict) else item
+    if not isinstance(call, dict) or not call.keys() | item.keys() <= _CALL_KEYS:
+        return False
+    arguments: Any = next(
+        (call[key] for key in _ARGUMENTS if key in call), {} if is_listed else None
+    )
+    if isinstance(arguments, dict):
+        return not {"type", "properties"} <= arguments.keys()  # the schema of a definition
+    return isinstance(arguments, str)
 
 
 def parse_python_calls(text: str) -> tuple[LeakedCall, ...]:

@@ -10,9 +10,9 @@ import string
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kemem.chat.leaks import parsing
-from kemem.chat.leaks.dsml import ATTRIBUTE, NAMESPACES, read_invokes, tag_at
-from kemem.chat.leaks.parsing import BARS, SPACE, Block, Buffer, LeakedCall, MarkerSet, Steps
+from kemem.text.leaks import parsing
+from kemem.text.leaks.dsml import ATTRIBUTE, NAMESPACES, read_invokes, tag_at
+from kemem.text.leaks.parsing import BARS, SPACE, Block, Buffer, LeakedCall, MarkerSet, Steps
 
 Reader = Callable[[Buffer, str, int, int], Steps[Block | None]]
 """Reads what an opener of a form begins, by the opener's start and end; None where it is prose."""
@@ -30,7 +30,7 @@ _CLOSERS = MarkerSet(
     *("<|tool_calls_section_end|>", "<|action_end|>", "<|call|>", "<|end|>", "<|return|>"),
     *("<|end_of_sentence|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_function_call>"),
     *("<|close|>call<|sep|>", "<|close|>tools<|sep|>", "<|close|>message<|sep|>"),
-    "[/TOOL_CALLS]",
+    *("[/TOOL_CALLS]", "</tools>", "</tool_response>", "</tool_result>"),
 )
 _QUOTED_NAME = re.compile(r"[\w.:\"'“”-]*+", re.ASCII)
 _NAME_STARTS = string.ascii_letters + "_"
@@ -74,8 +74,8 @@ def _json(buffer: Buffer, form: str, at: int, name: str = "") -> Steps[Block | N
         here = yield from buffer.skip(_FENCE, here)
     first, pattern = ("{", _OBJECT) if name else ("{[", _JSON_CALL)
     end, calls = at, list[LeakedCall]()
-    while (yield from _looks_like(buffer, here, first, pattern)):
-        text, end = yield from _brackets(buffer, here)
+    while (yield from looks_like(buffer, here, first, pattern)):
+        text, end = yield from read_brackets(buffer, here)
         if name:
             calls += _one_call(name, parsing.parse_object(text))
             break
@@ -86,16 +86,16 @@ def _json(buffer: Buffer, form: str, at: int, name: str = "") -> Steps[Block | N
     return Block(form, (yield from buffer.skip(_TICKS, end)) if is_fenced else end, tuple(calls))
 
 
-def _python(
+def read_python(
     buffer: Buffer, form: str, at: int, closers: MarkerSet = _CLOSERS
 ) -> Steps[Block | None]:
     """Calls as Python writes them, possibly in a list."""
     start = yield from buffer.skip(SPACE, at)
-    if not (yield from _looks_like(buffer, start, _NAME_STARTS + "[", _PYTHON_CALL)):
+    if not (yield from looks_like(buffer, start, _NAME_STARTS + "[", _PYTHON_CALL)):
         return None
     is_list = buffer.text[start] == "["
     opening = start if is_list else (yield from buffer.find(_PARENTHESIS, start))
-    _, end = yield from _brackets(buffer, opening, closers)
+    _, end = yield from read_brackets(buffer, opening, closers)
     return Block(form, end, parsing.parse_python_calls(buffer.text[start:end]))
 
 
@@ -103,7 +103,7 @@ def _one_call(name: str, arguments: Mapping[str, Any] | None) -> tuple[LeakedCal
     return () if arguments is None else (LeakedCall(parsing.tool_name(name), arguments),)
 
 
-def _looks_like(buffer: Buffer, at: int, first: str, pattern: re.Pattern[str]) -> Steps[bool]:
+def looks_like(buffer: Buffer, at: int, first: str, pattern: re.Pattern[str]) -> Steps[bool]:
     """Whether the text continues like this; another first character decides at once."""
     character = yield from buffer.char_at(at)
     if not character or character not in first:
@@ -112,7 +112,7 @@ def _looks_like(buffer: Buffer, at: int, first: str, pattern: re.Pattern[str]) -
     return bool(pattern.match(buffer.text, at, end))
 
 
-def _brackets(buffer: Buffer, at: int, closers: MarkerSet = _CLOSERS) -> Steps[tuple[str, int]]:
+def read_brackets(buffer: Buffer, at: int, closers: MarkerSet = _CLOSERS) -> Steps[tuple[str, int]]:
     """The text in brackets; where they break off, up to the closing marker behind."""
     end, is_complete = yield from parsing.balanced(buffer, at)
     if not is_complete:
@@ -123,7 +123,7 @@ def _brackets(buffer: Buffer, at: int, closers: MarkerSet = _CLOSERS) -> Steps[t
     return buffer.text[at:end], end
 
 
-def _read_name(buffer: Buffer, at: int) -> Steps[tuple[str, int]]:
+def read_name(buffer: Buffer, at: int) -> Steps[tuple[str, int]]:
     """The name of a tool, without quotes, and its end; empty where there is none."""
     start = yield from buffer.skip(SPACE, at)
     end = yield from buffer.skip(_QUOTED_NAME, start)
@@ -191,7 +191,7 @@ def _named(
     forms = {parsing.normalize(it): form for it, form in separators.items()}
 
     def read(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
-        name, here = yield from _read_name(buffer, at)
+        name, here = yield from read_name(buffer, at)
         if not name:
             return None
         behind = yield from buffer.skip(SPACE, here)
@@ -202,7 +202,7 @@ def _named(
         if is_separated:
             form, here = forms[marker] or form, past
             if name == "function":  # DeepSeek V3 gives the type of the tool before its name
-                name, here = yield from _read_name(buffer, here)
+                name, here = yield from read_name(buffer, here)
             behind = yield from buffer.skip(SPACE, here)
             marker, past = yield from buffer.marker_at(behind, markers)
         if pairs and marker in openers:
@@ -242,7 +242,7 @@ def _tool_call(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | 
         return (yield from _FUNCTION(buffer, "qwen", here, end))
     if marker:
         return (yield from read_invokes(buffer, form, start, at))
-    name, past = yield from _read_name(buffer, here)
+    name, past = yield from read_name(buffer, here)
     if name.startswith("call:"):
         return (yield from _gemma4(buffer, name.removeprefix("call:"), past))
     return (yield from _GLM(buffer, "glm", start, at))
@@ -288,10 +288,10 @@ def _mistral(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | No
 
 def _json_or_python(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
     block = yield from _json(buffer, form, at)
-    name, past = yield from _read_name(buffer, at)
+    name, past = yield from read_name(buffer, at)
     if block or (name and (yield from buffer.char_at(past)) != "("):
         return block
-    return (yield from _python(buffer, form, at))
+    return (yield from read_python(buffer, form, at))
 
 
 def _harmony(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
@@ -302,7 +302,7 @@ def _harmony(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | No
 
 
 def _tool_code(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
-    block = yield from _python(buffer, form, at, _FENCE_END)
+    block = yield from read_python(buffer, form, at, _FENCE_END)
     if not block:
         return None
     stop, _, past = yield from buffer.find_marker(_FENCE_END, block.end)
@@ -335,4 +335,3 @@ _FORMS: tuple[tuple[str, Reader, tuple[str, ...]], ...] = (
 FORMS = {
     parsing.normalize(it): (form, reader) for form, reader, openers in _FORMS for it in openers
 }
-OPENERS = MarkerSet(*FORMS)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kemem.chat.leaks import parsing
-from kemem.chat.leaks.parsing import ANGLE, BARS, Block, Buffer, LeakedCall, MarkerSet, Steps
+from kemem.text.leaks import parsing
+from kemem.text.leaks.parsing import ANGLE, BARS, Block, Buffer, LeakedCall, MarkerSet, Steps
 
 NAMESPACES = ("", *(f"{name}:" for name in ("antml", "minimax")))
 _TAG_LENGTH = 300
