@@ -14,10 +14,21 @@ from hypothesis import strategies as st
 
 from kemem import InvalidArgument, Memory, NotFound
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool, ToolCall
-from kemem.recall import Budget, RecallAgent, Recalled, Step
+from kemem.recall import (
+    MEMRECALL_TOOLS,
+    Budget,
+    RecallAgent,
+    Recalled,
+    Step,
+    json_schemas,
+)
+from kemem.recall.registry import as_tools, short_tools
+from kemem.recall.schemas import Language, ToolTexts
 from kemem.records import Row
 from kemem.testing import HashingEmbedder, ScriptedLLM, calling
+from kemem.text.language import count_tokens, is_chinese
 from kemem_conformance.ram import RamStore
+from tests.cases import each
 from tests.fixtures import EXAMPLES
 from tests.recalls import (
     BOTH,
@@ -378,6 +389,50 @@ async def test_without_time_a_recall_still_ends(deps: Deps, tongue: Tongue) -> N
         result = await recalled(deps, tongue, llm, Budget(seconds=1e-6))
         assert not result.completed
         assert result.reason.startswith(("已到时间上限", "the time is up"))
+
+
+# What a small model needs
+
+
+@each("language", ["zh", "en"])
+def test_the_tools_of_the_agent_take_700_tokens_at_most(language: Language) -> None:
+    """By the estimate that budgets of the package use, which is rather too high."""
+    tools = [tool.to_dict() for tool in short_tools(language)]
+    assert count_tokens(json.dumps(tools, ensure_ascii=False)) <= 700
+    assert [it["function"]["name"] for it in tools] == [*MEMRECALL_TOOLS]
+    assert "command_output" not in str(tools)
+    for tool in tools:
+        name, short = tool["function"]["name"], tool["function"]["parameters"]
+        whole = json_schemas(language)[name]["input"]
+        assert {*short["properties"]} <= {*whole["properties"]}
+        assert short["required"] == whole["required"]
+        for text in (tool["function"], *short["properties"].values()):
+            assert is_chinese(text["description"]) == (language == "zh"), text
+
+
+@ONE
+async def test_a_large_model_can_be_told_of_the_tools_in_full(deps: Deps, tongue: Tongue) -> None:
+    ways: list[tuple[ToolTexts, list[Tool]]] = [
+        ("full", as_tools("zh")),
+        ("short", short_tools("zh")),
+    ]
+    for texts, told in ways:
+        llm = ScriptedLLM([handing()])
+        await RecallAgent(handle(deps, tongue.user, llm), tool_texts=texts).recall(tongue.question)
+        assert [*llm.calls[0].tools] == told
+
+
+@BOTH
+async def test_a_filter_that_matches_nothing_is_dropped_and_the_trace_says_so(
+    deps: Deps, tongue: Tongue
+) -> None:
+    """A model that copies a type from an example would hide everything from itself."""
+    asked = {"memory_types": ["command_output"], "keywords": ["xyzzy"]}
+    search = calling(SEARCH, query=tongue.question, min_relevance_score=0.0, **asked)
+    result = await recalled(deps, tongue, ScriptedLLM([search, hand_over_what_is_shown]))
+    assert result.by == "llm" and tongue.answer in str(result.evidence)
+    assert "keywords, memory_types" in result.trace[0].outcome
+    assert result.limits.memory_types == ()
 
 
 # Arguments, and who watches

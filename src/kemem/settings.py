@@ -110,6 +110,10 @@ class Settings(BaseSettings):
         default="auto",
         description="Language of the recall agent's tools and answers; auto: of the question.",
     )
+    recall_tools: Literal["short", "full"] = Field(
+        default="short",
+        description="How a model that leads a recall is told of its tools; full: for large models.",
+    )
     recall_max_iterations: int = Field(
         default=3, ge=1, le=10, description="Rounds of a recall, each with a larger window."
     )

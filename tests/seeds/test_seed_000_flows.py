@@ -12,7 +12,8 @@ import pytest
 
 from kemem import AsyncMemory
 from kemem.ports import ToolCall
-from kemem.recall import Recalled, openai_tools
+from kemem.recall import Recalled
+from kemem.recall.registry import short_tools
 from kemem.recall.schemas import Language
 from kemem.settings import load
 from kemem.testing import FakeClock, calling, running_openai_server
@@ -271,7 +272,7 @@ async def test_a_model_is_told_where_it_stands(tmp_path: Path, flow: Flow) -> No
     (request,) = server.requests
     system, task = request["messages"]
     assert system["role"] == "system" and flow.round in system["content"]
-    assert request["tools"] == openai_tools(flow.language)
+    assert request["tools"] == [tool.to_dict() for tool in short_tools(flow.language)]
     last = sorted(flow.settings, key=lambda fact: -fact.days)[-5:]
     talk = "\n".join(f"user: {fact.text}" for fact in last)
     assert task["role"] == "user"

@@ -83,18 +83,20 @@ async def test_words_and_meaning_are_modes_of_their_own(tmp_path: Path, world: W
 
 @BOTH
 async def test_a_memory_contains_one_of_the_keywords(world: World) -> None:
-    """Any of them is enough; one that is nowhere finds nothing."""
+    """Any of them is enough; one that is nowhere is no filter, which the model is told."""
     port, _, _, backup, _ = world.facts
     memory = await notebook(world.facts)
     for words, texts in (
         (world.words, {port.text, backup.text}),
         (world.words[:1], {port.text}),
         (("量子 quantum", *world.words[1:]), {backup.text}),
-        (("量子 quantum",), set()),
     ):
         output = await searched(memory, world.database, keywords=list(words), **ALL)
         assert found(output) == texts
-        assert output.total_found == len(texts)
+        assert output.total_found == len(texts) and output.message is None
+    everything = await searched(memory, world.database, **ALL)
+    output = await searched(memory, world.database, keywords=["量子 quantum"], **ALL)
+    assert found(output) == found(everything) and "keywords" in str(output.message)
 
 
 @BOTH
@@ -116,11 +118,13 @@ async def test_memories_are_chosen_by_their_types(world: World) -> None:
         (["command_output"], {migration, log}),
         (["knowledge", "verbatim"], {f"{log} 2"}),
         (["message", "configuration"], {*texts, log, f"{log} 2"}),
-        (["experience", "没有这种 none"], set()),
     ):
         query = " ".join([*texts, log])
         output = await searched(memory, query, memory_types=types, **ALL)
         assert found(output) == wanted, types
+    output = await searched(memory, query, memory_types=["没有这种 none"], **ALL)
+    assert found(output) == found(await searched(memory, query, **ALL)) != set()
+    assert "memory_types" in str(output.message)
 
 
 @BOTH

@@ -18,6 +18,7 @@ from kemem.ports.chat import Schema as Schema
 from kemem.ports.chat import Tool as Tool
 from kemem.ports.chat import ToolCall as ToolCall
 from kemem.ports.chat import check_reply, parse_reply
+from kemem.ports.pace import Pace
 from kemem.ports.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
 from kemem.records import MESSAGES, NOTES, Matrix, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Applied, Batch, Job, JobKind
@@ -275,6 +276,7 @@ class Deps:
     on_reply: OnReply | None = None
     previous: Embedder | None = None  # whose vectors a change of the embedder may have left,
     settled: set[records.Model] = field(default_factory=set)  # unless the model is one of these
+    pace: Pace = field(default_factory=Pace, init=False)  # of the LLM: another has its own
     _locks: WeakValueDictionary[Scope, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def lock(self, owner: Scope) -> asyncio.Lock:
@@ -346,11 +348,13 @@ class Deps:
         try:
             async with asyncio.timeout(limit):
                 reply = await self.llm.reply(messages, **wanted)
+            self.pace.answered(time.perf_counter() - begun)
             answer, is_of_use = read(reply), True
             return answer
         except Unavailable:
             raise
         except TimeoutError:
+            self.pace.gave_up(limit)
             raise Unavailable(f"the LLM did not answer within {limit:g} s") from None
         except Exception as error:  # the model's code or network, which may raise anything
             raise Unavailable(f"the LLM failed: {type(error).__name__}") from error

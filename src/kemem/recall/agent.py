@@ -8,10 +8,10 @@ from typing import Any
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import ToolCall
 from kemem.ports.entries import check_enabled
-from kemem.recall.registry import as_tools, run_tool, succeeded
+from kemem.recall.registry import as_tools, run_tool, short_tools, succeeded
 from kemem.recall.results import Driver, Recalled, Step, indented
 from kemem.recall.rules import handoff_from, plan
-from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model
+from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model, ToolTexts
 from kemem.recall.state import TOOL_SECONDS, Budget, Caches, MemoryReader, RecallState
 from kemem.results import Item
 from kemem.scope import check_flag
@@ -38,7 +38,8 @@ class RecallAgent:
 
     The user is settled here: no tool takes one, and whatever a model says about it is ignored.
     Sensitive memories are seen only through a handle that was granted them. Steps are decided `by`
-    the LLM where there is one; "rules" calls no model. Memories that the caller has already are
+    the LLM where there is one; "rules" calls no model. The LLM is told of its tools in few words,
+    or in many by `tool_texts="full"`. Memories that the caller has already are
     left out if it names them in `without`.
 
         agent = RecallAgent(memory.for_user("u_1"))
@@ -55,6 +56,7 @@ class RecallAgent:
         caches: Caches | None = None,
         by: Driver | None = None,
         without: Collection[str] = (),
+        tool_texts: ToolTexts = "short",
     ) -> None:
         if memory.scope.user_id is None:
             raise InvalidArgument(
@@ -63,7 +65,7 @@ class RecallAgent:
             )
         self._memory, self._context = memory, MemoryContext(memory, session_id)
         self._budget, self._caches = budget or Budget(), caches or Caches()
-        self._language, self._driver = language, by
+        self._language, self._driver, self._tool_texts = language, by, tool_texts
         self._excluded = without  # read at each recall: the caller may add to it
 
     @classmethod
@@ -84,7 +86,14 @@ class RecallAgent:
             settings.recall_seconds,
         )
         language = None if settings.recall_language == "auto" else settings.recall_language
-        return cls(memory, session_id=session_id, budget=budget, language=language, caches=caches)
+        return cls(
+            memory,
+            session_id=session_id,
+            budget=budget,
+            language=language,
+            caches=caches,
+            tool_texts=settings.recall_tools,
+        )
 
     async def recall(
         self,
@@ -122,6 +131,7 @@ class RecallAgent:
             past=check_flag(past, "past") or is_about_past(text, deps.clock()),
             past_asked=past,
             on_step=on_step,
+            tool_texts=self._tool_texts,
         )
         await self._context.relaunch(state, run_round)
         return state.result()
@@ -211,7 +221,7 @@ def _by_rules(state: RecallState, window: Sequence[Item]) -> Planner:
 
 def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
     """A model that is shown the window of a conversation, and the outputs of its calls."""
-    tools = as_tools(state.language)
+    tools = (short_tools if state.tool_texts == "short" else as_tools)(state.language)
     rounds_left = state.budget.max_iterations - state.iteration
     instructions = state.text("agent_prompt", state=state, rounds_left=rounds_left)
     shown = (f"{it.message.role}: {indented(it.memory[:_MAX_SHOWN])}" for it in window)
@@ -232,7 +242,10 @@ def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
             data = fenced("tool_data", output.model_dump_json(exclude_none=True))
             call_id = call.id if isinstance(call, ToolCall) else ""
             messages.append({"role": "tool", "tool_call_id": call_id, "content": data})
-        reply = await state.deps.converse(messages, tools, timeout=state.seconds_left / 2)
+        if not (limit := state.patience):
+            raise Unavailable(state.text("model_too_slow", seconds=state.deps.pace.seconds))
+        with state.waiting_for_model():
+            reply = await state.deps.converse(messages, tools, timeout=limit)
         if not reply.calls:
             advice = state.text("call_a_tool", calls_left=state.calls_left)
             messages.append({"role": "assistant", "content": reply.text})

@@ -82,6 +82,30 @@ def as_tools(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) ->
     return [Tool(name, each["description"], each["input"]) for name, each in described]
 
 
+def short_tools(language: Language) -> list[Tool]:
+    """The tools of the recall agent in few tokens: fewer fields, and no examples to copy."""
+    tools = []
+    for name, entry in MEMRECALL_TOOLS.items():
+        texts, whole = (
+            tool_texts(__package__)["short"][name],
+            schema(entry["input_model"], language),
+        )
+        fields = {field: texts[field][language] for field in whole["properties"] if field in texts}
+        properties = {
+            field: {**_plain_type(whole["properties"][field]), "description": text}
+            for field, text in fields.items()
+        }
+        short = {"type": "object", "properties": properties, "required": whole["required"]}
+        tools.append(Tool(name, texts[language], short))
+    return tools
+
+
+def _plain_type(field: Json) -> Json:
+    """The type of a field that is given, without its limits.  [integer 1-9, null] -> integer"""
+    given = next((it for it in field.get("anyOf", ()) if it["type"] != "null"), field)
+    return {key: given[key] for key in ("type", "items") if key in given}
+
+
 def openai_tools(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) -> list[Json]:
     """The tools for the `tools` of a chat completion."""
     return [tool.to_dict() for tool in as_tools(language, registry)]
@@ -234,6 +258,8 @@ def _outcome(output: Model, state: RecallState) -> tuple[str, tuple[str, ...]]:
         case schemas.SearchMemoriesOutput(success=True, total_found=total, results=results):
             more = "" if state.counts_all or total < COUNTED else "+"
             outcome = state.text("search_outcome", total=f"{total}{more}", shown=len(results))
+            if results and output.message:  # not what was asked for
+                outcome = f"{outcome}; {output.message}"
             return outcome, tuple(each.memory_key for each in results)
         case schemas.GetMemoryDetailOutput(success=True, content=str(content), memory_key=str(key)):
             return state.text("detail_outcome", length=len(content)), (key,)

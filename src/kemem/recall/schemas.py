@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Language = Literal["zh", "en"]
+ToolTexts = Literal["short", "full"]
 SearchMode = Literal["semantic", "keyword", "hybrid"]
 KeywordType = Literal["entity", "action", "concept", "time"]
 

@@ -6,6 +6,7 @@ Caches are shared by recalls: bounded, with a time to live, void as soon as the 
 import logging
 import time
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,7 +17,7 @@ from kemem.errors import InvalidArgument, KeMemError, NotFound
 from kemem.ports import Deps
 from kemem.recall import schemas
 from kemem.recall.results import Driver, Evidence, Limits, Recalled, Step
-from kemem.recall.schemas import HandoffInput, Language, Model, SearchMemoriesInput
+from kemem.recall.schemas import HandoffInput, Language, Model, SearchMemoriesInput, ToolTexts
 from kemem.records import MESSAGES, NOTES, Message, Note
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item, Memories, Profile, is_over
@@ -26,6 +27,7 @@ from kemem.text.past import is_about_past
 MAX_SEARCHES_IN_A_ROW = 3
 MAX_RESULTS = 10
 TOOL_SECONDS = 10.0  # for one read of the store
+MODEL_SHARE = 0.1  # of the time, for a model that has found nothing
 # Matches that rules count: to count all takes as long as six searches. With fewer, evidence is lost
 # as well, since a search looks at more candidates the more it is to return.
 COUNTED = 60
@@ -164,6 +166,7 @@ class RecallState:
     past: bool = False  # whether what has ended is evidence,
     past_asked: bool = False  # as the caller says, whatever the words of the question are
     on_step: Callable[[Step], None] | None = None
+    tool_texts: ToolTexts = "short"  # how a model is told of the tools
     iteration: int = 1
     windows: list[int] = field(default_factory=list)  # messages shown, round by round
     has_earlier: bool = False  # messages before those that are shown
@@ -182,6 +185,7 @@ class RecallState:
     evidence: list[Evidence] = field(default_factory=list)
     completed: bool = False  # the handoff was not forced by a limit
     started: float = field(default_factory=time.monotonic)
+    model_seconds: float = 0.0  # that a model has taken while nothing was found
 
     @property
     def window(self) -> int:
@@ -193,6 +197,19 @@ class RecallState:
         return max(0.0, self.budget.seconds - (time.monotonic() - self.started))
 
     @property
+    def patience(self) -> float:
+        """Seconds to wait for the model's next reply; 0 where it would not come in time.
+
+        Until something is found, a tenth of the time is all that a model may take: rules, which
+        then take over, have the rest.
+        """
+        if self.hits:
+            limit = max(self.seconds_left / 2, min(2 * self.deps.pace.seconds, self.seconds_left))
+        else:
+            limit = min(MODEL_SHARE * self.budget.seconds - self.model_seconds, self.seconds_left)
+        return limit if self.deps.pace.fits(limit) else 0.0
+
+    @property
     def calls_left(self) -> int:
         return max(0, self.budget.max_calls - self.calls)
 
@@ -200,6 +217,15 @@ class RecallState:
     def counts_all(self) -> bool:
         """Whether searches count all matches: for a model, which reads `total_found`."""
         return self.driver == "llm"
+
+    @contextmanager
+    def waiting_for_model(self) -> Iterator[None]:
+        """Count the time that a model takes while nothing is found."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.model_seconds += 0.0 if self.hits else time.monotonic() - begun
 
     def text(self, name: str, /, **values: object) -> str:
         """A message of `tools.toml` in the language of this recall."""

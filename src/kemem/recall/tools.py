@@ -21,6 +21,7 @@ CONTENT_BYTES = 102_400
 _PREVIEW = 200  # characters
 _SUMMARY = 80
 _CONTEXT = 1_000
+_FILTERS = ("keywords", "memory_types", "time_range_days")
 _MAX_KEYS = 100  # of a handoff that are looked up
 _NEIGHBORS = 2  # messages before and after a message that its detail shows
 _KEYWORDS_SCHEMA = schemas.ExtractKeywordsOutput.model_json_schema()
@@ -33,8 +34,12 @@ async def search_memories_tool(
     if state.searches_in_a_row >= MAX_SEARCHES_IN_A_ROW:
         advice = state.text("searches_in_a_row", most=MAX_SEARCHES_IN_A_ROW)
         return schemas.SearchMemoriesOutput(success=False, total_found=0, message=advice)
-    hits = await state.search(request)
+    hits, dropped = await state.search(request), ""
     if state.driver == "llm":
+        filters = {name: None for name in _FILTERS if getattr(request, name)}
+        if filters and not hits:  # else what a model made up would hide everything from it
+            hits = await state.search(request.model_copy(update=filters))
+            dropped = state.text("filters_dropped", filters=", ".join(filters))
         shown = [replace(it, in_reply_to=await _asked(state, it, request.query)) for it in hits]
         hits = replace(hits, items=tuple(shown))
     words = request.keywords or []
@@ -57,7 +62,7 @@ async def search_memories_tool(
         total_found=hits.total,
         results=results,
         search_query_expanded=", ".join(dict.fromkeys(words)) or None,
-        message=None if results else state.text("no_hits"),
+        message=(dropped or None) if results else state.text("no_hits"),
     )
 
 
@@ -260,8 +265,9 @@ async def _keywords_by_model(
         {"role": "user", "content": request.model_dump_json(include={"query", "context"})},
     ]
     try:
-        async with asyncio.timeout(state.seconds_left / 2):
-            answer = await state.deps.ask(messages, _KEYWORDS_SCHEMA)
+        with state.waiting_for_model():
+            async with asyncio.timeout(state.patience):
+                answer = await state.deps.ask(messages, _KEYWORDS_SCHEMA)
     except (Unavailable, TimeoutError):
         return None
     listed = answer.get("keywords") if isinstance(answer, dict) else None

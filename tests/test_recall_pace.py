@@ -1,0 +1,130 @@
+"""A recall knows how fast its model is: a slow one costs a tenth of the time at most.
+
+Time is compressed: a recall has 1.5 seconds, so that a tenth is 150 ms.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from kemem.ports import Deps, Prompt, Reply, Schema, Tool
+from kemem.ports.pace import REST, Pace
+from kemem.recall import Budget, RecallAgent
+from kemem.testing import calling
+from tests.recalls import BOTH, ONE, Tongue, furnished, hand_over_what_is_shown, handle
+
+BUDGET = Budget(seconds=1.5)
+MOST = 0.1 * BUDGET.seconds
+TOLERANCE = 0.05  # of a busy machine
+
+
+class Slow:
+    """A model that takes its time for each reply; it counts how long it was waited for."""
+
+    name = "slow"
+
+    def __init__(self, seconds: float, *, talks: bool = False) -> None:
+        self.seconds = seconds
+        self.waited: list[float] = []
+        self._talks = talks
+
+    async def reply(
+        self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
+    ) -> Reply:
+        begun = time.monotonic()
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.waited.append(time.monotonic() - begun)
+        if self._talks or not tools:
+            return Reply('{"keywords": []}')
+        if messages[-1]["role"] == "tool":
+            return Reply("", calls=(hand_over_what_is_shown(messages),))
+        query = messages[1]["content"].partition("<question>")[2].partition("</question>")[0]
+        return Reply("", calls=(calling("search_memories", query=query.strip()),))
+
+
+@pytest.fixture(scope="module")
+def deps() -> Deps:
+    """A store that recalls only read."""
+    return asyncio.run(furnished())
+
+
+@BOTH
+async def test_a_slow_model_costs_a_tenth_of_the_time_once(deps: Deps, tongue: Tongue) -> None:
+    """Then it is known to be slow, and rules answer at once."""
+    model = Slow(0.7)
+    agent = RecallAgent(handle(deps, tongue.user, model), budget=BUDGET)
+    result = await agent.recall(tongue.question)
+    assert (result.by, result.completed) == ("rules", True)
+    assert tongue.answer in str(result.evidence)
+    assert 0 < sum(model.waited) <= MOST + TOLERANCE
+    again = await agent.recall(tongue.question)
+    assert again.by == "rules" and tongue.answer in str(again.evidence)
+    assert len(model.waited) == 1
+    assert any(word in str(again.problems) for word in ("太慢", "too slow"))
+
+
+@BOTH
+async def test_whatever_a_model_was_asked_tells_its_speed(deps: Deps, tongue: Tongue) -> None:
+    """A model that drew facts slowly is not asked to lead a recall."""
+    model = Slow(0.3)
+    memory = handle(deps, tongue.user, model)
+    await (await memory.runtime.deps()).ask([{"role": "user", "content": "…"}], {})
+    result = await RecallAgent(memory, budget=BUDGET).recall(tongue.question)
+    assert result.by == "rules" and len(model.waited) == 1
+    patient = RecallAgent(memory, budget=Budget(seconds=60))
+    assert (await patient.recall(tongue.question)).by == "llm"  # there is time enough
+
+
+@BOTH
+async def test_a_model_that_is_fast_enough_leads(deps: Deps, tongue: Tongue) -> None:
+    model = Slow(0.02)
+    agent = RecallAgent(handle(deps, tongue.user, model), budget=BUDGET)
+    for _ in range(2):
+        result = await agent.recall(tongue.question)
+        assert (result.by, result.completed) == ("llm", True)
+        assert tongue.answer in str(result.evidence)
+
+
+@ONE
+async def test_a_model_that_only_talks_is_heard_for_a_tenth_of_the_time(
+    deps: Deps, tongue: Tongue
+) -> None:
+    for seconds in (0.06, 0.1, 0.14):
+        model = Slow(seconds, talks=True)
+        agent = RecallAgent(handle(deps, tongue.user, model), budget=BUDGET)
+        for _ in range(2):
+            model.waited.clear()
+            result = await agent.recall(tongue.question)
+            assert result.by == "rules" and tongue.answer in str(result.evidence)
+            assert sum(model.waited) <= MOST + TOLERANCE
+
+
+@ONE
+async def test_a_model_that_has_found_something_has_more_time(deps: Deps, tongue: Tongue) -> None:
+    """Its hits are handed over if it never comes back, without another search."""
+    model = Slow(0.02)
+    memory = handle(deps, tongue.user, model)
+    agent = RecallAgent(memory, budget=BUDGET)
+
+    def slow_down(_: object) -> None:
+        model.seconds = 0.4
+
+    result = await agent.recall(tongue.question, on_step=slow_down)
+    assert (result.by, result.completed) == ("llm", True)
+    assert sum(model.waited) > MOST
+
+
+def test_a_slow_model_is_tried_again_after_a_while() -> None:
+    now = 0.0
+    pace = Pace(lambda: now)
+    assert pace.fits(0.1) and not pace.fits(0.0)
+    pace.gave_up(6.0)
+    assert not pace.fits(6.0) and pace.fits(7.0)
+    now += REST
+    assert pace.fits(6.0)
+    pace.answered(2.0)
+    assert pace.seconds == 4.0 and pace.fits(6.0) and not pace.fits(3.0)
