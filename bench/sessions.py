@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kemem.add.summarize import STATE_TOKENS, summarize_session
-from kemem.ports import LLM, Deps
+from kemem.ports import Deps
 from kemem.records import Message, Scope
 from kemem.records.batch import Batch
 from kemem.results import Context
@@ -33,7 +33,11 @@ class Session:
 
     @property
     def held_out(self) -> bool:
+        """Whether it was left aside while the summaries were written."""
         return int(self.name[-2:]) % 2 == 0
+
+    def is_of(self, language: str) -> bool:
+        return self.name.startswith(language)
 
 
 def sessions() -> list[Session]:
@@ -59,11 +63,11 @@ def tells(text: str, wordings: Sequence[str]) -> bool:
 
 
 async def contexts(
-    turns: Sequence[tuple[str, str]], state_tokens: int = STATE_TOKENS, llm: LLM | None = None
+    turns: Sequence[tuple[str, str]], state_tokens: int = STATE_TOKENS
 ) -> list[Context]:
     """The context of a conversation at each budget; it was summarised after each pair of turns."""
     clock = FakeClock(START)
-    deps = Deps(RamStore(), None, clock, llm=llm)
+    deps = Deps(RamStore(), None, clock)
     owner = (SCOPE.agent_id or "", SCOPE.user_id or "", SCOPE.session_id or "")
     for at in range(0, len(turns), 2):
         clock.now = START + at * MINUTE
@@ -86,9 +90,8 @@ async def figures(chosen: Sequence[Session], state_tokens: int = STATE_TOKENS) -
         for at, seen in enumerate(await contexts(session.turns, state_tokens)):
             kept[at] += sum(tells(seen.text, fact) for fact in session.facts)
             newest[at] += tells(seen.text, session.newest)
-    shares = "  ".join(f"{count / facts:>6.1%}" for count in kept)
-    topics = "  ".join(f"{count:>2}/{len(chosen)}" for count in newest)
-    return f"{shares}  {topics}"
+    shares = "".join(f"{count / facts:>8.1%}" for count in kept)
+    return f"{shares}  " + " ".join(f"{count}/{len(chosen)}" for count in newest)
 
 
 async def in_a_row(chosen: Sequence[Session]) -> str:
@@ -96,4 +99,5 @@ async def in_a_row(chosen: Sequence[Session]) -> str:
     seen = (await contexts([turn for session in chosen for turn in session.turns]))[-1]
     facts = [fact for session in chosen for fact in session.facts]
     kept = sum(tells(seen.text, fact) for fact in facts)
-    return f"{kept / len(facts):.1%} of {len(facts)} facts, {seen.tokens} of {seen.full_tokens} tokens"
+    share = f"{kept / len(facts):.1%} of {len(facts)} facts"
+    return f"{share}, {seen.tokens} of {seen.full_tokens} tokens"

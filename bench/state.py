@@ -1,5 +1,7 @@
 """How much shorter a prompt gets by the State of a session, and what of it survives: no model.
 
+First a session of 300 messages that were made up from templates, then 20 that were written.
+
 python -m bench.state
 """
 
@@ -10,9 +12,10 @@ from dataclasses import dataclass
 
 from bench.corpus import SEED, Words
 from bench.phrases import CHINESE, ENGLISH
-from kemem.add.summarize import summarize_session
+from bench.sessions import BUDGETS, MINUTE, SCOPE, START, figures, in_a_row, sessions
+from kemem.add.summarize import STATE_TOKENS, summarize_session
 from kemem.ports import Deps
-from kemem.records import Message, Scope
+from kemem.records import Message
 from kemem.records.batch import Batch
 from kemem.session import context
 from kemem.testing import FakeClock
@@ -20,9 +23,7 @@ from kemem_conformance.ram import RamStore
 
 MESSAGES = 300
 EARLY = 120  # the facts are told within the first so many messages
-MINUTE = 60_000_000
-START = 1_769_424_420_000_000
-SCOPE = Scope("agent", "user", "session")
+SMALL_STATE = 400  # tokens, by which even short sessions get summaries of summaries
 
 # What is told, and the words by which it is recognised.
 CHINESE_FACTS = """
@@ -184,6 +185,16 @@ async def main() -> None:
     print("    max_tokens  full tokens  context tokens  saving  early facts kept")
     for language in LANGUAGES:
         print("\n".join(await measure(language)))
+    print("\nFacts of 20 sessions that survive in so many tokens, sessions with their newest topic")
+    print(f"{'':32}" + "".join(f"{budget:>8}" for budget in BUDGETS) + "  newest topic")
+    written = sessions()
+    for held_out, name in ((True, "held out"), (False, "seen")):
+        for language in LANGUAGES:
+            half = [it for it in written if it.is_of(language.name) and it.held_out == held_out]
+            for tokens in (STATE_TOKENS, SMALL_STATE):
+                label = f"{language.name}  {name}, State of {tokens}"
+                print(f"{label:32}{await figures(half, tokens)}")
+            print(f"{language.name}  {name}, one after the other: {await in_a_row(half)}")
 
 
 if __name__ == "__main__":

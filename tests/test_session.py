@@ -1,6 +1,7 @@
 """What goes into a prompt fits, leaves nothing out, and can be brought back."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kemem.results import Context
 from kemem.session import compose, context, restore_checkpoint, save_checkpoint
 from kemem.testing import FakeClock, HashingEmbedder
 from kemem.text.language import count_tokens
+from kemem.text.summary import acknowledges
 from kemem_conformance.ram import RamStore
 from tests.cases import each
 from tests.talk import CHINESE, ENGLISH, MINUTE, NOW, SCOPE, note, parts_with, talk, told, varied
@@ -51,19 +53,82 @@ def layered(reach: int, width: int) -> list[Layer]:
 def test_a_context_never_exceeds_its_budget_and_leaves_nothing_out(
     texts: list[str], noted: list[str], reach: int, width: int, max_tokens: int
 ) -> None:
-    """Each message is there verbatim, or older than those that are and stood for by a summary."""
+    """Each message is there verbatim, or older than those that are and stood for by a summary.
+
+    Only exchanges of politeness may be missing between.
+    """
     messages = sequenced(texts)
     layers = layered(min(reach, len(texts)), width)
     notes = [note(f"n{at}", text) for at, text in enumerate(noted)]
     seen = compose(messages, layers, notes, max_tokens)
     assert seen.tokens == count_tokens(seen.text) <= max_tokens
-    assert list(seen.messages) == messages[len(messages) - len(seen.messages) :]
     assert bool(seen.messages) == bool(messages)
-    older = messages[: len(messages) - len(seen.messages)]
+    start = messages.index(seen.messages[0]) if messages else 0
+    missing = [one for one in messages[start:] if one not in seen.messages]
+    assert all(acknowledges(one.content) for one in missing) and len(missing) % 2 == 0
+    assert list(seen.messages) == [one for one in messages[start:] if one not in missing]
+    older = [one for one in messages[:start] if not acknowledges(one.content)]
     if any(one.content.strip() for one in older) and max_tokens >= 200:
         lines = [line for one in older for line in one.content.splitlines()]
         covered = any(len("".join(line.split())) > 1 for line in lines) or layers
         assert seen.summaries or not covered
+
+
+TOPICS = {
+    "zh": ("航班 MU5137 改到周五了", ["好的，谢谢！", "不客气，祝你旅途愉快！"], "航班是早上的。"),
+    "en": ("MU5137 is my flight now", ["Got it, thanks!", "You're welcome!"], "Mornings are calm."),
+}
+
+
+@given(
+    language=st.sampled_from(["zh", "en"]),
+    before=st.integers(0, 30),
+    length=st.sampled_from([0, 1, 40, 400]),
+    polite=st.integers(0, 3),
+    reach=st.integers(0, 30),
+    max_tokens=st.integers(50, 1_500),
+)
+def test_the_newest_topic_is_told_at_every_budget(
+    language: str, before: int, length: int, polite: int, reach: int, max_tokens: int
+) -> None:
+    """However long the talk before it, the answer to it, and the politeness after that."""
+    topic, thanks, answer = TOPICS[language]
+    texts = [*varied(language, before // 2 * 2), topic]
+    texts += [answer * length] * bool(length) + thanks * (polite if length else 0)
+    messages = sequenced(texts)
+    layers = layered(min(reach, len(texts)), 5)
+    seen = compose(messages, layers, (), max_tokens)
+    assert "MU5137" in seen.text and seen.tokens <= max_tokens
+    assert topic in seen.text or max_tokens < 100
+
+
+@given(
+    language=st.sampled_from(["zh", "en"]),
+    facts=st.integers(1, 12),
+    max_tokens=st.integers(50, 400),
+)
+def test_politeness_is_the_first_to_go(language: str, facts: int, max_tokens: int) -> None:
+    """No exchange of it is shown while anything else is not."""
+    told = "第{}号柜子的密码是 77{}。" if language == "zh" else "The code of locker {} is 77{}."
+    texts = []
+    for at in range(10, 10 + facts):
+        texts += [told.format(at, at), "7.", *TOPICS[language][1]]
+    messages = sequenced(texts)
+    seen = compose(messages, (), (), max_tokens)
+    if any(thanks in seen.text for thanks in TOPICS[language][1]):
+        assert list(seen.messages) == messages
+    roles = [one.role for one in seen.messages]
+    assert all(one != two for one, two in pairwise(roles)), "speakers still take turns"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("要不要取消 MU5137？", "好的"), ("Shall I cancel MU5137?", "Yes please.")],
+)
+def test_a_yes_to_a_question_is_no_politeness(question: str, answer: str) -> None:
+    """It decides something."""
+    messages = sequenced(["x " * 400, question, answer, "Ok."])
+    assert answer in [one.content for one in compose(messages, (), (), 60).messages]
 
 
 @LANGUAGES

@@ -1,5 +1,6 @@
 """The State of a session: layers that cover what is older, bounded however long it goes on."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -16,7 +17,15 @@ from kemem.records import Checkpoint, Where
 from kemem.records.batch import Batch
 from kemem.testing import FakeClock, ScriptedLLM
 from kemem.text.language import count_tokens
-from kemem.text.summary import cut, sentences, sentences_of, sentences_of_summary, summarise
+from kemem.text.summary import (
+    acknowledges,
+    cut,
+    joined,
+    sentences,
+    sentences_of,
+    sentences_of_summary,
+    summarise,
+)
 from kemem_conformance.ram import RamStore
 from tests.cases import each
 from tests.talk import CHINESE, ENGLISH, NOW, OTHER, SCOPE, note, parts_with, talk, told, varied
@@ -184,6 +193,37 @@ async def test_rules_summarise_where_the_model_fails(language: str, reply: Any) 
     assert len(llm.calls) == 1
 
 
+@each(
+    ("written", "kept"),
+    [
+        ("用户: 叫周文博\n- 住在杭州\n对花生过敏。", "用户: 叫周文博。- 住在杭州。对花生过敏。"),
+        ("Lives in Rome\n\nAllergic to nuts", "Lives in Rome. Allergic to nuts"),
+    ],
+)
+async def test_lines_of_a_model_are_not_glued_together(written: str, kept: str) -> None:
+    """One line with a mark between any two."""
+    live = await grown(
+        parts_with(ScriptedLLM([{"summary": written}], repeat=True)), varied("zh", 40)
+    )
+    assert live is not None and {layer.text for layer in live.layers} == {kept}
+
+
+@each(
+    "told",
+    [
+        ["我们聊了很多别的事情。" * 20, "航班 MU5137 改到了周五。"],
+        ["We talked about many other things. " * 20, "Flight MU5137 was moved to Friday."],
+    ],
+)
+async def test_the_end_of_a_summary_that_is_too_long_is_kept(told: list[str]) -> None:
+    """A model writes in the order of time: its last sentence is the newest topic."""
+    llm = ScriptedLLM([{"summary": " ".join(told)}], repeat=True)
+    live = await grown(parts_with(llm), varied("zh", 40))
+    assert live is not None
+    assert all(told[-1] in layer.text for layer in live.layers)
+    assert all(count_tokens(layer.text) <= BUDGET // 4 for layer in live.layers)
+
+
 async def test_an_endless_summary_is_cut() -> None:
     """Size and shape of the State do not depend on the model's discipline."""
     llm = ScriptedLLM([{"summary": "# 最近的对话\n用户: 很长" + "很长" * 5_000}], repeat=True)
@@ -252,3 +292,85 @@ def test_code_is_not_summarised() -> None:
     """Rare names in a listing say nothing about the talk."""
     pasted = "看下这段\n```python\nfoo_bar = baz(qux[1])\n```\n我决定用方案二。"
     assert "foo_bar" not in summarise(sentences_of(talk([pasted]), True), 100)
+
+
+POLITE = {
+    "zh": [
+        "好的",
+        "嗯嗯，谢谢！",
+        "哈哈有道理",
+        "不客气，祝一切顺利！",
+        "收到",
+        "还有什么需要帮忙的吗？",
+    ],
+    "en": ["ok", "Got it, thanks!", "Haha true", "You're welcome, good luck!", "Sounds good"],
+}
+
+
+@given(
+    language=st.sampled_from(["zh", "en"]),
+    places=st.lists(st.integers(0, 5), max_size=12),
+    facts=st.integers(1, 8),
+    most=st.integers(5, 200),
+)
+def test_acknowledgements_are_in_no_summary_that_has_something_to_tell(
+    language: str, places: list[int], facts: int, most: int
+) -> None:
+    """However short it is, and however much room there is."""
+    told = "第{}号柜子的密码是 77{}。" if language == "zh" else "The code of locker {} is 77{}."
+    texts = [told.format(at, at) for at in range(10, 10 + facts)]
+    for at, place in enumerate(places):
+        texts.insert(at * 2 % len(texts), POLITE[language][place % len(POLITE[language])])
+    text = summarise(sentences_of(talk(texts), language == "zh"), most)
+    assert not any(polite in text for polite in POLITE[language])
+    assert text
+
+
+@each(
+    "text",
+    [
+        *(
+            "好的，密码是 7741",
+            "谢谢提醒，明天就去。",
+            "行程改到周五",
+            "可以用 PostgreSQL",
+            "是芒果",
+            "对花生过敏",
+        ),
+        *(
+            "Thanks, I moved to Rome.",
+            "ok 7741",
+            "Great Dane",
+            "Sure, but not on Friday",
+            "No nuts",
+        ),
+        *("I have a good friend in Rome", "We enjoy hiking", "What else did the doctor say?"),
+    ],
+)
+def test_what_tells_something_is_no_acknowledgement(text: str) -> None:
+    """A polite word before it does not make it one."""
+    assert not acknowledges(text)
+
+
+@each("text", [*POLITE["zh"], *POLITE["en"], "👍", "…", "Thank you so much!", "太好了，谢谢！"])
+def test_acknowledgements_are_known(text: str) -> None:
+    """Thanks, assent, laughter, farewells."""
+    assert acknowledges(text)
+    assents = ("好的", "嗯嗯，谢谢！", "ok", "Sounds good")
+    assert acknowledges(text, answer=True) == (text not in assents)
+
+
+@given(
+    words=st.lists(st.sampled_from(["alpha", "beta", "gamma", "甲乙丙", "丁戊己"]), unique=True),
+    end=st.sampled_from(["", ")", "”", "!", "。", "…"]),
+    most=st.integers(10, 300),
+)
+def test_sentences_are_never_glued_together(words: list[str], end: str, most: int) -> None:
+    """There is a mark between any two, also when a summary is summarised again."""
+    told = [f"{word} 7{at} {word}{end}" for at, word in enumerate(words)]
+    text = summarise(sentences_of(talk([part for one in told for part in (one, "ok")]), True), most)
+    for written in (text, summarise(sentences_of_summary(text), most)):
+        for one in words:
+            for two in words:
+                assert not re.search(rf"{one}[)”]?\s*{two} 7", written), written
+    assert joined(told).count("7") == len(told)

@@ -20,6 +20,7 @@ from kemem.search.pages import branch
 from kemem.text import summary
 from kemem.text.ids import check_id, new_id
 from kemem.text.language import count_tokens
+from kemem.text.query import asks
 
 log = logging.getLogger("kemem")
 
@@ -116,12 +117,19 @@ def compose(
     bullets = _last_fitting(bullets, room // 4 - _cost(of_notes))
     if bullets:
         room -= _cost(of_notes, *bullets)
-    share = room - _reserved(messages, lines, layers, room)
+    # What does not fit loses its politeness first.
+    polite = _politeness(messages) if _cost(*lines) > room else set[int]()
+    told = [at for at in range(len(messages)) if at not in polite]
+    share = room - _reserved([(messages[at], lines[at]) for at in told], layers, room)
     # The newest messages that fit beside the summaries; of a giant one, the beginning.
-    newest = _last_fitting(lines, share) or [summary.cut(line, share - 1) for line in lines[-1:]]
-    start = len(messages) - len(newest)
-    summaries = _summaries(messages[:start], layers, chinese, room - _cost(*newest))
-    recent = sorted(zip(messages[start:], newest, strict=True), key=lambda it: it[0].position)
+    newest = _last_fitting([lines[at] for at in told], share)
+    newest = newest or [summary.cut(lines[at], share - 1) for at in told[-1:]]
+    shown = told[len(told) - len(newest) :]
+    older = [messages[at] for at in told[: len(told) - len(newest)]]
+    topic = next((one for one in map(messages.__getitem__, reversed(told)) if _opens(one)), None)
+    summaries = _summaries(older, layers, topic, chinese, room - _cost(*newest))
+    pairs = zip([messages[at] for at in shown], newest, strict=True)
+    recent = sorted(pairs, key=lambda it: it[0].position)
     spoken = [line for _, line in recent]
     sections = ((of_notes, bullets), (of_summaries, summaries), (of_messages, spoken))
     text = "\n".join("\n".join((heading, *body)) for heading, body in sections if body)
@@ -139,35 +147,61 @@ def compose(
     )
 
 
-def _reserved(
-    messages: Sequence[Message], lines: Sequence[str], layers: Sequence[Layer], room: int
-) -> int:
-    """Tokens that are kept for summaries: none if all fits verbatim, at most half."""
-    if _cost(*lines) <= room:
+def _politeness(messages: Sequence[Message]) -> set[int]:
+    """Where an exchange is politeness alone. It goes in pairs, so that speakers still take turns.
+
+    "Got it, thanks!", "You're welcome."
+    """
+    polite, at = set[int](), 0
+    while at + 1 < len(messages):
+        asked = at > 0 and asks(messages[at - 1].content)
+        one, two = messages[at], messages[at + 1]
+        if {one.role, two.role} == {"user", "assistant"} and (
+            summary.acknowledges(one.content, answer=asked) and summary.acknowledges(two.content)
+        ):
+            polite |= {at, at + 1}
+            at += 1
+        at += 1
+    return polite if len(polite) < len(messages) else set()
+
+
+def _opens(message: Message) -> bool:
+    """Whether a message says what the conversation is about."""
+    return message.role == "user" and not summary.acknowledges(message.content)
+
+
+def _reserved(lines: Sequence[tuple[Message, str]], layers: Sequence[Layer], room: int) -> int:
+    """Tokens that are kept for summaries: none if all fits verbatim, at most three fifths."""
+    if _cost(*(line for _, line in lines)) <= room:
         return 0
     needed = _cost(*(layer.text for layer in layers))
     reach = layers[-1].last if layers else 0
-    pairs = zip(messages, lines, strict=True)
-    waiting = _cost(*(line for message, line in pairs if message.sequence_no > reach))
+    waiting = _cost(*(line for message, line in lines if message.sequence_no > reach))
     over = waiting + needed - room  # becomes a summary of about a third, see below
-    return min(needed + (max(over // 3, _WORTH_WRITING * 2) if over > 0 else 0), room // 2)
+    return min(needed + (max(over // 3, _WORTH_WRITING * 2) if over > 0 else 0), room * 3 // 5)
 
 
 def _summaries(
-    older: Sequence[Message], layers: Sequence[Layer], chinese: bool, room: int
+    older: Sequence[Message],
+    layers: Sequence[Layer],
+    topic: Message | None,
+    chinese: bool,
+    room: int,
 ) -> list[str]:
-    """What stands for messages, oldest first: the newer, the more of it."""
+    """What stands for messages, oldest first: the newer, the more of it, and always the topic."""
     if not older:
         return []
     reach = layers[-1].last if layers else 0
-    gap = [message for message in older if message.sequence_no > reach]
+    gap = [it for it in older if it.sequence_no > reach or it is topic]
     texts = [layer.text for layer in layers if layer.first <= older[-1].sequence_no]
     newest = shortened = ""
     if gap:
         third = sum(count_tokens(message.content) for message in gap) // 3
         share = min(room // 2, third) if texts else room - 1
-        if share >= _WORTH_WRITING:
-            newest = summary.summarise(summary.sentences_of(gap, chinese), share)
+        if topic in gap:
+            share = max(share, min(2 * _WORTH_WRITING, room - 1))
+        if share >= _WORTH_WRITING or topic in gap:
+            newest = _summary(gap, topic, chinese, share)
         room -= _cost(newest) if newest else 0
     whole = _last_fitting(texts, room if _cost(*texts) <= room else room // 2)
     rest = texts[: len(texts) - len(whole)]
@@ -176,6 +210,17 @@ def _summaries(
         sentences = [one for text in rest for one in summary.sentences_of_summary(text)]
         shortened = summary.summarise(sentences, room - 1)
     return [*filter(None, [shortened]), *whole, *filter(None, [newest])]
+
+
+def _summary(gap: Sequence[Message], topic: Message | None, chinese: bool, share: int) -> str:
+    """A summary of messages; what tells most of the topic is in it however short it is."""
+    talk = summary.sentences_of(gap, chinese)
+    if topic is None or topic not in gap:
+        return summary.summarise(talk, share)
+    start = len(summary.sentences_of(gap[: gap.index(topic)], chinese))
+    of_topic = summary.sentences_of([topic], chinese)
+    first = start + summary.most_telling(of_topic) if of_topic else None
+    return summary.summarise(talk, share, first=first)
 
 
 def _cost(*lines: str) -> int:

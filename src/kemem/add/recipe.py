@@ -7,11 +7,12 @@ from hashlib import blake2b
 
 from kemem.add.branch import Branch, by_session, has_moved, leave, read_branch
 from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
+from kemem.add.experience import extract_experience
 from kemem.add.extract import Work, extract_facts
 from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
 from kemem.add.rules import Extraction
-from kemem.add.summarize import extract_experience, summarize_session
+from kemem.add.summarize import summarize_session
 from kemem.errors import InvalidArgument, KeMemError, PermissionDenied, Unavailable
 from kemem.hooks import Hooks
 from kemem.ports import Deps, ReadOptions, read_messages, read_notes

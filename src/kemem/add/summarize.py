@@ -1,15 +1,13 @@
-"""Sessions in short: the State, in summaries that are coarser the older, and the experience."""
+"""The State of a session: summaries that are coarser the older."""
 
 import asyncio
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from kemem.add.embed import read_all
-from kemem.add.extract import instructions, list_schema, object_schema
-from kemem.add.rules import Fact
+from kemem.add.extract import instructions, object_schema
 from kemem.errors import Unavailable
 from kemem.ports import Deps, Schema, Store
 from kemem.records import SHORT_TERM, Checkpoint, Layer, Message, Note, Scope, Where
@@ -19,8 +17,6 @@ from kemem.records.times import to_rfc3339
 from kemem.text import summary
 from kemem.text.ids import new_id
 from kemem.text.language import count_tokens
-from kemem.text.lexicon import load
-from kemem.text.query import asks
 
 STATE_TOKENS = 2_000  # of the newest messages, which no summary tells yet
 KEPT = 4  # newest messages that are never summarised
@@ -28,16 +24,6 @@ _WIDTH = 3  # layers of one level; one more, and the oldest three become one of 
 _MAX_CALLS = 20  # summaries that one call asks of the model; rules make the others
 _SAMPLE = 500  # messages by which rare words are told from common ones
 _STATE_SCHEMA = object_schema(summary={"type": "string"})
-
-MIN_MESSAGES = 4  # fewer teach nothing
-_SHOWN = 6_000  # tokens of a session that the model is shown
-_LONGEST = 300  # tokens of an experience
-_STEPS = 4
-_KEYWORDS = 8
-_EXPERIENCE_SCHEMA = object_schema(
-    experience={"type": ["string", "null"]}, keywords=list_schema({"type": "string"})
-)
-_LATIN_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.+#-]+[A-Za-z0-9_+#]")
 
 Layers = tuple[Layer, ...]
 log = logging.getLogger("kemem")
@@ -170,7 +156,7 @@ class _Summarizer:
             return None
         self.calls += 1
         try:
-            answer = await _ask("summarise", talk, chinese, _STATE_SCHEMA, most, self.deps)
+            answer = await ask("summarise", talk, chinese, _STATE_SCHEMA, most, self.deps)
             text = answer.get("summary") if isinstance(answer, dict) else None
             if not isinstance(text, str) or not text.strip():
                 raise Unavailable("the LLM answered without a summary")
@@ -178,115 +164,12 @@ class _Summarizer:
             log.warning("%s; summarised by rules", error.message)
             self.calls = _MAX_CALLS  # a model that is away would be waited for again and again
             return None
-        # One line, so that it cannot pose as a heading or a speaker.
-        return summary.cut(" ".join(text.split()), most)
+        return summary.one_line(text, most)
 
 
-async def _ask(stage: str, talk: str, chinese: bool, schema: Schema, most: int, deps: Deps) -> Any:
+async def ask(stage: str, talk: str, chinese: bool, schema: Schema, most: int, deps: Deps) -> Any:
     """What the model makes of a talk, which is data and cannot end itself."""
     system = instructions("zh" if chinese else "en", stage).replace("{most}", str(most))
     data = "<talk>\n" + talk.replace("</talk", "< /talk") + "\n</talk>"
     prompt = [{"role": "system", "content": system}, {"role": "user", "content": data}]
     return await deps.ask(prompt, schema)
-
-
-async def extract_experience(
-    messages: Sequence[Message], notes: Sequence[Note], deps: Deps
-) -> Fact | None:
-    """The lesson of a session, by the model or else by rules; None where it teaches nothing.
-
-    It tells what was wanted, what was tried, and how it ended.
-    """
-    if len(messages) < MIN_MESSAGES:
-        return None
-    chinese = summary.speaks_chinese(message.content for message in messages)
-    if deps.llm is not None:
-        try:
-            talk = await asyncio.to_thread(_shown, messages, notes, chinese)
-            answer = await _ask("experience", talk, chinese, _EXPERIENCE_SCHEMA, _LONGEST, deps)
-            if not isinstance(answer, dict) or not isinstance(answer.get("experience"), str | None):
-                raise Unavailable("the LLM answered without an experience")
-            text, words = (answer.get("experience") or "").strip(), answer.get("keywords")
-            listed = words if isinstance(words, list) else []
-            keywords = [word.strip() for word in listed if isinstance(word, str)]
-            return _experience(text, [it.id for it in messages], keywords) if text else None
-        except Unavailable as error:
-            log.warning("%s; the experience is extracted by rules", error.message)
-    return await asyncio.to_thread(_experience_by_rules, messages, notes, chinese)
-
-
-def _shown(messages: Sequence[Message], notes: Sequence[Note], chinese: bool) -> str:
-    """A session for the model: its newest half verbatim, what is older by its main sentences."""
-    lines = [
-        f"{summary.speaker(one, chinese)}: {summary.cut(one.content, _SHOWN // 8)}"
-        for one in messages
-    ]
-    start, room = len(lines), _SHOWN // 2
-    while start and (room := room - count_tokens(lines[start - 1])) >= 0:
-        start -= 1
-    older = summary.summarise(summary.sentences_of(messages[:start], chinese), _SHOWN // 4)
-    bullets = summary.cut("\n".join(f"- {note.content}" for note in notes), _SHOWN // 4)
-    return "\n".join(part for part in (bullets, older, *lines[start:]) if part)
-
-
-class _Sentence(NamedTuple):
-    text: str
-    sources: tuple[str, ...]
-    by_user: bool
-
-
-def _experience_by_rules(
-    messages: Sequence[Message], notes: Sequence[Note], chinese: bool
-) -> Fact | None:
-    """What the user asked for first, what was tried or learned then, and how it ended."""
-    rules = load(__package__, "experience.rules")
-    request, outcomes = rules.pattern("request").search, rules.pattern("outcome").search
-    talk = [
-        _Sentence(text, (one.id,), one.role == "user")
-        for one in messages
-        if one.role in ("user", "assistant")
-        for text in summary.sentences(one.content)
-    ]
-    texts = {one.text for one in talk}
-    talk += [
-        _Sentence(text, note.sources, False)
-        for note in notes
-        for text in summary.sentences(note.content)
-        if text not in texts
-    ]
-    requests = (it for it in talk if it.by_user and count_tokens(it.text) >= 5 and request(it.text))
-    goal = next(requests, None)
-    if goal is None:
-        return None
-    later = [one for one in talk[talk.index(goal) + 1 :] if not asks(one.text)]
-    outcome = next((one for one in reversed(later) if outcomes(one.text)), None)
-    others = [one for one in later if one is not outcome]
-    lessons = [one for one in others if rules.pattern("lesson").search(one.text)]
-    if outcome is None and not lessons:
-        return None
-    attempts = [one for one in others if rules.pattern("attempt").search(one.text)]
-    taught = set(lessons)
-    ranked = sorted(
-        dict.fromkeys(lessons + attempts), key=lambda one: (one not in taught, not one.by_user)
-    )
-    parts = [[goal], sorted(ranked[:_STEPS], key=later.index), [outcome] if outcome else []]
-    titles = ("目标：", "过程：", "结果：") if chinese else ("Goal: ", "Steps: ", "Outcome: ")
-    text = "\n".join(
-        title + ("" if chinese else " ").join(one.text for one in part)
-        for title, part in zip(titles, parts, strict=True)
-        if part
-    )
-    # Names and longer words in Latin letters; Chinese words are found by the text itself.
-    keywords = [
-        word
-        for word in _LATIN_WORD.findall(goal.text)
-        if not ((word.islower() and len(word) < 5) or request(word))
-    ]
-    sources = [source for part in parts for one in part for source in one.sources]
-    return _experience(text, sources, keywords)
-
-
-def _experience(text: str, sources: Sequence[str], keywords: Sequence[str]) -> Fact:
-    words = tuple(dict.fromkeys(word[:50] for word in keywords if word))[:_KEYWORDS]
-    unique, text = tuple(dict.fromkeys(sources)), summary.cut(text, _LONGEST)
-    return Fact(text, unique, memory_type="experience", keywords=words, importance=0.6)

@@ -30,9 +30,14 @@ _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _BORDER = re.compile(
     r"(?<=[。！？；])(?![”」』）])|(?<=[!?;…])\s+|\n+"
     r"|(?<=\.)(?<!\b[A-Z]\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bMrs\.)(?<!\bSt\.)\s+"
+    r"(?!(?<=\d\.\s)[a-z])"
 )
 _LINE = re.compile(r"(?:\[(\d{4}-\d\d-\d\d)\] )?(?:([^:：\s][^:：]{0,29}): )?(.*)")
 _CODE = re.compile(r"[{}();=<>\[\]|\\$_/]")
+_CLOSERS = "\"'”’」』）)]】》"
+_MARKS = ".!?…;:,~。！？；：，、～"  # one of them ends a sentence that another may follow
+_POLITE = 160  # characters; a longer text tells something
+_TELLING, _NUMBER = re.compile(r"\w"), re.compile(r"\d")
 
 
 @cache
@@ -75,6 +80,29 @@ def speaker(message: Message, chinese: bool) -> str:
     return name.strip()[:30] or _NAMES[chinese].get(message.role, message.role)
 
 
+@cache
+def _politeness(*lists: str) -> re.Pattern[str]:
+    """The words of lists, the longest first, so that none hides a longer one."""
+    tables = load(__package__, "summary.rules").tables
+    words = sorted({word for name in lists for word in tables[name]}, key=len, reverse=True)
+    return re.compile(rf"(?<![a-z])(?:{'|'.join(words)})(?![a-z])", re.I)
+
+
+@lru_cache(4096)
+def acknowledges(text: str, *, answer: bool = False) -> bool:
+    """Whether a text is politeness alone; as the answer to a question a yes tells something.
+
+    "Got it, thanks!" -> True, 好的，谢谢 -> True, "Got it. The code is 7741." -> False
+    """
+    if len(text) > _POLITE or _NUMBER.search(text):
+        return False
+    words = _politeness("COURTESY") if answer else _politeness("ASSENT", "COURTESY")
+    parting = _politeness("PARTING")
+    return not any(
+        _TELLING.search(words.sub("", parting.sub("", one))) for one in sentences(text + " ")
+    )
+
+
 def sentences_of(messages: Iterable[Message], chinese: bool) -> list[Sentence]:
     """The sentences of messages, code left out."""
     return [
@@ -112,12 +140,22 @@ def rarity(talk: Iterable[Sentence], terms: Sequence[Collection[str]] = ()) -> d
 
 
 def summarise(
-    talk: Sequence[Sentence], max_tokens: int, worth: Mapping[str, float] | None = None
+    talk: Sequence[Sentence],
+    max_tokens: int,
+    worth: Mapping[str, float] | None = None,
+    *,
+    first: int | None = None,
 ) -> str:
-    """The most telling sentences within `max_tokens`; `worth` is the rarity in a longer talk."""
+    """The most telling sentences within `max_tokens`; `worth` is the rarity in a longer talk.
+
+    The sentence at `first` goes before all others: it is cut where it does not fit.
+    """
     terms = [_terms(one.text) for one in talk]
     chosen, room = list[int](), max_tokens
-    for at in _by_worth(talk, terms, rarity(talk, terms) if worth is None else worth):
+    ranked = _by_worth(talk, terms, rarity(talk, terms) if worth is None else worth)
+    if first is not None:
+        ranked = chain([first], (at for at in ranked if at != first))
+    for at in ranked:
         cost = count_tokens(talk[at].text) + 2
         if cost <= room:
             chosen.append(at)
@@ -125,9 +163,41 @@ def summarise(
     while chosen and count_tokens(_written(talk, chosen)) > max_tokens:
         chosen.pop()
     if not chosen and talk:
-        best = max(range(len(talk)), key=lambda at: _score(talk[at]) + len(terms[at]) / 100)
-        return cut(_written(talk, [best]), max_tokens)
+        return cut(_written(talk, [most_telling(talk) if first is None else first]), max_tokens)
     return _written(talk, chosen)
+
+
+def most_telling(talk: Sequence[Sentence]) -> int:
+    """The place of the sentence that alone says most."""
+
+    def worth(at: int) -> tuple[bool, float]:
+        text = talk[at].text
+        return not acknowledges(text), _score(talk[at]) + len(_terms(text)) / 100
+
+    return max(range(len(talk)), key=worth)
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Sentences as one text, with a mark between any two.  ["see you", "Bye!"] -> see you. Bye!"""
+    text = ""
+    for one in texts:
+        space = "" if text and is_chinese(text[-20:]) else " "
+        if text and not text.rstrip(_CLOSERS).endswith(tuple(_MARKS)):
+            text += "." if space else "。"
+        text += (space if text else "") + one
+    return text
+
+
+def one_line(text: str, max_tokens: int) -> str:
+    """A text that a model wrote as one line, so that it cannot pose as a heading or a speaker.
+
+    Where it is too long its most telling sentences stay, the last of them first.
+    """
+    lines = joined([" ".join(line.split()) for line in text.splitlines() if line.strip()])
+    if count_tokens(lines) <= max_tokens:
+        return lines
+    talk = [Sentence("", "", one) for one in sentences(lines)]
+    return summarise(talk, max_tokens, first=len(talk) - 1 if talk else None)
 
 
 def cut(text: str, max_tokens: int) -> str:
@@ -150,11 +220,14 @@ def _by_worth(
         score = cues[at] * (news / wholes[at] if cues[at] > 0 else 1) + news / (news + 12)
         return score / lengths[at] if score > _DULL else 0.0
 
+    told = [
+        bool(some) and not acknowledges(one.text) for one, some in zip(talk, terms, strict=True)
+    ]
     cues = [_score(one) for one in talk]
     # fsum: sets have no order, and sums in another order would break ties otherwise.
     wholes = [math.fsum(map(value_of, some)) for some in terms]
     lengths = [math.sqrt(8 + count_tokens(one.text)) for one in talk]
-    heap = [(-worth(at, wholes[at]), at) for at in range(len(talk)) if terms[at]]
+    heap = [(-worth(at, wholes[at]), at) for at in range(len(talk)) if told[at]]
     heapq.heapify(heap)
     while heap:
         _, at = heapq.heappop(heap)
@@ -170,7 +243,7 @@ def _by_worth(
 @lru_cache(4096)  # every turn makes a context, mostly of the same sentences
 def _score(one: Sentence) -> float:
     score = sum(weight for weight, cue in _cues() if cue.search(one.text))
-    score -= 0.3 * (one.speaker in _SECOND_RANK)
+    score -= 0.5 * (one.speaker in _SECOND_RANK)
     return score - 1 if len(_CODE.findall(one.text)) * 8 > len(one.text) else score
 
 
@@ -190,8 +263,7 @@ def _written(talk: Sequence[Sentence], chosen: Iterable[int]) -> str:
     """Sentences in order, one line for each turn, the day where it changes."""
     lines, day = [], ""
     for (on, name), turn in groupby([talk[at] for at in sorted(chosen)], lambda one: one[:2]):
-        texts = [one.text for one in turn]
-        text = ("" if is_chinese(texts[0]) else " ").join(texts)
+        text = joined([one.text for one in turn])
         head = (f"[{on}] " if on and on != day else "") + (f"{name}: " if name else "")
         lines.append(head + text)
         day = on or day
