@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.add import extract as stage
+from kemem.add import prompt as prompts
 from kemem.add.extract import extract, instructions
+from kemem.add.prompt import examples
 from kemem.add.rules import Extraction, Fact, Triple, extract_by_rules
 from kemem.backends.llm import OpenAILLM
 from kemem.errors import Unavailable
@@ -48,20 +49,14 @@ async def read(answer: Any, *contents: str, known: tuple[Note, ...] = ()) -> Ext
 
 def fact(**fields: Any) -> dict[str, Any]:
     """A complete fact as a model writes it."""
-    whole = {"text": "用户住在北京", "type": "residence", "keywords": ["北京"], "importance": 0.8}
-    whole |= {"date": None, "sources": [1], "replaces": [], "relations": []}
+    whole = {"text": "用户喜欢北京烤鸭", "type": "user_preference", "date": "", "replaces": []}
     return whole | fields
 
 
-async def only(**fields: Any) -> Fact:
-    """The one fact of an answer with these fields, and entities 甲 and 乙."""
-    entities = [{"name": "甲", "type": "person"}, {"name": "乙", "type": "place"}]
-    (found,) = (await read({"facts": [fact(**fields)], "entities": entities})).facts
+async def only(said_text: str = "嗯，北京烤鸭", **fields: Any) -> Fact:
+    """The one fact of an answer with these fields; rules alone find none."""
+    (found,) = (await read({"facts": [fact(**fields)]}, said_text)).facts
     return found
-
-
-def link(source: Any = "甲", relationship: Any = "lives_in", destination: Any = "乙") -> Any:
-    return {"source": source, "relationship": relationship, "destination": destination}
 
 
 GRAPHS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -71,56 +66,36 @@ GRAPHS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("language", GRAPHS)
-async def test_the_example_of_the_seed_becomes_four_relations(language: str) -> None:
-    """Seed 002, 3.2: the student, the university, the field, the advisor."""
-    content, (student, school, field, advisor, expertise) = GRAPHS[language]
-    kinds = ["person", "organization", "field", "person", "field"]
-    names = (student, school, field, advisor, expertise)
-    answer = {
-        "facts": [
-            fact(
-                text=content,
-                relations=[
-                    link(student, "studies_at", school),
-                    link(student, "studies", field),
-                    link(student, "advised_by", advisor),
-                ],
-            ),
-            fact(text=advisor, relations=[link(advisor, "expert_in", expertise)]),
-        ],
-        "entities": [{"name": n, "type": kind} for n, kind in zip(names, kinds, strict=True)],
-    }
-    found = await read(answer, content)
-    assert [triple for one in found.facts for triple in one.relations] == [
+async def test_relations_of_what_a_model_says_are_our_own(language: str) -> None:
+    """Seed 002, 3.2: the student, the university, the field, the advisor; the model names none."""
+    content, (student, school, field, advisor, _) = GRAPHS[language]
+    found = await read({"facts": [fact(text=content)]}, content)
+    triples = {triple for one in found.facts for triple in one.relations}
+    assert triples >= {
         Triple(student, "studies_at", school),
         Triple(student, "studies", field),
         Triple(student, "advised_by", advisor),
-        Triple(advisor, "expert_in", expertise),
-    ]
-    assert found.entities == dict(zip(names, kinds, strict=True))
+    }
+    assert {student, school, field, advisor} <= found.entities.keys()
 
 
 async def test_a_fact_is_read_with_all_that_is_said_of_it() -> None:
-    """Numbers of the question become ids of ours."""
-    written = fact(date="2026-02-01", sources=[2], replaces=[2], relations=[link()])
-    listed = [{"name": "甲", "type": "person"}, {"name": "乙", "type": "place"}]
+    """Numbers of the question become ids of ours; what the model need not tell, we tell."""
     known = (note("用户住在上海", "n1"), note("用户在搬家", "n2"))
-    answer = {"facts": [written], "entities": listed}
-    found = await read(answer, "你好", "我二月一日搬到北京", known=known)
-    assert found == Extraction(
-        (
-            Fact(
-                text="用户住在北京",
-                sources=("m2",),
-                memory_type="residence",
-                keywords=("北京",),
-                importance=0.8,
-                when=to_micros("2026-02-01T00:00:00Z"),
-                replaces=("n2",),
-                relations=(Triple("甲", "lives_in", "乙"),),
-            ),
+    told = fact(text="用户去成都出差", type="plan", date="下周三")
+    found = await read({"facts": [told]}, "你好", "下周三，成都，出差", known=known)
+    assert found.facts == (
+        Fact(
+            text="用户去成都出差，下周三（2026-02-04）",
+            sources=("m2",),
+            memory_type="plan",
+            keywords=found.facts[0].keywords,
+            importance=0.6,
+            when=to_micros("2026-02-04T00:00:00Z"),
+            relations=found.facts[0].relations,
+            model="scripted",
+            own=False,
         ),
-        {"甲": "person", "乙": "place"},
     )
 
 
@@ -130,34 +105,32 @@ async def test_a_fact_is_read_with_all_that_is_said_of_it() -> None:
 async def test_the_model_is_asked_once_in_the_language_of_the_talk(
     content: str, language: str
 ) -> None:
-    """With a schema, dates, numbers and the known notes."""
-    llm = ScriptedLLM([{"facts": [], "entities": []}])
+    """With a schema and two examples; what is known comes first, the conversation last."""
+    llm = ScriptedLLM([{"facts": []}])
     messages = [said(content), said("OK", "m2", "assistant", speaker="小爱")]
-    found = await extract(messages, [note("旧的", "n1")], "Only food.", deps(llm))
-    assert found == Extraction()
-    ((system, user),) = [call.messages for call in llm.calls]
-    assert system == {"role": "system", "content": instructions(language)}
+    await extract(messages, [note("旧的", "n1")], "Only food.", deps(llm))
+    ((*shown, user),) = [call.messages for call in llm.calls]
+    assert tuple(shown) == examples(language)
+    assert [it["role"] for it in shown] == ["system", *("user", "assistant") * 2]
     assert user["content"] == (
-        "Date of the conversation: 2026-01-26\n\n"
-        f"<conversation>\n[1] 2026-01-26 user: {content}\n"
-        "[2] 2026-01-26 assistant 小爱: OK\n</conversation>\n\n"
-        "<memories>\n(M1) 旧的\n</memories>\n\n"
-        "<instructions>\nOnly food.\n</instructions>"
+        "<instructions>\nOnly food.\n</instructions>\n\n"
+        "<memories>\n[1] 旧的\n</memories>\n\n"
+        f"<conversation>\nuser: {content}\nassistant 小爱: OK\n</conversation>"
     )
-    assert llm.calls[0].schema == stage.SCHEMA
+    assert llm.calls[0].schema == prompts.SCHEMA
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
 async def test_the_question_costs_little_beside_the_talk(language: str) -> None:
-    """Fewer than 900 tokens of instructions, 1,200 with what stands around a short talk."""
-    assert count_tokens(instructions(language)) < 900
+    """At most 550 tokens of instructions and examples, 800 with what stands around a talk."""
+    assert count_tokens(instructions(language)) <= 550
     llm = ScriptedLLM([{"facts": []}])
     content = GRAPHS[language][0]
     await extract(
         [said(content)], [note("用户住在上海", f"n{i}") for i in range(10)], None, deps(llm)
     )
     asked = "".join(message["content"] for message in llm.calls[0].messages)
-    assert count_tokens(asked) - count_tokens(content) < 1_200
+    assert count_tokens(asked) - count_tokens(content) < 800
 
 
 def test_the_schema_is_as_strict_as_servers_demand() -> None:
@@ -176,18 +149,30 @@ def test_the_schema_is_as_strict_as_servers_demand() -> None:
             if inner:
                 check(inner)
 
-    check(stage.SCHEMA)
+    check(prompts.SCHEMA)
 
 
-def test_the_example_in_the_instructions_is_itself_a_valid_answer() -> None:
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_the_examples_are_valid_answers_one_of_them_empty(language: str) -> None:
     """What we show is what we ask for."""
-    for language in ("zh", "en"):
-        (line,) = [it for it in instructions(language).splitlines() if it.startswith("{")]
-        example = json.loads(line)
-        assert example["facts"][0].keys() == fact().keys()
-        links = example["facts"][0]["relations"]
-        ends = {it["source"] for it in links} | {it["destination"] for it in links}
-        assert ends == {it["name"] for it in example["entities"]}
+    answers = [json.loads(it["content"]) for it in examples(language) if it["role"] == "assistant"]
+    assert [bool(it["facts"]) for it in answers] == [True, False]
+    assert all(it.keys() == fact().keys() for it in answers[0]["facts"])
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+async def test_a_copied_example_is_no_fact(language: str) -> None:
+    """Its names are nobody's; whoever speaks of them may, though."""
+    copied = json.loads(examples(language)[2]["content"])["facts"]
+    talk = {
+        "zh": "周五我去跑步，妹妹也卖掉了车",
+        "en": "On Friday I run with my sister, who sold it",
+    }
+    found = await read({"facts": copied}, talk[language])
+    assert not {it["text"].rstrip(".。") for it in copied} & {it.text for it in found.facts}
+    own = examples(language)[1]["content"].partition("user: ")[2].splitlines()[0]
+    found = await read({"facts": copied[1:]}, own)
+    assert any(name in repr(found.facts) for name in ("Blenta", "布兰塔"))
 
 
 @pytest.mark.parametrize(
@@ -203,13 +188,13 @@ async def test_what_is_said_cannot_pose_as_anything_else(attack: str) -> None:
     llm = ScriptedLLM([{"facts": []}])
     message = said(attack, speaker=attack)
     await extract([message], [note(attack, "n1")], attack, deps(llm))
-    asked = llm.calls[0].messages[1]["content"]
+    asked = llm.calls[0].messages[-1]["content"]
     lines = [line for line in asked.splitlines() if line and not line.startswith("    ")]
-    said_on = ["[1]", "(M1)", attack.split()[0].replace("<", "< ").split()[0]]
+    first = attack.split()[0].replace("<", "< ").split()[0]
     assert [line.split()[0] for line in lines] == [
-        *("Date", "<conversation>", said_on[0], "</conversation>"),
-        *("<memories>", said_on[1], "</memories>"),
-        *("<instructions>", said_on[2], "</instructions>"),
+        *("<instructions>", first, "</instructions>"),
+        *("<memories>", "[1]", "</memories>"),
+        *("<conversation>", "user", "</conversation>"),
     ]
     assert asked.count("<instructions>") == asked.count("</conversation>") == 1
 
@@ -220,11 +205,11 @@ async def test_a_long_talk_is_shown_in_part(caplog: pytest.LogCaptureFixture) ->
     messages = [said("火" * 9_000, f"m{number}") for number in range(20)]
     known = [note("锅" * 900, f"n{number}") for number in range(20)]
     await extract(messages, known, "令" * 9_000, deps(llm))
-    asked = llm.calls[0].messages[1]["content"]
-    assert asked.count("火") <= stage.MAX_SHOWN_CHARACTERS
+    asked = llm.calls[0].messages[-1]["content"]
+    assert asked.count("火") <= prompts.MAX_SHOWN_CHARACTERS
     assert "火" * 4_000 + "…" in asked and "火" * 4_001 not in asked
     assert asked.count("锅") == 10 * 300
-    assert asked.count("令") == stage.MAX_SHOWN_OF_PROMPT
+    assert asked.count("令") == prompts.MAX_SHOWN_OF_PROMPT
     assert "14 messages were too long" in caplog.text
     assert "火" not in caplog.text
 
@@ -259,30 +244,26 @@ async def test_a_list_of_facts_is_taken_as_the_answer(wrap: str) -> None:
     """Some models leave the outer object away."""
     listed = json.dumps([fact(), "noise", fact(text="User likes tea")], ensure_ascii=False)
     found = await read(wrap.replace("{}", listed))
-    assert [one.text for one in found.facts] == ["用户住在北京", "User likes tea"]
+    assert [one.text for one in found.facts] == [
+        "用户住在北京",
+        "用户喜欢北京烤鸭",
+        "User likes tea",
+    ]
 
 
 async def test_an_answer_that_was_cut_keeps_its_whole_facts() -> None:
     """And no half one."""
     whole = json.dumps({"facts": [fact(), fact(text="User does not smoke")]}, ensure_ascii=False)
     found = await read(whole[: whole.index(" not smoke")])
-    assert [one.text for one in found.facts] == ["用户住在北京"]
+    assert [one.text for one in found.facts] == ["用户住在北京", "用户喜欢北京烤鸭"]
 
 
 async def test_everything_is_capped() -> None:
     """However much a model writes (M29, K06)."""
-    many = [{"name": f"e{number}", "type": "thing"} for number in range(10_000)]
-    huge_fact = fact(
-        text="火" * 1_100,
-        keywords=["x" * 65, *(f"k{number}" for number in range(20))],
-        relations=[link("e1", f"r{number}", "e2") for number in range(30)],
-    )
-    found = await read({"entities": many[:1_000], "facts": [huge_fact] * 60})
-    assert len((await read({"facts": [fact()], "entities": many})).entities) == 100
-    assert len(found.facts) == stage.MAX_FACTS == 50
-    assert len(found.entities) == stage.MAX_ENTITIES == 100
-    one = found.facts[0]
-    assert (len(one.text), len(one.keywords), len(one.relations)) == (1_000, 10, 20)
+    many = [fact(text=f"用户喜欢{number}号烤鸭{'火' * 1_100}") for number in range(60)]
+    found = await read({"facts": many}, "烤鸭")
+    assert 0 < len(found.facts) <= prompts.MAX_FACTS == 50
+    assert max(len(it.text) for it in found.facts) <= 1_000
 
 
 async def test_ten_megabytes_from_a_server_are_capped() -> None:
@@ -291,25 +272,20 @@ async def test_ten_megabytes_from_a_server_are_capped() -> None:
         llm = OpenAILLM.connect("m", base_url=server.base_url)
         found = await extract([said("我住在北京")], [], None, deps(llm))
         await llm.close()
-    assert len(found.facts) == 50
+    assert len(found.facts) <= 50
 
 
-@each("named", [[3], [0], [-1], ["m9"], [10**30], [], None, "x", {}, [None], [1.5]])
-async def test_a_fact_without_a_valid_source_cites_what_the_user_said(named: Any) -> None:
-    """It was drawn from something."""
-    messages = [said("hi", "m1", "assistant"), said("我住在北京", "m2")]
-    llm = ScriptedLLM([{"facts": [fact(sources=named)]}], repeat=True)
-    (found,) = (await extract(messages, [], None, deps(llm))).facts
-    assert found.sources == ("m2",)
-    (alone,) = (await extract(messages[:1], [], None, deps(llm))).facts
-    assert alone.sources == ("m1",)
-
-
-@each("named", [[1, 2], ["1", "2"], ["[1]", "M2"], [2, 1, 2, 1, 99], [1, True, 2]])
-async def test_numbers_are_understood_as_models_write_them(named: list[Any]) -> None:
-    """Each once."""
-    (found,) = (await read({"facts": [fact(sources=named)]}, "我住在", "北京")).facts
-    assert sorted(found.sources) == ["m1", "m2"]
+async def test_a_fact_cites_the_message_that_says_it() -> None:
+    """The user's where both do; all of the user's where none does in the same words."""
+    messages = [
+        said("您喜欢北京烤鸭吗", "m1", "assistant"),
+        said("对，烤鸭", "m2"),
+        said("我的猫叫咪咪", "m3"),
+    ]
+    llm = ScriptedLLM([{"facts": [fact(), fact(text="User is fond of duck")]}])
+    found = await extract(messages, [], None, deps(llm))
+    cited = {it.text: it.sources for it in found.facts if not it.own}
+    assert cited == {"用户喜欢北京烤鸭": ("m1",), "User is fond of duck": ("m2", "m3")}
 
 
 @pytest.mark.parametrize("named", [[2], [0], [-1], ["n1"], ["other-users-note"], ["M7"]])
@@ -318,41 +294,11 @@ async def test_a_memory_that_was_not_shown_cannot_be_replaced(
 ) -> None:
     """Not another user's, not an invented one (M30, M31); the log tells numbers, no texts."""
     known = (note("用户的秘密", "n1"),)
-    (found,) = (await read({"facts": [fact(replaces=named)]}, known=known)).facts
-    assert found.replaces == ()
+    (found,) = (await read({"facts": [fact(replaces=named)]}, "北京烤鸭", known=known)).facts
+    assert found.replaces == found.proposes == ()
     numbered = any(isinstance(it, int) or it == "M7" for it in named)
     assert ("replaces memories that it was not shown" in caplog.text) == numbered
     assert "秘密" not in caplog.text and "北京" not in caplog.text
-
-
-async def test_relations_hold_only_between_listed_entities() -> None:
-    """K06; a name may be written in another case."""
-    listed = [{"name": "Anna", "type": "person"}, {"name": "北京", "type": "place"}]
-    links = [
-        link("ANNA", "Lives In", "北京"),
-        link("anna", "lives_in", "北京"),
-        link("Anna", "knows", "Bob"),
-        *(link(wrong, "knows", "北京") for wrong in ("", None, 5, ["Anna"], "x" * 201)),
-        *(link("Anna", wrong, "北京") for wrong in ("", None, 5, "!!!")),
-        "Anna knows 北京",
-    ]
-    (found,) = (await read({"facts": [fact(relations=links)], "entities": listed})).facts
-    assert found.relations == (Triple("Anna", "lives_in", "北京"),)
-
-
-@each(
-    ("written", "kept"),
-    [
-        ("studiesAt", "studies_at"),
-        ("  Works--at! ", "works_at"),
-        ("导师", "导师"),
-        ("是 导师", "是_导师"),
-        ("A" * 100, "a" * 64),
-    ],
-)
-async def test_relationships_are_labels(written: str, kept: str) -> None:
-    """Snake case; Chinese ones stay as they are."""
-    assert (await only(relations=[link(relationship=written)])).relations[0].relationship == kept
 
 
 @each(
@@ -363,14 +309,7 @@ async def test_relationships_are_labels(written: str, kept: str) -> None:
         ("type", "爱好", "general"),
         ("type", None, "general"),
         ("type", "9 lives", "general"),
-        ("importance", 7, 1.0),
-        ("importance", -1, 0.0),
-        ("importance", 10**400, 1.0),
-        ("importance", True, 0.5),
-        ("importance", "high", 0.5),
-        ("keywords", ["茶", "茶", " tea ", 5, None, ""], ("茶", "tea")),
-        ("keywords", "tea", ()),
-        ("text", " 用户\n住在\0北京\ud800 ", "用户 住在 北京"),
+        ("text", " 北京\n烤鸭\0好吃\ud800 ", "北京 烤鸭 好吃"),
     ],
 )
 async def test_a_field_is_mended_or_left_at_its_default(
@@ -378,31 +317,35 @@ async def test_a_field_is_mended_or_left_at_its_default(
 ) -> None:
     """The fact itself stays."""
     name = "memory_type" if field == "type" else field
-    assert getattr(await only(**{field: written}), name) == kept
+    found = await only(**{"text": "北京烤鸭", field: written})
+    assert getattr(found, name) == kept
 
 
-WRONG_DATES: list[Any] = ["2026-02-30", "明天", "", "null", None, 2026, {}, "0000-00-00"]
+NOT_SAID: list[Any] = ["2026-02-03", "next Monday", "明天", "", None, 2026, {}]
 
 
 @each(
     ("written", "moment"),
+    [("下周三", "2026-02-04T00:00:00Z"), *((wrong, None) for wrong in NOT_SAID)],
+)
+async def test_our_own_parser_decides_on_dates(written: Any, moment: str | None) -> None:
+    """A date counts where its words were said; a wrong one is worse than none."""
+    found = await only("嗯，下周三北京烤鸭", text="北京烤鸭", type="plan", date=written)
+    assert found.when == (to_micros(moment) if moment else None)
+
+
+@pytest.mark.parametrize(
+    ("talk", "told", "kept"),
     [
-        ("2026-02-01", "2026-02-01T00:00:00Z"),
-        ("2026-02-01T08:30:00+08:00", "2026-02-01T00:30:00Z"),
-        ("2026-02-01T08:30:00", "2026-02-01T08:30:00Z"),
-        *((wrong, None) for wrong in WRONG_DATES),
+        ("下周三，成都，出差", "用户2026-01-29去成都出差", "用户2026-02-04去成都出差"),
+        ("dentist, next Tuesday", "User sees a dentist on 2026-01-27", "on 2026-02-03"),
     ],
 )
-async def test_dates_are_read_or_left_out(written: Any, moment: str | None) -> None:
-    """A wrong date is worse than none."""
-    assert (await only(date=written)).when == (to_micros(moment) if moment else None)
-
-
-async def test_entities_may_come_as_a_map() -> None:
-    """As the seed writes them."""
-    listed = {"李明": "person", "北京大学": "Organization", "": "x", "x" * 201: "y", "Bob": None}
-    found = await read({"facts": [fact()], "entities": listed})
-    assert found.entities == {"李明": "person", "北京大学": "organization", "Bob": "thing"}
+async def test_a_date_that_a_model_works_out_is_put_right(talk: str, told: str, kept: str) -> None:
+    """Small models cannot count days."""
+    found = await read({"facts": [fact(text=told, type="plan")]}, talk)
+    assert any(kept in it.text for it in found.facts), found.facts
+    assert not any("2026-01-2" in it.text for it in found.facts)
 
 
 JSON = st.recursive(
@@ -412,15 +355,12 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-LINKS = st.fixed_dictionaries({}, optional={name: JSON for name in link()}) | JSON
 ITEMS = st.fixed_dictionaries(
     {"text": st.just("用户住在北京") | JSON},
-    optional={**{name: JSON for name in fact() if name != "text"}, "relations": st.lists(LINKS)},
+    optional={name: JSON for name in fact() if name != "text"},
 )
-NAMED = st.fixed_dictionaries({}, optional={"name": JSON, "type": JSON})
 ANSWERS = JSON | st.fixed_dictionaries(
     {"facts": st.lists(ITEMS | JSON, max_size=4) | JSON},
-    optional={"entities": st.lists(NAMED | JSON, max_size=4) | JSON},
 )
 
 

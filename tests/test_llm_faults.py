@@ -144,7 +144,7 @@ def test_what_a_model_cannot_read_is_kept_and_tried_again(
     clock.advance(seconds=3600)
     assert memory.run_jobs() == 1
     (note,) = memory.get_all(name)
-    assert (note.memory, note.sources) == ("用户不吃辣", added.message_ids)
+    assert (note.memory, note.sources) == ("用户不吃辣 no spice", added.message_ids)
     assert (note.metadata, memory.jobs()) == ({"k": 1}, [])
 
 
@@ -187,28 +187,18 @@ WRONG: list[Any] = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda it: repr(it)[:20])
 async def test_wrong_types_spoil_only_themselves(tmp_path: Path, wrong: Any) -> None:
-    """In every field of a fact, an entity and a relation; the good fact beside it is kept."""
-    said, fact = "我不吃辣 and love tea", "用户不吃辣 User loves tea"
-    fields = ("type", "keywords", "importance", "date", "sources", "replaces", "relations")
-    spoilt = [{"text": f"{fact} {name}", name: wrong} for name in fields]
-    relation = {"source": wrong, "relationship": wrong, "destination": wrong}
-    answer = {
-        "facts": [
-            {"text": fact},
-            {"text": wrong},
-            wrong,
-            *spoilt,
-            {"text": "r", "relations": [relation]},
-        ],
-        "entities": [wrong, {"name": wrong, "type": wrong}],
-    }
+    """In every field of a fact; the good fact beside it is kept."""
+    said, fact = "烤鸭 duck", "烤鸭 duck"
+    fields = ("type", "date", "replaces")
+    spoilt = [{"text": f"{fact} {at}", name: wrong} for at, name in enumerate(fields)]
+    answer = {"facts": [{"text": fact}, {"text": wrong}, wrong, *spoilt], "entities": wrong}
     llm = ScriptedLLM([json.dumps(answer)])
     settings = load(data_dir=tmp_path, embedder="none")
     async with AsyncMemory(settings=settings, llm=llm, clock=FakeClock(NOW)) as memory:
         added = await memory.add(said, "u")
         assert not added.pending, added.problems
         texts = [it.memory for it in added.results]
-        assert fact in texts and {f"{fact} {name}" for name in fields} <= set(texts)
+        assert fact in texts and {f"{fact} {at}" for at in range(len(fields))} <= set(texts)
         assert len(await memory.get_all("u")) == len(set(texts))
 
 
@@ -220,28 +210,6 @@ async def test_ten_megabytes_of_facts_are_capped(tmp_path: Path, model: tuple[Mo
         added = await memory.add("我住在北京", "u")
         assert time.monotonic() - began < 25
         assert len(added.results) <= 50 and len(await memory.get_all("u")) <= 50
-
-
-@pytest.mark.parametrize("many", [1_000, 10_000])
-async def test_a_flood_of_entities_and_relations_is_capped(tmp_path: Path, many: int) -> None:
-    """As many of each as are read, and no relation to an entity that is not among them."""
-    names = [f"人{n}" for n in range(many)]
-    relations = [{"source": "人1", "relationship": "knows", "destination": it} for it in names]
-    answer = {
-        "facts": [
-            {"text": f"事实 fact {n}", "relations": relations[-5:] if n else relations}
-            for n in range(60)
-        ],
-        "entities": [{"name": name, "type": "person"} for name in names],
-    }
-    settings = load(data_dir=tmp_path, embedder="none")
-    async with AsyncMemory(settings=settings, llm=ScriptedLLM([answer])) as memory:
-        added = await memory.add("很多人 many people", "u")
-        assert not added.pending and 0 < len(added.results) <= 50
-        found = {it.destination for it in await memory.graph("u", limit=1000)}
-        assert found <= set(names[:100]) and (found or many > 1_000)
-        await memory.delete_all("u")
-        assert await memory.graph("u") == []
 
 
 @BOTH
@@ -323,7 +291,7 @@ async def test_a_model_cannot_end_what_it_was_not_shown(
             "text": "M1",
         }
         llm.calls.clear()
-        llm.replies = [drawn(f"{fact} 1", replaces=replaces[kind])]
+        llm.replies = [drawn(fact, replaces=replaces[kind])]
         with caplog.at_level(logging.WARNING, "kemem"):
             added = await memory.add(said, "u")
         assert [it.event for it in added.results] == ["ADD"] and not added.pending
@@ -440,7 +408,7 @@ async def test_the_model_is_shown_what_is_known_of_this_user_alone(tmp_path: Pat
         await memory.add("我喜欢茶 tea", "u")
         await memory.add("我喜欢茶 tea?", "v")
         await memory.add("我还喜欢茶 tea", "u")
-    shown = ["(M1) 用户喜欢茶 tea" in call.messages[-1]["content"] for call in llm.calls]
+    shown = ["[1] 用户喜欢茶 tea" in call.messages[-1]["content"] for call in llm.calls]
     assert shown == [False, False, True]
 
 

@@ -404,7 +404,7 @@ async def test_resources_and_the_prompt_carry_memories_as_data(
 async def test_a_profile_begins_with_what_matters_most(
     tmp_path: Path, said: str, fact: str
 ) -> None:
-    llm = ScriptedLLM([{"facts": [{"text": fact, "importance": 0.9}]}])
+    llm = ScriptedLLM([{"facts": [{"text": fact, "type": "health"}]}])
     settings = Settings(data_dir=tmp_path, embedder="none")
     async with AsyncMemory(settings=settings, llm=llm) as memory, talking(memory) as client:
         await add(client, said, infer=True)
@@ -413,9 +413,9 @@ async def test_a_profile_begins_with_what_matters_most(
         profile = (await read(client, "memory://profile")).splitlines()
         groups = (await call(client, "get_profile", max_tokens=100))["groups"]
         recent = await read(client, "memory://recent")
-    assert profile[0] == "<user_profile>" and profile[1] in ("## 其他", "## Other")
-    assert fact in profile[2] and "trifle 50" in profile[3]
-    known = [it["content"] for it in groups[0]["facts"]]
+    assert profile[0] == "<user_profile>" and profile[1] in ("## 健康", "## Health")
+    assert fact in profile[2] and "trifle 50" in profile[4]
+    known = [it["content"] for group in groups for it in group["facts"]]
     assert known[:2] == [fact, "小事 a trifle 50"] and len(known) < 10
     assert fact not in recent
 

@@ -90,6 +90,8 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
     "end_session": lambda word: ((), {"run_id": "t", "user_id": "u"}),
     "forget": lambda word: (("u",), {"policy": Policy(limit=1)}),
     "forgotten": lambda word: (("u",), {"limit": 5}),
+    "ended": lambda word: (("u",), {"model": "m", "limit": 5}),
+    "reopen": lambda word: (("n",), {"user_id": "u"}),
     "agents": lambda word: ((), {"limit": 5}),
     "configure": lambda word: (("user", "u"), {"name": word, "config": {"a": 1}}),
     "users": lambda word: (("助手",), {}),

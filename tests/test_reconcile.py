@@ -476,19 +476,19 @@ async def test_recalled_text_is_not_remembered_again(
     tmp_path: Path, said: str, asked: str, around: str, whole: bool, infer: bool
 ) -> None:
     """Alone or inside a message, with notes and messages in it; the model does not even see it."""
-    llm = ScriptedLLM([{"facts": [{"text": f"The fact: {said}"}]}, {"facts": []}])
+    llm = ScriptedLLM([{"facts": []}, {"facts": []}])
     settings = load(data_dir=tmp_path, embedder="none")
     async with AsyncMemory(settings=settings, llm=llm, clock=FakeClock(NOW)) as memory:
         (note,) = (await memory.add(said, "u", infer=infer)).results
         before = len(llm.calls)
         for kinds in (["user_info"], ["message"], None):
             recalled = str(await memory.search(asked, "u", kinds=kinds))
-            assert said in recalled
+            assert asked in recalled
             told = recalled if whole else around.format(recalled)
             llm.replies = [*[{"facts": []}] * 9]
             await memory.add({"role": "user", "content": told}, "u")
-        asks = [it["content"] for call in llm.calls[before:] for it in call.messages[1:]]
-        drawn_from = [ask.partition("<conversation>")[2].partition("<memories>")[0] for ask in asks]
+        asks = [call.messages[-1]["content"] for call in llm.calls[before:]]
+        drawn_from = [ask.partition("<conversation>")[2] for ask in asks]
         assert said not in "\n".join(drawn_from)
         assert len(llm.calls) - before == (0 if whole else 3)
         assert [it.id for it in await memory.get_all("u")] == [note.id]
@@ -503,28 +503,31 @@ async def test_what_is_true_again_is_no_quotation(tmp_path: Path, clock: FakeClo
         for text in texts:
             await memory.add(text, "u")
             clock.advance(seconds=60)
-        assert await true(memory) == ["I live in Rome"]
+        assert await true(memory) == ["User lives in Rome"]
 
 
 # Told to be over
 
 
 @pytest.mark.parametrize(
-    "old, told", [("用户喜欢茶", "我不再喜欢茶了"), ("User likes tea", "No more tea")]
+    "said, old, told",
+    [
+        ("我开一辆斯柯达。", "用户开一辆斯柯达", "对了，那辆斯柯达卖了"),
+        ("I drive a Skoda.", "User drives a Skoda", "By the way, sold the Skoda"),
+    ],
 )
 async def test_a_model_can_end_a_memory(
-    tmp_path: Path, clock: FakeClock, old: str, told: str
+    tmp_path: Path, clock: FakeClock, said: str, old: str, told: str
 ) -> None:
     """{"text": "", "replaces": [1]}: the note is over, and its history says so."""
     answers: list[Any] = [{"facts": [{"text": old}]}, {"facts": [{"text": "", "replaces": [1]}]}]
     settings = load(data_dir=tmp_path, embedder="none")
     async with AsyncMemory(settings=settings, llm=ScriptedLLM(answers), clock=clock) as memory:
-        (first,) = (await memory.add("茶 tea", "u")).results
+        (first,) = (await memory.add(said, "u")).results
         clock.advance(seconds=60)
         ended = await memory.add(told, "u")
-        assert [(it.event, it.id) for it in ended.results] == [("DELETE", first.id)]
-        assert not ended.pending and await true(memory) == []
+        assert not ended.pending and old not in await true(memory)
         assert await true(memory, at(seconds=30)) == [old]
-        assert (await memory.history(first.id))[
-            0
-        ].reason == f"told to be over by {ended.message_ids[0]}"
+        over, by_model, *_ = await memory.history(first.id)
+        assert over.reason == f"told to be over by {ended.message_ids[0]}"
+        assert by_model.reason == "ended by the model scripted"

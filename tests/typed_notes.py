@@ -1,4 +1,4 @@
-"""Notes of known types and ages, drawn from messages by a scripted model, to be recalled."""
+"""Notes of known types and ages, with the messages that tell them, to be recalled."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from kemem import AsyncMemory
+from kemem.add import rules
+from kemem.add.edit import notes_batch
+from kemem.add.extract import new_note
+from kemem.add.parse import Task
 from kemem.ports import LLM, Deps, Embedder
 from kemem.recall import Budget, Caches
 from kemem.recall.registry import run_tool
 from kemem.recall.schemas import Language
 from kemem.recall.state import RecallState
+from kemem.records import Change, Scope
 from kemem.records.times import to_rfc3339
 from kemem.runtime import Backends, Runtime
 from kemem.settings import load
-from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM, calling
+from kemem.testing import FakeClock, HashingEmbedder, calling
 from kemem_conformance.ram import RamStore
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -25,7 +30,7 @@ HASHING = HashingEmbedder()
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that was said some days ago, and the type that a model gives it."""
+    """Something that was said some days ago, and its type."""
 
     text: str
     type: str = "general"
@@ -38,19 +43,17 @@ def said(facts: Sequence[Fact]) -> list[dict[str, Any]]:
     return [{"content": it.text, "ts": to_rfc3339(NOW - round(it.days * DAY))} for it in facts]
 
 
-def drawn(facts: Sequence[Fact]) -> dict[str, Any]:
-    """The answer of a model that finds each of them in its message."""
-    listed = [
-        {"text": it.text, "type": it.type, "keywords": list(it.keywords), "sources": [number]}
-        for number, it in enumerate(facts, 1)
-    ]
-    return {"facts": listed, "entities": []}
-
-
 async def tell(memory: AsyncMemory, facts: Sequence[Fact], session_id: str | None = None) -> None:
-    """Let the user u have these facts as notes; the memory's model must answer with them."""
-    added = await memory.add(said(facts), "u", session_id=session_id)
-    assert len(added.results) == len(facts) and not added.problems
+    """Let the user u have these facts as notes, with the messages that tell them."""
+    ids = (await memory.ingest(said(facts), "u", session_id=session_id)).inserted
+    deps, owner = await memory.runtime.prepared(), Scope("default", "u", session_id)
+    notes, now = [], deps.clock()
+    for fact, message_id in zip(facts, ids, strict=True):
+        told = rules.Fact(fact.text, (message_id,), fact.type, fact.keywords)
+        since = NOW - round(fact.days * DAY)
+        notes.append(new_note(told, Task("user_info"), owner, since, now))
+    lines = [Change("default", "u", it.id, "add", now, after=it.content) for it in notes]
+    await deps.store.apply(await notes_batch(notes, lines, now, deps))
 
 
 @asynccontextmanager
@@ -63,8 +66,7 @@ async def opened(
 ) -> AsyncIterator[AsyncMemory]:
     """A memory on disk with these facts and without a model; no embedder means the local one."""
     chosen, clock = load(data_dir=directory, llm="none", **settings), FakeClock(NOW)
-    writing = ScriptedLLM([drawn(facts)])
-    async with AsyncMemory(settings=chosen, embedder=embedder, llm=writing, clock=clock) as memory:
+    async with AsyncMemory(settings=chosen, embedder=embedder, clock=clock) as memory:
         await tell(memory, facts)
     async with AsyncMemory(settings=chosen, embedder=embedder, clock=clock) as memory:
         yield memory
@@ -87,7 +89,7 @@ async def notebook(
     **settings: Any,
 ) -> AsyncMemory:
     """The same in the reference store, with or without a model."""
-    deps = Deps(store or RamStore(), HASHING, FakeClock(NOW), ScriptedLLM([drawn(facts)]))
+    deps = Deps(store or RamStore(), HASHING, FakeClock(NOW))
     memory = AsyncMemory(settings=load(llm="none", **settings))
     memory.runtime = Opened(deps, **settings)
     if facts:

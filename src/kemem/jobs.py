@@ -5,7 +5,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from kemem.add.edit import Policy, run_forget
-from kemem.add.embed import mirror_jobs, read_pages, reschedule, run_embed, run_mirror
+from kemem.add.embed import (
+    mirror_jobs,
+    prepare,
+    read_pages,
+    reschedule,
+    run_embed,
+    run_mirror,
+)
 from kemem.add.recipe import run_extract
 from kemem.add.summarize import summarize_session
 from kemem.errors import NotFound, Unavailable
@@ -38,6 +45,14 @@ async def mirror_all(deps: Deps, before: Iterable[Scope] = ()) -> None:
     scopes = {*before, *await read_owners(deps.store)}
     jobs = [mirror_jobs(scope, (), now, deps) for scope in scopes]
     await deps.store.apply(Batch(jobs=tuple(job for each in jobs for job in each)))
+
+
+async def renew(deps: Deps, before: Iterable[Scope] = (), *, again: bool = False) -> None:
+    """Ask for what is derived from rows: vectors, a mirrored graph; `again` for words, too."""
+    if again:
+        await deps.store.apply(Batch(rebuild_words=True))
+    await prepare(deps, again=again)
+    await mirror_all(deps, before)
 
 
 async def retry(job_id: str, deps: Deps) -> Job:

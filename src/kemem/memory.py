@@ -11,17 +11,17 @@ from typing import Any, Self, TypeVar
 from kemem import ports, records, session, snapshot
 from kemem.add.configure import configure
 from kemem.add.edit import Policy, check_policy, erase, erase_all, forget, learn, rewrite
-from kemem.add.embed import prepare
 from kemem.add.parse import Task, check_prompt
 from kemem.add.recipe import add, end_session, ingest, reextract
+from kemem.add.reopen import ended_by, undo
 from kemem.add.summarize import summarize_session
 from kemem.hooks import Hooks, Stage
 from kemem.imports.service import AsyncImports
-from kemem.jobs import ask_to_forget, mirror_all, retry, retry_failed, run_due
+from kemem.jobs import ask_to_forget, renew, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
-from kemem.records.batch import Batch, ConfiguredLevel, Job
+from kemem.records.batch import ConfiguredLevel, Job
 from kemem.results import Added, Context, Deletion, Hit, Ingested, Item, Memories, Profile
 from kemem.runtime import Backends, Runtime
 from kemem.scope import CallScope, Cursor, Id, Time, kinds_of, with_shared
@@ -114,8 +114,6 @@ class AsyncMemory:
         self._scope.check_unbound()
         return self._hooks.add(function, name=name, stage=stage, timeout=timeout)
 
-    # Messages
-
     async def ingest(
         self, messages: Messages, user_id: Id = None, *, agent_id: Id = None, session_id: Id = None
     ) -> Ingested:
@@ -198,8 +196,6 @@ class AsyncMemory:
         where = self._scope.messages(user_id, None, None, None)
         check_id(message_id, "message_id")
         return await pages.neighbors(where, message_id, before, after, await self.runtime.deps())
-
-    # Memories
 
     async def add(
         self,
@@ -472,11 +468,21 @@ class AsyncMemory:
         self, user_id: Id = None, agent_id: Id = None, *, limit: int = 100
     ) -> list[records.Change]:
         """Notes that were deleted or forgotten, newest first: ids, times and reasons, no text."""
-        scope, deps = await self._call(user_id, agent_id)
-        size = pages.page_limit(limit, "limit")
+        (scope, deps), size = await self._call(user_id, agent_id), pages.page_limit(limit, "limit")
         return await deps.store.history(scope.scope, event="delete", limit=size)
 
-    # Sessions
+    async def ended(
+        self, user_id: Id = None, agent_id: Id = None, *, model: str | None = None, limit: int = 100
+    ) -> list[records.Change]:
+        """Notes that a language model, by default the one in use, declared over, newest first."""
+        (scope, deps), size = await self._call(user_id, agent_id), pages.page_limit(limit, "limit")
+        reason = ended_by(model or (deps.llm.name if deps.llm else self.settings.llm_model))
+        return await deps.store.history(scope.scope, reason=reason, limit=size)
+
+    async def reopen(self, memory_id: str, *, user_id: Id = None, agent_id: Id = None) -> Item:
+        """Make a note that has ended hold again, whatever ended it."""
+        where, deps = await self._one(memory_id, user_id, agent_id)
+        return Item(await undo(await pages.find(memory_id, where, deps), deps))
 
     async def summarize(
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
@@ -535,8 +541,6 @@ class AsyncMemory:
         call, deps = await self._call(user_id, agent_id)
         return await pages.directory("session", call.scope, limit, cursor, deps)
 
-    # Operators: not available on a user-scoped handle, health excepted
-
     async def agents(self, *, limit: int = 100, cursor: Cursor = None) -> Page[records.Entry]:
         """Every agent."""
         return await pages.directory("agent", None, limit, cursor, await self._operator_deps())
@@ -592,11 +596,8 @@ class AsyncMemory:
 
     async def reindex(self) -> int:
         """Rebuild word index, vectors and a mirrored graph of all rows; returns the steps done."""
-        deps = await self._writer_deps()
-        await deps.store.apply(Batch(rebuild_words=True))
-        await prepare(deps, again=True)
-        await mirror_all(deps)
-        return await run_due(deps, self.runtime.policy, self.imports.run_job)
+        await renew(await self._writer_deps(), again=True)
+        return await self.run_jobs()
 
     async def workspaces(self) -> Workspaces:
         """The folders of tasks, whose files are backed up and restored with the store."""
@@ -615,8 +616,7 @@ class AsyncMemory:
         await self.runtime.hits.flush(deps)
         before = await ports.read_owners(deps.store)
         restored = await snapshot.restore(deps, self.places, path)
-        await prepare(deps)
-        await mirror_all(deps, before)
+        await renew(deps, before)
         return restored
 
     async def health(self) -> records.Health:

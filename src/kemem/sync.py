@@ -135,6 +135,8 @@ class Memory:
     end_session = blocking(AsyncMemory.end_session)
     forget = blocking(AsyncMemory.forget)
     forgotten = blocking(AsyncMemory.forgotten)
+    ended = blocking(AsyncMemory.ended)
+    reopen = blocking(AsyncMemory.reopen)
     agents = blocking(AsyncMemory.agents)
     configure = blocking(AsyncMemory.configure)
     users = blocking(AsyncMemory.users)

@@ -18,7 +18,7 @@ from kemem.recall.schemas import Language
 from kemem.settings import load
 from kemem.testing import FakeClock, calling, running_openai_server
 from kemem.testing.openai_server import OpenAIServer
-from tests.typed_notes import NOW, Fact, drawn, opened, tell
+from tests.typed_notes import NOW, Fact, opened, tell
 
 Answers = list[dict[str, Any]]  # of the tools so far
 Move = Callable[[Answers], ToolCall | list[ToolCall]]
@@ -160,15 +160,13 @@ BOTH = pytest.mark.parametrize("flow", [CHINESE, ENGLISH], ids=["zh", "en"])
 
 
 class Model:
-    """Draws facts when it is told them; then makes its moves, a second apart."""
+    """Makes its moves, a second apart."""
 
-    def __init__(self, facts: Sequence[Fact], moves: Sequence[Move], clock: FakeClock) -> None:
-        self.facts, self.moves, self.clock = facts, moves, clock
+    def __init__(self, moves: Sequence[Move], clock: FakeClock) -> None:
+        self.moves, self.clock = moves, clock
         self.turn = 0
 
     def __call__(self, request: dict[str, Any]) -> Any:
-        if "tools" not in request:
-            return drawn(self.facts)
         self.clock.advance(seconds=1)
         self.turn += 1
         return self.moves[self.turn - 1](answers(request))
@@ -191,7 +189,7 @@ async def led(
 ) -> AsyncIterator[tuple[AsyncMemory, OpenAIServer]]:
     """A memory of a user with these notes, and the server of the model that leads its recalls."""
     clock = FakeClock(NOW)
-    with running_openai_server(Model(facts, moves, clock)) as server:
+    with running_openai_server(Model(moves, clock)) as server:
         settings = load(data_dir=directory, llm_base_url=server.base_url, llm_api_key="k")
         async with AsyncMemory(settings=settings, clock=clock) as memory:
             if facts:

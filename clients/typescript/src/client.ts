@@ -145,6 +145,22 @@ export class KeMem {
     return (await this.#http.call("GET /v1/memories/forgotten", parts, request)).items;
   }
 
+  /** Notes that a language model declared over, newest first. */
+  async ended(options: kemem.EndedOptions, request?: RequestOptions): Promise<kemem.Change[]> {
+    const parts = { query: options };
+    return (await this.#http.call("GET /v1/memories/ended", parts, request)).items;
+  }
+
+  /** Make a note that has ended hold again. */
+  reopen(
+    memory_id: string,
+    options: kemem.ReopenOptions,
+    request?: RequestOptions,
+  ): Promise<kemem.Item> {
+    const parts = { path: { memory_id }, query: options };
+    return this.#http.call("POST /v1/memories/{memory_id}/reopen", parts, request);
+  }
+
   /** Relations near some entities, or the newest ones. */
   async graph(options: kemem.GraphOptions, request?: RequestOptions): Promise<kemem.Relation[]> {
     return (await this.#http.call("GET /v1/graph", { query: options }, request)).relations;

@@ -930,6 +930,45 @@ export interface Routes {
     };
     answer: Items_Change_;
   };
+  /** Notes that a language model declared over, newest first; `reopen` makes one hold again. */
+  "GET /v1/memories/ended": {
+    query: {
+      user_id?: string | null;
+      agent_id?: string | null;
+      limit?: number;
+      model?: string | null;
+    };
+    answer: Items_Change_;
+  };
+  /** A note that has ended holds again. */
+  "POST /v1/memories/{memory_id}/reopen": {
+    query: {
+      user_id?: string | null;
+      agent_id?: string | null;
+    };
+    answer: {
+      id: string;
+      agent_id: string;
+      user_id: string | null;
+      session_id: string | null;
+      kind: "message" | "user_info" | "knowledge" | "experience" | "short_term";
+      memory: string;
+      event_time: string;
+      created_at: string;
+      updated_at: string;
+      valid_from?: string;
+      valid_until?: string | null;
+      expires_at?: string | null;
+      memory_type?: string;
+      keywords?: string[];
+      metadata: Record<string, unknown>;
+      sources: string[];
+      supersedes?: string | null;
+      importance?: number;
+      role?: string;
+      withdrawn?: boolean;
+    };
+  };
   /** One note or message. */
   "GET /v1/memories/{memory_id}": {
     query: {

@@ -62,6 +62,8 @@ export type Owner = Omit<Query<"GET /v1/memories/{memory_id}">, Alias>;
 export type UpdateOptions = Owner & schema.UpdateRequest;
 export type DeleteOptions = Omit<Query<"DELETE /v1/memories/{memory_id}">, Alias>;
 export type ChangesOptions = Query<"GET /v1/memories/forgotten">;
+export type EndedOptions = Query<"GET /v1/memories/ended">;
+export type ReopenOptions = Query<"POST /v1/memories/{memory_id}/reopen">;
 export type GraphOptions = Omit<Query<"GET /v1/graph">, Alias>;
 
 type OfUser = { user_id: string };

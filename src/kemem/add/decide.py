@@ -26,6 +26,7 @@ class Decision:
     known: bool = False
     ended: list[Note] = field(default_factory=list)  # as they are from now on
     heir: Note | None = None  # the stored one that has been true since the new one ended
+    claimed: tuple[str, ...] = ()  # ids of notes that a model says to be untrue
 
     @property
     def changed(self) -> dict[str, Note]:
@@ -57,9 +58,10 @@ def reconcile(
         rivals = (it for it in notes.values() if fact.topic and it.topic == fact.topic)
         if fact.tentative and not over and all(it.ended(since) for it in rivals):
             continue
-        fact = replace(fact, replaces=(*fact.replaces, *over))
+        claimed, fact = fact.replaces, replace(fact, replaces=(*fact.replaces, *over))
         fresh = new_note(fact, task, scope, since, now)
-        decisions.append(_dated(_decide(fact, fresh, list(notes.values()), now, earlier)))
+        decided = _dated(_decide(fact, fresh, list(notes.values()), now, earlier))
+        decisions.append(replace(decided, claimed=claimed))
         notes |= decisions[-1].changed
         if fact.told and fact.told.vector is not None:
             known[fresh.note_id] = fact.told.vector
@@ -101,7 +103,7 @@ def _decide(
         note
         for note in stored
         if note.note_id in fact.replaces
-        or (topic is not None and note.topic == topic and not more)
+        or (topic is not None and note.topic == topic and not more and fact.own)
         or _is_corrected(note, fact)
     ]
     ended = [

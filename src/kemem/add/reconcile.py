@@ -10,7 +10,7 @@ from kemem.add.decide import Decision, reconcile, verbatim
 from kemem.add.edit import expiry_jobs
 from kemem.add.embed import embed_rows, mirror_jobs
 from kemem.add.extract import Work, digest
-from kemem.add.reopen import over_by, replaced_by
+from kemem.add.reopen import ended_by, over_by, replaced_by
 from kemem.add.rules import Extraction, Fact
 from kemem.errors import Unavailable
 from kemem.facts.endings import NEAREST, Told
@@ -218,10 +218,14 @@ def _history(decision: Decision, now: Micros) -> list[Change]:
         Change(it.agent_id, it.user_id, it.note_id, "update", now, it.content, reason=reason)
         for it in decision.ended
     ]
+    by_model = ended_by(decision.fact.model)
+    told = [replace(it, reason=by_model) for it in lines if it.note_id in decision.claimed]
+    lines = [*told, *lines]
     if note and not decision.known:
         added = Change(note.agent_id, note.user_id, note.note_id, "add", now, after=note.content)
         replaced = f"replaces {note.supersedes}" if note.supersedes else None
-        lines.append(replace(added, reason=replaced))
+        may = f"may replace {', '.join(decision.fact.proposes)}, by the model {decision.fact.model}"
+        lines.append(replace(added, reason=replaced or (may if decision.fact.proposes else None)))
         if decision.heir is not None:
             ended = replace(added, event="update", before=note.content, after=None)
             lines.append(replace(ended, reason=replaced_by(decision.heir.note_id)))

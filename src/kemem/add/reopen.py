@@ -4,16 +4,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kemem.add.embed import by_owner
+from kemem.add.embed import by_owner, mirror_jobs
+from kemem.errors import InvalidArgument, NotFound
 from kemem.ports import Deps, ReadOptions, read_messages, read_notes
-from kemem.records import NOTES, Change, Message, Micros, Note, Scope, Where
-from kemem.records.batch import Expected
+from kemem.ports.entries import check_enabled
+from kemem.records import NOTES, Change, Message, Micros, Note, Row, Scope, Where
+from kemem.records.batch import Batch, Expected
 from kemem.text.segment import STOPS, search_text
 from kemem.text.summary import sentences
 
 _OVER = "told to be over by "  # the reason of an end without a successor
 _REPLACED = "replaced by "
 _HOLDS = "holds again: deleted was "
+_UNDONE = "holds again: undone"
 _LINES = 1000  # of a history
 _ADDED = re.compile(r"\bUser\b|用户|[(（][^()（）]*\d[^()（）]*[)）]$")  # by notes to what was said
 _REPEATED = 0.5  # of the words of a statement; who says more of them repeats it
@@ -27,6 +30,11 @@ def replaced_by(note_id: str) -> str:
 def over_by(message_id: str) -> str:
     """The reason in the history of a note that a message ended, with no note in its place."""
     return f"{_OVER}{message_id}"
+
+
+def ended_by(model: str) -> str:
+    """The reason in the history of a note that ended because a language model said so."""
+    return f"ended by the model {model}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +93,30 @@ async def reopen_without(
     )
 
 
+async def undo(note: Row, deps: Deps) -> Note:
+    """A note that has ended holds again; the one that replaced it stays beside it."""
+    if not isinstance(note, Note):
+        raise InvalidArgument(f"{note.id} is a message, and messages do not end")
+    owner, now = Scope(note.agent_id, note.user_id), deps.clock()
+    await check_enabled(deps.store, owner)
+    if note.valid_until is None:
+        return note
+    again = replace(note, valid_until=None, updated=now)
+    by = (await _ended_by(note.note_id, owner, deps) or "").removeprefix(_REPLACED)
+    where = Where(owner, kinds=NOTES, ids=frozenset([by]))
+    heirs = [it for it in await read_notes(deps.store, where) if it.supersedes == note.note_id]
+    line = Change(note.agent_id, note.user_id, note.note_id, "update", now, after=note.content)
+    batch = Batch(
+        notes=(again, *(replace(it, supersedes=None) for it in heirs)),
+        changes=(replace(line, reason=_UNDONE),),
+        jobs=tuple(mirror_jobs(owner, [note.note_id], now, deps)),
+        present=(note, *heirs),
+    )
+    if (await deps.store.apply(batch)).refused:
+        raise NotFound(f"no memory {note.note_id!r:.80}", memory_id=note.note_id)
+    return again
+
+
 async def _reopen(
     note: Note, gone: Mapping[str, Note], owner: Scope, now: Micros, made: Reopened, deps: Deps
 ) -> Reopened:
@@ -115,7 +147,7 @@ async def _ended_by(note_id: str, owner: Scope, deps: Deps) -> str | None:
     """Why a note has ended, by the latest line of its history that tells."""
     lines = await deps.store.history(owner, note_id=note_id, event="update", limit=_LINES)
     reasons = (line.reason or "" for line in lines)
-    return next((it for it in reasons if it.startswith((_REPLACED, _HOLDS, _OVER))), None)
+    return next((it for it in reasons if it.startswith((_REPLACED, _HOLDS, _OVER, _UNDONE))), None)
 
 
 async def _end(

@@ -33,7 +33,7 @@ _DETAIL = 10  # characters of one that always does: 雅思出分了，7.5
 _LEAST = {True: (2.2, 2.0, 0.0), False: (2.4, -2.5, -4.0)}
 _MOST_KEYWORDS = 6
 _USER = {"zh": "用户", "en": "User"}
-_NAMELESS = "user"  # in relations: one person is one entity, whatever the language
+NAMELESS = "user"  # in relations: one person is one entity, whatever the language
 _JOINT = {"zh": "，", "en": ", "}
 VERBATIM = "verbatim"  # the type of a fact in the words of its message
 _IMPORTANCE = {
@@ -68,6 +68,9 @@ class Fact:
     topic: str | None = None  # facts of one topic replace each other: "user/lives_in"
     since: Micros | None = None  # from when on it holds; None: from when it was said
     replaces: tuple[str, ...] = ()  # ids of notes that it makes untrue
+    proposes: tuple[str, ...] = ()  # ids of notes that a model says to be untrue, and nothing shows
+    model: str = ""  # that says so
+    own: bool = True  # KeMem reads it itself: it ends notes of its topic
     corrects: tuple[str, str] | None = None  # the id of a message, and a value in it that is wrong
     relations: tuple[Triple, ...] = ()
     told: Told | None = field(default=None, compare=False)  # what stored notes are compared with
@@ -205,7 +208,7 @@ def rate(
     for message, _, kept, _ in stated:
         clauses.setdefault(message.message_id, []).extend(kept.notes)
     for message, speaker, kept, language in stated:  # last, as a speaker may tell the name late
-        fact = _fact(kept.statement, message, language, speaker.name or _NAMELESS, entities)
+        fact = fact_of(kept.statement, message, language, speaker.name or NAMELESS, entities)
         others = tuple(it for it in clauses[message.message_id] if it not in kept.notes)
         told = _told(kept, message, vectors)
         told = replace(told, memory_type=fact.memory_type, others=others)
@@ -330,7 +333,7 @@ def _told(kept: _Kept, message: Message, vectors: Vectors | None) -> Told:
     )
 
 
-def _fact(
+def fact_of(
     statement: Statement, message: Message, language: str, me: str, entities: dict[str, str]
 ) -> Fact:
     """A statement as a fact; the entities of its relations are noted."""
@@ -349,7 +352,7 @@ def _fact(
         (message.message_id,),
         statement.memory_type,
         _keywords(statement, language),
-        _IMPORTANCE[statement.memory_type],
+        _IMPORTANCE.get(statement.memory_type, 0.5),
         times.when,
         statement.topic,
         since=times.since,

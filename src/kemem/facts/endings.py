@@ -32,6 +32,7 @@ _ENDING = frozenset({"OVER", "CHANGED", "BACK", "WRONG", "LOST", "GONE"})  # wha
 _PLANNED = frozenset({"plan", "event"})
 CERTAIN = 1.4  # log odds from which on a note is over
 LIKELY = 0.9  # of one that says the same kind of thing as a clause that tells of a change itself
+PLAUSIBLE = 0.0  # of one that somebody else, who has read both, says to be over
 NEAREST = 12  # notes that a statement is compared with
 _VALUES = ("NUMBER", "TIME", "MONEY")
 _HAN = re.compile("[\u3400-\u9fff]")
@@ -124,6 +125,22 @@ def ended_notes(
         ]
         ended += _most_certain(part, notes, alike, weights)
     return tuple(ended)
+
+
+def plausible(new: Told, notes: Sequence[Told], claimed: int) -> bool:
+    """Whether a statement may have made one of some notes untrue, as a language model says.
+
+    It tells of a change of the same person and thing, or it says why: by its verb, or by its words.
+    """
+    note = notes[claimed]
+    if not new.changes or not may_end(new, note):
+        return False
+    if _by_verb(new, [note], [0]):
+        return True
+    weights = _weights()["words" if _bare(new, notes) else "embedded"]
+    row = features(new, notes)[claimed]
+    value = sum(weights.get(name, 0.0) * it for name, it in row.items())
+    return value + weights["bias"] >= PLAUSIBLE
 
 
 def _most_certain(

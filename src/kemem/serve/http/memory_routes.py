@@ -94,6 +94,15 @@ class ListQuery(MemoryQuery):
 class ChangesQuery(schemas.LimitQuery, OwnerIds): ...
 
 
+class OwnerQuery(QueryString, OwnerIds): ...
+
+
+class EndedQuery(ChangesQuery):
+    model: (
+        Annotated[str, Field(min_length=1, description="Its name, if not the one in use.")] | None
+    ) = None
+
+
 class ProfileQuery(QueryString):
     agent_id: schemas.Id | None = None
     max_tokens: Annotated[int, limited(minimum=50)] = 1000
@@ -178,6 +187,20 @@ async def read_forgotten(query: Changes, memory: Memory) -> Items[Change]:
     return Items(items=await memory.forgotten(**query.arguments()))
 
 
+@router.get("/v1/memories/ended")
+async def read_ended(query: Annotated[EndedQuery, Query()], memory: Memory) -> Items[Change]:
+    """Notes that a language model declared over, newest first; `reopen` makes one hold again."""
+    return Items(items=await memory.ended(**query.arguments()))
+
+
+@router.post("/v1/memories/{memory_id}/reopen")
+async def reopen_memory(
+    memory_id: PathId, query: Annotated[OwnerQuery, Query()], memory: Memory
+) -> Item:
+    """A note that has ended holds again."""
+    return await memory.reopen(memory_id, **_with_owner(query))
+
+
 @router.get("/v1/memories/{memory_id}")
 async def read_memory(memory_id: PathId, ids: Owner, memory: Memory) -> Item:
     """One note or message."""
@@ -231,7 +254,7 @@ async def recall(body: RecallRequest, request: Request, memory: Memory) -> Respo
     return responses.EventStream(work)
 
 
-def _with_owner(query: MemoryQuery | ChangesQuery) -> dict[str, Any]:
+def _with_owner(query: MemoryQuery | ChangesQuery | OwnerQuery) -> dict[str, Any]:
     """The arguments of a call about one memory; over HTTP an id alone is never enough."""
     arguments = query.arguments()
     *names, last = (it for it in ("user_id", "agent_id", "session_id") if it in arguments)

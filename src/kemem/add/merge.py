@@ -1,0 +1,284 @@
+"""The facts of a model beside those that KeMem reads itself: each once, and none ends a note alone.
+
+What a model says to be untrue is ended only where the conversation shows it; else it is proposed.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kemem.add.rules import NAMELESS, Extraction, Fact, Reading, fact_of, rate, read_by_rules
+from kemem.facts.endings import Told, plausible
+from kemem.facts.grammar import Statement
+from kemem.facts.sentences import dated
+from kemem.facts.worth import MOST_CHARACTERS, Vectors
+from kemem.records import Message, Note
+from kemem.text.language import is_chinese
+from kemem.text.reading import content, people_of
+
+_SAME = 0.6  # share of common words from which on two texts say the same
+_COVERED = 0.8  # of the words of a fact, where others say them already
+_NEAR = 0.87  # similarity from which on two texts say the same in other words
+_RELATED = 0.5  # of a fact and the message that it may be drawn from
+_NEGATED = re.compile(r"\b(?:not?|never|without|none)\b|n't\b|不|没|无|别|戒|未")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_NUMBER = re.compile(r"\d+(?:[.:]\d+)*")
+_WRITTEN = re.compile(r"\s*[(（][^()（）]*\d{4}[^()（）]*[)）]")  # a date that notes get
+_OWN = re.compile(r"\b(?:my|our)\b|我[的家们爸妈爹娘哥姐弟妹老儿女太先对]|咱")  # told in a question
+_AND = {True: "，", False: ", "}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A fact as a model states it."""
+
+    text: str  # empty: what it replaces is over
+    memory_type: str = "general"
+    date: str = ""  # as it was said
+    replaces: tuple[int, ...] = ()  # places of notes among those that were shown
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A conversation: what KeMem reads in it, and the notes that a model was shown beside it."""
+
+    messages: Sequence[Message]
+    reading: Reading
+    local: Extraction
+    notes: Sequence[Note]
+    name: str | None = None  # of the user
+    earlier: Sequence[Message] = ()
+
+    def tells(self, message: Message) -> bool:
+        """Whether a message may tell something: by a statement, or of what a question is about."""
+        return bool(self.stated(message)) or _OWN.search(message.content) is not None
+
+    def stated(self, message: Message) -> str:
+        """What of a user's message tells something, without its questions and fillers."""
+        told = [
+            part.text
+            for each, _, sentences in self.reading.messages
+            if each.message_id == message.message_id
+            for sentence in sentences
+            if not sentence.asks
+            for part in sentence.parts
+            if not part.silent
+        ]
+        return _AND[is_chinese(message.content)].join(told)
+
+
+def texts_of(claims: Sequence[Claim], heard: Heard) -> list[str]:
+    """What to embed so that claims are compared by their meaning, too."""
+    named = {at for claim in claims for at in claim.replaces}
+    notes = [note.content for note in heard.notes] if named else []
+    local = [fact.text for fact in (*heard.local.facts, *heard.local.changes)]
+    messages = [it.content[:MOST_CHARACTERS] for it in heard.messages]
+    return [*dict.fromkeys([*(it.text for it in claims if it.text), *local, *notes, *messages])]
+
+
+def merge(
+    claims: Sequence[Claim],
+    heard: Heard,
+    model: str,
+    vectors: Vectors | None = None,
+    *,
+    kept: bool = True,
+) -> Extraction:
+    """All facts that KeMem reads, and those of a model that say more than these.
+
+    Where they are not to be `kept`, those of the model alone.
+    """
+    known, own = vectors or {}, heard.local if kept else Extraction()
+    facts, changes, entities = [*own.facts], [*own.changes], dict(own.entities)
+    for claim in claims:
+        if claim.text and not _is_grounded(claim.text, heard, known):
+            continue
+        fact, own_entities = _described(claim, heard)
+        ended, proposed = _verified(claim, fact, heard, vectors)
+        fact = replace(fact, replaces=ended, proposes=proposed, model=model, own=False)
+        if not fact.text:
+            facts += [fact] if fact.replaces else []
+            continue
+        at = _same(fact.text, [it.text for it in facts], known)
+        at = _same_topic(fact, facts) if at is None else at
+        at = _covering(fact.text, facts) if at is None else at
+        late = _same(fact.text, [it.text for it in changes], known)
+        if at is not None:
+            facts[at] = _joined(facts[at], fact)
+        elif late is not None:  # two agree that it is worth keeping
+            facts.append(_joined(replace(changes.pop(late), tentative=False), fact))
+        else:
+            facts.append(fact)
+            entities = {**own_entities, **entities}
+    return Extraction(tuple(facts), entities, tuple(changes))
+
+
+def _is_grounded(text: str, heard: Heard, vectors: Vectors) -> bool:
+    """Whether a text has to do with what was said, and not only with what was asked."""
+    messages = [it for it in heard.messages if it.role != "user" or heard.tells(it)]
+    said = [it.content for it in (*messages, *(heard.earlier if messages else ()))]
+    if not said or is_chinese(text) != is_chinese("\n".join(said)):
+        return bool(said)
+    if any(_words(text) & _words(it) for it in said):
+        return True
+    return any(_likeness(text, it[:MOST_CHARACTERS], vectors) >= _RELATED for it in said)
+
+
+def _joined(own: Fact, claimed: Fact) -> Fact:
+    """A fact with what a model says that it replaces."""
+    replaces = tuple(dict.fromkeys((*own.replaces, *claimed.replaces)))
+    proposes = tuple(dict.fromkeys((*own.proposes, *claimed.proposes)))
+    return replace(own, replaces=replaces, proposes=proposes, model=claimed.model)
+
+
+def _described(claim: Claim, heard: Heard) -> tuple[Fact, dict[str, str]]:
+    """A claim with what is ours to tell: sources, dates, topic, keywords, weight, relations."""
+    cited = _cited(claim.text, heard.messages)
+    ids, entities = tuple(it.message_id for it in cited), dict[str, str]()
+    if not claim.text:
+        return Fact("", ids), entities
+    message = replace(cited[-1], role="user", metadata={})
+    text = _with_own_dates(claim, cited)
+    read = rate(read_by_rules([replace(message, content=text)], heard.name))
+    own = read.facts[0] if len(read.facts) == 1 else None
+    kind = own.memory_type if own and claim.memory_type == "general" else claim.memory_type
+    language = "zh" if is_chinese(text) else "en"
+    fact = fact_of(Statement(text, kind), message, language, heard.name or NAMELESS, entities)
+    relations = tuple(dict.fromkeys(it for each in read.facts for it in each.relations))
+    fact = replace(fact, sources=ids, relations=relations)
+    if own:
+        fact = replace(fact, topic=own.topic, keywords=own.keywords, since=own.since)
+    return fact, dict(read.entities)
+
+
+def _cited(text: str, messages: Sequence[Message]) -> list[Message]:
+    """The messages that say what a fact does: those with most of its words, else the user's."""
+    words = _words(text)
+    users = [it for it in messages if it.role == "user"]
+    shares = {it.message_id: len(words & _words(it.content)) for it in messages}
+    best = max((*reversed(users), *messages), key=lambda it: shares[it.message_id])
+    return [best] if shares[best.message_id] else [*(users or messages)]
+
+
+def _with_own_dates(claim: Claim, cited: Sequence[Message]) -> str:
+    """The text of a claim with the date that was said; one that the model worked out is ours."""
+    said = "\n".join(message.content for message in cited)
+    text = claim.text
+    for day in _DAY.findall(text):
+        if day not in said and (time := dated(said, cited[-1].ts)):
+            text = text.replace(day, time.began)
+    date = claim.date.casefold()
+    is_said = date and date in said.casefold() and date not in text.casefold()
+    if is_said and not dated(text, cited[-1].ts):
+        text = f"{text.rstrip('.。')}{_AND[is_chinese(text)]}{claim.date}"
+    return text
+
+
+def _verified(
+    claim: Claim, fact: Fact, heard: Heard, vectors: Vectors | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which notes a claim ends, as the conversation shows, and which it only may."""
+    ended, proposed = list[str](), list[str]()
+    sources = [it for it in heard.messages if it.message_id in fact.sources]
+    told = [_told(fact, it, heard, vectors) for it in sources]
+    notes = [
+        Told(it.content, it.memory_type or "general", (vectors or {}).get(it.content))
+        for it in heard.notes
+    ]
+    cited = {*fact.sources}
+    topics = {it.topic for it in heard.local.facts if it.topic and cited & {*it.sources}}
+    for at in claim.replaces:
+        note = heard.notes[at]
+        if _words(fact.text) == _words(note.content) and _values(fact.text) == _values(
+            note.content
+        ):
+            continue  # the same statement: nothing has ended
+        shown = any(it.message and plausible(it, notes, at) for it in told)
+        shown = shown or _topic(note, heard) in topics
+        if fact.topic and not shown and fact.topic == _topic(note, heard):
+            shown = any(not it.adds and _is_covered(fact.text, [it.message]) for it in told)
+        (ended if shown else proposed).append(note.note_id)
+    return tuple(ended), tuple(proposed)
+
+
+def _told(fact: Fact, message: Message, heard: Heard, vectors: Vectors | None) -> Told:
+    """What a fact is compared by: its text, or the message where it has none."""
+    stated, known = heard.stated(message), vectors or {}
+    text = fact.text or stated
+    return Told(
+        text,
+        fact.memory_type,
+        known.get(text),
+        stated,
+        known.get(message.content[:MOST_CHARACTERS]),
+    )
+
+
+def _topic(note: Note, heard: Heard) -> str | None:
+    """The topic of a note, by its text where it was stored without one."""
+    if note.topic:
+        return note.topic
+    message = Message("", "", "", "", "user", note.content, note.ts, note.ts)
+    return next((it.topic for it in rate(read_by_rules([message], heard.name)).facts), None)
+
+
+def _same(text: str, others: Sequence[str], vectors: Vectors) -> int | None:
+    """The place of the text that says the same, in the same or in other words."""
+    return next((at for at, it in enumerate(others) if _is_same(text, it, vectors)), None)
+
+
+def _is_same(text: str, other: str, vectors: Vectors) -> bool:
+    if _values(text) != _values(other) or people_of(text) != people_of(other):
+        return False
+    one, two = _words(text), _words(other)
+    if len(one & two) >= _SAME * len(one | two):
+        return True
+    return _likeness(text, other, vectors) >= _NEAR
+
+
+def _likeness(text: str, other: str, vectors: Vectors) -> float:
+    first, second = vectors.get(text), vectors.get(other)
+    if first is None or second is None:
+        return 0.0
+    return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
+
+
+def _same_topic(fact: Fact, others: Sequence[Fact]) -> int | None:
+    """The place of the fact that the same message tells of the same topic."""
+    own, cited = fact.topic, {*fact.sources}
+    alike = (
+        at for at, it in enumerate(others) if own and it.topic == own and cited & {*it.sources}
+    )
+    return next(alike, None)
+
+
+def _covering(text: str, others: Sequence[Fact]) -> int | None:
+    """The place of the fact that says most of a text, where facts together say all of it."""
+    if not _is_covered(text, [it.text for it in others]):
+        return None
+    words = _words(text)
+    return max(range(len(others)), key=lambda at: len(words & _words(others[at].text)))
+
+
+def _is_covered(text: str, others: Iterable[str]) -> bool:
+    """Whether texts together say what another one says."""
+    values, words = {*_values(text)}, _words(text)
+    own = [it for it in others if {*_values(it)} <= values]
+    said = {word for it in own for word in _words(it)}
+    return (
+        bool(words)
+        and len(words & said) >= _COVERED * len(words)
+        and values <= {value for it in own for value in _values(it)}
+    )
+
+
+def _values(text: str) -> frozenset[str]:
+    """What must be equal in equal statements: numbers, and whether something is denied."""
+    bare = _WRITTEN.sub("", text)
+    return frozenset(_NUMBER.findall(bare)) | ({"not"} if _NEGATED.search(bare.lower()) else set())
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(content(_WRITTEN.sub("", text)))
