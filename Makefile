@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/models.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run assets client client-tools test test-frameworks test-kit pictures install lint bench docs clean
+.PHONY: help run assets client client-tools test test-frameworks test-kit pictures install lint bench llm docs clean
 
 help:  ## Show this list
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ lint: $(VENV)/dev.stamp  ## Check style, format and types
 
 bench: $(VENV)/dev.stamp  ## Measure speed and retrieval
 	$(BIN)/python -m bench $(ARGS)
+
+llm: $(VENV)/dev.stamp  ## Measure memory with a real small model, which it downloads (ARGS="--cases 20")
+	$(BIN)/python -m bench.llm $(ARGS)
 
 docs: $(VENV)/docs.stamp  ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

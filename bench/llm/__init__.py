@@ -1,0 +1,1 @@
+"""What a real model makes of memory: `python -m bench.llm`."""
