@@ -32,6 +32,13 @@ NOW = to_micros("2026-11-11T09:00:00Z")  # a Wednesday
         ("用户拿到了里昂的offer，一月搬过去", "2027-01"),
         ("User and others decided to go to Spain in july", "2027-07"),
         ("用户跟他约了3号见面", "2026-12-03"),
+        ("Monday's appointment got pushed to Thursday next week", "2026-11-19"),
+        ("周一的会改到周六了", "2026-11-14"),
+        ("From March User will be on leave", "2027-03"),
+        ("User starts in the lab on 3 March", "2027-03-03"),
+        ("In three days User starts as a trainee", "2026-11-14"),
+        ("孩子三月可以上小学了", "2027-03"),
+        ("用户下个月能拿到驾照了", "2026-12"),
     ],
 )
 def test_what_is_planned_booked_or_put_off_lies_ahead(text: str, day: str) -> None:
@@ -50,6 +57,10 @@ def test_what_is_planned_booked_or_put_off_lies_ahead(text: str, day: str) -> No
         ("用户10月5号去了克里特", "2026-10-05"),
         ("用户5月2号办了婚礼", "2026-05-02"),
         ("用户三月搬过来了", "2026-03"),
+        ("User and Tom split up on Friday", "2026-11-06"),
+        ("User tore a ligament on Sunday", "2026-11-08"),
+        ("万圣节开始吃全素", "2026-10-31"),
+        ("国庆开始学车了", "2026-10-01 至 2026-10-07"),
     ],
 )
 def test_what_is_told_of_the_past_stays_there(text: str, day: str) -> None:

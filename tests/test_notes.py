@@ -815,3 +815,21 @@ def test_a_note_stands_for_its_message_only_where_it_answers(
     memory.add(text, "u")
     assert memory.search(word, "u")[0].memory == text
     assert note in [hit.memory for hit in memory.search(question, "u")]
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        (
+            "Gave up the desk on Gerber Street; I work from my kitchen table.",
+            "Where is my desk, Gerber Street?",
+        ),
+        ("退掉了格伯街的工位，现在在厨房的桌子上办公。", "格伯街的工位还在吗？"),
+    ],
+)
+def test_no_clause_of_a_message_is_hidden_by_a_note_without_it(
+    memory: Memory, text: str, question: str
+) -> None:
+    memory.add(text, "u")
+    shown = " ".join(hit.memory for hit in memory.search(question, "u"))
+    assert ("kitchen" in shown or "厨房" in shown) and ("Gerber" in shown or "格伯" in shown)

@@ -125,6 +125,13 @@ async def test_all_that_one_note_had_ended_holds_again(tmp_path: Path) -> None:
 ECHOES = {
     "en": ("I'm allergic to peanuts", "Got it, you're allergic to peanuts.", "Noted!", "peanuts"),
     "zh": ("我对花生过敏", "好的，记住了，你对花生过敏。", "明白了！", "花生"),
+    "en brief": (
+        "I'm allergic to peanuts",
+        "Noted. No peanuts, then!",
+        "Anything else?",
+        "peanuts",
+    ),
+    "zh brief": ("我对花生过敏", "好的。那就不放花生了！", "还有别的吗？", "花生"),
 }
 
 
@@ -154,6 +161,17 @@ def test_a_reply_about_something_else_stays(
     )
     (note,) = memory.get_all("u")
     assert memory.delete(note.id).withdrawn == ("m",)
+
+
+@pytest.mark.parametrize(("told", "echo", "other", "word"), ECHOES.values(), ids=ECHOES)
+def test_a_reply_that_repeats_an_erased_message_is_withdrawn(
+    memory: Memory, told: str, echo: str, other: str, word: str
+) -> None:
+    talk = [said(told, "m"), {**said(echo, "echo"), "role": "assistant"}]
+    memory.add([*talk, {**said(other, "other"), "role": "assistant"}], "u", session_id="s")
+    deletion = memory.delete("m", user_id="u")
+    assert (deletion.erased, deletion.withdrawn) == (("m",), ("echo",))
+    assert word not in f"{memory.search(word, 'u')}{memory.recall(word, 'u')}"
 
 
 @EACH

@@ -95,10 +95,11 @@ async def notes_batch(
 async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
     """One memory. The messages that a note cites are withdrawn, or erased with `sources`.
 
-    So are replies right after them that repeat the note. With erased messages go the notes that
-    cite no other, with either the experiences that cite them and notes with the text of the one
-    that is deleted, and with a verbatim note those that cite nothing else, and the other way round.
-    Notes that a deleted one had ended hold again.
+    So are replies right after them that repeat it; those to a message that is erased are
+    withdrawn. With erased messages go the notes that cite no other, with either the experiences
+    that cite them and notes with the text of the one that is deleted, and with a verbatim note
+    those that cite nothing else, and the other way round. Notes that a deleted one had ended hold
+    again.
     """
     check_flag(sources, "sources")
     scope = Scope(row.agent_id, row.user_id)
@@ -108,14 +109,17 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
         gone: set[str] = set()  # notes
         cited = frozenset([row.id])
         current: list[Note] = []
-        if isinstance(row, Note):
+        repeating: frozenset[str] = frozenset()  # replies to a message that is erased
+        if isinstance(row, Message):
+            repeating = frozenset(it.id for it in await echoes(row.content, [row], deps))
+        else:
             current = await read_notes(deps.store, own, limit=1)
             if not current:
                 raise NotFound(f"no memory {row.id!r:.80}", memory_id=row.id)
             gone, cited = {row.id}, frozenset(current[0].sources)
             said_in = Where(scope, ids=cited, withdrawn=True)
             messages = await read_messages(deps.store, said_in, limit=len(cited)) if cited else []
-            cited |= {it.id for it in await echoes(current[0], messages, deps)}
+            cited |= {it.id for it in await echoes(row.content, messages, deps)}
             # It may cite more by now, or others may: then this is decided again.
             expects.append(Expected(own, tuple(current), 1))
         where = Where(scope, kinds=NOTES, sources=cited)
@@ -132,13 +136,13 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
         dropped = {it.id: it for it in (*current, *citing) if it.id in gone}
         again = await reopen([*dropped.values()], now, deps)
         drop = [Where(scope, kinds=NOTES, ids=frozenset(gone))]
-        these = (Where(scope, ids=cited),)
+        erased, hidden = (cited, repeating) if is_erased else (frozenset[str](), cited)
         changed = gone | cited | {it.id for it in again.notes}
         batch = Batch(
             notes=again.notes,
             changes=again.changes,
-            drop=(*drop, *(these if is_erased else ())),
-            withdraw=() if is_erased else these,
+            drop=(*drop, *([Where(scope, ids=erased)] if erased else ())),
+            withdraw=(Where(scope, ids=hidden),) if hidden else (),
             at=now,
             reason="deleted",
             jobs=mirror_jobs(scope, sorted(changed), now, deps),
@@ -146,8 +150,7 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
         )
         applied = await deps.store.apply(batch)
         if not applied.refused:
-            ids = tuple(sorted(cited))
-            return Deletion(applied.dropped, *(((), ids) if is_erased else (ids, ())))
+            return Deletion(applied.dropped, tuple(sorted(hidden)), tuple(sorted(erased)))
     raise Unavailable("conflicting updates, retry")
 
 

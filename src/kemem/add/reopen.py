@@ -1,7 +1,7 @@
 """What a deletion takes with it beside the note itself: the ends that it set, and its echoes."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kemem.add.embed import by_owner, mirror_jobs
@@ -10,6 +10,7 @@ from kemem.ports import Deps, ReadOptions, read_messages, read_notes
 from kemem.ports.entries import check_enabled
 from kemem.records import NOTES, Change, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Batch, Expected
+from kemem.text.reading import read
 from kemem.text.segment import STOPS, search_text
 from kemem.text.summary import sentences
 
@@ -20,6 +21,7 @@ _UNDONE = "holds again: undone"
 _LINES = 1000  # of a history
 _ADDED = re.compile(r"\bUser\b|用户|[(（][^()（）]*\d[^()（）]*[)）]$")  # by notes to what was said
 _REPEATED = 0.5  # of the words of a statement; who says more of them repeats it
+_BRIEF = 12  # words of a sentence that repeats one by a single word: "Noted, no shellfish."
 
 
 def replaced_by(note_id: str) -> str:
@@ -163,12 +165,12 @@ async def _end(
     return note.valid_until, successor
 
 
-async def echoes(note: Note, cited: Sequence[Message], deps: Deps) -> list[Message]:
-    """The assistant's messages right after some that repeat what a note says.
+async def echoes(text: str, cited: Sequence[Message], deps: Deps) -> list[Message]:
+    """The assistant's messages right after some that repeat what a text says.
 
-    "I'm allergic to nuts", "Got it, you're allergic to nuts" -> the second
+    "I'm allergic to nuts", "Got it, no nuts" -> the second
     """
-    own, repeated = _words(note.content), []
+    own, repeated = _words(text), []
     for message in cited:
         scope = Scope(message.agent_id, message.user_id, message.session_id)
         next_one: ReadOptions = {"after": message.position, "limit": 1, "newest_first": False}
@@ -177,9 +179,16 @@ async def echoes(note: Note, cited: Sequence[Message], deps: Deps) -> list[Messa
         for reply in following:
             heard = _words(reply.content)
             covered = max(len(words & heard) / (len(words) or 1) for words in said)
-            if reply.role == "assistant" and covered > _REPEATED:
+            brief = (it for it in sentences(reply.content) if len(_words(it)) <= _BRIEF)
+            named = any(_telling(read(it).words & read(text).words) for it in brief)
+            if reply.role == "assistant" and (covered > _REPEATED or named):
                 repeated.append(reply)
     return repeated
+
+
+def _telling(words: Iterable[str]) -> bool:
+    """Whether one of some words is more than a single Chinese character.  {"花", "花生"} -> True"""
+    return any(len(it) > 1 or it.isascii() for it in words)
 
 
 def _words(text: str) -> set[str]:

@@ -19,6 +19,7 @@ _SHOWN = {ord(hidden): opens for opens, _, hidden in _PAIRS}
 _SHORT = 12  # characters of a quoted name: 我的猫叫“咪咪”
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
+_JUST_OVER, _FAR_AHEAD = 30 * 86_400_000_000, 200 * 86_400_000_000  # 元旦, said in January
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +103,21 @@ def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:
     """
     plain, now = _pattern("AHEAD").sub(r"\1 from now", text), to_datetime(ts)
     rolling = ts + 1  # where 最近, recently end, which are no dates
-    read = (it for it in time_phrases(plain, now, ahead=True) if it.until != rolling)
-    if (phrase := next(read, None)) is None or _pattern("HABIT").search(text):
+    read = [it for it in time_phrases(plain, now, ahead=True) if it.until != rolling]
+    if not read or _pattern("HABIT").search(text):
         return None
+    phrase = next((it for it in read if _is_moved(plain, it)), read[0])
     lasting = _is_since(phrase, plain)
     tense = tense or (-1 if lasting else _tense(plain, phrase))
     if not tense and _pattern("SEASON").search(text):
         return None
-    if tense < 0:
-        read = (it for it in time_phrases(plain, now) if it.until != rolling)
-        if (phrase := next(read, None)) is None:
+    if tense <= 0:
+        over = [it for it in time_phrases(plain, now) if it.start == phrase.start]
+        just_over = any(it.until <= ts < it.until + _JUST_OVER for it in over)
+        if tense < 0 and not over:
             return None
+        if tense < 0 or (just_over and phrase.since - ts > _FAR_AHEAD):
+            phrase = over[0]
     turn = (phrase.since > ts) - (phrase.until <= ts) or min(tense, 0)
     exact = re.search(r"\d{4}", phrase.phrase)
     written = _written(phrase, text)
@@ -127,18 +132,24 @@ def _is_since(phrase: TimePhrase, text: str) -> bool:
     return _pattern("SINCE").search(words) is not None
 
 
+def _is_moved(text: str, phrase: TimePhrase) -> bool:
+    """Whether a time is that to which something was moved."""
+    to = re.match("(?:until|till|for)(?= )", phrase.phrase)
+    before = text[: phrase.start]
+    words = f"{before}{to.group()}" if to else before.rstrip()
+    return _pattern("MOVED").search(words) is not None
+
+
 def _tense(text: str, phrase: TimePhrase) -> int:
     """Whether a time lies ahead (1) or is over (-1) by the words around it, those nearest first.
 
     "The review was pushed, april 17 now instead" -> 1
     """
     before, after = text[: phrase.start], text[phrase.end :]
-    to = re.match("(?:until|till|for)(?= )", phrase.phrase)
     clause = (
         re.split("[，。,;；:：]", before)[-1] + phrase.phrase + re.split("[，。,;；]", after)[0]
     )
-    moved = _pattern("MOVED").search(f"{before}{to.group()}" if to else before.rstrip())
-    if moved or _pattern("INSTEAD").match(after):
+    if _is_moved(text, phrase) or _pattern("INSTEAD").match(after):
         return 1
     alone = len(clause.strip()) <= len(phrase.phrase) + 1
     for part in (text,) if alone else (clause, text):

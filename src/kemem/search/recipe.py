@@ -23,7 +23,7 @@ from kemem.records import NOTES, Match, Matrix, Note, Relation, Vector, Where
 from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
 from kemem.search.endings import below_successors, unexpired
-from kemem.search.features import JUDGED, Candidate
+from kemem.search.features import JUDGED, Candidate, worth
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.judge import JUDGED_MODEL, Judgement, judge
 from kemem.search.pages import MAX_PAGE, page_limit
@@ -32,6 +32,7 @@ from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
 from kemem.text.query import check_query, matches, plain
+from kemem.text.reading import read
 from kemem.text.replies import question_before
 
 _DEPTH = 5  # candidates of each signal for every hit asked for
@@ -46,6 +47,7 @@ _RELATIONS = 50
 _NEAR, _FAR = 1.0, 0.5  # what a relation of the named entity is worth, and one of its neighbors
 
 _RERANKED = 20  # hits that are worth the time of a large model
+_LEFT_OUT = 3  # words of a message that a note does not say: it may be another clause
 _SHARE = 0.6  # of the model in the new score; the rest is the old one's
 
 log = logging.getLogger("kemem")
@@ -308,7 +310,7 @@ def _said_once(hits: Sequence[Hit]) -> list[Hit]:
                 continue
             if message.superseded_by == hit.id:  # the note said it before it was rewritten
                 continue
-            if 2 * len(hit.memory) >= len(message.memory):
+            if _says_all(hit.memory, message.memory):
                 told[source] = hit
     kept: dict[str, Hit] = {}
     for hit in hits:
@@ -319,6 +321,12 @@ def _said_once(hits: Sequence[Hit]) -> list[Hit]:
             continue
         kept.setdefault(best.id, replace(best, score=hit.score))
     return [*kept.values()]
+
+
+def _says_all(note: str, message: str) -> bool:
+    """Whether a note leaves out nearly nothing of what a message says."""
+    words, own = read(message).words, read(note).words
+    return sum(worth(word) for word in words - own) < _LEFT_OUT
 
 
 async def _rerank(query: str, hits: Sequence[Hit], reranker: Reranker | None) -> Sequence[Hit]:
