@@ -802,16 +802,16 @@ def test_a_note_that_expired_is_not_found_by_its_key(tmp_path: Path, text: str) 
     ("text", "word", "question", "note"),
     [
         (
-            "I drink oolong tea every morning. The kettle is called Bartholomew.",
-            *("Bartholomew", "drink oolong tea", "User drinks oolong tea every morning"),
+            "I drink oolong tea every morning. The kettle hums.",
+            *("hums", "drink oolong tea", "User drinks oolong tea every morning"),
         ),
-        ("我喜欢爬山。那家民宿叫云隐，真不错。", "云隐", "喜欢爬山", "用户喜欢爬山"),
+        ("我喜欢爬山。真不错。", "不错", "喜欢爬山", "用户喜欢爬山"),
     ],
 )
 def test_a_note_stands_for_its_message_only_where_it_answers(
     memory: Memory, text: str, word: str, question: str, note: str
 ) -> None:
-    """However long it is; what it leaves out is found in the message."""
+    """What it leaves out is found in the message."""
     memory.add(text, "u")
     assert memory.search(word, "u")[0].memory == text
     assert note in [hit.memory for hit in memory.search(question, "u")]
