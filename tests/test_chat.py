@@ -24,6 +24,7 @@ from kemem.serve.http.process import background_worker
 from kemem.settings import load
 from kemem.testing import calling
 from kemem.testing.openai_server import MODEL, Answer, Streamed, running_openai_server, status
+from kemem.text.language import is_chinese
 from tests.cases import each
 from tests.chats import (
     CHINESE,
@@ -537,3 +538,31 @@ async def test_each_call_of_the_model_is_told_of(stage: Stage, user: str, talk: 
         listeners.pop()
     assert [is_of_use for _, is_of_use in told] == [True, True, False]
     assert all(seconds > 0 for seconds, _ in told)
+
+
+# Without tools
+
+
+@TALKS
+async def test_with_a_limit_of_zero_no_tool_is_offered(tmp_path: Path, talk: Talk) -> None:
+    """What is remembered stands in the instructions, for a model that knows no tools."""
+    async with staged(tmp_path, chat_recall_limit=0) as stage:
+        await stage.memory.add(talk.note, "u", infer=False)
+        stage.model.says(talk.reply)
+        events = await stage.turn(talk.message, "u")
+    assert kinds(events) == ["recall", "text", "done"]
+    (request,) = stage.model.asked
+    assert "tools" not in request and roles(request) == ["system", "user"]
+    system = request["messages"][0]["content"]
+    assert talk.note in system and "recall_memory" not in system and "<memories>" in system
+    assert is_chinese(system.partition("<memories>")[0]) == (talk.language == "zh")
+
+
+@TALK
+async def test_with_a_limit_of_zero_nothing_recalled_leaves_no_note(
+    tmp_path: Path, talk: Talk
+) -> None:
+    async with staged(tmp_path, chat_recall_limit=0) as stage:
+        stage.model.says(talk.reply)
+        await stage.turn(talk.message, "u")
+    assert "<memories>" not in stage.model.asked[0]["messages"][0]["content"]

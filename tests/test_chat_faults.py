@@ -26,9 +26,10 @@ from kemem.chat import (
     TextEvent,
     ToolResultEvent,
 )
+from kemem.chat.events import Reply as ChatReply
 from kemem.chat.turn import STEPS
 from kemem.errors import Unavailable
-from kemem.ports import ToolCall
+from kemem.ports import Reply, ToolCall
 from kemem.ports.request import SearchResponse
 from kemem.records import Message
 from kemem.records.batch import Applied, Batch
@@ -242,15 +243,46 @@ async def test_fifty_recalls_at_once_search_as_often_as_the_limit_allows(
 async def test_a_model_that_does_nothing_but_recall_is_stopped(
     stage: Stage, user: str, talk: Talk
 ) -> None:
-    """One recall after the other: as often as the limit allows, and not for ever."""
+    """One recall after the other: as often as the limit allows, and not for ever.
+
+    Its tools are taken away; what they returned stands in the instructions.
+    """
     await stage.memory.add(talk.note, user, infer=False)
     stage.model.says(*[lambda _: calling(RECALL, query=talk.query)] * 50)
     events = await stage.turn(talk.message, user)
     answers = of_tools(events)
     assert [bool(it["events"]) for it in answers[: LIMIT + 1]] == [True] * LIMIT + [False]
     assert all(it["limit_reached"] for it in answers[LIMIT:])
-    assert len(stage.model.asked) == STEPS and str(STEPS) in failure(events).message
+    assert len(answers) == LIMIT + 2 and len(stage.model.asked) == LIMIT + 3 < STEPS
+    assert "nothing" in failure(events).message
+    *_, last = stage.model.asked
+    assert "tools" not in last and roles(last) == ["system", "user"]
+    assert talk.note in last["messages"][0]["content"]
     await works(stage, user, talk)
+
+
+@TALKS
+async def test_a_model_without_its_tools_answers(stage: Stage, user: str, talk: Talk) -> None:
+    """As the 1.5 B model does that calls a tool whenever it sees one."""
+    await stage.memory.add(talk.note, user, infer=False)
+
+    def call_while_there_are_tools(request: dict[str, Any]) -> Answer:
+        return calling(RECALL, query=talk.query) if request.get("tools") else talk.reply
+
+    stage.model.says(*[call_while_there_are_tools] * 50)
+    *_, done = await stage.turn(talk.message, user)
+    assert isinstance(done, DoneEvent) and done.text == talk.reply
+    assert (await stage.said(user))[-2:] == [("user", talk.message), ("assistant", talk.reply)]
+
+
+@TALK
+async def test_a_model_that_speaks_before_it_calls_without_end_has_answered(
+    stage: Stage, user: str, talk: Talk
+) -> None:
+    said = Reply(talk.reply, calls=(calling(RECALL, query=talk.query),))
+    stage.model.says(said, *[calling(RECALL, query=talk.query) for _ in range(50)])
+    *_, done = await stage.turn(talk.message, user)
+    assert isinstance(done, DoneEvent) and done.text == talk.reply
 
 
 # A model that fails
@@ -352,7 +384,10 @@ async def test_a_model_that_hangs_is_waited_for_as_long_as_the_settings_say(
                 ended = await asyncio.gather(*turns, return_exceptions=True)
                 await chat.close()
             logs = [(await memory.messages(f"u_{at}")).items for at in range(4)]
-    assert [type(it) for it in ended] == [Unavailable] * 4
+    assert [type(it) for it in ended] == [Unavailable, ChatReply] * 2
+    parts = [it for it in ended if isinstance(it, ChatReply)]
+    assert [it.text for it in parts] == [CHINESE.reply[:3], ENGLISH.reply[:3]]
+    assert all(it.error for it in parts)
     said = [[it.content for it in reversed(log)] for log in logs]
     assert said[::2] == [[CHINESE.message], [ENGLISH.message]]
     assert said[1::2] == [[it.note, it.reply[:3]] for it in (CHINESE, ENGLISH)]
@@ -392,7 +427,7 @@ async def test_a_recall_that_fails_is_told_and_the_turn_goes_on(
     tmp_path: Path, talk: Talk, searches: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forced one and the model's own; neither tells what the store said."""
-    monkeypatch.setattr("kemem.chat.turn.SECONDS", 0.05)
+    monkeypatch.setattr("kemem.chat.tools.SECONDS", 0.05)
     store = Broken()
     store.searches = searches
     async with staged(tmp_path, memory_on(store)) as stage:

@@ -30,11 +30,14 @@ from kemem.chat import (
     ToolCallEvent,
     ToolResultEvent,
 )
-from kemem.chat.turn import MENTIONED, OTHERS, RECALL
+from kemem.chat.tools import MENTIONED, OTHERS, RECALL
 from kemem.errors import Conflict, InvalidArgument, NotFound
+from kemem.ports import Deps
 from kemem.records import Message
-from kemem.testing import Streamed, calling
+from kemem.settings import load
+from kemem.testing import FakeClock, Streamed, calling
 from kemem.testing.openai_server import RESET, STRICT, Answer, Fault, status
+from kemem_conformance.ram import RamStore
 from tests.cases import each
 from tests.recalls import quiet
 from tests.scripted import ScriptedApi, scripted_api
@@ -894,3 +897,31 @@ async def test_what_a_hook_drops_is_said_and_not_stored(table: Table, tongue: To
     assert [text for _, _, text in ends(events)] == [secret, tongue.replies[1], ""]
     assert table.cast.shown("amy")[OTHERS] == f"林{tongue.colon}{secret}"
     assert [text for _, text, _ in await table.log("lin")] == [tongue.message, tongue.replies[1]]
+
+
+@each(("message", "reply"), [("今晚吃什么？", "吃清汤火锅。"), ("What do we eat?", "Mild hotpot.")])
+async def test_with_a_limit_of_zero_a_group_needs_no_tools(message: str, reply: str) -> None:
+    """Who said what, who is mentioned, and what is remembered stand in the instructions."""
+    api = scripted_api([reply, reply])
+    settings = load(embedder="none", llm="none", chat_recall_limit=0)
+    memory = AsyncMemory(settings=settings)
+    memory.runtime._deps = Deps(RamStore(), None, FakeClock(0))
+    await memory.add(f"{message} {reply}", user_id="u", agent_id="lin", infer=False)
+    async with api.async_client() as client:
+        group = GroupChatService(memory, client=client, model="m")
+        members = [Member("lin", name="林"), Member("amy")]
+        ids: Any = {"user_id": "u", "group_id": "g", "members": members, "mentions": ["lin"]}
+        replies = await group.replies(message, **ids)
+        await group.close()
+    assert [(it.text, it.error) for it in replies] == [(reply, None)] * 2
+    lin, amy = api.requests
+    for request in (lin, amy):
+        assert "tools" not in request
+        assert {it["role"] for it in request["messages"]} == {"system", "user"}
+    instructions = lin["messages"][0]["content"]
+    assert f"{message} {reply}" in instructions and RECALL not in instructions
+    mentioned = re.compile(rf"<{MENTIONED}>\n(.+)\n</{MENTIONED}>")
+    told = [mentioned.findall(it["messages"][0]["content"]) for it in (lin, amy)]
+    assert len(told[0]) == len(told[1]) == 1 and told[0] != told[1]
+    assert f"<{OTHERS}>" in amy["messages"][0]["content"]
+    assert reply in amy["messages"][0]["content"]

@@ -294,15 +294,16 @@ def test_a_reply_that_breaks_off_ends_in_an_error(
     *_, last = happened(client, CHAT, turn(owner, message))
     model.says(Streamed(reply, piece=4, breaks_after=2))
     answer = client.post(CHAT, json=turn(owner, message))
-    assert refusal(answer) == FAILED
-    told = (last["error"], answer.json()["error"])
-    assert [(it["code"], it["details"]["text"]) for it in told] == [("UNAVAILABLE", reply[:8])] * 2
+    assert answer.status_code == 200, "there is text to show"
+    part, told = last["error"]["details"], answer.json()
+    assert told["text"] == part["text"] == reply[:8]
+    assert told["error"]["code"] == last["error"]["code"] == "UNAVAILABLE"
     model.says(reply)
     assert replied(client, CHAT, turn(owner, message))["text"] == reply
     partial = [it for it in read(client, owner)["items"] if it["metadata"].get("partial")]
-    assert {it["message_id"] for it in partial} == {it["details"]["message_id"] for it in told}
-    part = [("user", message), ("assistant", reply[:8])]
-    assert talk(client, owner) == [*part, *part, ("user", message), ("assistant", reply)]
+    assert {it["message_id"] for it in partial} == {part["message_id"], told["message_id"]}
+    said_so = [("user", message), ("assistant", reply[:8])]
+    assert talk(client, owner) == [*said_so, *said_so, ("user", message), ("assistant", reply)]
 
 
 @ONE
@@ -536,7 +537,7 @@ def test_a_reply_has_the_fields_that_are_described(
         note_of(client, owner, note, agent_id=agent)
     model.says(calling("recall_memory", query=note), reply)
     found = replied(client, CHAT, turn(owner, message))
-    assert found.keys() == ChatReply.__annotations__.keys()
+    assert found.keys() | {"error"} == ChatReply.__annotations__.keys()
     assert found["tool_calls"][0].keys() == UsedTool.__annotations__.keys()
     assert found["recall"][0].keys() | {"said_by"} == RecalledMemory.__annotations__.keys()
     model.says(reply, reply)

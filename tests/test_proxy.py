@@ -159,17 +159,39 @@ def test_words_around_a_recall_are_kept_apart(site: Site, tongue: Tongue) -> Non
 def test_a_model_recalls_no_more_often_than_it_may(
     site: Site, tongue: Tongue, stream: bool
 ) -> None:
-    """Beyond the limit it is told so; one that does not stop is stopped."""
+    """Beyond the limit it is told so; one that does not stop loses the tool."""
     user = site.new_user(tongue.note)
     site.model.says(*(calling(RECALL, query=tongue.words) for _ in range(50)))
     with site.application(user) as client:
         told = ask(client, stream, tongue.asked)
     assert (told.text, told.calls, told.finish) == (None, (), "stop")
-    assert len(site.model.asked) == 8
-    assert recalled(site.model.asked[-1]) == [[tongue.note]] * 3 + [[]] * 5
-    results = [it["content"] for it in site.model.asked[-1]["messages"] if it["role"] == "tool"]
-    assert [tongue.limit_reached in it for it in results] == [False] * 3 + [True] * 5
+    *_, before, last = site.model.asked
+    assert len(site.model.asked) == 5
+    assert recalled(before) == [[tongue.note]] * 3 + [[]]
+    results = [it["content"] for it in before["messages"] if it["role"] == "tool"]
+    assert [tongue.limit_reached in it for it in results] == [False] * 3 + [True]
+    assert "tools" not in last and [it["role"] for it in last["messages"]] == ["system", "user"]
+    assert tongue.note in last["messages"][0]["content"]
     assert site.stored(user) == [("user", tongue.asked)]
+
+
+@EITHER_WAY
+def test_a_model_that_lost_the_tool_answers_and_keeps_those_of_the_application(
+    site: Site, tongue: Tongue, stream: bool
+) -> None:
+    user = site.new_user(tongue.note)
+    weather = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+
+    def call_while_it_can(request: dict[str, Any]) -> Any:
+        names = [it["function"]["name"] for it in request["tools"]]
+        return calling(RECALL, query=tongue.words) if RECALL in names else tongue.reply
+
+    site.model.says(*[call_while_it_can] * 50)
+    with site.application(user) as client:
+        told = ask(client, stream, tongue.asked, tools=[weather])
+    assert (told.text, told.finish) == (tongue.reply, "stop")
+    assert site.model.asked[-1]["tools"] == [weather]
+    assert site.stored(user)[-1] == ("assistant", tongue.reply)
 
 
 @ONE

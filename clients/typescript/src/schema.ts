@@ -67,6 +67,7 @@ export interface ChatReply {
   recall: RecalledMemory[];
   tool_calls: UsedTool[];
   leaks: number;
+  error?: Reason;
 }
 
 /** What a user says to a model, and in which conversation. */
@@ -457,8 +458,8 @@ export interface MemberReply {
   recall: RecalledMemory[];
   tool_calls: UsedTool[];
   leaks: number;
-  member_id: string;
   error?: Reason;
+  member_id: string;
 }
 
 /** Some memories in order; in an f-string they read as part of a prompt. */

@@ -10,7 +10,8 @@ from typing import Any
 
 from kemem.chat.requests import INSTRUCTIONS, Json, system_prompt, text, with_note
 from kemem.chat.service import ChatBase
-from kemem.chat.turn import RECALL, ChatModel, Completion, Step, TurnTools, run_model, to_json
+from kemem.chat.tools import RECALL, TurnTools, to_json
+from kemem.chat.turn import ChatModel, Completion, Step, run_model
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.text.attachments import without_attachments
@@ -50,15 +51,21 @@ class Proxy(ChatBase):
         turn = await self._begin(body, memory, session_id)
         answer: Json = {}
         usage: Json = {}
+        texts: list[str] = []
         async for step in turn.run(stream=False):
             if isinstance(step, Completion):
                 last, usage = step, add_usage(usage, step.usage)
+                texts += [step.text] if step.text.strip() else []
             elif isinstance(step, dict):
                 answer = step
+        text = last.text
         if not last.other_calls:  # the application's tools come first
-            await turn.store_reply(last.text)
+            text = text if text.strip() else "\n\n".join(texts)  # said before it called
+            await turn.store_reply(text)
         self._start_jobs()
         choice = answer["choices"][0]
+        if text != last.text:
+            choice = {**choice, "message": {**choice["message"], "content": text}}
         if last.own_calls:
             message = {k: v for k, v in choice["message"].items() if k != "tool_calls"}
             message |= {"tool_calls": last.other_calls} if last.other_calls else {}

@@ -41,9 +41,13 @@ def language_of(text: str) -> str:
 def system_prompt(
     instructions: str | None, limit: int, language: str, summaries: Sequence[str] = ()
 ) -> str:
-    """Who the model is, how it recalls, and summaries of what it is not shown verbatim."""
+    """Who the model is, how it recalls, and summaries of what it is not shown verbatim.
+
+    With a limit of 0 it recalls nothing by itself, and is told of no tool.
+    """
     instructions = instructions or text("assistant", language)
-    system = prompt(f"chat_{language}.md").format(instructions=instructions, limit=limit)
+    name = "chat" if limit else "note"
+    system = prompt(f"{name}_{language}.md").format(instructions=instructions, limit=limit)
     return f"{system}\n{fenced('summaries', chr(10).join(summaries))}\n" if summaries else system
 
 

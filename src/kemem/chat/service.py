@@ -13,7 +13,8 @@ from kemem.chat.events import DoneEvent, Event, Reply, collected
 from kemem.chat.filters import LeakCounts
 from kemem.chat.guard import guard
 from kemem.chat.requests import Json, language_of, prompt, system_prompt, text
-from kemem.chat.turn import MENTIONED, OTHERS, ChatModel, TurnTools, stream_reply
+from kemem.chat.tools import MENTIONED, OTHERS, TurnTools
+from kemem.chat.turn import ChatModel, stream_reply
 from kemem.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.ports.entries import check_enabled
@@ -148,9 +149,9 @@ def check_message(message: object, max_bytes: int) -> None:
 
 
 def _only_reply(replies: list[Reply]) -> Reply:
-    """The whole reply of a turn; raises Unavailable where the model fails."""
+    """The whole reply, with an error where it broke off; Unavailable where nothing was said."""
     (reply,) = replies
-    if reply.error:
+    if reply.error and not reply.text.strip():
         raise Unavailable(reply.error.message)
     return reply
 

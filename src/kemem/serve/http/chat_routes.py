@@ -106,13 +106,13 @@ class ChatReply(TypedDict):
     recall: list[RecalledMemory]
     tool_calls: list[UsedTool]
     leaks: int
+    error: NotRequired[Reason]  # why the text breaks off
 
 
 class MemberReply(ChatReply):
     """What a member of a group replied; an empty text is silence."""
 
     member_id: str
-    error: NotRequired[Reason]
 
 
 GroupReplies = create_model(
@@ -130,7 +130,7 @@ async def chat(body: ChatRequest, request: Request) -> Response:
     if responses.wants_events(request):
         return _stream(events)
     (reply,) = await gather(events)
-    if reply.error:
+    if reply.error and not reply.text.strip():
         failure = {"error": event_item(reply.error)["error"]}
         return responses.json_response(failure, 503)
     return responses.json_response(reply.to_dict())

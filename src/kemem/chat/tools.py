@@ -1,0 +1,231 @@
+"""The tools of a chat model: recalls of one user's memories, and in a group fixed answers."""
+
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Literal
+
+from kemem.chat.events import RecallEvent
+from kemem.chat.requests import Json, language_of, new_call_id, text, with_note
+from kemem.memory import AsyncMemory
+from kemem.ports import Tool
+from kemem.recall import Budget, Evidence, RecallAgent, RecallReport
+from kemem.records import Scope
+from kemem.records.times import to_rfc3339
+from kemem.text.fence import fenced, neutralise
+from kemem.text.query import MAX_CHARACTERS
+
+RECALL = "recall_memory"
+OTHERS = "get_other_members_messages"
+MENTIONED = "is_mentioned"
+
+SECONDS = 10.0  # for one recall: somebody waits
+_MAX_QUERY = 500  # characters of a message that the synthetic recall repeats
+_MAX_CONTENT = 2_000  # characters of one memory
+_MAX_LOGGED = 80  # characters of a query
+_TOOL_FIELDS = ("tools", "tool_choice", "parallel_tool_calls")  # of a request
+
+IsOwn = Callable[[str], bool]  # whether we run a tool of this name, not the application
+
+log = logging.getLogger("kemem")
+
+
+class TurnTools:
+    """The tools of one turn: recalls of one user's memories, and in a group fixed answers.
+
+    No model is called for a recall. Messages that are in the model's context already are left out;
+    notes that come from them are not, they say more. Beyond the `limit` nothing is searched.
+    """
+
+    def __init__(
+        self,
+        memory: AsyncMemory,
+        session_id: str,
+        context_ids: Iterable[str],
+        language: str,
+        answers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.context_ids = {*context_ids}
+        self.limit = memory.settings.chat_recall_limit
+        self.are_over = False  # the model calls them without end
+        self._memory = memory
+        self._scope = Scope(memory.scope.agent_id, memory.scope.user_id, session_id)
+        self._agent = RecallAgent(
+            memory,
+            session_id=session_id,
+            budget=Budget(seconds=SECONDS),
+            caches=memory.caches,
+            by="rules",
+            without=self.context_ids,
+        )
+        self._language = language
+        self._answers = answers or {}
+        self._used = 0
+        self._told: set[str] = set()  # fixed answers that the model has fetched
+        self._is_idle = False  # the last calls brought nothing
+
+    def to_dicts(self) -> list[Json]:
+        """The tools as chat APIs take them; no argument tells whose memories are recalled.
+
+        With a limit of 0 there are none.
+        """
+        if not self.limit:
+            return []
+        query = {"type": "string", "minLength": 1, "description": text("query", self._language)}
+        schemas: dict[str, Json] = {it: {"properties": {}} for it in self._answers}
+        schemas = {RECALL: {"properties": {"query": query}, "required": ["query"]}} | schemas
+        closed = {"additionalProperties": False}
+        return [
+            Tool(name, text(name, self._language), {"type": "object", **it, **closed}).to_dict()
+            for name, it in schemas.items()
+        ]
+
+    async def call(self, name: str, arguments: str) -> str:
+        """The result of a call; what is wrong with it is told to the model, not raised."""
+        if name != RECALL and name not in self._answers:
+            return _refused(f"there is no tool {name!r:.80}")
+        try:
+            values = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            values = None
+        if not isinstance(values, dict):
+            return _refused(f"the arguments of {name} must be a JSON object")
+        if name != RECALL:
+            log.info("%s: answered", name)
+            self._told.add(name)
+            return self._answers[name]
+        query = values.get("query")
+        if not isinstance(query, str) or not query.strip():
+            return _refused(f"query must be a text that is not blank, not {query!r:.80}")
+        try:
+            return to_json(await self._requested(query))
+        except Exception as error:  # its text is not for the model
+            log.error("the tool %s failed: %s", name, type(error).__name__)
+            return _refused(f"{name} cannot answer now")
+
+    def synthetic_calls(self, event: RecallEvent) -> list[Json]:
+        """The forced recall and the fixed answers, as calls that a model reads as its own."""
+        query = to_json({"query": event.query[:_MAX_QUERY]})
+        results = [(name, "{}", answer) for name, answer in self._answers.items()]
+        results.append((RECALL, query, to_json({"events": list(event.events)})))
+        messages: list[Json] = []
+        for name, arguments, result in results:
+            function = {"name": name, "arguments": arguments}
+            call = {"id": new_call_id(), "type": "function", "function": function}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+        return messages
+
+    async def call_all(self, calls: Iterable[Json]) -> AsyncGenerator[tuple[Json, str], None]:
+        """Each call with its result; a model whose calls bring nothing twice has had enough."""
+        before = self._used, len(self._told)
+        for call in calls:
+            yield call, await self.call(*function_of(call))
+        was_idle, self._is_idle = self._is_idle, before == (self._used, len(self._told))
+        self.are_over = was_idle and self._is_idle
+
+    def as_note(self, messages: Iterable[Json], is_own: IsOwn) -> list[Json]:
+        """The messages without calls of these tools; what the calls returned stands in a note."""
+        names: dict[str, str] = {}  # of calls by their ids
+        shown: list[Json] = []
+        results: dict[str, str] = {}  # without those that say the same
+        for message in messages:
+            calls = message.get("tool_calls") or ()
+            names |= {it.get("id"): name for it in calls if is_own(name := function_of(it)[0])}
+            if message.get("tool_call_id") in names:
+                name, result = names[message["tool_call_id"]], str(message.get("content"))
+                if name != RECALL or _has_events(result):
+                    results[result] = "memories" if name == RECALL else name
+            elif others := [it for it in calls if it.get("id") not in names]:
+                shown.append({**message, "tool_calls": others})
+            elif not calls:
+                shown.append(message)
+        parts = [fenced(name, result) for result, name in results.items()]
+        note = "\n".join([text("memories", self._language), *parts])
+        return with_note(shown, note) if parts else shown
+
+    def take_away(self, request: Json, is_own: IsOwn) -> Json:
+        """The request without these tools, for a model that does nothing but call them."""
+        messages = self.as_note(request["messages"], is_own)
+        messages = with_note(messages, text("answer_now", self._language))
+        tools = [it for it in request.get("tools") or () if not is_own(function_of(it)[0])]
+        left = {k: v for k, v in request.items() if tools or k not in _TOOL_FIELDS}
+        return {**left, "messages": messages, **({"tools": tools} if tools else {})}
+
+    async def forced(self, query: str) -> RecallEvent:
+        """The recall that a turn begins with; a failure is in the event, and the turn goes on."""
+        event = await self._recall(query, "forced")
+        log.info("forced recall: %d hits in %.0f ms", len(event.events), event.seconds * 1000)
+        return event
+
+    async def _requested(self, query: str) -> Json:
+        if self._used >= self.limit:
+            log.info("recall_memory: beyond the limit of %d a turn", self.limit)
+            message = text("limit_reached", language_of(query)).format(limit=self.limit)
+            return {"events": [], "limit_reached": True, "message": message}
+        self._used += 1
+        event = await self._recall(query, "asked")
+        start, took = query[:_MAX_LOGGED], event.seconds * 1000
+        log.info("recall_memory: query %r, %d hits in %.0f ms", start, len(event.events), took)
+        return {"events": event.events, **({"error": event.problem} if event.problem else {})}
+
+    async def _recall(self, query: str, way: Literal["forced", "asked"]) -> RecallEvent:
+        """Memories, best first; the problem if there are none."""
+        started = time.monotonic()
+        try:
+            question = query[:MAX_CHARACTERS].encode(errors="replace").decode()
+            recalled = await self._agent.recall(question)
+        except Exception as error:  # the store's or a model's code, which may raise anything
+            log.warning("recall failed: %s", type(error).__name__)
+            seconds = time.monotonic() - started
+            return RecallEvent(query, (), seconds, "memories cannot be read now")
+        seconds = time.monotonic() - started
+        report = RecallReport(self._scope, recalled, seconds, way, recalled.memory_keys)
+        self._memory.runtime.recalled(report, self._memory.on_recall)
+        problem = "" if recalled.evidence else "; ".join(recalled.problems)
+        return RecallEvent(query, tuple(map(_event, recalled.evidence)), seconds, problem)
+
+
+def _event(evidence: Evidence) -> Json:
+    """A memory as the model sees it: data that cannot pass for a tool call or an instruction."""
+    speaker = {"said_by": neutralise(evidence.said_by)} if evidence.said_by else {}
+    content = evidence.content
+    content = content if len(content) <= _MAX_CONTENT else f"{content[:_MAX_CONTENT]}…"
+    asked = {"in_reply_to": neutralise(evidence.in_reply_to)} if evidence.in_reply_to else {}
+    end = evidence.valid_until
+    return {
+        "id": evidence.memory_key,
+        "kind": evidence.kind,
+        "time": to_rfc3339(evidence.event_time),
+        **({} if end is None else {"no_longer_true_since": to_rfc3339(end)}),
+        **asked,
+        **speaker,
+        "content": neutralise(content),
+        "score": round(evidence.score, 2),
+    }
+
+
+def _has_events(result: str) -> bool:
+    """Whether a recall has found anything."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(result)
+        return isinstance(value, dict) and bool(value.get("events"))
+    return False
+
+
+def _refused(reason: str) -> str:
+    """The result of a call that cannot be carried out, for the model."""
+    return to_json({"error": {"code": "INVALID_ARGUMENT", "message": reason}})
+
+
+def to_json(value: object) -> str:
+    """JSON as models read it best, without needless escapes."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def function_of(call: Mapping[str, Any]) -> tuple[str, str]:
+    """The name and the arguments of a call; a custom tool has none."""
+    function = call.get("function") or {}
+    return function.get("name") or "", function.get("arguments") or ""
