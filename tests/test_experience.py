@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.add.experience import extract_experience
+from kemem.add.experience import extract_experience, read_verdict
 from kemem.testing import ScriptedLLM
 from kemem.text.language import count_tokens
 from tests.cases import each
@@ -170,13 +170,12 @@ async def test_one_sentence_may_tell_both(texts: list[str], worked: str, failed:
             *("唉，今天又坏了，还是报错。", "嗯"),
         ],
         [
-            *(
-                "The site is broken, please help me.",
-                "Restart it.",
-                "A restart fixed it.",
-                "Great!",
-            ),
+            *("The site is broken, help me.", "Restart it.", "A restart fixed it.", "Great!"),
             *("Sadly it failed again this morning.", "Hm."),
+        ],
+        [
+            *("The site is broken, help me.", "Restart it.", "A restart fixed it.", "Great!"),
+            *("It stopped working an hour later.", "Hm."),
         ],
     ],
 )
@@ -190,6 +189,26 @@ async def test_what_broke_again_did_not_work(texts: list[str]) -> None:
         "重启" in text or "restart" in text.lower()
         for text in told.get("无效", told.get("Did not work", []))
     )
+
+
+@each(
+    ("text", "verdict"),
+    [
+        *(("解决了", True), ("还没解决", False), ("问题解决不了", False), ("希望能解决了", None)),
+        *(
+            ("成功率是 90%", None),
+            ("一开始成功了，后来又失败了", False),
+            ("换线没用，后来修好了", True),
+        ),
+        *(("It works now.", True), ("That did not work.", False), ("It is not fixed.", False)),
+        *(("That should be fixed soon.", None), ("I worked at Google.", None)),
+        *(("Ask for a fixed price.", None), ("It worked at first, then it failed.", False)),
+        *(("X did not help, but Y fixed it.", True), ("My uncle passed away.", None)),
+    ],
+)
+def test_success_and_failure_are_told_apart(text: str, verdict: bool | None) -> None:
+    """The last word counts; hopes and other meanings of the words do not."""
+    assert read_verdict(text) is verdict
 
 
 @each(

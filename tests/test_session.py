@@ -15,7 +15,7 @@ from kemem.records import CHECKPOINTS_KEPT, Layer, Message, Note, Scope, Where
 from kemem.records.batch import Applied, Batch
 from kemem.results import Context
 from kemem.session import compose, context, restore_checkpoint, save_checkpoint
-from kemem.testing import FakeClock, HashingEmbedder
+from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from kemem.text.language import count_tokens
 from kemem.text.summary import acknowledges
 from kemem_conformance.ram import RamStore
@@ -119,6 +119,26 @@ def test_politeness_is_the_first_to_go(language: str, facts: int, max_tokens: in
         assert list(seen.messages) == messages
     roles = [one.role for one in seen.messages]
     assert all(one != two for one, two in pairwise(roles)), "speakers still take turns"
+
+
+@given(
+    language=st.sampled_from(["zh", "en"]),
+    written=st.text(max_size=400),
+    polite=st.integers(0, 3),
+    max_tokens=st.integers(50, 600),
+)
+async def test_a_context_keeps_to_its_laws_whatever_a_model_writes(
+    language: str, written: str, polite: int, max_tokens: int
+) -> None:
+    """Its budget holds, the newest topic is told, no summary has lines of its own."""
+    topic, thanks, answer = TOPICS[language]
+    deps = parts_with(ScriptedLLM([{"summary": written}], repeat=True))
+    await told(deps, [*varied(language, 20), topic, answer * 30, *thanks * polite])
+    live = await summarize_session(SCOPE, deps, budget=100)
+    seen = await context(SCOPE, max_tokens, deps)
+    assert live is not None and all(count_tokens(layer.text) <= 30 for layer in live.layers)
+    assert not written.strip() or not any("\n" in layer.text for layer in live.layers)
+    assert "MU5137" in seen.text and seen.tokens <= max_tokens
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ async def extract_experience(
             talk = await asyncio.to_thread(_shown, messages, notes, chinese)
             answer = await ask("experience", talk, chinese, _SCHEMA, _LONGEST, deps)
             text, keywords = _read(answer)
-            if text and _verdict(text) and not _ended_well(messages):
+            if text and read_verdict(text) and not _ended_well(messages):
                 raise Unavailable("the LLM calls solved what the session calls failed")
             return _experience(text, [it.id for it in messages], keywords) if text else None
         except Unavailable as error:
@@ -102,7 +102,9 @@ class _Problem:
     def parts(self) -> list[list[_Sentence]]:
         """Sentences by title; none without something to learn."""
         told = [self.failed[-_STEPS:], self.worked[-_STEPS:], self.lessons[-_STEPS:]]
-        return [[self.goal], *told] if any(told) else []
+        # A complaint alone is no task that what was decided later belongs to.
+        teaches = any(told[:2]) or (self.lessons and _matches("request", self.goal.text))
+        return [[self.goal], *told] if teaches else []
 
 
 def _matches(name: str, text: str) -> bool:
@@ -113,10 +115,10 @@ def _told(one: _Sentence) -> bool | None:
     """The verdict of a sentence; what an assistant says of things in general is none."""
     if asks(one.text) or not (one.by_user or _matches("own_work", one.text)):
         return None
-    return _verdict(one.text)
+    return read_verdict(one.text)
 
 
-def _verdict(text: str) -> bool | None:
+def read_verdict(text: str) -> bool | None:
     """Whether a sentence says that something worked (True) or failed; None if it says neither.
 
     "X did not help, but Y fixed it" -> True, "It worked at first, then failed" -> False
@@ -134,13 +136,17 @@ def _verdict(text: str) -> bool | None:
 
 def _ended_well(messages: Sequence[Message]) -> bool:
     """Whether the last word on success is a good one, or nobody said any."""
-    verdicts = [
-        _verdict(text)
+    verdicts = (_told(one) for one in reversed(_sentences(messages)))
+    return next((it for it in verdicts if it is not None), True)
+
+
+def _sentences(messages: Sequence[Message]) -> list[_Sentence]:
+    return [
+        _Sentence(text, (one.id,), one.role == "user")
         for one in messages
+        if one.role in ("user", "assistant")
         for text in summary.sentences(one.content)
-        if not asks(text)
     ]
-    return next((it for it in reversed(verdicts) if it is not None), True)
 
 
 def _problems(talk: Sequence[_Sentence]) -> Iterator[_Problem]:
@@ -168,11 +174,13 @@ def _opens(one: _Sentence, verdict: bool | None) -> bool:
 def _note(problem: _Problem, one: _Sentence, before: _Sentence) -> None:
     """Add to a problem what a sentence says about it; `before` is the sentence before."""
     verdict, whole = _told(one), one
-    if verdict is not None and _matches("anaphor", one.text) and _suggests(before, verdict):
+    refers = verdict is not None and _matches("anaphor", one.text)
+    if refers and _suggests(before, verdict):
         text = summary.joined([before.text, one.text])
         whole = _Sentence(text, (*before.sources, *one.sources), one.by_user)
     if verdict is False:
-        if _matches("relapse", one.text):
+        # "It failed an hour later" is about what had worked, if nothing else is named.
+        if _matches("relapse", one.text) or (refers and whole is one):
             problem.failed += problem.worked
             problem.worked.clear()
         problem.failed.append(whole)
@@ -188,9 +196,9 @@ def _note(problem: _Problem, one: _Sentence, before: _Sentence) -> None:
         problem.lessons.append(one)
 
 
-def _suggests(before: _Sentence, verdict: bool) -> bool:
+def _suggests(before: _Sentence, verdict: bool | None) -> bool:
     """Whether a sentence names what the next one says worked or failed."""
-    told = _verdict(before.text)
+    told = read_verdict(before.text)
     return (
         not asks(before.text) and not summary.acknowledges(before.text) and told in (None, verdict)
     )
@@ -201,7 +209,7 @@ def _split(one: _Sentence) -> tuple[list[_Sentence], _Sentence]:
     contrasts = load(__package__, "experience.rules").pattern("contrast").finditer(one.text)
     for match in contrasts:
         head, tail = one.text[: match.start()], one.text[match.end() :]
-        if _verdict(head) is False and _verdict(tail):
+        if read_verdict(head) is False and read_verdict(tail):
             return [one._replace(text=head)], one._replace(text=tail)
     return [], one
 
@@ -210,12 +218,7 @@ def _experience_by_rules(
     messages: Sequence[Message], notes: Sequence[Note], chinese: bool
 ) -> Fact | None:
     """The newest problems of a session, each with what failed, what worked and what was learned."""
-    talk = [
-        _Sentence(text, (one.id,), one.role == "user")
-        for one in messages
-        if one.role in ("user", "assistant")
-        for text in summary.sentences(one.content)
-    ]
+    talk = _sentences(messages)
     texts = {one.text for one in talk}
     talk += [
         _Sentence(text, note.sources, True)
