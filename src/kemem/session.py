@@ -178,7 +178,8 @@ def _reserved(lines: Sequence[tuple[Message, str]], layers: Sequence[Layer], roo
     reach = layers[-1].last if layers else 0
     waiting = _cost(*(line for message, line in lines if message.sequence_no > reach))
     over = waiting + needed - room  # becomes a summary of about a third, see below
-    return min(needed + (max(over // 3, _WORTH_WRITING * 2) if over > 0 else 0), room * 3 // 5)
+    more = max(over // 3, 2 * _WORTH_WRITING) if over > 0 else 0
+    return min(max(needed + more, 2 * _WORTH_WRITING), room * 3 // 5)
 
 
 def _summaries(

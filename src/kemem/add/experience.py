@@ -167,8 +167,9 @@ def _problems(talk: Sequence[_Sentence]) -> Iterator[_Problem]:
 
 def _opens(one: _Sentence, verdict: bool | None) -> bool:
     """Whether a sentence states something to be solved."""
-    states = _matches("request", one.text) or _matches("problem", one.text)
-    return one.by_user and not verdict and states and count_tokens(one.text) >= 6
+    asked = verdict is None and _matches("request", one.text)  # "that did not help" asks for none
+    states = asked or (not verdict and _matches("problem", one.text))
+    return one.by_user and states and count_tokens(one.text) >= 6
 
 
 def _note(problem: _Problem, one: _Sentence, before: _Sentence) -> None:

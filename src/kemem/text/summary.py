@@ -163,7 +163,8 @@ def summarise(
     while chosen and count_tokens(_written(talk, chosen)) > max_tokens:
         chosen.pop()
     if not chosen and talk:
-        return cut(_written(talk, [most_telling(talk) if first is None else first]), max_tokens)
+        best = talk[most_telling(talk) if first is None else first]
+        return cut(_written([best._replace(day="")], [0]), max_tokens)
     return _written(talk, chosen)
 
 
