@@ -1,23 +1,26 @@
 """A recall knows how fast its model is: a slow one costs a tenth of the time at most.
 
-Time is compressed: a recall has 1.5 seconds, so that a tenth is 150 ms.
+Time is compressed: a recall has 3 seconds, so that a tenth is 300 ms.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from kemem.backends.llm import OpenAILLM
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.ports.pace import REST, Pace
 from kemem.recall import Budget, RecallAgent
-from kemem.testing import calling
-from tests.recalls import BOTH, ONE, Tongue, furnished, hand_over_what_is_shown, handle
+from kemem.testing import calling, running_openai_server
+from tests.recalls import BOTH, ONE, TONGUES, Tongue, furnished, hand_over_what_is_shown, handle
 
-BUDGET = Budget(seconds=1.5)
+BUDGET = Budget(seconds=3.0)
 MOST = 0.1 * BUDGET.seconds
-TOLERANCE = 0.05  # of a busy machine
+TOLERANCE = 0.1  # of a busy machine
 
 
 class Slow:
@@ -48,14 +51,21 @@ class Slow:
 
 @pytest.fixture(scope="module")
 def deps() -> Deps:
-    """A store that recalls only read."""
-    return asyncio.run(furnished())
+    """A store that recalls only read; what is loaded at the first recall is loaded already."""
+
+    async def warmed() -> Deps:
+        deps = await furnished()
+        for tongue in TONGUES:
+            await RecallAgent(handle(deps, tongue.user)).recall(tongue.question)
+        return deps
+
+    return asyncio.run(warmed())
 
 
 @BOTH
 async def test_a_slow_model_costs_a_tenth_of_the_time_once(deps: Deps, tongue: Tongue) -> None:
     """Then it is known to be slow, and rules answer at once."""
-    model = Slow(0.7)
+    model = Slow(1.2)
     agent = RecallAgent(handle(deps, tongue.user, model), budget=BUDGET)
     result = await agent.recall(tongue.question)
     assert (result.by, result.completed) == ("rules", True)
@@ -70,7 +80,7 @@ async def test_a_slow_model_costs_a_tenth_of_the_time_once(deps: Deps, tongue: T
 @BOTH
 async def test_whatever_a_model_was_asked_tells_its_speed(deps: Deps, tongue: Tongue) -> None:
     """A model that drew facts slowly is not asked to lead a recall."""
-    model = Slow(0.3)
+    model = Slow(0.6)
     memory = handle(deps, tongue.user, model)
     await (await memory.runtime.deps()).ask([{"role": "user", "content": "…"}], {})
     result = await RecallAgent(memory, budget=BUDGET).recall(tongue.question)
@@ -93,7 +103,7 @@ async def test_a_model_that_is_fast_enough_leads(deps: Deps, tongue: Tongue) -> 
 async def test_a_model_that_only_talks_is_heard_for_a_tenth_of_the_time(
     deps: Deps, tongue: Tongue
 ) -> None:
-    for seconds in (0.06, 0.1, 0.14):
+    for seconds in (0.12, 0.2, 0.28):
         model = Slow(seconds, talks=True)
         agent = RecallAgent(handle(deps, tongue.user, model), budget=BUDGET)
         for _ in range(2):
@@ -111,7 +121,7 @@ async def test_a_model_that_has_found_something_has_more_time(deps: Deps, tongue
     agent = RecallAgent(memory, budget=BUDGET)
 
     def slow_down(_: object) -> None:
-        model.seconds = 0.4
+        model.seconds = 0.8
 
     result = await agent.recall(tongue.question, on_step=slow_down)
     assert (result.by, result.completed) == ("llm", True)
@@ -128,3 +138,24 @@ def test_a_slow_model_is_tried_again_after_a_while() -> None:
     assert pace.fits(6.0)
     pace.answered(2.0)
     assert pace.seconds == 4.0 and pace.fits(6.0) and not pace.fits(3.0)
+
+
+@BOTH
+async def test_a_model_whose_calls_come_as_text_leads(deps: Deps, tongue: Tongue) -> None:
+    """A server that takes tools and has no parser: bare, in a fence, with an invented result."""
+    search = {"name": "search_memories", "arguments": {"query": tongue.question}}
+
+    def answer(request: dict[str, Any]) -> str:
+        if request["messages"][-1]["role"] != "tool":
+            result = '<tool_response>\n{"success": true, "results": []}\n</tool_response>'
+            return f"```json\n{json.dumps(search, ensure_ascii=False)}\n```\n{result}"
+        call = hand_over_what_is_shown(request["messages"])
+        return f'{{"name": "handoff", "arguments": {call.arguments}}}'
+
+    with running_openai_server(answer) as server:
+        llm = OpenAILLM.connect("m", base_url=server.base_url)
+        result = await RecallAgent(handle(deps, tongue.user, llm)).recall(tongue.question)
+        await llm.close()
+    assert (result.by, result.completed) == ("llm", True)
+    assert [step.tool for step in result.trace] == ["search_memories", "handoff"]
+    assert tongue.answer in str(result.evidence)
