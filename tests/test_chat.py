@@ -566,3 +566,18 @@ async def test_with_a_limit_of_zero_nothing_recalled_leaves_no_note(
         stage.model.says(talk.reply)
         await stage.turn(talk.message, "u")
     assert "<memories>" not in stage.model.asked[0]["messages"][0]["content"]
+
+
+@TALKS
+async def test_a_call_as_plain_json_is_run_and_not_shown(tmp_path: Path, talk: Talk) -> None:
+    """As small models write it; an example of another tool is part of the reply."""
+    call = json.dumps({"name": RECALL, "arguments": {"query": talk.query}}, ensure_ascii=False)
+    example = f'{talk.reply} {{"name": "get_weather", "arguments": {{"city": "成都"}}}}'
+    async with staged(tmp_path) as stage:
+        await stage.memory.add(talk.note, "u", infer=False)
+        for written in (call, f"```json\n{call}\n```", f"<tools>{call}</tools>", f"{{{call}}}"):
+            stage.model.says(written, example)
+            events = await stage.turn(talk.message, "u")
+            assert kinds(events) == ["recall", "tool_call", "tool_result", "text", "done"], written
+            assert isinstance(events[-1], DoneEvent)
+            assert (events[-1].text, events[-1].leaks) == (example, 1)
