@@ -13,16 +13,18 @@ from kemem.add.embed import (
     run_embed,
     run_mirror,
 )
-from kemem.add.recipe import run_extract
+from kemem.add.recipe import run_extract, with_waiting
 from kemem.add.summarize import summarize_session
 from kemem.errors import NotFound, Unavailable
 from kemem.ports import Deps, read_owners
+from kemem.ports.turns import Turns
 from kemem.records import MESSAGES, NOTES, Micros, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
-LEASE: Micros = 300_000_000
 PAGE = 256
+_ASKING = ("extract", "condense", "end")  # kinds of jobs that ask the model
+_LONGEST_DELAY: Micros = 60_000_000  # then a job is done though somebody waits for a reply
 RunJob = Callable[[Job], Awaitable[None]]
 
 log = logging.getLogger("kemem")
@@ -77,12 +79,26 @@ async def _retry(jobs: Sequence[Job], deps: Deps) -> tuple[Job, ...]:
     return again
 
 
-async def run_due(deps: Deps, policy: Policy, run_import: RunJob) -> int:
-    """Work through the jobs that are due; returns how many steps were done."""
+async def run_due(
+    deps: Deps, policy: Policy, run_import: RunJob, turns: Turns | None = None
+) -> int:
+    """Work through the jobs that are due; returns how many steps were done.
+
+    While somebody waits for a reply of the model, jobs that ask it are left for later.
+    """
     done = 0
-    while job := await deps.store.claim(deps.clock(), LEASE):
+    turns = turns or Turns()
+    while job := await deps.store.claim(deps.clock(), deps.lease):
+        due, gives_way = job.due, deps.llm is not None and job.kind in _ASKING
+        gives_way = gives_way and deps.clock() - due < _LONGEST_DELAY
         try:
-            await _run(job, policy, run_import, deps)
+            job = await with_waiting(job, deps)
+            if not gives_way:
+                await _run(job, policy, run_import, deps)
+            elif turns.waiting or not await turns.run(_run(job, policy, run_import, deps)):
+                again = replace(job, attempts=job.attempts - 1, due=due)
+                await deps.store.apply(Batch(jobs=(again,), only_if=job.job_id))
+                return done  # whoever has replied runs jobs again
         except Exception as error:  # one job's fault must not keep the others waiting
             if not isinstance(error, Unavailable):
                 error = Unavailable(f"the job failed: {type(error).__name__}")

@@ -580,7 +580,7 @@ class AsyncMemory:
         await self.runtime.hits.flush(deps)
         if self.runtime.policy != Policy() and self.runtime.forgetting_is_due():
             await ask_to_forget(deps)
-        return await run_due(deps, self.runtime.policy, self.imports.run_job)
+        return await run_due(deps, self.runtime.policy, self.imports.run_job, self.runtime.turns)
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Jobs that wait or have failed, oldest first."""

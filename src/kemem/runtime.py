@@ -30,6 +30,7 @@ from kemem.ports import (
     Store,
     VectorIndex,
 )
+from kemem.ports.turns import Turns
 from kemem.records import Micros, Note
 from kemem.records.batch import Batch, Use
 from kemem.results import Hit
@@ -117,6 +118,7 @@ class Runtime(ProcessBound):
             settings.forget_limit, settings.forget_below, settings.forget_half_life_days
         )
         self.hits = HitCounter()
+        self.turns = Turns()  # of chats, to which jobs give way
         self.on_reply: list[OnReply] = []  # listeners; they may come and go at any time
         self.on_recall: list[Callable[[Any], None]] = []
         self._backends = backends
@@ -205,6 +207,7 @@ def open_deps(settings: Settings, backends: Backends) -> Deps:
         reranker=backends.reranker or open_reranker(settings),
         clock=backends.clock or system_clock,
         llm_timeout=settings.llm_timeout_seconds,
+        llm_context=settings.llm_context_tokens,
         store=backends.store or open_store(settings),
     )
 

@@ -88,6 +88,11 @@ class Settings(BaseSettings):
     llm_timeout_seconds: float = Field(
         default=60, gt=0, description="An answer that takes longer is asked for again by a job."
     )
+    llm_context_tokens: int = Field(
+        default=0,
+        ge=0,
+        description="Context of the model; longer prompts are split. 0: as its server tells.",
+    )
     neo4j_url: str | None = Field(
         default=None, description="Neo4j to mirror the graph to, as neo4j://host:7687."
     )

@@ -8,9 +8,16 @@ from itertools import islice
 
 from kemem.add.branch import followed
 from kemem.add.corrections import looks_like_correction, put_right, with_corrections
-from kemem.add.merge import Heard, merge, texts_of
+from kemem.add.merge import Claim, Heard, merge, texts_of
 from kemem.add.parse import Task
-from kemem.add.prompt import MAX_SHOWN_EARLIER, MAX_SHOWN_NOTES, SCHEMA, question, read_claims
+from kemem.add.prompt import (
+    MAX_SHOWN_EARLIER,
+    MAX_SHOWN_NOTES,
+    MAX_SHOWN_OF_MESSAGE,
+    SCHEMA,
+    question,
+    read_claims,
+)
 from kemem.add.prompt import instructions as instructions
 from kemem.add.prompt import list_schema as list_schema
 from kemem.add.prompt import object_schema as object_schema
@@ -18,17 +25,20 @@ from kemem.add.quotes import Quoted, fingerprints
 from kemem.add.rules import VERBATIM, Extraction, Fact, rate, read_by_rules
 from kemem.errors import Unavailable
 from kemem.facts.worth import EMBEDDER, Vectors
-from kemem.ports import Deps, read_messages, read_notes
+from kemem.ports import Deps, read_messages, read_notes, too_long
 from kemem.records import NOTES, Message, Micros, Note, Scope, Where
 from kemem.records.batch import Job, JobKind
 from kemem.records.times import to_rfc3339
 from kemem.search.recipe import nearest_notes
 from kemem.text.ids import new_id
+from kemem.text.language import count_tokens
 from kemem.text.segment import dated, fingerprint
 
 _USER_NAMES = ("user/name", "user/nickname")  # topics of the notes that tell it
 _QUERY_CHARACTERS = 1_000  # of a conversation that stored notes are looked up by
 _MAX_FINGERPRINTS = 5_000  # of lines that are looked up; a database binds no more at once
+_ANSWER_TOKENS = 500  # of a context that are left for the answer
+_LEAST_SHOWN = 400  # characters of a message; where these are too many, the context is too small
 _SHORT = 1_000  # characters whose fingerprints take no longer than to start a thread's work
 _MAX_QUOTED = 1_000  # notes that messages may quote
 
@@ -101,8 +111,43 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     # Whoever tells the model what is worth extracting wants nothing else.
     kept = not (is_shared or work.task.prompt)
     prompt = work.task.prompt
-    extraction = await extract(messages, shown, prompt, deps, earlier, name=name, kept=kept)
+    attempts = work.job.attempts if work.job else 1
+    extraction = await extract(
+        messages, shown, prompt, deps, earlier, name=name, kept=kept, attempts=attempts
+    )
     return replace(extraction, facts=repeated + extraction.facts)
+
+
+async def _claims(
+    messages: Sequence[Message],
+    notes: Sequence[Note],
+    prompt: str | None,
+    earlier: Sequence[Message],
+    attempts: int,
+    deps: Deps,
+) -> list[Claim]:
+    """What the model says of messages; of half of them at a time where all are too long for it."""
+    asked = question(messages, notes, prompt, earlier)
+    size = sum(count_tokens(it["content"]) for it in asked) + _ANSWER_TOKENS
+    try:
+        context = deps.llm_context or getattr(deps.llm, "context", 0)
+        if 0 < context < size:
+            raise too_long(context)
+        return read_claims(await deps.ask(asked, SCHEMA, attempts=attempts), asked, len(notes))
+    except Unavailable as error:
+        if "context" not in error.details:
+            raise
+        if earlier:  # first goes what only helps to understand
+            return await _claims(messages, notes, prompt, (), attempts, deps)
+        if len(messages) == 1:
+            text = messages[0].content[:MAX_SHOWN_OF_MESSAGE]
+            if len(text) < _LEAST_SHOWN:
+                raise Unavailable(f"{error.message}: about {size} tokens") from error
+            half = [replace(messages[0], content=text[: len(text) // 2])]
+            return await _claims(half, notes, prompt, (), attempts, deps)
+        middle = len(messages) // 2
+        parts = (messages[:middle], messages[middle:])
+        return [it for own in parts for it in await _claims(own, notes, prompt, (), attempts, deps)]
 
 
 def _user_name(notes: Sequence[Note]) -> str | None:
@@ -191,12 +236,14 @@ async def extract(
     *,
     name: str | None = None,
     kept: bool = True,
+    attempts: int = 1,
 ) -> Extraction:
     """The facts of some messages; Unavailable where the model gives no usable answer.
 
     `notes` are those that the model may declare untrue; `prompt` is advice of the caller's;
     `earlier` messages tell a model what "yes, that" means, and rules what "no, I meant" corrects;
-    `name` is the user's. What rules read is kept beside what a model says, if it is to be `kept`.
+    `name` is the user's. What rules read is kept beside what a model says, if it is to be `kept`;
+    the more `attempts` there were, the longer a model is waited for.
     """
     right, corrections = put_right(messages, earlier)
     # Not on the event loop: a long message takes a second.
@@ -207,8 +254,7 @@ async def extract(
     if deps.llm is None:
         return local
     shown = notes[:MAX_SHOWN_NOTES]
-    asked = question(messages, shown, prompt, earlier)
-    claims = read_claims(await deps.ask(asked, SCHEMA), asked, len(shown))
+    claims = await _claims(messages, shown, prompt, earlier, attempts, deps)
     heard = Heard(messages, reading, local, shown, name, earlier)
     vectors = await _embedded(texts_of(claims, heard), deps)
     return await asyncio.to_thread(merge, claims, heard, deps.llm.name, vectors, kept=kept)

@@ -28,8 +28,8 @@ from kemem.text.turns import Reading, read_turns
 
 _READ_AT_ONCE = 16_000  # characters of a session that are extracted from together
 _WRITTEN_AT_ONCE = 100  # messages that are embedded before they are stored
-_GRACE: Micros = 60_000_000  # in which only the writer itself works on its jobs
 _PAGE = 20  # stored messages that notes are extracted from again together
+_WAITING = 1000  # jobs among which those of one session are looked for
 _STATE_INTERVAL = 8  # messages of a session between two updates of its State
 _EXPERIENCE_MESSAGES = 200  # the newest of a session, which its experience is extracted from
 
@@ -124,7 +124,10 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
         except Exception as error:  # whatever is wrong with notes, messages must not be lost
             log.warning("%s; the messages are stored first", type(error).__name__)
     now = deps.clock()
-    jobs = tuple(work.to_job("extract", now, now + _GRACE if wait else now) for work in works)
+    jobs = tuple(
+        work.to_job("extract", now, now + deps.grace(place) if wait else now)
+        for place, work in enumerate(works)
+    )
     applied, jobs, failures = await _store(messages, jobs, deps)
     ids, cut = tuple(it.message_id for it in applied.inserted), parsed.truncated
     pending = bool(failures or (jobs and not wait))
@@ -164,7 +167,7 @@ async def _store(
     if deps.embedder is not None and not is_embedded_first:
         ids = tuple(message.message_id for message in messages)
         scope = Scope(user_id=messages[0].user_id)
-        embed_jobs = (Job(new_id("j", now), "embed", scope, now + _GRACE, ids),)
+        embed_jobs = (Job(new_id("j", now), "embed", scope, now + deps.grace(), ids),)
     promised = (*embed_jobs, *jobs)
     mirrored = vector_jobs(vectors, now, deps)
     batch = Batch(put=tuple(messages), vectors=vectors, jobs=(*promised, *mirrored))
@@ -236,7 +239,7 @@ async def _change_branch(
     """Delete what is told on other branches alone, and extract notes again from one taken up."""
     added, now = Added(await leave(branch.left, work.owner, deps)), deps.clock()
     works = _split(branch.resumed, work.task)
-    jobs = tuple(each.to_job("extract", now, now + _GRACE) for each in works)
+    jobs = tuple(it.to_job("extract", now, now + deps.grace(at)) for at, it in enumerate(works))
     if jobs:
         await deps.store.apply(Batch(jobs=jobs))
     for each, job in zip(works, jobs, strict=True):
@@ -304,6 +307,27 @@ async def run_extract(job: Job, deps: Deps) -> None:
     await _run(Work.of(job, messages), deps)
 
 
+async def with_waiting(job: Job, deps: Deps) -> Job:
+    """A job that reads what others of its session would: one question for all of them.
+
+    Whoever has begun one of the others meanwhile finds it gone, and writes nothing.
+    """
+    if job.kind != "extract" or deps.llm is None:
+        return job
+    now, others = deps.clock(), list[Job]()
+    for it in await deps.store.jobs(_WAITING, kinds=("extract",)):
+        alike = (it.scope, it.details, it.attempts) == (job.scope, job.details, 0)
+        if alike and it.due <= now and it.job_id != job.job_id and len(others) < _PAGE:
+            others.append(it)
+    if not others:
+        return job
+    ids = (*job.ids, *(name for it in others for name in it.ids))
+    done = tuple(it.job_id for it in others)
+    joined = replace(job, ids=ids, due=now + deps.lease)
+    await deps.store.apply(Batch(jobs=(joined,), done=done, only_if=job.job_id))
+    return joined
+
+
 async def reextract(where: Where, task: Task, deps: Deps) -> Added:
     """Extract notes again from stored messages, oldest first; each page has its jobs first."""
     await check_enabled(deps.store, where.scope)
@@ -311,7 +335,7 @@ async def reextract(where: Where, task: Task, deps: Deps) -> Added:
     async for page in read_pages(where, deps.store, _PAGE, newest_first=False):
         now = deps.clock()
         works = _split([it for it in page if isinstance(it, Message)], task)
-        jobs = tuple(work.to_job("extract", now, now + _GRACE) for work in works)
+        jobs = tuple(it.to_job("extract", now, now + deps.grace(at)) for at, it in enumerate(works))
         await deps.store.apply(Batch(jobs=jobs))
         for work, job in zip(works, jobs, strict=True):
             added = await _try(added, replace(work, job=job), deps, branches)
@@ -321,7 +345,7 @@ async def reextract(where: Where, task: Task, deps: Deps) -> Added:
 async def end_session(scope: Scope, deps: Deps) -> Added:
     """End a session; its job is durable first, so that a crash cannot leave it half ended."""
     now = deps.clock()
-    job = Work(scope, Task(kind="experience")).to_job("end", now, now + _GRACE)
+    job = Work(scope, Task(kind="experience")).to_job("end", now, now + deps.grace())
     await deps.store.apply(Batch(jobs=(job,)))
     return await _try(Added(), Work.of(job), deps)
 

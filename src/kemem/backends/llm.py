@@ -5,6 +5,7 @@ Models that know no tools are told of them in the prompt, and call them by JSON 
 
 import json
 import logging
+import re
 import sys
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,13 +18,32 @@ from secrets import token_hex
 from typing import Any, cast
 
 from kemem.errors import InvalidArgument, Unavailable
-from kemem.ports import LLM, LLM_TIMEOUT, Prompt, Reply, Schema, Tool, ToolCall
+from kemem.ports import (
+    LLM,
+    LLM_TIMEOUT,
+    Prompt,
+    Reply,
+    Schema,
+    Tool,
+    ToolCall,
+    patience,
+    too_long,
+)
 from kemem.text.language import is_chinese
 from kemem.text.leaks import filter_text
 from kemem.threads import call
 
 _FORMATS = ("json_schema", "json_object", "text")  # what to ask for, best first
 _REFUSALS = (400, 404, 422)  # how servers say that they do not know a format, or tools
+
+# How servers say that a prompt is too long, and what they tell of the context.
+_TOO_LONG = re.compile(
+    r"context[ _]?(?:length|size|window)|maximum context|n_ctx|prompt is too long|too many tokens",
+    re.IGNORECASE,
+)
+_CONTEXT = re.compile(
+    r"(?:context (?:length|size|window)\D{0,20}|n_ctx\D{0,5})(\d{3,8})", re.IGNORECASE
+)
 
 log = logging.getLogger("kemem")
 
@@ -70,7 +90,9 @@ class OpenAILLM:
         self._client = client.with_options(timeout=timeout, max_retries=0) if bounded else client
         self._connect: Callable[[], Any] | None = None  # makes the client when it is first used
         self._formats: tuple[str, ...] = _FORMATS
+        self._timeout = timeout
         self._has_tools = True
+        self.context = 0  # tokens, once the server has told them in an error
         self.name = model
 
     @classmethod
@@ -132,7 +154,7 @@ class OpenAILLM:
             try:
                 completion = await call(self._create, messages, options)
             except Exception as error:  # of the client's library, which may not be OpenAI's
-                if name == "text" or not self._refused(error, name):
+                if not self._refused(error, name) or name == "text":
                     raise
                 continue
             if schema is not None:
@@ -143,11 +165,18 @@ class OpenAILLM:
     def _create(self, messages: Prompt, options: Mapping[str, Any]) -> Any:
         if self._client is None and self._connect:
             self._client = self._connect()
-        plain = [dict(message) for message in messages]
-        return self._client.chat.completions.create(model=self.name, messages=plain, **options)
+        plain, times = [dict(message) for message in messages], patience.get()
+        client = self._client
+        if times > 1 and hasattr(client, "with_options"):
+            client = client.with_options(timeout=self._timeout * times)
+        return client.chat.completions.create(model=self.name, messages=plain, **options)
 
     def _refused(self, error: Exception, what: str) -> bool:
         status = getattr(error, "status_code", None)
+        if status in (*_REFUSALS, 413, 500) and _TOO_LONG.search(str(error)):
+            known = _CONTEXT.search(str(error))
+            self.context = int(known[1]) if known else self.context
+            raise too_long(self.context) from error
         if status in _REFUSALS:
             log.info("%s answered %s to a question with %s", self.name, status, what)
         return status in _REFUSALS

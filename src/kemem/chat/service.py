@@ -77,9 +77,9 @@ class ChatBase:
                 timeout=settings.llm_timeout_seconds,
                 max_retries=1,
             )
-        counts = LeakCounts(self._counts)
+        counts, runtime = LeakCounts(self._counts), self.memory.runtime
         name, client = self._model or settings.llm_model, guard(self._client, counts=counts)
-        return ChatModel(client, name, counts, self.memory.runtime.replied)
+        return ChatModel(client, name, counts, runtime.replied, runtime.turns)
 
     def _language(self, message: str) -> str:
         """The language to speak to the model in."""

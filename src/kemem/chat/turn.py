@@ -15,6 +15,7 @@ from kemem.chat.requests import Json, is_openai, new_call_id
 from kemem.chat.tools import IsOwn, TurnTools, function_of
 from kemem.errors import KeMemError, Unavailable
 from kemem.ports import OnReply, Reply
+from kemem.ports.turns import Turns
 
 STEPS = 12  # answers of the model in one turn, those that only call tools included
 
@@ -32,6 +33,7 @@ class ChatModel:
     name: str
     counts: LeakCounts
     on_reply: OnReply
+    turns: Turns
 
 
 class Completion:
@@ -98,17 +100,18 @@ async def run_model(
             sent = tools.take_away(sent, is_own)
         started, usable, answer = time.perf_counter(), False, Json()
         try:
-            if stream:
-                chunks: list[Json] = []
-                async with await create(**sent, stream=True) as coming:
-                    usable = True  # though nobody may listen to the end
-                    async for chunk in coming:
-                        chunks.append(chunk.to_dict(mode="json", warnings=False))
-                        yield chunks[-1]
-                answer = join_chunks(chunks)
-            else:
-                answer = (await create(**sent)).to_dict(mode="json", warnings=False)
-                usable = True
+            with model.turns.reply():
+                if stream:
+                    chunks: list[Json] = []
+                    async with await create(**sent, stream=True) as coming:
+                        usable = True  # though nobody may listen to the end
+                        async for chunk in coming:
+                            chunks.append(chunk.to_dict(mode="json", warnings=False))
+                            yield chunks[-1]
+                    answer = join_chunks(chunks)
+                else:
+                    answer = (await create(**sent)).to_dict(mode="json", warnings=False)
+                    usable = True
         except Exception:
             usable = False
             raise

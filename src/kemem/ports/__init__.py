@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 from weakref import WeakValueDictionary
@@ -26,8 +27,19 @@ from kemem.records.batch import Applied, Batch, Job, JobKind
 MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
 _ALL = 1_000_000
 LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
+_MOST_PATIENCE = 8  # times that timeout, for a job that has failed before
+_LEAST_LEASE = 300.0  # seconds
+_MARGIN = 60.0  # seconds for what a job does beside asking the model
+
+patience = ContextVar("patience", default=1)  # how many times its timeout a model is waited for
 
 T = TypeVar("T")
+
+
+def too_long(context: int = 0) -> Unavailable:
+    """The error of a prompt that is longer than a model's context, as many tokens as are known."""
+    size = f" of {context} tokens" if context else ""
+    return Unavailable(f"the prompt is longer than the model's context{size}", context=context)
 
 
 class ReadOptions(TypedDict, total=False):
@@ -273,6 +285,7 @@ class Deps:
     graph: GraphMirror | None = None  # a graph database beside the store
     vectors: VectorIndex | None = None  # a vector database beside the store
     llm_timeout: float = LLM_TIMEOUT
+    llm_context: int = 0  # tokens of the model; 0: not known
     on_reply: OnReply | None = None
     previous: Embedder | None = None  # whose vectors a change of the embedder may have left,
     settled: set[records.Model] = field(default_factory=set)  # unless the model is one of these
@@ -328,9 +341,27 @@ class Deps:
             raise Unavailable("the embedder returned a vector that is zero or not finite")
         return np.asarray(matrix, dtype=np.float32)
 
-    async def ask(self, messages: Prompt, schema: Schema) -> Any:
-        """The JSON that the model answers with; whatever it does wrong is Unavailable."""
-        return await self._asked(messages, self.llm_timeout, parse_reply, schema=schema)
+    @property
+    def lease(self) -> Micros:
+        """How long a job is hidden from other workers: longer than any answer may take."""
+        longest = self.llm_timeout * _MOST_PATIENCE + _MARGIN if self.llm else 0.0
+        return round(max(_LEAST_LEASE, longest) * 1_000_000)
+
+    def grace(self, place: int = 0) -> Micros:
+        """How long only its writer works on a job, if `place` others come before it."""
+        return round((_MARGIN + (self.llm_timeout * (place + 1) if self.llm else 0)) * 1_000_000)
+
+    async def ask(self, messages: Prompt, schema: Schema, *, attempts: int = 1) -> Any:
+        """The JSON that the model answers with; whatever it does wrong is Unavailable.
+
+        It is waited for twice as long at each of the attempts of a job, up to a limit.
+        """
+        grown = patience.set(min(1 << max(attempts - 1, 0), _MOST_PATIENCE))
+        limit = self.llm_timeout * patience.get()
+        try:
+            return await self._asked(messages, limit, parse_reply, schema=schema)
+        finally:
+            patience.reset(grown)
 
     async def converse(
         self, messages: Prompt, tools: Sequence[Tool], *, timeout: float | None = None

@@ -1,0 +1,176 @@
+"""A model that is slow, small or busy: asked once for a turn, in parts, and after the reply."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from kemem import AsyncMemory
+from kemem.chat import ChatService
+from kemem.ports import Prompt, Reply, Schema
+from kemem.settings import load
+from kemem.testing import FakeClock, ScriptedLLM, running_openai_server
+from kemem.testing.openai_server import MODEL, hang, status
+
+NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+TALKS = {
+    "zh": (("我住在杭州。", "杭州真美。"), ("我养了一只猫。", "真可爱。")),
+    "en": (("I live in Oslo.", "Oslo is nice."), ("I have a cat.", "How sweet.")),
+}
+
+
+def is_extraction(request: Mapping[str, Any]) -> bool:
+    return "response_format" in request
+
+
+@pytest.mark.parametrize("language", TALKS)
+async def test_a_reply_waits_for_no_extraction_and_a_turn_costs_one(
+    tmp_path: Path, language: str
+) -> None:
+    """On a server with one slot: what runs in the background is broken off, and done later."""
+    replies = [reply for _, reply in TALKS[language]]
+    order: list[str] = []
+    slow = True
+
+    def answer(request: dict[str, Any]) -> Any:
+        if is_extraction(request):
+            order.append("extraction")
+            return hang(30) if slow else {"facts": []}
+        # The slot is free once the client of the extraction has hung up.
+        free = "extraction" not in order or server.hung_up.wait(5)
+        order.append("reply" if free else "reply behind an extraction")
+        return replies[order.count("reply") - 1]
+
+    with running_openai_server(answer) as server:
+        settings = load(
+            data_dir=tmp_path, embedder="none", llm_base_url=server.base_url, llm_api_key="k"
+        )
+        client = AsyncOpenAI(base_url=server.base_url, api_key="k", max_retries=0)
+        async with AsyncMemory(settings=settings) as memory, client:
+            chat = ChatService(memory, client=client, model=MODEL)
+            for number, (said, _) in enumerate(TALKS[language]):
+                began = time.monotonic()
+                await chat.reply(said, user_id="u", session_id="s")
+                assert time.monotonic() - began < 4
+                while order.count("extraction") <= number:
+                    await asyncio.sleep(0.01)
+            slow = False
+            async with asyncio.timeout(20):
+                with memory.runtime.turns.reply():  # the last one is broken off, too
+                    await asyncio.sleep(0)
+                await chat.close()
+            assert order == ["reply", "extraction", "reply", "extraction", "extraction"]
+            assert [job.kind for job in await memory.jobs()] == []
+        last = server.requests[-1]["messages"][-1]["content"].partition("<conversation>")[2]
+    assert all(text in last for turn in TALKS[language] for text in turn), "all in one question"
+
+
+class Slow:
+    """A model that needs some seconds for an answer, and counts who asks at the same time."""
+
+    name = "slow"
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.asked, self.busy, self.most = seconds, 0, 0, 0
+
+    async def reply(self, messages: Prompt, *, schema: Schema | None = None) -> Reply:
+        self.asked, self.busy = self.asked + 1, self.busy + 1
+        self.most = max(self.most, self.busy)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.busy -= 1
+        return Reply('{"facts": []}')
+
+
+async def test_a_model_that_needs_90_seconds_gets_its_facts_in(tmp_path: Path) -> None:
+    """A minute is a tenth of a second here: the second attempt waits for two of them."""
+    llm, clock = Slow(0.15), FakeClock(NOW)
+    settings = load(data_dir=tmp_path, embedder="none", llm_timeout_seconds=0.1)
+    async with AsyncMemory(settings=settings, llm=llm, clock=clock) as memory:
+        added = await memory.add("I live in Oslo.", "u")
+        assert added.pending and added.problems == ("the LLM did not answer within 0.1 s",)
+        clock.advance(seconds=3600)
+        assert await memory.run_jobs() == 1
+        assert [it.memory for it in await memory.get_all("u")] == ["User lives in Oslo"]
+        assert (await memory.jobs(), llm.asked, llm.most) == ([], 2, 1)
+
+
+@pytest.mark.parametrize("seconds", [1.0, 60.0, 600.0])
+async def test_nothing_is_asked_twice_at_a_time(tmp_path: Path, seconds: float) -> None:
+    """Another worker leaves a job alone as long as its writer may wait for the model."""
+    clock = FakeClock(NOW)
+    settings = load(data_dir=tmp_path, embedder="none", llm_timeout_seconds=seconds)
+    llm = Slow(0.2)
+    async with AsyncMemory(settings=settings, llm=llm, clock=clock) as memory:
+        adding = asyncio.create_task(memory.add("I live in Oslo.", "u"))
+        while not llm.asked:
+            await asyncio.sleep(0.01)
+        clock.advance(seconds=seconds)
+        assert await memory.run_jobs() == 0
+        await adding
+        await memory.add("I like tea.", "u", wait=False)
+        working = asyncio.create_task(memory.run_jobs())
+        while llm.asked < 2:
+            await asyncio.sleep(0.01)
+        clock.advance(seconds=8 * seconds)
+        assert await memory.run_jobs() == 0
+        assert await working == 1 and (llm.asked, llm.most) == (2, 1)
+
+
+LONG = [f"I own {number} red bricks. " + "Well. " * 150 for number in range(8)]
+
+
+@pytest.mark.parametrize("known", ["set", "learned"])
+async def test_what_does_not_fit_is_asked_in_parts(tmp_path: Path, known: str) -> None:
+    """By the setting nothing is sent in vain; else an error of that kind is asked about once."""
+    error = "request (2100 tokens) exceeds the available context size (1500 tokens)"
+
+    def answer(request: dict[str, Any]) -> Any:
+        size = sum(len(it["content"]) for it in request["messages"]) // 4
+        return status(400, error) if size > 1500 else {"facts": []}
+
+    with running_openai_server(answer) as server:
+        context = {"llm_context_tokens": 1900} if known == "set" else {}
+        settings = load(
+            data_dir=tmp_path,
+            embedder="none",
+            llm_base_url=server.base_url,
+            llm_api_key="k",
+            **context,
+        )
+        async with AsyncMemory(settings=settings) as memory:
+            added = await memory.add([{"role": "user", "content": it} for it in LONG], "u")
+            assert not added.problems and not added.pending
+        asked = [it["messages"][-1]["content"] for it in server.requests]
+    assert all(any(text[:20] in it for it in asked) for text in LONG)
+    assert len(asked) == len({*asked}), "nothing is sent twice unchanged"
+    sizes = [sum(len(m["content"]) for m in it["messages"]) // 4 for it in server.requests]
+    assert sum(size > 1500 for size in sizes) == (known == "learned"), "it is told once"
+
+
+async def test_a_context_that_is_too_small_is_explained(tmp_path: Path) -> None:
+    settings = load(data_dir=tmp_path, embedder="none", llm_context_tokens=700)
+    async with AsyncMemory(settings=settings, llm=ScriptedLLM([])) as memory:
+        added = await memory.add("I live in Oslo.", "u")
+    (problem,) = added.problems
+    assert problem.startswith("the prompt is longer than the model's context of 700 tokens: about")
+
+
+async def test_what_was_joined_stays_joined_when_the_model_fails(tmp_path: Path) -> None:
+    """No message is lost with the jobs that gave way to one."""
+    llm, clock = ScriptedLLM([TimeoutError(), {"facts": []}]), FakeClock(NOW)
+    settings = load(data_dir=tmp_path, embedder="none")
+    async with AsyncMemory(settings=settings, llm=llm, clock=clock) as memory:
+        for text in ("I live in Oslo.", "I have a cat."):
+            await memory.add(text, "u", session_id="s", wait=False)
+        for _ in range(2):
+            await memory.run_jobs()
+            clock.advance(seconds=3600)
+        asked = [call.messages[-1]["content"] for call in llm.calls]
+        assert len(asked) == 2 and all("Oslo" in it and "a cat" in it for it in asked)
+        assert (len(await memory.get_all("u")), await memory.jobs()) == (2, [])
