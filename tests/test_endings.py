@@ -57,6 +57,8 @@ async def test_a_change_ends_what_was_true_before(tmp_path: Path, before: str, a
         ("I live in Berlin", "Should I move to Munich?"),
         ("我住在北京", "我要不要搬到上海？"),
         ("I use Notion for my notes", 'She said "I switched from Notion to Obsidian"'),
+        ("I have a sister called Mia", "My sister Mia is in Rome at the moment"),
+        ("我有个孙子叫小宝", "我孙子小宝现在迷上火山了"),
     ],
 )
 async def test_nothing_true_is_ended_by_a_wish_a_question_or_others(

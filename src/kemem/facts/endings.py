@@ -183,8 +183,8 @@ def answers(text: str) -> frozenset[str]:
 def may_end(new: Told, note: Told) -> bool:
     """Whether a statement can make a note untrue at all, whatever else they share.
 
-    What is only planned changes plans; what an animal eats does not change its name; and what
-    happens to somebody else changes nothing.
+    What is only planned changes plans; what a sister or an animal does changes neither its name
+    nor that there is one; and what happens to somebody else changes nothing.
     """
     own, old = signs(new.text), signs(note.text)
     ahead = new.memory_type == "plan" or "AHEAD" in own
@@ -196,6 +196,9 @@ def may_end(new: Told, note: Told) -> bool:
             return False
     if note.memory_type == "possession" and not (own & _ENDING or new.memory_type == "possession"):
         return False
+    introduced = load(__package__, "endings.rules").pattern("INTRODUCED").search
+    if introduced(note.text) and not introduced(new.text) and "WRONG" not in own:
+        return _loses(new, note)
     if "UNDONE" in own and note.memory_type not in _PLANNED:  # "User didn't sell the Panda"
         return False
     if _of_others(new, note):
