@@ -156,21 +156,22 @@ def test_the_schema_is_as_strict_as_servers_demand() -> None:
 def test_the_examples_are_valid_answers_one_of_them_empty(language: str) -> None:
     """What we show is what we ask for."""
     answers = [json.loads(it["content"]) for it in examples(language) if it["role"] == "assistant"]
-    assert [bool(it["facts"]) for it in answers] == [True, False]
-    assert all(it.keys() == fact().keys() for it in answers[0]["facts"])
+    assert [bool(it["facts"]) for it in answers] == [False, True]  # the last is followed most
+    assert all(it.keys() == fact().keys() for it in answers[1]["facts"])
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
 async def test_a_copied_example_is_no_fact(language: str) -> None:
     """Its names are nobody's; whoever speaks of them may, though."""
-    copied = json.loads(examples(language)[2]["content"])["facts"]
+    *_, asked, answer = examples(language)
+    copied = json.loads(answer["content"])["facts"]
     talk = {
         "zh": "周五我去跑步，妹妹也卖掉了车",
         "en": "On Friday I run with my sister, who sold it",
     }
     found = await read({"facts": copied}, talk[language])
     assert not {it["text"].rstrip(".。") for it in copied} & {it.text for it in found.facts}
-    own = examples(language)[1]["content"].partition("user: ")[2].splitlines()[0]
+    own = asked["content"].partition("user: ")[2].splitlines()[0]
     found = await read({"facts": copied[1:]}, own)
     assert any(name in repr(found.facts) for name in ("Blenta", "布兰塔"))
 

@@ -13,7 +13,7 @@ from kemem.ports import LLM
 from kemem.records.times import to_micros
 from kemem.settings import Settings
 
-_USER = "u"
+_USER, _BEFORE = "u", "before"  # who talks, and the session in which memories became known
 _HOUR = 18  # at which all is said; before it, everything that is known
 
 
@@ -68,9 +68,9 @@ async def extract(case: Case, llm: LLM | None) -> Tally:
 
 
 async def _store(text: str, memory: AsyncMemory) -> str:
-    added = await memory.add(text, user_id=_USER)
+    added = await memory.add(text, user_id=_USER, session_id=_BEFORE)
     if len(added.results) != 1:
-        added = await memory.add(text, user_id=_USER, infer=False)
+        added = await memory.add(text, user_id=_USER, session_id=_BEFORE, infer=False)
     return added.results[0].id
 
 
