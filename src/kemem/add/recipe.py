@@ -312,7 +312,7 @@ async def with_waiting(job: Job, deps: Deps) -> Job:
 
     Whoever has begun one of the others meanwhile finds it gone, and writes nothing.
     """
-    if job.kind != "extract" or deps.llm is None:
+    if job.kind != "extract" or deps.llm is None or job.scope.session_id is None:
         return job
     now, others = deps.clock(), list[Job]()
     for it in await deps.store.jobs(_WAITING, kinds=("extract",)):
