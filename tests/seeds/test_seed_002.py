@@ -235,33 +235,38 @@ def test_infer_draws_facts_and_without_it_words_are_kept(
 
 
 @pytest.mark.parametrize(
-    "old, new, over",
+    "said, home",
     [
-        ("我住在北京", "我搬到了上海", "我不住在上海了"),
-        ("I drive a Skoda", "I sold the Skoda", "No, I did not sell the Skoda"),
+        (
+            ("我住在北京", "嗯，我住在北京", "我搬到了上海", "我的猫叫年糕", "年糕昨天走了"),
+            "用户住在上海",
+        ),
+        (
+            (
+                *("I live in Rome", "Well, I live in Rome", "I moved to Oslo"),
+                *("My cat is called Rice", "Rice died yesterday"),
+            ),
+            "User lives in Oslo",
+        ),
     ],
+    ids=["zh", "en"],
 )
-def test_infer_merges_updates_and_deletes(tmp_path: Path, old: str, new: str, over: str) -> None:
+def test_infer_merges_updates_and_deletes(tmp_path: Path, said: Sequence[str], home: str) -> None:
     """The model adds, repeats, replaces and ends what is known."""
-    llm = ScriptedLLM(
-        [
-            drawn({"text": old}),
-            drawn({"text": old}),
-            drawn({"text": new, "replaces": [1]}),
-            drawn({"text": "", "replaces": [1]}),
-        ]
-    )
+    old, _, new, cat, _ = said
+    answers = [{"text": old}, {"text": old}, {"text": new, "replaces": [1]}, {"text": cat}]
+    llm = ScriptedLLM([drawn(it) for it in (*answers, {"text": "", "replaces": [1, 2]})])
     settings = load(data_dir=tmp_path, embedder="none")
     clock = FakeClock(NOW)
     with Memory(settings=settings, llm=llm, clock=clock) as memory:
-        known = []
-        for said in (old, f"Well, {old}", new, over):
-            added = memory.add(said, user_id="u")
+        events = []
+        for text in said:
+            added = memory.add(text, user_id="u")
             assert not added.pending, added.problems
-            known.append([it.memory for it in memory.get_all(user_id="u")])
+            events.append([it.event for it in added.results])
             clock.advance(seconds=60)
-        assert len(known[0]) == len(known[1]) == 1
-        assert not {*known[0]} & {*known[2]} and len(known[2]) == 1 and known[3] != known[2]
+        assert events == [["ADD"], ["NONE"], ["UPDATE"], ["ADD"], ["DELETE"]]
+        assert [it.memory for it in memory.get_all(user_id="u")] == [home]
 
 
 @pytest.mark.parametrize("said", ["我在看第三章", "I am on chapter three"])
