@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kemem.add import prompt as prompts
-from kemem.add.extract import extract, instructions
-from kemem.add.prompt import examples
+from kemem.add.extract import extract
+from kemem.add.prompt import examples, instructions
 from kemem.add.rules import Extraction, Fact, Triple, extract_by_rules
 from kemem.backends.llm import OpenAILLM
 from kemem.errors import Unavailable

@@ -12,6 +12,7 @@ from openai import AsyncOpenAI
 from kemem import AsyncMemory
 from kemem.chat import ChatService
 from kemem.ports import Prompt, Reply, Schema
+from kemem.ports.turns import Turns
 from kemem.settings import load
 from kemem.testing import FakeClock, ScriptedLLM, running_openai_server
 from kemem.testing.openai_server import MODEL, hang, status
@@ -174,3 +175,22 @@ async def test_what_was_joined_stays_joined_when_the_model_fails(tmp_path: Path)
         asked = [call.messages[-1]["content"] for call in llm.calls]
         assert len(asked) == 2 and all("Oslo" in it and "a cat" in it for it in asked)
         assert (len(await memory.get_all("u")), await memory.jobs()) == (2, [])
+
+
+async def test_every_background_call_gives_way_to_a_reply() -> None:
+    """Also where two workers ask at once; what nobody interrupts is done."""
+    turns, begun = Turns(), [asyncio.Event(), asyncio.Event()]
+
+    async def ask(at: int) -> None:
+        begun[at].set()
+        await asyncio.Event().wait()
+
+    async def answered() -> None:
+        await asyncio.sleep(0)
+
+    works = [asyncio.create_task(turns.run(ask(at))) for at in (0, 1)]
+    await asyncio.gather(*(it.wait() for it in begun))
+    assert await turns.run(answered())
+    with turns.reply():
+        assert turns.waiting and await asyncio.gather(*works) == [False, False]
+    assert not turns.waiting and await turns.run(answered())

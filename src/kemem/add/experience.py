@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kemem.add.extract import list_schema, object_schema
+from kemem.add.prompt import list_schema, object_schema
 from kemem.add.rules import Fact
 from kemem.add.summarize import ask
 from kemem.errors import Unavailable

@@ -18,9 +18,6 @@ from kemem.add.prompt import (
     question,
     read_claims,
 )
-from kemem.add.prompt import instructions as instructions
-from kemem.add.prompt import list_schema as list_schema
-from kemem.add.prompt import object_schema as object_schema
 from kemem.add.quotes import Quoted, fingerprints
 from kemem.add.rules import VERBATIM, Extraction, Fact, rate, read_by_rules
 from kemem.errors import Unavailable

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kemem.add.embed import read_all
-from kemem.add.extract import instructions, object_schema
+from kemem.add.prompt import instructions, object_schema
 from kemem.errors import Unavailable
 from kemem.ports import Deps, Schema, Store
 from kemem.records import SHORT_TERM, Checkpoint, Layer, Message, Note, Scope, Where

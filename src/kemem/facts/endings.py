@@ -18,12 +18,14 @@ from kemem.facts.losses import (
     animal_is_gone,
     is_given_up,
     is_of_something_else,
+    language_code,
     partner_is_gone,
     thing_is_gone,
+    words_of,
 )
 from kemem.records import Vector
 from kemem.text.lexicon import load
-from kemem.text.reading import content, named_people, people_of
+from kemem.text.reading import named_people, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
 TELLING = CHANGES | {"LOST", "GONE", "PARTED"}  # that something may be over
@@ -35,7 +37,6 @@ LIKELY = 0.9  # of one that says the same kind of thing as a clause that tells o
 PLAUSIBLE = 0.0  # of one that somebody else, who has read both, says to be over
 NEAREST = 12  # notes that a statement is compared with
 _VALUES = ("NUMBER", "TIME", "MONEY")
-_HAN = re.compile("[\u3400-\u9fff]")
 _COMPOUND = re.compile("[，；]|[,;] ")
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
 _LONG = {"ZH": 40, "EN": 120}  # characters
@@ -76,18 +77,9 @@ class Told:
 @lru_cache(maxsize=4096)
 def signs(text: str) -> frozenset[str]:
     """What the form of a text shows, by the names in `endings.rules`.  "咖啡戒了" -> OVER"""
-    rules, language = load(__package__, "endings.rules"), _language(text)
+    rules, language = load(__package__, "endings.rules"), language_code(text)
     own = [name for name in rules.lines if name.startswith(language)]
     return frozenset(name[3:] for name in own if rules.pattern(name).search(text.lower()))
-
-
-def _language(text: str) -> str:
-    return "ZH" if _HAN.search(text) else "EN"
-
-
-@lru_cache(maxsize=4096)
-def _words(text: str) -> frozenset[str]:
-    return frozenset(content(text))
 
 
 def _size(words: frozenset[str]) -> float:
@@ -161,15 +153,15 @@ def _most_certain(
 
 def _fits(text: str, others: Sequence[str], note: Told) -> bool:
     """Whether none of some other clauses says more of what a note says than a text does."""
-    kinds, words = answers(note.text), _words(note.text)
-    values = [(len(answers(it) & kinds), _size(_words(it) & words)) for it in (text, *others)]
+    kinds, words = answers(note.text), words_of(note.text)
+    values = [(len(answers(it) & kinds), _size(words_of(it) & words)) for it in (text, *others)]
     return values[0] >= max(values)
 
 
 @lru_cache(maxsize=4096)
 def answers(text: str) -> frozenset[str]:
     """The kinds of questions that a statement answers.  "Mr Lin teaches tai chi" -> PERSON"""
-    rules, code = load(__package__, "endings.rules"), _language(text)
+    rules, code = load(__package__, "endings.rules"), language_code(text)
     told = rules.pattern("TOLD").search(text)  # "User's trainer at the gym is Pedro" is about whom
     for part in (told.group(), text) if told else (text,):
         kinds = {it for it in ("PERSON", "PLACE") if rules.pattern(f"{it}_{code}").search(part)}
@@ -257,7 +249,7 @@ def features(new: Told, notes: Sequence[Told]) -> list[Features]:
 
 def _pair(new: Told, note: Told, bare: bool) -> Features:
     said, own, old = signs(new.message), signs(new.text), signs(note.text)
-    words, theirs = _words(new.message), _words(note.text)
+    words, theirs = words_of(new.message), words_of(note.text)
     people, others = people_of(new.message), people_of(note.text)
     shared = words & theirs
     names = {it[1:] for it in others if it[0] == "@"}
@@ -270,13 +262,13 @@ def _pair(new: Told, note: Told, bare: bool) -> Features:
         "near_changed": change * near,
         "shared": min(_size(shared), 4) / 4,
         "covered": _size(shared) / (_size(theirs) + 1),
-        "covers": _size(_words(new.text) & theirs) / (_size(_words(new.text)) + 1),
+        "covers": _size(words_of(new.text) & theirs) / (_size(words_of(new.text)) + 1),
         "thing": thing,
         "thing_changed": change * thing,
         "thing_over": thing * ("OVER" in said),
         "changed": change,
         "rating": max(-5.0, min(6.0, new.rating)) / 5,
-        "long": min(len(new.message) / _LONG[_language(new.message)], 2.0),
+        "long": min(len(new.message) / _LONG[language_code(new.message)], 2.0),
         "same_people": float(bool(people & others)),
         "other_people": float(bool(others) and not people & others),
         "more_people": float(bool(people) and not others),

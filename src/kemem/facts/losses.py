@@ -6,7 +6,7 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 from kemem.facts.language import language
 from kemem.facts.sentences import without_times
@@ -21,16 +21,17 @@ def _pattern(name: str) -> re.Pattern[str]:
     return load(__package__, "endings.rules").pattern(name)
 
 
-def _code(text: str) -> str:
+def language_code(text: str) -> str:
+    """The language of a text as the names of patterns have it: ZH or EN."""
     return "ZH" if _HAN.search(text) else "EN"
 
 
 def animal_is_gone(text: str, note: str) -> bool:
     """Whether an animal that a note tells of is gone.  "Rex died", "User has a dog called Rex" """
-    if not _pattern(f"{_code(text)}_LOST").search(text.lower()):
+    if not _pattern(f"{language_code(text)}_LOST").search(text.lower()):
         return False
     said = text.lower()
-    animals = [it for it in _animals(_code(note)) if re.search(_whole(it), note.lower())]
+    animals = [it for it in _animals(language_code(note)) if re.search(_whole(it), note.lower())]
     names = _pattern("NAMES").findall(note)
     if not animals or re.search(_OTHERS.format(animals[0]), said):
         return False
@@ -50,8 +51,8 @@ def _animals(code: str) -> tuple[str, ...]:
 
 def partner_is_gone(text: str, note: str) -> bool:
     """Whether somebody is no longer with the user.  "Tom and User broke up" """
-    code = _code(text)
-    if not _pattern(f"PARTED_{code}").search(text) or code != _code(note):
+    code = language_code(text)
+    if not _pattern(f"PARTED_{code}").search(text) or code != language_code(note):
         return False
     if not _pattern(f"PARTNER_{code}").search(note):
         return False
@@ -61,17 +62,17 @@ def partner_is_gone(text: str, note: str) -> bool:
 
 def thing_is_gone(text: str, note: str) -> bool:
     """Whether a thing that a note says is had is sold, lost or given away."""
-    code = _code(text)
-    if code != _code(note) or not _pattern(f"HAD_{code}").search(note):
+    code = language_code(text)
+    if code != language_code(note) or not _pattern(f"HAD_{code}").search(note):
         return False
     return any(_is_in(it, note) for it in _objects(text, f"GONE_{code}"))
 
 
 def is_given_up(text: str, note: str) -> bool:
     """Whether what a note tells of is given up, or replaced by name.  "User quit the choir" """
-    code = _code(text)
+    code = language_code(text)
     objects = [it for name in ("STOPPED", "REPLACED") for it in _objects(text, f"{name}_{code}")]
-    return code == _code(note) and any(_is_in(it, note) for it in objects)
+    return code == language_code(note) and any(_is_in(it, note) for it in objects)
 
 
 def is_of_something_else(text: str, note: str) -> bool:
@@ -79,10 +80,10 @@ def is_of_something_else(text: str, note: str) -> bool:
 
     "User left the choir folder on the bus", "User is in a choir"
     """
-    code, names = _code(text), _words(note)
+    code, names = language_code(text), words_of(note)
     objects = [it for name in ("GONE", "STOPPED") for it in _objects(text, f"{name}_{code}")]
     return any(
-        not _is_in(it, note) and bool(_words(f"{it} {_belonging(it, text)}") & names)
+        not _is_in(it, note) and bool(words_of(f"{it} {_belonging(it, text)}") & names)
         for it in objects
         if code == "EN" or "的" in it
     )
@@ -108,8 +109,10 @@ def _is_in(thing: str, note: str) -> bool:
         pairs = [head[at : at + 2] for at in range(len(head) - 1)] or [head]
         return any(it in note for it in pairs if it != "用户")
     words = [it for it in thing.split() if not _pattern("GENERIC").fullmatch(it.lower())]
-    return bool(words) and bool(_words(words[-1]) & _words(note))
+    return bool(words) and bool(words_of(words[-1]) & words_of(note))
 
 
-def _words(text: str) -> frozenset[str]:
+@lru_cache(maxsize=4096)
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text that tell of its topic."""
     return frozenset(content(text))

@@ -11,8 +11,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._waiting = 0
-        self._work: asyncio.Task[None] | None = None
-        self._interrupted = False
+        self._work: set[asyncio.Task[None]] = set()
+        self._interrupted: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> bool:
@@ -23,9 +23,9 @@ class Turns:
     def reply(self) -> Iterator[None]:
         """A reply of the model, before which background work is interrupted."""
         self._waiting += 1
-        if self._work is not None:
-            self._interrupted = True
-            self._work.cancel()
+        for task in self._work - self._interrupted:
+            self._interrupted.add(task)
+            task.cancel()
         try:
             yield
         finally:
@@ -33,15 +33,16 @@ class Turns:
 
     async def run(self, work: Coroutine[Any, Any, None]) -> bool:
         """Do background work; False where a reply has interrupted it."""
-        self._interrupted = False
-        self._work = asyncio.create_task(work)
+        task = asyncio.create_task(work)
+        self._work.add(task)
         try:
-            await self._work
+            await task
         except asyncio.CancelledError:
-            if self._interrupted and self._work.cancelled():
+            if task in self._interrupted and task.cancelled():
                 return False
-            self._work.cancel()
+            task.cancel()
             raise
         finally:
-            self._work = None
+            self._work.discard(task)
+            self._interrupted.discard(task)
         return True
