@@ -1,6 +1,8 @@
 """A model that is slow, small or busy: asked once for a turn, in parts, and after the reply."""
 
 import asyncio
+import inspect
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from kemem.ports.turns import Turns
 from kemem.settings import load
 from kemem.testing import FakeClock, ScriptedLLM, running_openai_server
 from kemem.testing.openai_server import MODEL, hang, status
+from kemem.threads import call
 
 NOW = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 TALKS = {
@@ -194,3 +197,27 @@ async def test_every_background_call_gives_way_to_a_reply() -> None:
     with turns.reply():
         assert turns.waiting and await asyncio.gather(*works) == [False, False]
     assert not turns.waiting and await turns.run(answered())
+
+
+async def test_a_call_given_up_before_it_began_leaves_no_coroutine_behind() -> None:
+    began, made = asyncio.Event(), threading.Event()
+    loop, coroutines = asyncio.get_running_loop(), list[Any]()
+
+    async def answer() -> str:
+        return "never"
+
+    def create() -> Any:
+        loop.call_soon_threadsafe(began.set)
+        made.wait(10)
+        coroutines.append(answer())
+        return coroutines[0]
+
+    task = asyncio.create_task(call(create))
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    made.set()
+    async with asyncio.timeout(10):
+        while not coroutines or inspect.getcoroutinestate(coroutines[0]) != inspect.CORO_CLOSED:
+            await asyncio.sleep(0.001)

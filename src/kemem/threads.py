@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from threading import Thread
 from typing import Any
 
@@ -36,7 +36,18 @@ def start(
 async def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What a function returns, be it sync or async; a sync one runs in a thread of its own."""
     _, outcome = start(function, *arguments, **options)
-    result, error = await asyncio.wrap_future(outcome)
+    try:
+        result, error = await asyncio.wrap_future(outcome)
+    except asyncio.CancelledError:
+        outcome.add_done_callback(_discard)
+        raise
     if error is not None:
         raise error
     return await result if isawaitable(result) else result
+
+
+def _discard(outcome: Future[Outcome]) -> None:
+    """Close a coroutine that nobody will await, since its caller has been cancelled."""
+    result, _ = outcome.result()
+    if iscoroutine(result):
+        result.close()
