@@ -34,3 +34,8 @@ async def test_what_is_found_dated_ended_and_made_up_is_counted() -> None:
     assert (tally.dates_right, tally.ended, tally.ended_wrongly, tally.forbidden) == (1, 1, 0, 1)
     case.ended = set()
     assert (await extract(case, None)).ended_wrongly == 1
+    case.gold, case.harmless = [Gold((("porto",),))], []
+    assert (await extract(case, None)).right == 1
+    case.harmless = [Gold((("dentist",),))]  # true, but nobody needs it
+    tally = await extract(case, None)
+    assert (tally.found, tally.gold, tally.right, tally.made) == (1, 1, 2, 2)

@@ -165,9 +165,16 @@ def test_what_is_no_statement_is_no_fact(said: str) -> None:
         ("帮我推荐一家餐厅，我不吃辣。", ["用户不吃辣"]),
         ("你好！我叫李明。今天天气怎么样？我住在北京。", ["用户叫李明", "用户住在北京"]),
         ("请记住，我对海鲜过敏", ["用户对海鲜过敏"]),
+        ("我对花生过敏，这个咋吃啊", ["用户对花生过敏"]),
+        ("我住在北京，买啥车合适", ["用户住在北京"]),
+        ("我在医院工作，鞋要穿多久换", ["用户在医院工作"]),
+        ("我不吃辣，这家店能吃不", ["用户不吃辣"]),
+        ("我住在北京，你帮我挑个公园", ["用户住在北京"]),
+        ("翻成日语：我对虾过敏，住在北京", []),
         ("I'm allergic to nuts, can I eat this?", ["User is allergic to nuts"]),
         ("Hi! I'm Emma. How are you? I live in Rome.", ["User is Emma", "User lives in Rome"]),
         ("Please remember that I don't eat pork.", ["User doesn't eat pork"]),
+        ("I don't eat pork, religious reasons", ["User doesn't eat pork, religious reasons"]),
     ],
 )
 def test_facts_are_found_among_other_talk(said: str, told: list[str]) -> None:

@@ -14,7 +14,7 @@ _HEADING = re.compile(r"## (en|zh) (\w+)")
 _NOW = re.compile(r"now (\d{4}-\d\d-\d\d)\b.*")
 _KNOWN = re.compile(r"(m\d) (.+)")
 _MESSAGE = re.compile(r"([ua]): ?(.*)")
-_FACT = re.compile(r"([+!]) (.+?)(?: @ (\d{4}-\d\d-\d\d))?")
+_FACT = re.compile(r"([+~!]) (.+?)(?: @ (\d{4}-\d\d-\d\d))?")
 _FATE = re.compile(r"(end|keep) (m\d)")
 
 
@@ -41,6 +41,7 @@ class Case:
     known: dict[str, str] = field(default_factory=dict)
     messages: list[tuple[str, str]] = field(default_factory=list)  # role and text
     gold: list[Gold] = field(default_factory=list)
+    harmless: list[Gold] = field(default_factory=list)  # true, but nobody needs it
     wrong: list[Gold] = field(default_factory=list)
     ended: set[str] = field(default_factory=set)
 
@@ -72,7 +73,8 @@ def _read(line: str, case: Case) -> bool:
     elif match := _MESSAGE.fullmatch(line):
         case.messages.append(("user" if match[1] == "u" else "assistant", match[2]))
     elif match := _FACT.fullmatch(line):
-        (case.gold if match[1] == "+" else case.wrong).append(_gold(match[2], match[3]))
+        kinds = {"+": case.gold, "~": case.harmless, "!": case.wrong}
+        kinds[match[1]].append(_gold(match[2], match[3]))
     elif match := _FATE.fullmatch(line):
         case.ended |= {match[2]} if match[1] == "end" else set()
     else:

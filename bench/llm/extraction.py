@@ -78,13 +78,14 @@ def _judge(case: Case, known: dict[str, str], notes: dict[str, str]) -> Tally:
     new = [text for name, text in notes.items() if name not in known.values()]
     found = [[text for text in new if gold.fits(text)] for gold in case.gold]
     dated = [(gold, texts) for gold, texts in zip(case.gold, found, strict=True) if gold.day]
+    right = [*case.gold, *case.harmless]
     lost = {name for name, note_id in known.items() if note_id not in notes}
     return Tally(
         cases=1,
         gold=len(case.gold),
         found=sum(bool(texts) for texts in found),
         made=len(new),
-        right=sum(any(gold.fits(text) for gold in case.gold) for text in new),
+        right=sum(any(gold.fits(text) for gold in right) for text in new),
         dates=sum(bool(texts) for _, texts in dated),
         dates_right=sum(_is_dated(gold, texts) for gold, texts in dated),
         to_end=len(case.ended),
