@@ -1,0 +1,1 @@
+"""What a model answers from memory: `python -m bench.answers`."""
