@@ -89,7 +89,8 @@ async def staged(
 ) -> AsyncIterator[Stage]:
     """A stage whose API is strict, and whose client asks once only."""
     model, counts = Model(), LeakCounts()
-    chosen = load(data_dir=directory, embedder="none", llm="none", **settings)
+    given = {"embedder": "none", "llm": "none", "chat_recall": "call", **settings}
+    chosen = load(data_dir=directory, **given)
     api = scripted_api(model, strict=STRICT)
     async with memory or AsyncMemory(settings=chosen) as opened, api.async_client() as client:
         chat = ChatService(opened, client=client, model=MODEL, counts=counts)

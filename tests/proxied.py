@@ -115,6 +115,7 @@ def running_site(
     """A server with credentials of both kinds; facts are drawn from nothing that is said."""
     model = Model()
     given = {"llm_model": MODEL_NAME, "llm_api_key": MODEL_KEY, "api_key": KEY}
+    given |= {"chat_recall": "call"}
     with (
         running_openai_server(model, formatted={"facts": []}, strict=strict) as upstream,
         running_server(

@@ -51,9 +51,9 @@ BOTH = pytest.mark.parametrize("tongue", TONGUES, ids=["zh", "en"])
 ONE = pytest.mark.parametrize("tongue", [CHINESE], ids=["zh"])  # where the language does not matter
 
 
-def quiet(directory: Path) -> Settings:
+def quiet(directory: Path, **chosen: Any) -> Settings:
     """Settings without any model."""
-    return load(data_dir=directory, embedder="none", llm="none")
+    return load(data_dir=directory, embedder="none", llm="none", **chosen)
 
 
 class Ready(Runtime):

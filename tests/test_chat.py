@@ -343,6 +343,7 @@ async def test_the_model_of_the_settings_chats_and_draws_facts(
             embedder="none",
             llm_base_url=server.base_url,
             llm_model="of settings",
+            chat_recall="call",
         )
         async with AsyncMemory(settings=chosen) as memory:
             chat = ChatService(memory)

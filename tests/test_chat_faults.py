@@ -373,7 +373,8 @@ async def test_a_model_that_hangs_is_waited_for_as_long_as_the_settings_say(
 
     drawing = ScriptedLLM([{"facts": [], "entities": []}], repeat=True)
     with running_openai_server(answer) as server:
-        named = {"llm_base_url": server.base_url, "llm_timeout_seconds": 1.0}
+        named: Any = {"llm_base_url": server.base_url, "llm_timeout_seconds": 1.0}
+        named["chat_recall"] = "call"
         chosen = load(data_dir=tmp_path, embedder="none", **named)
         async with AsyncMemory(settings=chosen, llm=drawing) as memory:
             chat = ChatService(memory)
@@ -416,7 +417,7 @@ class Broken(RamStore):
 
 def memory_on(store: RamStore) -> AsyncMemory:
     """A memory without models on a store of the test's own."""
-    memory = AsyncMemory(settings=load(embedder="none", llm="none"))
+    memory = AsyncMemory(settings=load(embedder="none", llm="none", chat_recall="call"))
     memory.runtime = Ready(parts_with(store=store))
     return memory
 
@@ -571,7 +572,8 @@ from kemem.settings import load
 directory, base_url, *said = sys.argv[1:]
 
 async def main():
-    memory = AsyncMemory(settings=load(data_dir=directory, embedder="none", llm="none"))
+    settings = load(data_dir=directory, embedder="none", llm="none", chat_recall="call")
+    memory = AsyncMemory(settings=settings)
     chat = ChatService(memory, client=AsyncOpenAI(base_url=base_url, api_key="any"), model="any")
     calling = asyncio.Barrier(len(said))
 

@@ -62,12 +62,14 @@ def stored(home: Path, user: str, session: str) -> list[Message]:
 
 def of(address: str) -> dict[str, str]:
     """The settings of somebody with a model."""
-    return {"KEMEM_LLM_BASE_URL": address, "KEMEM_LLM_API_KEY": "any"}
+    model = {"KEMEM_LLM_BASE_URL": address, "KEMEM_LLM_API_KEY": "any"}
+    return {**model, "KEMEM_CHAT_RECALL": "call"}
 
 
 def talk(home: Path, address: str, *messages: str, **whose: Any) -> bool:
     """Say something in this process; whether all went well."""
     model: dict[str, Any] = {"llm_base_url": address, "llm_api_key": "any"}
+    model["chat_recall"] = "call"
     settings = load(data_dir=home / "data", embedder="none", **model)
     talking = Conversation(settings, **{"session_id": "s", **whose})
     try:

@@ -37,6 +37,7 @@ from kemem.records import Message
 from kemem.settings import load
 from kemem.testing import FakeClock, Streamed, calling
 from kemem.testing.openai_server import RESET, STRICT, Answer, Fault, status
+from kemem.text.language import is_chinese
 from kemem_conformance.ram import RamStore
 from tests.cases import each
 from tests.recalls import quiet
@@ -181,8 +182,9 @@ async def kitchen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tab
     """What every table uses."""
     cast = Cast()
     api = scripted_api(cast, strict=STRICT)
+    settings = quiet(tmp_path_factory.mktemp("group"), chat_recall="call")
     async with (
-        AsyncMemory(settings=quiet(tmp_path_factory.mktemp("group"))) as memory,
+        AsyncMemory(settings=settings) as memory,
         api.async_client() as client,
     ):
         group = GroupChatService(memory, client=client, model="scripted")
@@ -920,8 +922,9 @@ async def test_with_a_limit_of_zero_a_group_needs_no_tools(message: str, reply: 
         assert {it["role"] for it in request["messages"]} == {"system", "user"}
     instructions = lin["messages"][0]["content"]
     assert f"{message} {reply}" in instructions and RECALL not in instructions
-    mentioned = re.compile(rf"<{MENTIONED}>\n(.+)\n</{MENTIONED}>")
-    told = [mentioned.findall(it["messages"][0]["content"]) for it in (lin, amy)]
-    assert len(told[0]) == len(told[1]) == 1 and told[0] != told[1]
-    assert f"<{OTHERS}>" in amy["messages"][0]["content"]
-    assert reply in amy["messages"][0]["content"]
+    hers = amy["messages"][0]["content"]
+    for name in (RECALL, OTHERS, MENTIONED):
+        assert name not in instructions + hers
+    language, colon = ("zh", "：") if is_chinese(message) else ("en", ": ")
+    assert MENTION[language] in instructions and NO_MENTION[language] in hers
+    assert f"<messages>\n林{colon}{reply}\n</messages>" in hers

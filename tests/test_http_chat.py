@@ -75,7 +75,7 @@ def there(model: Model) -> Iterator[OpenAIServer]:
 def server(there: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a model and both credentials."""
     data_dir = tmp_path_factory.mktemp("chat") / "data"
-    given = {"llm_base_url": there.base_url, "llm_api_key": "any"}
+    given = {"llm_base_url": there.base_url, "llm_api_key": "any", "chat_recall": "call"}
     with running_server(data_dir, api_key=KEY, jwt_secret=SECRET, **given) as running:
         yield running
 
@@ -364,7 +364,7 @@ async def test_without_a_model_nobody_is_talked_to(
 def test_a_server_stops_in_time_while_somebody_talks(tmp_path: Path) -> None:
     """An open stream does not hold it up, and its part is stored."""
     with running_openai_server([Streamed("你好 hello", piece=2, pause=60)]) as there:
-        given = {"llm_base_url": there.base_url, "llm_api_key": "any"}
+        given = {"llm_base_url": there.base_url, "llm_api_key": "any", "chat_recall": "call"}
         with running_server(tmp_path / "data", **given) as stopping, stopping.client() as client:
             body = turn("u", "你好 hello")
             with client.stream("POST", CHAT, json=body, headers=EVENTS) as answer:

@@ -379,7 +379,7 @@ class Full(RamStore):
 
 def memory_over(store: RamStore, **settings: Any) -> AsyncMemory:
     """A memory whose parts are open already."""
-    memory = AsyncMemory(settings=load(embedder="none", llm="none", **settings))
+    memory = AsyncMemory(settings=load(embedder="none", llm="none", chat_recall="call", **settings))
     memory.runtime._deps = Deps(store, None, FakeClock(NOON))
     return memory
 

@@ -134,6 +134,11 @@ class Settings(BaseSettings):
     recall_seconds: float = Field(
         default=60, gt=0, description="After this time a recall hands over what it has."
     )
+    chat_recall: Literal["auto", "call", "note"] = Field(
+        default="auto",
+        description="How a chat model is told what is recalled. call: as a tool call of its own; "
+        "note: in its instructions, without tools; auto: call, where the model handles tools.",
+    )
     chat_recall_limit: int = Field(
         default=2,
         ge=0,

@@ -225,7 +225,7 @@ def evenings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evening]:
     async def both(directory: Path) -> dict[str, Evening]:
         talks = (CHINESE, ENGLISH)
         script = [answer for talk in talks for it in scenes(talk) for answer in it.answers]
-        chosen = load(data_dir=directory, embedder="none", llm="none")
+        chosen = load(data_dir=directory, embedder="none", llm="none", chat_recall="call")
         with openai_server_process(script, strict=STRICT) as server:
             async with AsyncMemory(settings=chosen) as memory:
                 return {it.language: await play(it, server, memory) for it in talks}

@@ -5,17 +5,17 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from kemem.chat.requests import INSTRUCTIONS, Json, system_prompt, text, with_note
-from kemem.chat.service import ChatBase
-from kemem.chat.tools import RECALL, TurnTools, to_json
+from kemem.chat.base import ChatBase
+from kemem.chat.requests import INSTRUCTIONS, Json, system_prompt, with_note
+from kemem.chat.tools import RECALL, TurnTools, memory_note
 from kemem.chat.turn import ChatModel, Completion, Step, run_model
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.text.attachments import without_attachments
-from kemem.text.fence import fenced
 from kemem.text.shapes import ROLE_NAMES
 from kemem.text.turns import read_turns
 
@@ -62,7 +62,7 @@ class Proxy(ChatBase):
         if not last.other_calls:  # the application's tools come first
             text = text if text.strip() else "\n\n".join(texts)  # said before it called
             await turn.store_reply(text)
-        self._start_jobs()
+        self._after_turn(turn.model)
         choice = answer["choices"][0]
         if text != last.text:
             choice = {**choice, "message": {**choice["message"], "content": text}}
@@ -93,29 +93,32 @@ class Proxy(ChatBase):
             await asyncio.shield(turn.store_reply(merger.text, partial=True))
             raise
         finally:
-            self._start_jobs()
+            self._after_turn(turn.model)
         for chunk in merger.ending(last):
             yield chunk
 
     async def _begin(self, body: Body, memory: AsyncMemory, session_id: str) -> "_Turn":
-        turn = _Turn(self._chat_model(), body, memory, session_id)  # without a model: Conflict
-        language = self._language(turn.query)
-        tools = turn.tools = TurnTools(memory, session_id, turn.ids, language)
+        model = self._chat_model()  # without a model: Conflict
+        if body.get("model") not in (None, "", MODEL):
+            model = replace(model, name=body["model"])
+        turn = _Turn(model, body, memory, session_id)
+        language, limit = self._language(turn.query), await self._recall_limit(model)
+        tools = turn.tools = TurnTools(memory, session_id, turn.ids, language, limit=limit)
         recalled = await tools.forced(turn.query) if turn.query else None
         await turn.store_messages()
         names = [(tool.get("function") or {}).get("name") for tool in body.get("tools") or ()]
         takes_no_tool = RECALL in names or body.get("tool_choice") == "none"
-        if tools.limit and not takes_no_tool and not body.get("functions"):
+        if limit and not takes_no_tool and not body.get("functions"):
             turn.own_tools = {RECALL}
-            note = system_prompt(" ", tools.limit, language).strip()  # only how it recalls
+            note = system_prompt(" ", limit, language).strip()  # only how it recalls
             messages = with_note(turn.messages, note)
             if recalled and not recalled.problem:  # behind the last message of the user
                 users = [at for at, message in enumerate(messages) if message["role"] == "user"]
                 messages[users[-1] + 1 : users[-1] + 1] = tools.synthetic_calls(recalled)
             turn.messages = messages
         elif recalled and recalled.events:  # in words, for a model that gets no tool
-            memories = fenced("memories", to_json(list(recalled.events)))
-            turn.messages = with_note(turn.messages, f"{text('memories', language)}\n{memories}")
+            note = memory_note(recalled.events, language)
+            turn.messages = with_note(turn.messages, note)
         return turn
 
 
@@ -130,7 +133,7 @@ class _Turn:
         self.messages: list[Json] = body["messages"]
         self.tools: TurnTools
         self.own_tools: set[str] = set()  # names of ours that are added to the application's
-        self._model = model
+        self.model = model
         self._body = body
         self._memory = memory
         self._session_id = session_id
@@ -145,15 +148,14 @@ class _Turn:
         """The steps of the model; its failures are errors for the application."""
         body = self._body
         request = {k: v for k, v in body.items() if k in _CHECKED}
-        name = body.get("model")
-        request["model"] = self._model.name if name in (None, "", MODEL) else name
+        request["model"] = self.model.name
         request["messages"] = self.messages
         passed_on = body.keys() - _CHECKED - _REPLACED
         request["extra_body"] = {k: v for k, v in body.items() if k in passed_on}
         if self.own_tools:
             request["tools"] = [*(body.get("tools") or ()), *self.tools.to_dicts()]
         is_own = self.own_tools.__contains__
-        steps = run_model(self._model, request, self.tools, is_own, steps=STEPS, stream=stream)
+        steps = run_model(self.model, request, self.tools, is_own, steps=STEPS, stream=stream)
         try:
             async with aclosing(steps):
                 async for step in steps:
@@ -161,7 +163,7 @@ class _Turn:
         except KeMemError:
             raise
         except Exception as error:  # of the client's library and of whatever answers it
-            raise _failure(error, self._model.client.api_key) from error
+            raise _failure(error, self.model.client.api_key) from error
 
     async def store_messages(self) -> None:
         """Store the user's new message and what tools said since; durable on return."""

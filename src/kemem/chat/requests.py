@@ -17,6 +17,7 @@ Json = dict[str, Any]
 
 INSTRUCTIONS = ("system", "developer")  # roles
 _RELIABLE = ("openai.com", "openai.azure.com")  # leak nothing, and refuse unknown fields
+_WITH_TOOLS = (*_RELIABLE, "deepseek.com")  # whose models all handle tools
 _STRICT = ("mistral.ai", "groq.com", "cerebras.ai")  # refuse unknown fields
 
 
@@ -120,8 +121,15 @@ def is_openai(base_url: str) -> bool:
     return _hosted(base_url, _RELIABLE)
 
 
+def handles_tools(base_url: str) -> bool:
+    """Whether all models of an address are known to handle tools."""
+    return _hosted(base_url, _WITH_TOOLS)
+
+
 def _hosted(base_url: str, domains: Iterable[str]) -> bool:
-    host = urlsplit(base_url).hostname or ""
+    host = ""
+    with suppress(ValueError):  # an address that is none
+        host = urlsplit(base_url).hostname or ""
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 

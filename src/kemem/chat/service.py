@@ -1,151 +1,24 @@
 """Chats of one user with a model, or with members of a group: each recalls before it replies."""
 
-import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
+from kemem.chat.base import ChatBase, check_message, history_of, to_chat_messages
 from kemem.chat.events import DoneEvent, Event, Reply, collected
-from kemem.chat.filters import LeakCounts
-from kemem.chat.guard import guard
-from kemem.chat.requests import Json, language_of, prompt, system_prompt, text
+from kemem.chat.requests import Json, prompt, system_prompt, text
 from kemem.chat.tools import MENTIONED, OTHERS, TurnTools
-from kemem.chat.turn import ChatModel, stream_reply
-from kemem.errors import Conflict, InvalidArgument, NotFound, Unavailable
+from kemem.chat.turn import stream_reply
+from kemem.errors import InvalidArgument, Unavailable
 from kemem.memory import AsyncMemory
-from kemem.ports.entries import check_enabled
-from kemem.recall.results import indented
 from kemem.results import Context
 from kemem.text.fence import neutralise
 from kemem.text.ids import check_id
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
-NO_MODEL = (
-    "no chat model is configured: set KEMEM_LLM_API_KEY for OpenAI, or KEMEM_LLM_BASE_URL and "
-    "KEMEM_LLM_MODEL for any server that speaks its API (DeepSeek, Ollama, vLLM …)"
-)
-
 SILENCE = "[silent]"  # the reply of a member of a group who has nothing to say
 MAX_MEMBERS = 20
-
-log = logging.getLogger("kemem")
-
-
-class ChatBase:
-    """Chats on a memory that is not bound to a user: each turn is bound to its own."""
-
-    def __init__(
-        self,
-        memory: AsyncMemory,
-        *,
-        client: "AsyncOpenAI | None" = None,
-        model: str | None = None,
-        counts: LeakCounts | None = None,
-        run_jobs: bool = True,
-    ) -> None:
-        """With `run_jobs=False` a worker elsewhere draws facts from what was said, not the chat."""
-        if memory.scope.is_bound:
-            raise InvalidArgument("give the memory itself: a chat binds each turn to its user")
-        self.memory = memory
-        self._client = client
-        self._owns_client = client is None
-        self._model = model
-        self._counts = counts or LeakCounts()
-        self.wake_worker: Callable[[], None] | None = None  # called after a turn, if one is set
-        self._runs_jobs = run_jobs
-        self._jobs: asyncio.Task[None] | None = None
-
-    def _chat_model(self) -> ChatModel:
-        """The model for one reply, which counts its own leaks; Conflict where there is none."""
-        settings = self.memory.settings
-        if self._client is None:
-            if not settings.has_llm:
-                raise Conflict(NO_MODEL)
-            from openai import AsyncOpenAI
-
-            key = settings.llm_api_key
-            self._client = AsyncOpenAI(
-                base_url=settings.llm_base_url,
-                # Without a key the library would send one from the environment to another's server.
-                api_key=key.get_secret_value() if key else "none",
-                timeout=settings.llm_timeout_seconds,
-                max_retries=1,
-            )
-        counts, runtime = LeakCounts(self._counts), self.memory.runtime
-        name, client = self._model or settings.llm_model, guard(self._client, counts=counts)
-        return ChatModel(client, name, counts, runtime.replied, runtime.turns)
-
-    def _language(self, message: str) -> str:
-        """The language to speak to the model in."""
-        chosen = self.memory.settings.recall_language
-        return language_of(message) if chosen == "auto" else chosen
-
-    def _start_jobs(self) -> None:
-        """Draw facts while the chat goes on, here or in a worker; a job that fails is retried."""
-        if self.wake_worker is not None:
-            self.wake_worker()
-        elif self._runs_jobs and (self._jobs is None or self._jobs.done()):
-            self._jobs = asyncio.create_task(self._run_jobs())
-
-    async def close(self) -> None:
-        """Wait for the jobs of the last turns and close the model's client, not the memory."""
-        if self._jobs is not None:
-            await self._jobs
-            await self._run_jobs()  # of turns that ended while the last job was being done
-        if self._owns_client and self._client is not None:
-            await self._client.close()
-            self._client = None
-
-    async def _run_jobs(self) -> None:
-        try:
-            await self.memory.run_jobs()
-        except Exception as error:  # of the store or a model; jobs stay in the outbox
-            log.warning("facts will be drawn later: %s", type(error).__name__)
-
-
-async def history_of(memory: AsyncMemory, session_id: str) -> Context:
-    """The context of a session, as much as a model is shown; empty for a new session."""
-    # Before a model is asked:
-    await check_enabled((await memory.runtime.deps()).store, memory.scope.scope)
-    try:
-        return await memory.context(session_id, max_tokens=memory.settings.chat_history_tokens)
-    except NotFound:
-        return Context()
-
-
-def to_chat_messages(
-    history: Context, before: str | None = None, member_id: str = ""
-) -> list[Json]:
-    """A history as a model reads it, before a message that is sent again; others by their names."""
-    chat_messages: list[Json] = []
-    for message in history.messages:
-        if message.message_id == before:
-            break
-        is_other = message.metadata.get("member_id", member_id) != member_id
-        name, content = message.metadata.get("speaker") if is_other else None, message.content
-        if name:  # data of another member, whose further lines cannot pose as somebody's
-            content = f"{name}: {indented(neutralise(content))}"
-        if message.role in ("user", "assistant"):
-            role = "user" if is_other else message.role
-            chat_messages.append({"role": role, "content": content})
-    return chat_messages
-
-
-def check_message(message: object, max_bytes: int) -> None:
-    """Refuse a blank message, and one that would be stored shorter than a model is shown it."""
-    if not isinstance(message, str) or not message.strip():
-        reason = f"message must be a text that is not blank, not {message!r:.80}"
-        raise InvalidArgument(reason, field="message")
-    size = len(message.encode(errors="surrogatepass"))
-    if size > max_bytes:
-        reason = f"message must be at most {max_bytes} bytes, not {size}"
-        raise InvalidArgument(reason, field="message")
 
 
 def _only_reply(replies: list[Reply]) -> Reply:
@@ -190,7 +63,8 @@ class ChatService(ChatBase):
         memory = readable.for_user(user_id, agent_id=agent_id or "default", sensitive=sensitive)
         language, history = self._language(message), await history_of(memory, session_id)
         context_ids = {it.message_id for it in history.messages}
-        tools = TurnTools(readable, session_id, context_ids, language)
+        limit = await self._recall_limit(model)
+        tools = TurnTools(readable, session_id, context_ids, language, limit=limit)
         recalled = await tools.forced(message)
         user_message = {"role": "user", "content": message}
         with_id = {"message_id": message_id} if message_id is not None else {}
@@ -203,7 +77,7 @@ class ChatService(ChatBase):
             added = await memory.add([reply], session_id=session_id, metadata=metadata, wait=False)
             return next(iter(added.message_ids), "")  # a hook may keep it from being stored
 
-        system = system_prompt(instructions, tools.limit, language, history.summaries)
+        system = system_prompt(instructions, limit, language, history.summaries)
         messages = [
             {"role": "system", "content": system},
             *to_chat_messages(history, message_id),
@@ -217,7 +91,7 @@ class ChatService(ChatBase):
                 async for event in events:
                     yield event
         finally:
-            self._start_jobs()
+            self._after_turn(model)
 
     reply = collected(turn, _only_reply)
 
@@ -257,10 +131,11 @@ class _Turn:
         alike = [it for it in self.members if it.called == member.called]
         return member.called if len(alike) == 1 else f"{member.called} ({member.id})"
 
-    def instructions(self, member: Member) -> str:
+    def instructions(self, member: Member, *, has_tools: bool) -> str:
         """What a member is told of itself and of the others."""
         others = [self.called(it) for it in self.members if it != member]
-        group = prompt(f"group_{self.language}.md").format(
+        name = "group" if has_tools else "group_note"
+        group = prompt(f"{name}_{self.language}.md").format(
             name=self.called(member),
             member_id=member.id,
             others=text("comma", self.language).join(others) or "—",
@@ -317,7 +192,7 @@ class GroupChatService(ChatBase):
         """
         check_message(message, self.memory.settings.max_content_bytes)
         _check_group(members, mentions)
-        self._chat_model()  # where there is no model, nothing is stored
+        model = self._chat_model()  # where there is no model, nothing is stored
         members, mentions, language = tuple(members), tuple(mentions), self._language(message)
         turn = _Turn(message, message_id, user_id, group_id, members, mentions, sensitive, language)
         for member in turn.members:
@@ -332,7 +207,7 @@ class GroupChatService(ChatBase):
                         yield replace(event, member_id=member.id)
             yield DoneEvent("")
         finally:
-            self._start_jobs()
+            self._after_turn(model)
 
     replies = collected(turn, _every_reply)
 
@@ -343,10 +218,14 @@ class GroupChatService(ChatBase):
         context_ids = {it.message_id for it in history.messages} | turn.stored
         mentioned = "mentioned" if member.id in turn.mentions else "not_mentioned"
         answers = {OTHERS: turn.other_replies(), MENTIONED: text(mentioned, language)}
-        tools = TurnTools(memory, turn.group_id, context_ids, language, answers)
+        limit = await self._recall_limit(model)
+        tools = TurnTools(
+            memory, turn.group_id, context_ids, language, limit=limit, answers=answers
+        )
         recalled = await tools.forced(turn.message)
         yield recalled
-        system = system_prompt(turn.instructions(member), tools.limit, language, history.summaries)
+        instructions = turn.instructions(member, has_tools=limit > 0)
+        system = system_prompt(instructions, limit, language, history.summaries)
         messages = [
             {"role": "system", "content": system},
             *to_chat_messages(history, turn.copy_id(member), member.id),

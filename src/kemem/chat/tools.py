@@ -12,6 +12,7 @@ from kemem.chat.requests import Json, language_of, new_call_id, text, with_note
 from kemem.memory import AsyncMemory
 from kemem.ports import Tool
 from kemem.recall import Budget, Evidence, RecallAgent, RecallReport
+from kemem.recall.results import indented
 from kemem.records import Scope
 from kemem.records.times import to_rfc3339
 from kemem.text.fence import fenced, neutralise
@@ -45,10 +46,13 @@ class TurnTools:
         session_id: str,
         context_ids: Iterable[str],
         language: str,
+        *,
+        limit: int,
         answers: Mapping[str, str] | None = None,
     ) -> None:
+        """With a limit of 0 the model is offered no tool; what it needs stands in a note."""
         self.context_ids = {*context_ids}
-        self.limit = memory.settings.chat_recall_limit
+        self.limit = limit
         self.are_over = False  # the model calls them without end
         self._memory = memory
         self._scope = Scope(memory.scope.agent_id, memory.scope.user_id, session_id)
@@ -73,14 +77,8 @@ class TurnTools:
         """
         if not self.limit:
             return []
-        query = {"type": "string", "minLength": 1, "description": text("query", self._language)}
-        schemas: dict[str, Json] = {it: {"properties": {}} for it in self._answers}
-        schemas = {RECALL: {"properties": {"query": query}, "required": ["query"]}} | schemas
-        closed = {"additionalProperties": False}
-        return [
-            Tool(name, text(name, self._language), {"type": "object", **it, **closed}).to_dict()
-            for name, it in schemas.items()
-        ]
+        others = [_tool(name, {"properties": {}}, self._language) for name in self._answers]
+        return [recall_tool(self._language), *others]
 
     async def call(self, name: str, arguments: str) -> str:
         """The result of a call; what is wrong with it is told to the model, not raised."""
@@ -110,13 +108,7 @@ class TurnTools:
         query = to_json({"query": event.query[:_MAX_QUERY]})
         results = [(name, "{}", answer) for name, answer in self._answers.items()]
         results.append((RECALL, query, to_json({"events": list(event.events)})))
-        messages: list[Json] = []
-        for name, arguments, result in results:
-            function = {"name": name, "arguments": arguments}
-            call = {"id": new_call_id(), "type": "function", "function": function}
-            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
-        return messages
+        return as_calls(results)
 
     async def call_all(self, calls: Iterable[Json]) -> AsyncGenerator[tuple[Json, str], None]:
         """Each call with its result; a model whose calls bring nothing twice has had enough."""
@@ -130,21 +122,32 @@ class TurnTools:
         """The messages without calls of these tools; what the calls returned stands in a note."""
         names: dict[str, str] = {}  # of calls by their ids
         shown: list[Json] = []
-        results: dict[str, str] = {}  # without those that say the same
+        results: list[tuple[str, str]] = []
         for message in messages:
             calls = message.get("tool_calls") or ()
             names |= {it.get("id"): name for it in calls if is_own(name := function_of(it)[0])}
             if message.get("tool_call_id") in names:
-                name, result = names[message["tool_call_id"]], str(message.get("content"))
-                if name != RECALL or _has_events(result):
-                    results[result] = "memories" if name == RECALL else name
+                results.append((names[message["tool_call_id"]], str(message.get("content"))))
             elif others := [it for it in calls if it.get("id") not in names]:
                 shown.append({**message, "tool_calls": others})
             elif not calls:
                 shown.append(message)
-        parts = [fenced(name, result) for result, name in results.items()]
-        note = "\n".join([text("memories", self._language), *parts])
-        return with_note(shown, note) if parts else shown
+        note = self._note(results)
+        return with_note(shown, note) if note else shown
+
+    def _note(self, results: Iterable[tuple[str, str]]) -> str:
+        """What tools returned, by their names, in words; each thing once."""
+        parts: dict[str, None] = {}
+        events: list[Json] = []
+        for name, result in results:
+            if name == RECALL:
+                events += _events_of(result)
+            elif name == OTHERS:
+                heading = text("others_said", self._language)
+                parts[f"{heading}\n{fenced('messages', result)}"] = None
+            else:
+                parts[result] = None
+        return "\n".join(filter(None, [memory_note(events, self._language), *parts]))
 
     def take_away(self, request: Json, is_own: IsOwn) -> Json:
         """The request without these tools, for a model that does nothing but call them."""
@@ -207,12 +210,55 @@ def _event(evidence: Evidence) -> Json:
     }
 
 
-def _has_events(result: str) -> bool:
-    """Whether a recall has found anything."""
+def memory_note(events: Iterable[Mapping[str, Any]], language: str) -> str:
+    """Recalled memories for a system prompt, a line each; nothing where there are none."""
+    lines = dict.fromkeys(_line(event, language) for event in events)
+    if not lines:
+        return ""
+    return f"{text('memories', language)}\n{fenced('memories', chr(10).join(lines))}"
+
+
+def _line(event: Mapping[str, Any], language: str) -> str:
+    """A memory with its day and who said it.  -> "- 2026-03-04 user: I painted my boat" """
+    names = {"user": text("user", language), "assistant": text("model", language)}
+    end, asked, speaker = (
+        event.get(it) or "" for it in ("no_longer_true_since", "in_reply_to", "said_by")
+    )
+    ended = text("ended", language).format(day=end[:10]) if end else ""
+    colon = text("colon", language)
+    asked = f" {names['assistant']}{colon}{asked}" if asked else ""
+    speaker = f" {names.get(speaker, speaker)}" if speaker else ""
+    return f"- {event['time'][:10]}{ended}{indented(asked + speaker + colon + event['content'])}"
+
+
+def _events_of(result: str) -> list[Json]:
+    """The memories in the result of a recall."""
     with suppress(ValueError, RecursionError):
         value = json.loads(result)
-        return isinstance(value, dict) and bool(value.get("events"))
-    return False
+        return list(value.get("events") or ()) if isinstance(value, dict) else []
+    return []
+
+
+def as_calls(results: Iterable[tuple[str, str, str]]) -> list[Json]:
+    """Names, arguments and results of tools, as calls that a model reads as its own."""
+    messages: list[Json] = []
+    for name, arguments, result in results:
+        function = {"name": name, "arguments": arguments}
+        call = {"id": new_call_id(), "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+    return messages
+
+
+def recall_tool(language: str) -> Json:
+    """The tool that recalls, as chat APIs take it."""
+    query = {"type": "string", "minLength": 1, "description": text("query", language)}
+    return _tool(RECALL, {"properties": {"query": query}, "required": ["query"]}, language)
+
+
+def _tool(name: str, schema: Json, language: str) -> Json:
+    closed = {"type": "object", **schema, "additionalProperties": False}
+    return Tool(name, text(name, language), closed).to_dict()
 
 
 def _refused(reason: str) -> str:

@@ -63,6 +63,12 @@ class Completion:
 Step = Json | Completion | ToolCallEvent | ToolResultEvent
 
 
+def tokens_of(answer: Json) -> tuple[int, int]:
+    """The tokens of the prompt and of the completion, as far as the server tells."""
+    usage = answer.get("usage") or {}
+    return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+
+
 def join_chunks(chunks: Iterable[Json]) -> Json:
     """The complete answer of a stream; one that ended without a reason has broken off."""
     message: Json = {"content": "", "reasoning_content": ""}
@@ -116,9 +122,8 @@ async def run_model(
             usable = False
             raise
         finally:
-            usage = answer.get("usage") or {}
-            tokens = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-            model.on_reply(time.perf_counter() - started, usable, Reply("", *tokens))
+            reply = Reply("", *tokens_of(answer))
+            model.on_reply(time.perf_counter() - started, usable, reply)
         if not stream:
             yield answer
         completion = Completion(answer, is_own)

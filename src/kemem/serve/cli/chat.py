@@ -13,7 +13,7 @@ from rich.text import Text
 from typer import Option
 
 from kemem.chat import ChatService, events
-from kemem.chat.service import NO_MODEL
+from kemem.chat.base import NO_MODEL
 from kemem.errors import Conflict, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.serve.cli.terminal import Common, errors, output, plain

@@ -14,7 +14,9 @@ from rich.text import Text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from kemem.chat.probe import NOT_ASKED, RecallWay, ToolProbe, settled_way
 from kemem.errors import KeMemError, shown_address
+from kemem.memory import AsyncMemory
 from kemem.ports import Embedder
 from kemem.records import Matrix
 from kemem.runtime import open_embedder, open_llm
@@ -96,6 +98,7 @@ def examine(settings: Settings) -> list[Check]:
         *_store(settings),
         _embedder(settings),
         *_services(settings),
+        _chat(settings),
     ]
 
 
@@ -139,12 +142,11 @@ def _directory(directory: Path) -> list[Check]:
 
 
 def _store(settings: Settings) -> list[Check]:
-    """The store and its jobs; a directory that does not exist yet is left so."""
-    if settings.database_url is None and not settings.data_dir.exists():
+    """The store and its jobs."""
+    if not _has_store(settings):
         return [Check("store", "nothing is stored yet")]
-    only_store = settings.model_copy(update={"embedder": "none", "llm": "none", "neo4j_url": None})
     try:
-        with Memory(settings=only_store) as memory:
+        with Memory(settings=_only_store(settings)) as memory:
             health = memory.health()
             jobs = memory.jobs(_JOBS)
     except KeMemError as error:
@@ -164,6 +166,11 @@ def _store(settings: Settings) -> list[Check]:
     elif health.failed_jobs:
         advice = "see them with: kemem jobs; mend the cause, then run: kemem retry --all"
     return [store, Check("jobs", found, advice)]
+
+
+def _only_store(settings: Settings) -> Settings:
+    """The settings without models and graph database."""
+    return settings.model_copy(update={"embedder": "none", "llm": "none", "neo4j_url": None})
 
 
 def _embedder(settings: Settings) -> Check:
@@ -193,6 +200,30 @@ async def _vectors(embedder: Embedder) -> Matrix:
     finally:
         if close := getattr(embedder, "close", None):
             await close()
+
+
+def _chat(settings: Settings) -> Check:
+    """How a chat model is told what is recalled; it is not asked whether it handles tools."""
+    if not settings.has_llm:
+        return Check("chat", "none: a chat needs an LLM")
+    address = settings.llm_base_url or OPENAI
+
+    async def found() -> RecallWay:
+        async with AsyncMemory(settings=_only_store(settings)) as memory:
+            return await ToolProbe(memory).way(address, settings.llm_model)
+
+    way = settled_way(settings, address)
+    try:
+        way = way or (asyncio.run(found()) if _has_store(settings) else NOT_ASKED)
+    except KeMemError:  # what is wrong with the store stands above
+        way = NOT_ASKED
+    manner = "as a call of a tool" if way.name == "call" else "as a note in its instructions"
+    return Check("chat", f"{way.name}: the model gets recalls {manner}; {way.reason}")
+
+
+def _has_store(settings: Settings) -> bool:
+    """Whether there is a store to open; a directory that does not exist yet is left so."""
+    return settings.database_url is not None or settings.data_dir.exists()
 
 
 def _services(settings: Settings) -> Iterator[Check]:

@@ -1,0 +1,150 @@
+"""What all chats share: a memory, the model that replies, and what it is shown of a history."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kemem.chat.filters import LeakCounts
+from kemem.chat.guard import guard
+from kemem.chat.probe import ToolProbe
+from kemem.chat.requests import Json, language_of
+from kemem.chat.turn import ChatModel
+from kemem.errors import Conflict, InvalidArgument, NotFound
+from kemem.memory import AsyncMemory
+from kemem.ports.entries import check_enabled
+from kemem.recall.results import indented
+from kemem.results import Context
+from kemem.text.fence import neutralise
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+NO_MODEL = (
+    "no chat model is configured: set KEMEM_LLM_API_KEY for OpenAI, or KEMEM_LLM_BASE_URL and "
+    "KEMEM_LLM_MODEL for any server that speaks its API (DeepSeek, Ollama, vLLM …)"
+)
+
+log = logging.getLogger("kemem")
+
+
+class ChatBase:
+    """Chats on a memory that is not bound to a user: each turn is bound to its own."""
+
+    def __init__(
+        self,
+        memory: AsyncMemory,
+        *,
+        client: "AsyncOpenAI | None" = None,
+        model: str | None = None,
+        counts: LeakCounts | None = None,
+        run_jobs: bool = True,
+    ) -> None:
+        """With `run_jobs=False` a worker elsewhere draws facts from what was said, not the chat."""
+        if memory.scope.is_bound:
+            raise InvalidArgument("give the memory itself: a chat binds each turn to its user")
+        self.memory = memory
+        self._client = client
+        self._owns_client = client is None
+        self._model = model
+        self._counts = counts or LeakCounts()
+        self.wake_worker: Callable[[], None] | None = None  # called after a turn, if one is set
+        self._runs_jobs = run_jobs
+        self._jobs: asyncio.Task[None] | None = None
+        self._probe = ToolProbe(memory)
+
+    def _chat_model(self) -> ChatModel:
+        """The model for one reply, which counts its own leaks; Conflict where there is none."""
+        settings = self.memory.settings
+        if self._client is None:
+            if not settings.has_llm:
+                raise Conflict(NO_MODEL)
+            from openai import AsyncOpenAI
+
+            key = settings.llm_api_key
+            self._client = AsyncOpenAI(
+                base_url=settings.llm_base_url,
+                # Without a key the library would send one from the environment to another's server.
+                api_key=key.get_secret_value() if key else "none",
+                timeout=settings.llm_timeout_seconds,
+                max_retries=1,
+            )
+        counts, runtime = LeakCounts(self._counts), self.memory.runtime
+        name, client = self._model or settings.llm_model, guard(self._client, counts=counts)
+        return ChatModel(client, name, counts, runtime.replied, runtime.turns)
+
+    async def _recall_limit(self, model: ChatModel) -> int:
+        """How often the model may recall; 0: it has no tool, what is recalled stands in a note."""
+        way = await self._probe.way(str(model.client.base_url), model.name)
+        return self.memory.settings.chat_recall_limit if way.name == "call" else 0
+
+    def _language(self, message: str) -> str:
+        """The language to speak to the model in."""
+        chosen = self.memory.settings.recall_language
+        return language_of(message) if chosen == "auto" else chosen
+
+    def _after_turn(self, model: ChatModel) -> None:
+        """Find out what the model can do, and draw facts, while the chat goes on.
+
+        Facts are drawn here or in a worker; a job that fails is retried.
+        """
+        self._probe.start(self._client, model.name)
+        if self.wake_worker is not None:
+            self.wake_worker()
+        elif self._runs_jobs and (self._jobs is None or self._jobs.done()):
+            self._jobs = asyncio.create_task(self._run_jobs())
+
+    async def close(self) -> None:
+        """Wait for the jobs of the last turns and close the model's client, not the memory."""
+        await self._probe.close()
+        if self._jobs is not None:
+            await self._jobs
+            await self._run_jobs()  # of turns that ended while the last job was being done
+        if self._owns_client and self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def _run_jobs(self) -> None:
+        try:
+            await self.memory.run_jobs()
+        except Exception as error:  # of the store or a model; jobs stay in the outbox
+            log.warning("facts will be drawn later: %s", type(error).__name__)
+
+
+async def history_of(memory: AsyncMemory, session_id: str) -> Context:
+    """The context of a session, as much as a model is shown; empty for a new session."""
+    # Before a model is asked:
+    await check_enabled((await memory.runtime.deps()).store, memory.scope.scope)
+    try:
+        return await memory.context(session_id, max_tokens=memory.settings.chat_history_tokens)
+    except NotFound:
+        return Context()
+
+
+def to_chat_messages(
+    history: Context, before: str | None = None, member_id: str = ""
+) -> list[Json]:
+    """A history as a model reads it, before a message that is sent again; others by their names."""
+    chat_messages: list[Json] = []
+    for message in history.messages:
+        if message.message_id == before:
+            break
+        is_other = message.metadata.get("member_id", member_id) != member_id
+        name, content = message.metadata.get("speaker") if is_other else None, message.content
+        if name:  # data of another member, whose further lines cannot pose as somebody's
+            content = f"{name}: {indented(neutralise(content))}"
+        if message.role in ("user", "assistant"):
+            role = "user" if is_other else message.role
+            chat_messages.append({"role": role, "content": content})
+    return chat_messages
+
+
+def check_message(message: object, max_bytes: int) -> None:
+    """Refuse a blank message, and one that would be stored shorter than a model is shown it."""
+    if not isinstance(message, str) or not message.strip():
+        reason = f"message must be a text that is not blank, not {message!r:.80}"
+        raise InvalidArgument(reason, field="message")
+    size = len(message.encode(errors="surrogatepass"))
+    if size > max_bytes:
+        reason = f"message must be at most {max_bytes} bytes, not {size}"
+        raise InvalidArgument(reason, field="message")
