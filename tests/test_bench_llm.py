@@ -1,9 +1,18 @@
 """The bench that judges a model: its cases are sound, and it counts what it says it counts."""
 
+from contextlib import suppress
 from datetime import date
+from pathlib import Path
 
-from bench.llm.cases import Case, Gold, read_cases
-from bench.llm.extraction import choose, extract
+import pytest
+
+from kemem.errors import Unavailable
+from kemem.serve.bench import JudgedModel, Row, judge
+from kemem.serve.bench.cases import Case, Gold, read_cases
+from kemem.serve.bench.facts import choose, extract
+from kemem.settings import load
+from kemem.testing import running_openai_server
+from kemem.testing.openai_server import MODEL, status
 
 
 def test_every_case_can_be_judged() -> None:
@@ -39,3 +48,19 @@ async def test_what_is_found_dated_ended_and_made_up_is_counted() -> None:
     case.harmless = [Gold((("dentist",),))]  # true, but nobody needs it
     tally = await extract(case, None)
     assert (tally.found, tally.gold, tally.right, tally.made) == (1, 1, 2, 2)
+
+
+async def test_a_model_that_never_answers_is_not_judged(tmp_path: Path) -> None:
+    async def suite(model: JudgedModel, cases: int) -> list[Row]:
+        with suppress(Exception):
+            await model.reply([{"role": "user", "content": "Hello"}])
+        return [{"cases": cases}]
+
+    suites, folder = {"hello": suite}, tmp_path / "new"
+    with running_openai_server(["Hello!", status(500)]) as server:
+        settings = load(llm_base_url=server.base_url, llm_model=MODEL)
+        verdict = await judge(settings, "hello", 7, folder, suites)
+        with pytest.raises(Unavailable, match="answered no question"):
+            await judge(settings, "hello", 7, tmp_path, suites)
+    assert verdict.rows == [{"cases": 7}] and "| 7 |" in str(verdict)
+    assert "Hello!" in (folder / "hello.jsonl").read_text("utf-8")

@@ -24,6 +24,7 @@ from kemem.errors import Conflict, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
 from kemem.serve.cli import data, imports, terminal
+from kemem.serve.cli.bench import bench
 from kemem.serve.cli.chat import chat
 from kemem.serve.cli.doctor import examine, show_settings, shown_url
 from kemem.serve.cli.terminal import Common, command, errors, output, plain, progress
@@ -340,6 +341,7 @@ for each in (data.backup, data.restore, reindex, jobs, work, retry):
     app.command()(command(each))
 app.command()(command(doctor))
 app.command(hidden=True)(command(configure))  # the dashboard has a form for it
+app.command(hidden=True)(command(bench))  # few judge models, and the help must fit a screen
 app.command(hidden=True)(command(data.quality))  # after a benchmark, which few run
 
 

@@ -1,6 +1,6 @@
 """Turns of conversations, and what is to be learned from each of them.
 
-`bench/data/extraction/README.md` describes the format of the files.
+The README beside them describes the format of the files.
 """
 
 import re
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-CASES = Path(__file__).parents[1] / "data" / "extraction"
+HERE = Path(__file__).parent
 _HEADING = re.compile(r"## (en|zh) (\w+)")
 _NOW = re.compile(r"now (\d{4}-\d\d-\d\d)\b.*")
 _KNOWN = re.compile(r"(m\d) (.+)")
@@ -46,9 +46,9 @@ class Case:
     ended: set[str] = field(default_factory=set)
 
 
-def read_cases(folder: Path = CASES) -> list[Case]:
+def read_cases(folder: Path = HERE) -> list[Case]:
     """All cases of a folder."""
-    return [case for path in sorted(folder.glob("*.txt")) for case in _parse(path)]
+    return [case for path in sorted(folder.glob("facts_*.txt")) for case in _parse(path)]
 
 
 def _parse(path: Path) -> Iterator[Case]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.llm.cases import Case, Gold
 from kemem import AsyncMemory
 from kemem.ports import LLM
 from kemem.records.times import to_micros
+from kemem.serve.bench.cases import Case, Gold, read_cases
+from kemem.serve.bench.model import JudgedModel, Row, share
 from kemem.settings import Settings
 
 _USER, _BEFORE = "u", "before"  # who talks, and the session in which memories became known
@@ -97,3 +98,29 @@ def _judge(case: Case, known: dict[str, str], notes: dict[str, str]) -> Tally:
 
 def _is_dated(gold: Gold, texts: Sequence[str]) -> bool:
     return gold.day is not None and any(gold.day.isoformat() in text for text in texts)
+
+
+async def run(model: JudgedModel, cases: int) -> list[Row]:
+    """Suite: at most so many cases of each language, without the model and with it."""
+    chosen, rows = choose(read_cases(), cases), list[Row]()
+    systems: tuple[tuple[str, LLM | None], ...] = (("without a model", None), (model.name, model))
+    for name, llm in systems:
+        tallies: dict[str, Tally] = {}
+        for case in chosen:
+            tallies.setdefault(case.language, Tally()).add(await extract(case, llm))
+        rows += [_row(name, language, it) for language, it in sorted(tallies.items())]
+    return rows
+
+
+def _row(name: str, language: str, it: Tally) -> Row:
+    return {
+        "facts": name,
+        "language": language,
+        "cases": it.cases,
+        "found": share(it.found, it.gold),
+        "right": share(it.right, it.made),
+        "dates": share(it.dates_right, it.dates),
+        "ended": share(it.ended, it.to_end),
+        "ended wrongly": it.ended_wrongly,
+        "made up": it.forbidden,
+    }

@@ -1,0 +1,36 @@
+"""The command that judges a model by what memory becomes with it."""
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from kemem.errors import InvalidArgument
+from kemem.serve.bench import SUITES, Verdict, judge
+from kemem.serve.cli.terminal import Common, progress
+
+FOLDER = Path("kemem-bench")
+
+
+def bench(
+    common: Common,
+    model: Annotated[str | None, Option(help="Its name; default: KEMEM_LLM_MODEL.")] = None,
+    base_url: Annotated[str | None, Option(help="Its server; default: KEMEM_LLM_BASE_URL.")] = None,
+    suite: Annotated[list[str] | None, Option(help=f"{', '.join(SUITES)}; default: all.")] = None,
+    cases: Annotated[int, Option(min=1, help="Of each language, at most.")] = 1000,
+    transcripts: Annotated[Path, Option(help="Folder for prompts and answers.")] = FOLDER,
+) -> None:
+    """Judge a model: what memory learns, finds and answers with it, beside memory without one."""
+    if unknown := {*(suite or ())} - SUITES.keys():
+        known = ", ".join(SUITES)
+        raise InvalidArgument(f"no suite {sorted(unknown)}; there are {known}", field="suite")
+    given = {"llm_model": model, "llm_base_url": base_url}
+    named = {name: value for name, value in given.items() if value is not None}
+    settings = common.settings.model_copy(update={"llm": "auto", **named})
+    verdicts: list[Verdict] = []
+    for name in suite or SUITES:
+        with progress(f"Suite {name}"):
+            verdicts.append(asyncio.run(judge(settings, name, cases, transcripts)))
+    common.print([asdict(it) for it in verdicts], *map(str, verdicts))
