@@ -16,7 +16,9 @@ from kemem.ports import Reply
 from kemem.records import Message
 from kemem.records.branches import current
 from kemem.settings import Settings
-from kemem.testing import ScriptedLLM
+from kemem.store import write
+from kemem.store.branches import mark_branches
+from kemem.testing import HashingEmbedder, ScriptedLLM
 from tests.fixtures import EXAMPLES
 
 
@@ -258,6 +260,7 @@ def test_what_stays_is_one_version_of_the_talk(messages: list[Message]) -> None:
     assert len(spoken) == len(set(spoken))
 
 
+LEFT = "2026-03-05T00:00:00.000000Z"
 SAID = [
     *("I drive a Fiat.", "I drive a Ferrari.", "I sold my car.", "My sister is called Mary."),
     *(
@@ -314,3 +317,112 @@ def test_notes_are_those_of_the_current_branch_alone(
         sorted(it.memory for it in either_memory.get_all(it)) for it in (user, f"{user} alone")
     )
     assert notes == alone
+
+
+@pytest.fixture
+def embedding_memory(either_settings: Settings) -> Any:
+    with Memory(settings=either_settings, embedder=HashingEmbedder(width=64)) as opened:
+        yield opened
+
+
+@given(talk=talks(), dropped=st.integers(0, 7), together=st.booleans())
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_messages_served_are_those_of_the_current_branch_alone(
+    embedding_memory: Memory, talk: list[tuple[int | None, str]], dropped: int, together: bool
+) -> None:
+    """As sets, by words and by meaning; also when one message has been deleted."""
+    user = f"served {next(_NUMBERS)}"
+    tree = [
+        said(f"u{at}", text, None if parent is None else f"u{parent}")
+        for at, (parent, text) in enumerate(talk)
+    ]
+    for messages in [tree] if together else [[it] for it in tree]:
+        embedding_memory.ingest(messages, user, session_id="s")
+    embedding_memory.delete(f"u{min(dropped, len(talk) - 1)}", user_id=user, sources=True)
+    left = [it for it in embedding_memory.messages(user).items][::-1]
+    kept = current(left)
+    alone = [said(it.message_id, it.content) for it in kept]
+    embedding_memory.ingest(alone, f"{user} alone", session_id="s")
+    assert [it.message_id for it in left if it.valid_until is None] == ids(kept)
+    for question in ("Which car do I drive?", "我住在哪里？", "Mary 北京 Fiat"):
+        found, expected = (
+            [
+                {it.id for it in embedding_memory.search(question, it, kinds=["message"])},
+                {it.id for it in embedding_memory.hybrid_search(question, it)},
+                {it.id for it in embedding_memory.lexical_search(question, it).items},
+                {it.id for it in embedding_memory.semantic_search(question, it)},
+            ]
+            for it in (user, f"{user} alone")
+        )
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    "first, second, question",
+    [
+        ("My dentist is Dr Huber.", "My dentist is Dr Weiss.", "Who is my dentist?"),
+        ("我的牙医是胡医生。", "我的牙医是魏医生。", "我的牙医是谁？"),
+    ],
+)
+def test_an_edited_message_is_served_only_where_the_past_is_asked_for(
+    memory: Memory, first: str, second: str, question: str
+) -> None:
+    """It is marked there, and the transcript keeps it; taken up again, it is as any other."""
+    memory.add([said("u1", "Hello")], "u", session_id="s", timestamp="2026-03-01T00:00:00Z")
+    memory.add([said("u2", first, "u1")], "u", session_id="s", timestamp="2026-03-02T00:00:00Z")
+    memory.add([said("u2b", second, "u1")], "u", session_id="s", timestamp=LEFT)
+    rows: Any = {"kinds": ["message"]}
+    assert "u2" not in [hit.id for hit in memory.search(question, "u", **rows)]
+    assert first not in str(memory.recall(question, user_id="u"))
+    assert "u2" not in ids(memory.neighbors("u2b", "u"))
+    assert "u2" in ids(memory.neighbors("u2", "u"))
+    (old,) = (hit for hit in memory.search(question, "u", past=True, **rows) if hit.id == "u2")
+    assert old.ended is not None and old.to_dict()["valid_until"] == LEFT
+    (then,) = (
+        hit
+        for hit in memory.search(question, "u", as_of="2026-03-03T00:00:00Z")
+        if "u2" in hit.sources
+    )
+    assert then.ended is None
+    shown = {it.message_id: it.to_dict().get("valid_until") for it in memory.messages("u").items}
+    assert shown == {"u1": None, "u2": LEFT, "u2b": None}
+    memory.add([said("a2", "OK", "u2")], "u", session_id="s", timestamp="2026-03-06T00:00:00Z")
+    served = [hit.id for hit in memory.search(question, "u", **rows)]
+    assert "u2" in served and "u2b" not in served
+
+
+def test_a_parent_in_another_session_is_refused(memory: Memory) -> None:
+    """Before anything is stored, by name; whether it is stored or comes in the same call."""
+    memory.ingest([said("u1", "你好")], "u", session_id="s")
+    here = said("a1", "hi", "u1")
+    elsewhere = [{**said("u2", "再见"), "session_id": "t"}, said("a2", "bye", "u2")]
+    for store in (memory.add, memory.ingest):
+        with pytest.raises(
+            InvalidArgument, match="'u1' is a message of another session, not of 't'"
+        ):
+            store([here], "u", session_id="t")
+        with pytest.raises(InvalidArgument, match="'u2' is a message of another session"):
+            store(elsewhere, "u", session_id="s")
+    assert ids(memory.messages("u").items) == ["u1"]
+
+
+def test_only_what_leaves_a_branch_reads_a_long_session_again(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = [said(f"u{at}", f"第 {at} 条", f"u{at - 1}" if at else None) for at in range(400)]
+    memory.ingest(chain, "u", session_id="s")
+    read = list[str]()
+
+    def spy(connection: Any, space_no: int, session_id: str) -> dict[str, int]:
+        read.append(session_id)
+        return mark_branches(connection, space_no, session_id)
+
+    monkeypatch.setattr(write, "mark_branches", spy)
+    memory.ingest([said("u400", "more", "u399"), said("u401", "more", "u400")], "u", session_id="s")
+    memory.ingest([said("t1", "result", "u401", "tool")], "u", session_id="s")
+    memory.ingest([said("t2", "result", "u401", "tool")], "u", session_id="s")
+    assert read == []
+    memory.ingest([said("u9999", "again", "u300")], "u", session_id="s")
+    assert read == ["s"]
+    assert len(memory.lexical_search("more OR result", "u").items) == 0
+    assert [hit.id for hit in memory.lexical_search("again", "u").items] == ["u9999"]

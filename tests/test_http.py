@@ -55,17 +55,17 @@ def metrics(client: httpx.Client) -> dict[str, float]:
 def test_a_message_keeps_every_field(client: httpx.Client, words: str) -> None:
     """What was posted is read back, with the user of the path."""
     user = f"fields_{len(words)}"
+    talk = {"session_id": "晚餐 dinner", "agent_id": "厨师 cook"}
     whole = said(
         words,
         "m2",
         role="assistant",
-        session_id="晚餐 dinner",
-        agent_id="厨师 cook",
+        **talk,
         content_type="markdown",
         parent_message_id="m1",
         metadata={"speaker": "李明", "mood": ["calm", 1, None, {"深": True}]},
     )
-    post(client, user, said(words, "m1"), whole)
+    post(client, user, said(words, "m1", **talk), whole)
     assert read(client, user)["items"][0] == {**whole, "user_id": user}
 
 

@@ -46,6 +46,7 @@ def memory_to_dict(row: Row) -> dict[str, Any]:
         "updated_at": stored,
         "sources": [row.id],
         **({"withdrawn": True} if row.withdrawn else {}),
+        **({"valid_until": to_rfc3339(row.valid_until)} if row.valid_until is not None else {}),
     }
 
 

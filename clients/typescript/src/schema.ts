@@ -537,6 +537,7 @@ export interface Message {
   parent_message_id: string | null;
   metadata: Record<string, unknown>;
   withdrawn?: boolean;
+  valid_until?: string;
 }
 
 /** A function of a tool, or the call of one. */

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kemem.records import Checkpoint, Message, Row, Where
+from kemem.records import Checkpoint, Message, Micros, Row, Where
 from kemem.records.batch import Batch
 from kemem_conformance.ram import RamStore
-from kemem_conformance.ram_tables import Tables
+from kemem_conformance.ram_tables import Key, Tables
 
 
 class WithdrawnSeen(RamStore):
@@ -69,3 +69,28 @@ class PutTakesWithdrawalBack(RamStore):
             if isinstance(stored.row, Message) and stored.row.message_id in names:
                 draft.rows[at] = replace(stored, row=replace(stored.row, withdrawn=False))
         return super()._put(draft, messages)
+
+
+class BranchesNeverEnd(RamStore):
+    def _end_branches(self, draft: Tables) -> dict[Key, Micros]:
+        return {}
+
+
+class BranchesStayEnded(RamStore):
+    def _end_branches(self, draft: Tables) -> dict[Key, Micros]:
+        before = {
+            at: stored.row.valid_until
+            for at, stored in draft.rows.items()
+            if isinstance(stored.row, Message) and stored.row.valid_until is not None
+        }
+        ends = super()._end_branches(draft)
+        for at, until in before.items():
+            row = draft.rows[at].row
+            if isinstance(row, Message):
+                draft.rows[at] = replace(draft.rows[at], row=replace(row, valid_until=until))
+        return ends
+
+
+class EndedMessagesSeen(RamStore):
+    def _sees(self, where: Where, row: Row) -> bool:
+        return (replace(where, valid_at=None) if isinstance(row, Message) else where).matches(row)

@@ -276,21 +276,31 @@ async def _run_end(work: Work, deps: Deps) -> Written:
 
 
 async def _check_parents(messages: Sequence[Message], deps: Deps) -> None:
-    """Refuse a parent that is neither stored nor among the messages before."""
-    known, missing = set[str](), dict[str, None]()
+    """Refuse a parent that is neither stored nor among the messages before, in the same session."""
+    sessions: dict[str, Scope] = {}  # of the messages that can be parents
+    attached = list[tuple[str, Scope]]()
+    missing = set[str]()
     for message in messages:
-        parent = message.parent_message_id
-        if parent is not None and parent not in known:
-            missing[parent] = None
-        known.add(message.message_id)
-    if not missing:
-        return
+        own = Scope(message.agent_id, message.user_id, message.session_id)
+        if (parent := message.parent_message_id) is not None:
+            attached.append((parent, own))
+            missing |= {parent} - sessions.keys()
+        sessions[message.message_id] = own
     where = Where(Scope(user_id=messages[0].user_id), ids=frozenset(missing), withdrawn=True)
-    stored = {it.id for it in await read_messages(deps.store, where, limit=len(missing))}
-    unknown = [parent for parent in missing if parent not in stored]
-    if unknown:
-        problem = f"parent_message_id {unknown[0]!r:.80} is not the id of a stored message"
-        raise InvalidArgument(problem, field="parent_message_id")
+    stored = await read_messages(deps.store, where, limit=len(missing)) if missing else []
+    for it in stored:
+        sessions[it.id] = Scope(it.agent_id, it.user_id, it.session_id)
+    unknown = missing - {it.id for it in stored}
+    for parent, own in attached:
+        problem = ""
+        if parent in unknown:
+            problem = "is not the id of a stored message"
+        elif sessions[parent] != own:
+            problem = f"is a message of another session, not of {own.session_id!r:.80}"
+        if problem:
+            raise InvalidArgument(
+                f"parent_message_id {parent!r:.80} {problem}", field="parent_message_id"
+            )
 
 
 async def _try(

@@ -348,5 +348,5 @@ def _gone(item: Item, now: int, of_past: bool) -> bool:
     """Whether a memory was withdrawn, has expired or, where the past is no evidence, ended."""
     row = item.row
     if not isinstance(row, Note):
-        return item.withdrawn
+        return item.withdrawn or (row.ended(now) and not of_past)
     return replace(row, valid_until=None).ended(now) if of_past else row.ended(now)

@@ -20,6 +20,7 @@ from kemem.records.serialization import (
     Hidden,
     IfAny,
     OptionalText,
+    OptionalTimestamp,
     OwnerId,
     Record,
     Timestamp,
@@ -89,6 +90,8 @@ class Message(_Row):
     sequence_no: Annotated[int, Hidden] = 0  # place in its session, given by the store
     sensitive: Annotated[bool, Hidden] = False
     withdrawn: Annotated[bool, IfAny] = False  # its note was deleted: only transcripts show it
+    # Given by the store: when its session went on from another message in its place.
+    valid_until: Annotated[OptionalTimestamp, IfAny] = None
     arrival: Annotated[int, Hidden] = field(default=0, compare=False)  # assigned by the store
 
     @property
@@ -104,6 +107,10 @@ class Message(_Row):
         """The text to index: what was said and, where it is known, by whom."""
         speaker = self.metadata.get("speaker")
         return f"{speaker} {self.content}" if isinstance(speaker, str) else self.content
+
+    def ended(self, at: Micros) -> bool:
+        """Whether its session had gone on from another message in its place at a time."""
+        return self.valid_until is not None and self.valid_until <= at
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +198,7 @@ class Where:
     ids: frozenset[str] | None = None
     kinds: frozenset[str] = MESSAGES
     shared: str | None = None  # an agent whose shared notes are seen besides the scope's
-    valid_at: Micros | None = None  # notes that had not ended by then
+    valid_at: Micros | None = None  # notes and messages that had not ended by then
     known_by: Micros | None = None  # notes that had begun, messages that were said by then
     marks: frozenset[str] | None = None  # notes with one of these digests or topics
     sources: frozenset[str] | None = None  # notes that cite one of these messages
@@ -233,6 +240,8 @@ class Where:
             is_note_asked = self.marks is not None or self.sources is not None
             is_beyond = self.beyond is None or row.sequence_no > self.beyond
             if row.withdrawn and not self.withdrawn:
+                return False
+            if self.valid_at is not None and row.ended(self.valid_at):
                 return False
             return said and is_beyond and self.role in (None, row.role) and not is_note_asked
         return (

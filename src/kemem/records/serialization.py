@@ -23,6 +23,7 @@ Share = Annotated[float, Field(json_schema_extra={"minimum": 0, "maximum": 1})]
 Hidden = Field(exclude=True)
 IfAny = Field(exclude_if=not_)  # left out of the JSON where there is nothing to say
 OptionalText = Annotated[str | SkipJsonSchema[None], IfAny]
+OptionalTimestamp = Timestamp | SkipJsonSchema[None]
 
 
 def without_defaults(schema: dict[str, Any]) -> None:

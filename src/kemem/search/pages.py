@@ -293,12 +293,13 @@ async def by_words(
     """A page of the messages that match a query, best first, with their matches marked."""
     size = page_limit(page_size, "page_size")
     query = parse(check_query(query_text, "query_text", blank=True))
+    current = replace(where, valid_at=deps.clock())
     response = SearchResponse(Candidates())
 
     async def fetch(after: Rank | None, count: int) -> Sequence[Match]:
         nonlocal response
         response = await deps.store.search(
-            SearchRequest(where, queries=(query,), limit=count, after=after, select=_every_match)
+            SearchRequest(current, queries=(query,), limit=count, after=after, select=_every_match)
         )
         return response.candidates.words[0].matches
 
@@ -332,7 +333,7 @@ async def by_meaning(
             "semantic search needs an embedder; this memory was opened with embedder 'none'",
             field="embedder",
         )
-    within = SearchRequest(where, limit=limit)
+    within = SearchRequest(replace(where, valid_at=deps.clock()), limit=limit)
     old: Nearest = ()
     if embedding is not None:
         vectors = _as_vectors(embedding, deps.embedder.width)
@@ -382,7 +383,7 @@ def _to_hits(matches: Sequence[Match], response: SearchResponse) -> list[Hit]:
 async def neighbors(
     where: Where, message_id: str, before: int, after: int, deps: Deps
 ) -> list[Message]:
-    """A message with those said before and after it, in the order they were said."""
+    """A message with those before and after it, in the order they were said, of its branch."""
     for name, count in (("before", before), ("after", after)):
         if type(count) is not int or not 0 <= count <= MAX_NEIGHBORS:
             raise InvalidArgument(f"{name} must be 0-{MAX_NEIGHBORS}, not {count!r}", field=name)
@@ -390,6 +391,8 @@ async def neighbors(
     anchors = await read_messages(deps.store, named, limit=1)
     if not anchors:
         raise NotFound(f"no message {message_id!r:.80}", message_id=message_id)
+    if not anchors[0].ended(now := deps.clock()):
+        where = replace(where, valid_at=now)
     place = anchors[0].position
     earlier = await read_messages(deps.store, where, after=place, limit=before)
     later = await read_messages(deps.store, where, after=place, limit=after, newest_first=False)

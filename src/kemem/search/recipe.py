@@ -81,8 +81,8 @@ async def search(
     query = parsing() if len(text) <= _BRIEF else await asyncio.to_thread(parsing)
     if past and query.question:
         query = replace(query, question=replace(query.question, past=True))
-    if past := past or is_about_past(text, now, query.times):
-        where = replace(where, valid_at=None)
+    past = past or is_about_past(text, now, query.times)
+    where = replace(where, valid_at=None if past else where.valid_at or now)
     depth = max(most * _DEPTH, MAX_PAGE if count else _LEAST)
     spare = _SPARE if where.kinds & NOTES else 1
     reranker = deps.reranker if reranked else None

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES
 from kemem.store import schema
+from kemem.store.branches import mark_all_branches
 from kemem.store.database import Database
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import put_sources, read_meta, write_meta
@@ -83,6 +84,7 @@ def _insert(connection: sa.Connection, database: Database, rows: Rows) -> None:
                     row.setdefault("arrival", row.get("id"))  # backups until version 5 have none
                 elif table is message:
                     row.setdefault("withdrawn", False)  # nor this until version 6
+                    row.setdefault("valid_until", None)  # nor this until version 8
                 _check(table, row)
                 if sources is not None:
                     if type(sources) is not list or not all(type(it) is str for it in sources):
@@ -100,6 +102,7 @@ def _insert(connection: sa.Connection, database: Database, rows: Rows) -> None:
                 text = f"the backup does not hold together: a {table.name} that cannot be"
                 raise InvalidArgument(text) from None
     put_sources(connection, cited)
+    mark_all_branches(connection)
 
 
 def _check(table: sa.Table, row: Mapping[str, Any]) -> None:

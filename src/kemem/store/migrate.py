@@ -10,6 +10,7 @@ from sqlalchemy.schema import DropTable
 
 from kemem.errors import Unavailable
 from kemem.store import schema
+from kemem.store.branches import mark_all_branches
 from kemem.store.database import Database, group, upsert
 from kemem.store.index import rebuild_words
 from kemem.store.read import CHUNK, chunks, existing_names
@@ -146,10 +147,19 @@ def _index_supersedes(connection: sa.Connection, database: Database) -> None:
     database.seed_statistics(connection)
 
 
+def _end_branches(connection: sa.Connection, database: Database) -> None:
+    """Until version 8 messages that a session had left were found as before."""
+    connection.execute(sa.text("ALTER TABLE message ADD COLUMN valid_until BIGINT"))
+    for index in (schema.replaced_messages, schema.child_messages):
+        index.create(connection, checkfirst=True)
+    mark_all_branches(connection)
+    database.seed_statistics(connection)
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
-STEPS += (_add_withdrawal, _index_supersedes)
+STEPS += (_add_withdrawal, _index_supersedes, _end_branches)
 
 
 def bring_up_to_date(

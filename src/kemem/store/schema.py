@@ -184,6 +184,7 @@ message = _table(
     Column("length", Integer, nullable=False),  # in search tokens
     Column("sensitive", sa.Boolean, nullable=False, server_default=sa.false()),
     Column("withdrawn", sa.Boolean, nullable=False, server_default=sa.false()),
+    Column("valid_until", BigInteger),  # when its session took another branch
     _unique("uk_message_id", "space_no", "message_id"),
     # Two messages may tell of the same time.
     _unique("uk_agent_user_session_time", "space_no", "session_id", "create_time", "sequence_no"),
@@ -193,6 +194,18 @@ message = _table(
     Index("idx_message_create_time", "create_time"),
 )
 sensitive_messages = _sensitive_rows(message)
+replaced_messages = Index(
+    "idx_message_valid_until",
+    *(message.c.space_no, message.c.valid_until),
+    sqlite_where=message.c.valid_until.is_not(None),
+    postgresql_where=message.c.valid_until.is_not(None),
+)
+child_messages = Index(
+    "idx_message_parent",
+    *(message.c.space_no, message.c.parent_message_id),
+    sqlite_where=message.c.parent_message_id.is_not(None),
+    postgresql_where=message.c.parent_message_id.is_not(None),
+)
 
 embedding_model = sa.Table(
     "embedding_model",

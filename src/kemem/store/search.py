@@ -25,7 +25,7 @@ from kemem.store.database import Database, Space, Values, in_list
 from kemem.store.graph import around
 from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
 from kemem.store.read import keyed, matching_ids, named
-from kemem.store.schema import note, note_history, note_source
+from kemem.store.schema import message, note, note_history, note_source
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, one_of
 from kemem.store.vectors import check_vectors
@@ -438,6 +438,8 @@ def _endings(
     for key, row in rows.items():
         if isinstance(row, Note):
             notes[key].append((row.valid_until, row.id, False))
+        elif row.valid_until is not None and (at is None or row.ended(at)):
+            notes[key] = [(row.valid_until, row.id, False)]  # whatever notes say
     over: dict[Key, tuple[Micros, str, bool]] = {}
     for key, some in notes.items():
         ends = [
@@ -522,25 +524,26 @@ def _instead(
 def _hidden_rows(
     connection: sa.Connection, where: Where, views: Sequence[SpaceSnapshot]
 ) -> Sequence[int]:
-    """Rows that the columns show and a Where does not: notes that had ended, or not begun, at the
-    time that it asks for, and what is sensitive.
+    """Rows that the columns show and a Where does not: what had ended, or not begun, at the time
+    that it asks for, and what is sensitive.
     """
     dated = bool(where.kinds & NOTES) and any((view.kinds >= len(ROLES)).any() for view in views)
-    ended, not_begun = where.valid_at is not None and dated, where.known_by is not None and dated
-    if not views or not (ended or not_begun or not where.sensitive):
+    not_begun = where.known_by is not None and dated
+    ends: tuple[sa.Column[Any], ...] = ()
+    if where.valid_at is not None:  # messages are context, too, where only notes are asked for
+        ends = (message.c.valid_until, *((note.c.valid_until, note.c.expire_time) if dated else ()))
+    if not views or not (ends or not_begun or not where.sensitive):
         return ()
     values: Values = {"valid_at": where.valid_at, "known_by": where.known_by}
     values |= {"spaces": [view.space.space_no for view in views]}
-    return connection.execute(_hidden(ended, not_begun, where.sensitive), values).scalars().all()
+    return connection.execute(_hidden(ends, not_begun, where.sensitive), values).scalars().all()
 
 
 @cache
-def _hidden(ended: bool, not_begun: bool, sensitive: bool) -> Any:
+def _hidden(ends: Sequence[sa.Column[Any]], not_begun: bool, sensitive: bool) -> Any:
     # One statement for each reason, as each has an index of its own.
-    reasons: list[tuple[sa.Table, sa.ColumnElement[bool]]] = []
-    if ended:
-        ends = (note.c.valid_until, note.c.expire_time)
-        reasons += [(note, end <= sa.bindparam("valid_at")) for end in ends]
+    reasons: list[tuple[sa.FromClause, sa.ColumnElement[bool]]]
+    reasons = [(end.table, end <= sa.bindparam("valid_at")) for end in ends]
     if not_begun:
         reasons.append((note, note.c.valid_from > sa.bindparam("known_by")))
     if not sensitive:

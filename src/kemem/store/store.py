@@ -15,6 +15,7 @@ from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo, key_of
 from kemem.records.batch import Applied, Batch, Job, JobKind
 from kemem.store import archive, directory, graph, history, read, search, spaces, tables, vectors
+from kemem.store.branches import mark_branches
 from kemem.store.database import Database, Space, group
 from kemem.store.index import SpaceCache, rebuild_words
 from kemem.store.migrate import read_meta
@@ -259,6 +260,14 @@ def _drop(transaction: Transaction, where: records.Where, batch: Batch) -> int:
     history.drop_checkpoints(connection, sessions)
     messages = [it.row for it in removed if isinstance(it.row, records.Message)]
     history.remove_from_jobs(connection, messages)
+    for space_no, session_id in sorted(
+        {
+            (it.space_no, it.row.session_id)
+            for it in removed
+            if isinstance(it.row, records.Message) and it.row.parent_message_id is not None
+        }
+    ):
+        mark_branches(connection, space_no, session_id)
     if where.everything:
         history.erase_scope(transaction, where.scope)
     return len(removed)

@@ -166,6 +166,9 @@ def conditions_of(table: RowTable[Any], shape: Shape) -> tuple[sa.ColumnElement[
         required += [] if "withdrawn" in shape else [~columns.withdrawn]
         possible |= {
             "session": own,
+            "valid_at": sa.or_(
+                columns.valid_until.is_(None), columns.valid_until > bound("valid_at")
+            ),
             "known_by": table.time <= bound("known_by"),
             "role": columns.role == bound("role"),
             "beyond": columns.sequence_no > bound("beyond"),

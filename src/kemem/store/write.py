@@ -11,6 +11,7 @@ from kemem.ports.request import Key, key_of
 from kemem.records import Message, Micros, Note, Scope, Where, merge_notes
 from kemem.records.batch import Use
 from kemem.store import read, tables
+from kemem.store.branches import mark_branches, may_branch
 from kemem.store.database import Space, Values, bound, group, in_list
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
@@ -61,16 +62,29 @@ def put_messages(
             begun = {item.session_id: (now, now) for item in new}
             transaction.ensure_sessions(space, begun, said=True)
             numbered = _number(transaction.connection, space.space_no, new)
-            for each in _insert_rows(transaction, tables.messages, space, numbered):
-                stored[user_id, each.row.message_id] = each.row
+            rows = [it.row for it in _insert_rows(transaction, tables.messages, space, numbered)]
+            for row in _with_branches(transaction.connection, space.space_no, rows):
+                stored[user_id, row.message_id] = row
     inserted, ignored = [], []
     for item in items:
-        row = stored.pop((item.user_id, item.message_id), None)
-        if row:
-            inserted.append(row)
+        if (item.user_id, item.message_id) in stored:
+            inserted.append(stored.pop((item.user_id, item.message_id)))
         else:
             ignored.append(item.message_id)
     return inserted, ignored
+
+
+def _with_branches(
+    connection: sa.Connection, space_no: int, messages: Sequence[Message]
+) -> list[Message]:
+    """New messages of a space, marked where their session has left them; as are others."""
+    marked = list[Message]()
+    for session_id, own in group(messages, lambda it: it.session_id).items():
+        ends = dict[str, Micros]()
+        if may_branch(connection, space_no, session_id, own):
+            ends = mark_branches(connection, space_no, session_id)
+        marked += [replace(it, valid_until=ends.get(it.message_id)) for it in own]
+    return marked
 
 
 def _new_messages(
@@ -96,6 +110,7 @@ def _new_messages(
             ingest_time=item.ingest_time,
             sequence_no=item.sequence_no,
             withdrawn=item.withdrawn,
+            valid_until=item.valid_until,
         ):
             conflicts.append(item.message_id)
     if conflicts:
@@ -118,7 +133,9 @@ def _number(connection: sa.Connection, space_no: int, items: Sequence[Message]) 
         last, newest = connection.execute(_last, values).one()
         times = _free_times(connection, values, [items[at] for at in indexes], newest or 0)
         for number, (at, time) in enumerate(zip(indexes, times, strict=True), 1 + (last or 0)):
-            numbered[at] = replace(items[at], ts=time, sequence_no=number, arrival=0)
+            numbered[at] = replace(
+                items[at], ts=time, sequence_no=number, valid_until=None, arrival=0
+            )
     return numbered
 
 

@@ -27,7 +27,7 @@ from kemem_conformance.reading import ReadingRules  # noqa: E402
 from kemem_conformance.searching import SearchingRules  # noqa: E402
 from kemem_conformance.states import StateRules  # noqa: E402
 from kemem_conformance.talking import TalkingRules, TalkLaws  # noqa: E402
-from kemem_conformance.withdrawing import WithdrawalLaws, WithdrawalRules  # noqa: E402
+from kemem_conformance.withdrawing import BranchRules, WithdrawalLaws, WithdrawalRules  # noqa: E402
 from kemem_conformance.writing import WritingRules  # noqa: E402
 
 __all__ = ["RamStore", "StoreConformance"]
@@ -46,6 +46,7 @@ class StoreConformance(
     KeepingRules,
     JournalRules,
     WithdrawalRules,
+    BranchRules,
     Laws,
     NoteLaws,
     JournalLaws,

@@ -23,6 +23,7 @@ from kemem.records import (
     Where,
 )
 from kemem.records.batch import Applied, Batch, Configuration, Expected, Use
+from kemem.records.branches import branch_ends
 from kemem.text.query import index_text
 from kemem_conformance.ram_ranking import Stored, directions
 from kemem_conformance.ram_tables import Key, Tables, covers, key, newest_first, note_key, pair
@@ -47,6 +48,8 @@ class RamWriter:
         for where in batch.withdraw:
             self._withdraw(draft, where)
         inserted, ignored = self._put(draft, batch.put)
+        ends = self._end_branches(draft)
+        inserted = tuple(replace(it, valid_until=ends.get(key(it))) for it in inserted)
         if not self._cite_messages(draft, batch.notes):
             return Applied(refused="source")
         merged = self._put_notes(draft, batch.notes)
@@ -228,10 +231,31 @@ class RamWriter:
             raise Conflict(f"messages {ids!r} exist with other content", message_ids=ids)
         return tuple(inserted), tuple(dict.fromkeys(ignored))
 
+    def _end_branches(self, draft: Tables) -> dict[Key, Micros]:
+        """Mark the messages that their sessions have left, and those no longer that they have not.
+
+        Returns when that was.
+        """
+        sessions: dict[Scope, list[Message]] = {}
+        for stored in draft.rows.values():
+            if isinstance(row := stored.row, Message):
+                sessions.setdefault(Scope(*pair(row), row.session_id), []).append(row)
+        ends: dict[Key, Micros] = {}
+        for messages in sessions.values():
+            messages.sort(key=lambda it: it.position)
+            left = branch_ends(messages)
+            for row in messages:
+                if (until := left.get(row.id)) is not None:
+                    ends[key(row)] = until
+                if until != row.valid_until:
+                    marked = replace(row, valid_until=until)
+                    draft.rows[key(row)] = replace(draft.rows[key(row)], row=marked)
+        return ends
+
     def _same(self, known: Message, told: Message) -> bool:
         """Whether a message is a retry; its clock may read differently."""
         retry = replace(told, ts=known.ts, ingest_time=known.ingest_time)
-        retry = replace(retry, withdrawn=known.withdrawn)
+        retry = replace(retry, withdrawn=known.withdrawn, valid_until=known.valid_until)
         return replace(retry, sequence_no=known.sequence_no) == known
 
     def _insert(self, draft: Tables, message: Message) -> Message:

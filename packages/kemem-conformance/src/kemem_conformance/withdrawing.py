@@ -121,6 +121,35 @@ class WithdrawalRules(Suite):
         assert await ids(store, TRANSCRIPT) == []
 
 
+class BranchRules(Suite):
+    """What is promised about messages that their session has left."""
+
+    @rule
+    async def test_a_message_that_was_replaced_has_ended(self, store: Store) -> None:
+        """With what follows it, until its branch is taken up again; other sessions stay."""
+        tree = {"b": "a", "退": "b", "A": "a"}
+        await put(store, said("a", "火锅"), said("B", "火锅", session_id="会话"))
+        for at, (name, parent) in enumerate(tree.items(), 1):
+            await put(store, said(name, "火锅", parent_message_id=parent, ts=world.NOW + at))
+        assert await _ended(store) == {"b": world.NOW + 3, "退": world.NOW + 3}
+        now, then = (replace(MINE, valid_at=world.NOW + at) for at in (3, 2))
+        assert await ids(store, now) == ["a", "B", "A"]
+        assert await ids(store, then) == ["a", "B", "b", "退", "A"]
+        assert await worded(store, now) == ["A", "B", "a"]  # by their ids
+        assert len(await worded(store, MINE)) == len(await worded(store, then)) == 5
+        again = said("m%", parent_message_id="退", ts=world.NOW + 4)
+        assert [it.valid_until for it in await put(store, again)] == [None]
+        assert await _ended(store) == {"A": world.NOW + 4}
+        await store.apply(Batch(drop=(Where(ME, ids=frozenset({"m%"})),)))
+        assert await _ended(store) == {"b": world.NOW + 3, "退": world.NOW + 3}
+
+
+async def _ended(store: Store) -> dict[str, int]:
+    """When messages were replaced, by their ids."""
+    messages = await read_messages(store, MINE)
+    return {it.id: it.valid_until for it in messages if it.valid_until is not None}
+
+
 class WithdrawalLaws(Suite):
     """What holds whatever is withdrawn."""
 
