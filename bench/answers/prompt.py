@@ -8,7 +8,7 @@ from bench.answers.questions import Question
 
 Messages = list[dict[str, str]]
 
-LONGEST = 400  # characters of one line of evidence; longer texts are cut
+LONGEST = 300  # characters of one line of evidence; longer texts are cut
 _STEP = 40  # characters between the places where an excerpt may begin
 _INSTRUCTIONS = {
     "en": (

@@ -18,9 +18,11 @@ from bench.retrievers import LONGEST_LINE, Ask, Load, bm25, peer_process
 from kemem import AsyncMemory
 from kemem.chat import ChatService
 from kemem.ports import Reply as ModelReply
+from kemem.recall import Evidence
 from kemem.records import Message as Row
+from kemem.records import Micros
 from kemem.records.times import to_micros, to_rfc3339
-from kemem.results import Hit
+from kemem.results import Hit, ended_text, is_over
 from kemem.settings import load
 from kemem.testing import FakeClock
 from kemem.text.language import count_tokens
@@ -36,7 +38,7 @@ SYSTEMS = {
     "bm25": "BM25 over the messages, the best ten",
     "mem0": "mem0, every message word by word (infer=False), the best ten",
     "mem0-llm": "mem0 with its own extraction by the model (infer=True), the best ten",
-    "search": "KeMem's search, the best ten messages and notes",
+    "search": "KeMem's search, the best ten messages and notes that still hold",
     "recall": "KeMem's recall by rules, all of its evidence",
     "chat": "KeMem's chat: its own prompt, and the evidence as it hands it over",
 }
@@ -123,11 +125,11 @@ class Answerer:
             case "search":
                 memory = await self._at(question)
                 hits = await memory.search(question.text, USER, limit=LIMIT)
-                return [Line(to_rfc3339(it.row.ts), _speaker(it), it.text) for it in hits]
+                return [_hit_line(it) for it in hits if hits.past or not is_over(it)]
             case "recall":
                 memory = await self._at(question)
                 recalled = await memory.recall(question.text, USER)
-                return [Line(it.dates, it.said_by, it.text) for it in recalled.evidence]
+                return [_evidence_line(it) for it in recalled.evidence]
         raise ValueError(f"a system is one of {', '.join(SYSTEMS)}, not {system!r}")
 
     async def _open(self, system: str) -> Ask:
@@ -203,10 +205,21 @@ def _line(message: Message) -> Line:
     return Line(message.ts, message.name, message.content)
 
 
-def _speaker(hit: Hit) -> str:
-    if not isinstance(hit.row, Row):
-        return ""
-    return str(hit.metadata.get("speaker") or hit.row.role)
+def _hit_line(hit: Hit) -> Line:
+    speaker = ""
+    if isinstance(hit.row, Row):
+        speaker = str(hit.metadata.get("speaker") or hit.row.role)
+    return _told(to_rfc3339(hit.row.ts), speaker, hit.memory, hit.in_reply_to, hit.ended)
+
+
+def _evidence_line(it: Evidence) -> Line:
+    return _told(to_rfc3339(it.event_time), it.said_by, it.content, it.in_reply_to, it.valid_until)
+
+
+def _told(at: str, speaker: str, text: str, asked: str, ended: Micros | None) -> Line:
+    """A memory of KeMem with all that it tells: the question it answers, until when it was true."""
+    text = text if ended is None else f"{text} [{ended_text(ended, text)}]"
+    return Line(at, "assistant", f"{asked} {speaker}: {text}") if asked else Line(at, speaker, text)
 
 
 @asynccontextmanager
