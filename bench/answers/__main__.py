@@ -35,11 +35,10 @@ from bench.answers.questions import (
     sample,
 )
 from bench.answers.report import Row, report
-from bench.answers.systems import DEFAULT, SYSTEMS, Answerer, Peers, TooLong
+from bench.answers.systems import DEFAULT, SYSTEMS, Answerer, Limits, Peers, TooLong
 from kemem.errors import KeMemError
 
 FILE = Path("build/answers/answers.jsonl")
-CONTEXT = 6_000  # tokens of a prompt, estimated
 FAILURES = 3  # in a row, after which a run ends
 
 
@@ -64,7 +63,7 @@ def append(path: Path, row: Row) -> None:
 
 
 async def ask(
-    histories: Iterable[History], systems: Sequence[str], model: Model, path: Path, context: int
+    histories: Iterable[History], systems: Sequence[str], model: Model, path: Path, limits: Limits
 ) -> None:
     """Every question of every system that is not in the file yet."""
     answered, failures = {it.key for it in read_rows(path)}, 0
@@ -72,7 +71,7 @@ async def ask(
         peers = Peers(peers_stack, model)
         for history in histories:
             async with AsyncExitStack() as stack:
-                answerer = Answerer(history, model, peers, stack, context)
+                answerer = Answerer(history, model, peers, stack, limits)
                 for question in history.questions:
                     for system in systems:
                         if (model.name, system, question.dataset, question.key) in answered:
@@ -111,7 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--systems", default=",".join(DEFAULT), help="separated by commas")
     parser.add_argument("--questions", type=int, default=150, help="of each set")
     parser.add_argument("--seed", type=int, default=0, help="which questions")
-    parser.add_argument("--context", type=int, default=CONTEXT, help="most tokens of a prompt")
+    parser.add_argument("--context", type=int, default=6_000, help="most tokens of a prompt")
+    parser.add_argument("--chat-recall", choices=("call", "note"), default="note")
     parser.add_argument("--answers", type=Path, default=FILE, help="where answers are kept")
     parser.add_argument("--resume", action="store_true", help="go on with a file of answers")
     parser.add_argument("--report", action="store_true", help="ask nothing, print the tables")
@@ -133,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     histories = sample(histories, chosen.questions, chosen.seed)
     if not chosen.report:
         model = Model(chosen.base_url, chosen.model, os.environ.get("OPENAI_API_KEY", "none"))
-        asyncio.run(ask(histories, systems, model, chosen.answers, chosen.context))
+        limits = Limits(chosen.context, chosen.chat_recall)
+        asyncio.run(ask(histories, systems, model, chosen.answers, limits))
     rows = [it for it in read_rows(chosen.answers) if it.model == chosen.model]
     print(*report([it for it in rows if it.system in systems], histories), sep="\n")
 

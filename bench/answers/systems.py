@@ -55,6 +55,14 @@ class Answered:
     evidence: tuple[Line, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the model can do."""
+
+    context: int  # tokens of a prompt, estimated
+    chat_recall: str  # how KeMem's chat hands over evidence: as a note or as a call
+
+
 class TooLong(Exception):
     """The evidence does not fit the context of the model."""
 
@@ -84,13 +92,14 @@ class Answerer:
     """The answers of every system to questions about one history; stores are filled when needed."""
 
     def __init__(
-        self, history: History, model: Model, peers: Peers, stack: AsyncExitStack, context: int
+        self, history: History, model: Model, peers: Peers, stack: AsyncExitStack, limits: Limits
     ) -> None:
         self._history, self._model, self._peers, self._stack = history, model, peers, stack
-        self._context = context
+        self._limits = limits
         self._clock = FakeClock(0)
         self._messages = {it.message_id: it for it in history.messages}
         self._memory: AsyncMemory | None = None
+        self._chat_service: ChatService | None = None
         self._searches: dict[str, Ask] = {}
         self._notes: Callable[[str], Awaitable[list[Line]]] | None = None
 
@@ -105,8 +114,8 @@ class Answerer:
                 Line(it.at, it.speaker, text) for it, text in zip(evidence, cut, strict=True)
             ]
         messages = prompt(question, evidence)
-        if sum(count_tokens(it["content"]) for it in messages) > self._context:
-            raise TooLong(f"{self._history.name} is longer than {self._context} tokens")
+        if sum(count_tokens(it["content"]) for it in messages) > self._limits.context:
+            raise TooLong(f"{self._history.name} is longer than {self._limits.context} tokens")
         return Answered(await self._model.reply(messages), tuple(evidence))
 
     async def _evidence(self, system: str, question: Question) -> Sequence[Line]:
@@ -144,9 +153,10 @@ class Answerer:
     async def _chat(self, question: Question) -> Answered:
         """The question in a new session, which is erased afterwards."""
         memory, costs = await self._at(question), list[tuple[float, ModelReply | None]]()
-        chat = ChatService(
+        chat = self._chat_service or ChatService(
             memory, client=self._model.client, model=self._model.name, run_jobs=False
         )
+        self._chat_service = chat
 
         def count(seconds: float, usable: bool, reply: ModelReply | None) -> None:
             costs.append((seconds, reply))
@@ -181,7 +191,8 @@ class Answerer:
     async def _fill(self) -> AsyncMemory:
         """Each session is added at the time of its last message, without a model."""
         folder = self._stack.enter_context(tempfile.TemporaryDirectory())
-        settings = load(data_dir=folder, llm="none")
+        # By default the model would be asked for each history anew whether it handles tools.
+        settings = load(data_dir=folder, llm="none", chat_recall=self._limits.chat_recall)
         memory = AsyncMemory(settings=settings, clock=self._clock)
         await self._stack.enter_async_context(memory)
         for session, some in groupby(self._history.messages, lambda it: it.session):
