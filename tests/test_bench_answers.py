@@ -29,7 +29,7 @@ MODEL = "scripted"
 SYSTEMS = ("nothing", "whole", "bm25", "search", "recall", "chat")
 KNOWN = Question("truth", "k", "Where do I live?", "2026-03-01", "change", ("Ghent",), ("Porto",))
 UNKNOWN = Question("truth", "u", "我姓什么？", "2026-03-01", "unanswerable", ())
-LIFE = {
+LIFE: dict[str, Any] = {
     "id": "life",
     "lang": "en",
     "category": "change",
@@ -258,6 +258,23 @@ def test_a_model_that_fails_ends_a_run_and_leaves_no_answer(tmp_path: Path) -> N
 def test_a_history_that_does_not_fit_is_left_out(tmp_path: Path, server: OpenAIServer) -> None:
     path = run(tmp_path, server.base_url, "--systems", "nothing,whole", "--context", "70")
     assert {it.system for it in read_rows(path)} == {"nothing"}
+
+
+def test_evidence_is_counted_without_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = {**LIFE, "questions": [{**LIFE["questions"][0], "question": "Where is my home?"}]}
+    truth, path = tmp_path / "truth.jsonl", tmp_path / "evidence.jsonl"
+    truth.write_text(json.dumps(life))
+    options = ["--truth", str(truth), "--sets", "truth", "--answers", str(path), "--evidence"]
+    main([*options, "--systems", "bm25,search"])
+    table = capsys.readouterr().out
+    assert "| truth | bm25 | 1 | 0.0 [0.0-0.0] | 0 |" in table
+    assert "| truth | search | 1 | 100.0 [100.0-100.0] |" in table
+    assert "| truth | search | bm25 | 1 | +100.0 [+100.0 … +100.0] |" in table
+    with pytest.raises(SystemExit):
+        main([*options, "--systems", "chat", "--resume"])
+    assert "--systems must be of bm25, mem0, search, recall, not chat" in capsys.readouterr().err
 
 
 def test_answers_are_compared_by_question() -> None:

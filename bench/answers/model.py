@@ -54,3 +54,14 @@ class Model:
             usage.completion_tokens if usage else 0,
             took,
         )
+
+
+class NoModel(Model):
+    """Answers nothing, where only the evidence counts."""
+
+    def __init__(self) -> None:
+        self.base_url, self.name = "", "none"
+
+    async def reply(self, messages: Messages) -> Reply:
+        """An empty answer."""
+        return Reply("", 0, 0, 0.0)

@@ -55,12 +55,7 @@ class Judged:
 
 def report(rows: Sequence[Row], histories: Sequence[History]) -> Iterator[str]:
     """All tables; the questions of the histories are those that count."""
-    questions = {(it.dataset, it.key): it for history in histories for it in history.questions}
-    judged: dict[tuple[str, str], list[Judged]] = {}
-    for row in rows:
-        if question := questions.get((row.dataset, row.question)):
-            one = Judged(row, question, judge(question, row.answer))
-            judged.setdefault((row.dataset, row.system), []).append(one)
+    judged = _judged(rows, histories)
     datasets = [*dict.fromkeys(it.dataset for it in histories)]
     pairs = [(dataset, system) for dataset in datasets for system in SYSTEMS]
     lines = [_cells(*pair, judged[pair]) for pair in pairs if pair in judged]
@@ -74,6 +69,44 @@ def report(rows: Sequence[Row], histories: Sequence[History]) -> Iterator[str]:
         ("set", "system", "against", "n", "right, difference", "F1, difference"),
         [line for name in datasets for line in _differences(name, judged)],
     )
+
+
+def _judged(
+    rows: Sequence[Row], histories: Sequence[History]
+) -> dict[tuple[str, str], list[Judged]]:
+    """Answers by set and system."""
+    questions = {(it.dataset, it.key): it for history in histories for it in history.questions}
+    judged: dict[tuple[str, str], list[Judged]] = {}
+    for row in rows:
+        if question := questions.get((row.dataset, row.question)):
+            one = Judged(row, question, judge(question, row.answer))
+            judged.setdefault((row.dataset, row.system), []).append(one)
+    return judged
+
+
+def evidence_report(rows: Sequence[Row], histories: Sequence[History]) -> Iterator[str]:
+    """How often the right answer can be read in what a system finds, whatever a model makes of it.
+
+    Only questions that have an answer count.
+    """
+    lines, differences = list[Sequence[str]](), list[Sequence[str]]()
+    by_set = _judged(rows, histories)
+    for dataset in dict.fromkeys(it.dataset for it in histories):
+        shares: dict[str, dict[str, float]] = {}
+        for system in (it for it in SYSTEMS if (dataset, it) in by_set):
+            known = [it for it in by_set[dataset, system] if it.question.gold]
+            shares[system] = {it.question.key: 100.0 * it.is_in_evidence for it in known}
+            sizes = [sum(count_tokens(str(line)) for line in it.row.evidence) for it in known]
+            figure = with_interval([*shares[system].values()])
+            lines.append((dataset, system, str(len(known)), figure, f"{mean(sizes):.0f}"))
+        for own, other in ((it, one) for it in OWN for one in OTHERS if it in shares):
+            keys = shares[own].keys() & shares.get(other, {}).keys()
+            if keys:
+                changes = [shares[own][key] - shares[other][key] for key in sorted(keys)]
+                differences.append((dataset, own, other, str(len(keys)), _change(changes)))
+    yield table(("set", "system", "n", "answer in evidence %", "tokens of evidence"), lines)
+    yield ""
+    yield table(("set", "system", "against", "n", "difference"), differences)
 
 
 def _cells(dataset: str, system: str, judged: Sequence[Judged]) -> Sequence[str]:
@@ -113,7 +146,10 @@ def _differences(
 
 
 def _gain(pairs: Sequence[tuple[Score, Score]], figure: Callable[[Score], float]) -> str:
-    changes = [100 * (figure(own) - figure(other)) for own, other in pairs]
+    return _change([100 * (figure(own) - figure(other)) for own, other in pairs])
+
+
+def _change(changes: Sequence[float]) -> str:
     low, high = interval(changes)
     return f"{mean(changes):+.1f} [{low:+.1f} … {high:+.1f}]"
 

@@ -43,6 +43,7 @@ SYSTEMS = {
     "chat": "KeMem's chat: its own prompt, and the evidence as it hands it over",
 }
 DEFAULT = tuple(it for it in SYSTEMS if it != "mem0-llm")
+WITHOUT_MODEL = ("bm25", "mem0", "search", "recall")  # which find evidence and ask nobody
 
 Extract = Callable[[History], Awaitable[Callable[[str], Awaitable[list[Line]]]]]
 
