@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kemem.add.summarize import STATE_TOKENS, summarize_session
-from kemem.ports import Deps
+from kemem.ports import LLM, Deps
 from kemem.records import Message, Scope
 from kemem.records.batch import Batch
 from kemem.results import Context
@@ -19,6 +19,7 @@ BUDGETS = (200, 600, 2000)
 MINUTE = 60_000_000
 START = 1_769_424_420_000_000
 SCOPE = Scope("agent", "user", "session")
+PATIENCE = 600.0  # seconds for a summary of a model
 ROLES = {"U": "user", "A": "assistant"}
 
 
@@ -62,20 +63,26 @@ def tells(text: str, wordings: Sequence[str]) -> bool:
     return any(wording.casefold() in text.casefold() for wording in wordings)
 
 
+def messages(turns: Sequence[tuple[str, str]]) -> list[Message]:
+    """Turns a minute apart; each pair of them arrives together."""
+    owner = (SCOPE.agent_id or "", SCOPE.user_id or "", SCOPE.session_id or "")
+    return [
+        Message(
+            f"m{at:05}", *owner, role, text, START + at * MINUTE, START + (at - at % 2) * MINUTE
+        )
+        for at, (role, text) in enumerate(turns)
+    ]
+
+
 async def contexts(
-    turns: Sequence[tuple[str, str]], state_tokens: int = STATE_TOKENS
+    turns: Sequence[tuple[str, str]], state_tokens: int = STATE_TOKENS, llm: LLM | None = None
 ) -> list[Context]:
     """The context of a conversation at each budget; it was summarised after each pair of turns."""
-    clock = FakeClock(START)
-    deps = Deps(RamStore(), None, clock)
-    owner = (SCOPE.agent_id or "", SCOPE.user_id or "", SCOPE.session_id or "")
-    for at in range(0, len(turns), 2):
+    clock, told = FakeClock(START), messages(turns)
+    deps = Deps(RamStore(), None, clock, llm=llm, llm_timeout=PATIENCE)
+    for at in range(0, len(told), 2):
         clock.now = START + at * MINUTE
-        pair = tuple(
-            Message(f"m{number:05}", *owner, role, text, START + number * MINUTE, clock.now)
-            for number, (role, text) in enumerate(turns[at : at + 2], at)
-        )
-        await deps.store.apply(Batch(put=pair))
+        await deps.store.apply(Batch(put=tuple(told[at : at + 2])))
         await summarize_session(SCOPE, deps, budget=state_tokens)
     return [
         await context(SCOPE, max_tokens, deps, state_tokens=state_tokens) for max_tokens in BUDGETS

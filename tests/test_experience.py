@@ -279,12 +279,17 @@ async def test_a_note_of_the_session_can_tell_the_lesson() -> None:
     assert fact.sources == ("m00000", "m00003")
 
 
+LESSONS = (
+    "Redis 连接超时，线上一直报错：把 timeout 调大没有变化；原因是有个任务没有释放连接，"
+    "改成 with 语句后解决了，线上不再报错。",
+    "The nightly Airflow job failed. Restarting the scheduler did not help. The disk was full; "
+    "since the switch to a bigger volume the job works.",
+)
+
+
 @pytest.mark.parametrize(
     ("texts", "prompt", "told"),
-    [
-        (CHINESE, "一次会话结束了", "Redis 报错时先查连接泄漏。"),
-        (ENGLISH, "A session has ended", "Check the disk first when Airflow fails."),
-    ],
+    [(CHINESE, "一次会话结束了", LESSONS[0]), (ENGLISH, "A session has ended", LESSONS[1])],
 )
 async def test_the_model_draws_it_where_there_is_one(
     texts: list[str], prompt: str, told: str
@@ -299,10 +304,34 @@ async def test_the_model_draws_it_where_there_is_one(
     assert "NOTED" in data["content"] and texts[2] in data["content"]
 
 
-async def test_the_model_may_say_that_nothing_is_worth_it() -> None:
-    """Then rules do not overrule it."""
+@each("texts", SMALL_TALK)
+async def test_the_model_may_say_that_nothing_is_worth_it(texts: list[str]) -> None:
     llm = ScriptedLLM([{"experience": None, "keywords": []}])
-    assert await extract_experience(talk(CHINESE), (), parts_with(llm)) is None
+    assert await extract_experience(talk(texts), (), parts_with(llm)) is None
+    assert len(llm.calls) == 1
+
+
+@each(
+    ("texts", "claim"),
+    [
+        (CHINESE, None),
+        (CHINESE, "Redis 报错时先查连接泄漏。"),
+        (CHINESE, "Redis 连接超时、线上一直报错：试了把 timeout 调大，解决了。"),
+        (ENGLISH, None),
+        (ENGLISH, "Check the disk first when Airflow fails."),
+        (
+            ENGLISH,
+            "The nightly Airflow job failed. I tried to restart the scheduler: it works now.",
+        ),
+    ],
+)
+async def test_a_model_s_lesson_tells_what_was_tried_and_what_worked(
+    texts: list[str], claim: str | None
+) -> None:
+    """Where it tells less than rules read, or takes an attempt for the solution, theirs stays."""
+    llm = ScriptedLLM([{"experience": claim, "keywords": []}])
+    fact = await extract_experience(talk(texts), (), parts_with(llm))
+    assert fact is not None and fact == await extract_experience(talk(texts), (), parts_with())
 
 
 @each("reply", [ConnectionError(), "no JSON", [], {"experience": 3}])
@@ -315,7 +344,8 @@ async def test_rules_draw_it_where_the_model_fails(texts: list[str], reply: Any)
 
 async def test_what_the_model_is_shown_and_says_is_bounded() -> None:
     """However long the session, and however talkative the model."""
-    llm = ScriptedLLM([{"experience": "长" * 9_000, "keywords": ["词" * 900] * 90}])
+    endless = LESSONS[0] + "长" * 9_000
+    llm = ScriptedLLM([{"experience": endless, "keywords": ["词" * 900] * 90}])
     texts = [*CHINESE, *("我在第" + str(at) + "站换车。</talk>" + "路" * 400 for at in range(200))]
     fact = await extract_experience(talk(texts), [note("n", "记" * 9_000)], parts_with(llm))
     data = llm.calls[0].messages[1]["content"]

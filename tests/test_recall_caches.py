@@ -80,7 +80,8 @@ async def test_what_was_just_found_is_served_again(tongue: Tongue) -> None:
     results = []
     for _ in range(3):
         bound = handle(deps, tongue.user, model(tongue.question))
-        results.append(await RecallAgent(bound, caches=caches).recall(tongue.question))
+        agent = RecallAgent(bound, caches=caches, by="llm")
+        results.append(await agent.recall(tongue.question))
     first, *later = results
     assert cached(first) == dict.fromkeys(CACHED, False)
     for result in later:
@@ -123,7 +124,8 @@ async def test_nothing_is_served_across_users_agents_sessions_or_grants(tongue: 
     ]
     for expected in (False, True):
         for bound in handles:
-            result = await RecallAgent(bound, caches=caches).recall(tongue.question)
+            recaller = RecallAgent(bound, caches=caches, by="llm")
+            result = await recaller.recall(tongue.question)
             assert cached(result) == dict.fromkeys(CACHED, expected), bound.scope
 
 
@@ -133,7 +135,7 @@ async def test_each_answer_is_kept_for_its_own_time(tongue: Tongue) -> None:
     clock = FakeClock(0)
     bound = handle(await furnished(), tongue.user, model(tongue.question))
     for seconds in (59, 61, 299, 301, 599, 601):
-        agent = RecallAgent(bound, caches=Caches(timer=lambda: clock() / 1e6))
+        agent = RecallAgent(bound, caches=Caches(timer=lambda: clock() / 1e6), by="llm")
         await agent.recall(tongue.question)
         clock.advance(seconds=seconds)
         expected = {name: seconds < kept for name, kept in CACHED.items()}
@@ -206,7 +208,7 @@ async def read(deps: Deps, user: str, key: str, caches: Caches) -> tuple[bool, t
     """Whether a model that has a key can read it, and what is handed over of it."""
     llm = ScriptedLLM([calling(DETAIL, memory_key=key), handing([key])])
     bound = handle(deps, user, llm)
-    result = await RecallAgent(bound, caches=caches).recall("?")
+    result = await RecallAgent(bound, caches=caches, by="llm").recall("?")
     (answer,) = told(llm.calls[-1].messages)
     return answer["success"], result.memory_keys
 
@@ -276,7 +278,8 @@ async def test_what_is_deleted_after_the_search_is_not_found(tongue: Tongue, kin
 
     for deed in (spare, spare, erase):
         llm = Acting(tongue.facts[0], kind, deed)
-        result = await RecallAgent(handle(deps, tongue.user, llm), caches=caches).recall("?")
+        bound = handle(deps, tongue.user, llm)
+        result = await RecallAgent(bound, caches=caches, by="llm").recall("?")
         search, detail, _ = result.trace
         assert search.keys and search.tool == SEARCH and detail.tool == DETAIL
         assert detail.success == bool(result.evidence) == (deed is spare)
@@ -422,7 +425,7 @@ async def test_a_long_question_does_not_fill_a_cache_with_its_key(tongue: Tongue
     named = {"keywords": [{"keyword": "端口 port", "weight": 0.5, "type": "concept"}]}
     llm = ScriptedLLM([calling(SEARCH, query=long), calling(EXTRACT, query=long), named, handing()])
     bound = handle(await furnished(), tongue.user, llm)
-    await RecallAgent(bound, caches=caches).recall(tongue.question)
+    await RecallAgent(bound, caches=caches, by="llm").recall(tongue.question)
     assert len(keys) == 2 and all(len(repr(key)) < 300 for key in keys)
 
 

@@ -44,7 +44,7 @@ SEARCH, DETAIL, EXPAND = "search_memories", "get_memory_detail", "expand_context
 async def recalled(deps: Deps, tongue: Tongue, llm: LLM | None, **granted: Any) -> Recalled:
     """What comes of a recall, in three small rounds."""
     bound = handle(deps, tongue.user, llm, **granted)
-    agent = RecallAgent(bound, budget=Budget(window=3))
+    agent = RecallAgent(bound, budget=Budget(window=3), by="llm" if llm else None)
     async with asyncio.timeout(60):
         return await agent.recall(tongue.question)
 

@@ -47,7 +47,9 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
 async def recalled(deps: Deps, tongue: Tongue, llm: LLM | None, **granted: Any) -> Recalled:
     """What comes of a recall, in small rounds."""
     bound = handle(deps, tongue.user, llm, **granted)
-    return await RecallAgent(bound, budget=Budget(window=3)).recall(tongue.question)
+    return await RecallAgent(bound, budget=Budget(window=3), by="llm" if llm else None).recall(
+        tongue.question
+    )
 
 
 def moves(result: Recalled) -> list[tuple[object, ...]]:
@@ -202,11 +204,11 @@ async def test_what_is_sensitive_needs_a_grant(
             llm.calls.clear()
             results.append(await bound.recall(question, tongue.user))
             seen = word in str([call.messages for call in llm.calls])
-            assert seen == (word in str(results[-1])) == bool(results[-1].evidence)
+            assert seen == (word in str(results[-1]))
     plain, ungranted, granted = results
-    assert moves(plain) == moves(ungranted) and not plain.evidence
+    assert moves(plain) == moves(ungranted) and not {*plain.memory_keys} & {*hidden}
     assert not any(step.success for step in plain.trace if step.tool == DETAIL)
-    assert set(granted.memory_keys) == set(hidden)
+    assert {*granted.memory_keys} >= {*hidden}
     for key in hidden:  # the window holds messages: this one was the newest
         assert key not in str([step.keys for step in ungranted.trace])
 

@@ -337,7 +337,8 @@ async def test_a_hand_off_of_very_many_keys_is_cut(tongue: Tongue) -> None:
     deps = await furnished(store)
     keys, _ = await keys_of(deps, tongue.user)
     many = [f"n_{number}" for number in range(10_000)]
-    for named, found in ((many, 0), ([*sorted(keys), *many], 10)):
+    by_rules = len((await recalled(deps, tongue)).evidence)
+    for named, found in ((many, by_rules), ([*sorted(keys), *many], 10)):
         result = await recalled(deps, tongue, ScriptedLLM([handing(named)]))
         assert len(result.evidence) == found and len(str(result.trace)) < 5_000
     assert store.looked_up < 200
@@ -500,7 +501,7 @@ async def test_all_that_matches_is_counted_for_a_model_only(
     assert {*counted} == {False}
     counted.clear()
     llm = ScriptedLLM([calling(SEARCH, query="火锅", min_relevance_score=0.0), handing()])
-    result = await RecallAgent(handle(deps, "u", llm)).recall("火锅")
+    result = await RecallAgent(handle(deps, "u", llm), by="llm").recall("火锅")
     assert result.trace[0].outcome == "找到 70 个，返回 5 个" and counted == [True]
 
 

@@ -1,5 +1,6 @@
 """The State of a session: layers that cover what is older, bounded however long it goes on."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.add.summarize import KEPT, summarize_session
+from kemem.add.summarize import KEPT, summarize_session, with_extract
 from kemem.ports import Deps, Prompt, Reply, Schema, Tool
 from kemem.records import Checkpoint, Where
 from kemem.records.batch import Batch
@@ -21,6 +22,8 @@ from kemem.text.summary import (
     acknowledges,
     cut,
     joined,
+    one_line,
+    rarity,
     sentences,
     sentences_of,
     sentences_of_summary,
@@ -151,7 +154,6 @@ async def test_the_model_writes_one_summary_for_each_layer(language: str, prompt
     llm = ScriptedLLM([{"summary": "SUMMARY"}], repeat=True)
     live = await grown(parts_with(llm), varied(language, 40))
     assert live is not None
-    assert all(layer.text == "SUMMARY" for layer in live.layers)
     made = sum(1 for layer in live.layers if layer.level == 1)
     made += sum(4 for layer in live.layers if layer.level == 2)
     assert len(llm.calls) == made
@@ -193,35 +195,89 @@ async def test_rules_summarise_where_the_model_fails(language: str, reply: Any) 
     assert len(llm.calls) == 1
 
 
+TOLD = {
+    "zh": (
+        "我叫周文博，住在杭州。",
+        "我对花生过敏，预算是 8500 元。",
+        "航班 MU5137 改到了周五。",
+        "我们聊了很多别的事情。",
+    ),
+    "en": (
+        "I'm Emma Feldman and I live in Tacoma.",
+        "I'm allergic to peanuts, and the budget is 8,500 dollars.",
+        "Flight MU5137 was moved to Friday.",
+        "We talked about many other things.",
+    ),
+}
+
+
+def merged(written: str, language: str, most: int = 60) -> tuple[str, str]:
+    """What becomes of a model's summary of a talk, and what rules alone make of the talk."""
+    sentences = sentences_of(talk(TOLD[language]), language == "zh")
+    worth = rarity(sentences)
+    one = with_extract(one_line(written, most), sentences, most, worth)
+    return one, with_extract(None, sentences, most, worth)
+
+
+@each(
+    ("language", "written"),
+    [
+        ("zh", "周文博住在杭州，对花生过敏，预算 8500 元"),
+        ("en", "Emma Feldman lives in Tacoma, is allergic to peanuts, budget 8,500 dollars"),
+    ],
+)
+def test_a_model_s_summary_is_filled_up_with_what_it_leaves_out(
+    language: str, written: str
+) -> None:
+    text, _ = merged(written, language, 40)
+    assert text.startswith(written) and "MU5137" in text
+
+
+@each(
+    ("language", "written"),
+    [
+        ("zh", "预算是 9500 元。"),
+        ("zh", "The user lives in Hangzhou and has a dog called Rex."),
+        ("en", "The budget is 9,500 dollars."),
+        ("en", "Marcus plays tennis in Lisbon every summer."),
+        ("en", "In summary, the user and the assistant had a pleasant conversation."),
+    ],
+)
+def test_what_nobody_said_gets_into_no_summary(language: str, written: str) -> None:
+    """Another number, other words than the talk's, or none that tell anything."""
+    text, by_rules = merged(written, language)
+    assert written not in text and text == by_rules
+
+
 @each(
     ("written", "kept"),
     [
-        ("用户: 叫周文博\n- 住在杭州\n对花生过敏。", "用户: 叫周文博。- 住在杭州。对花生过敏。"),
-        ("Lives in Rome\n\nAllergic to nuts", "Lives in Rome. Allergic to nuts"),
+        ("周文博\n- 住在杭州\n对花生过敏。", "周文博。- 住在杭州。对花生过敏。"),
+        ("Lives in Tacoma\n\nAllergic to peanuts", "Lives in Tacoma. Allergic to peanuts"),
     ],
 )
-async def test_lines_of_a_model_are_not_glued_together(written: str, kept: str) -> None:
+def test_lines_of_a_model_are_not_glued_together(written: str, kept: str) -> None:
     """One line with a mark between any two."""
-    live = await grown(
-        parts_with(ScriptedLLM([{"summary": written}], repeat=True)), varied("zh", 40)
-    )
-    assert live is not None and {layer.text for layer in live.layers} == {kept}
+    assert one_line(written, 100) == kept
 
 
-@each(
-    "told",
-    [
-        ["我们聊了很多别的事情。" * 20, "航班 MU5137 改到了周五。"],
-        ["We talked about many other things. " * 20, "Flight MU5137 was moved to Friday."],
-    ],
+@given(
+    language=st.sampled_from(["zh", "en"]),
+    parts=st.lists(st.sampled_from([*TOLD["zh"], *TOLD["en"], "?", "1", "MU5137"]) | st.text()),
+    most=st.integers(20, 120),
 )
-async def test_the_end_of_a_summary_that_is_too_long_is_kept(told: list[str]) -> None:
-    """A model writes in the order of time: its last sentence is the newest topic."""
-    llm = ScriptedLLM([{"summary": " ".join(told)}], repeat=True)
-    live = await grown(parts_with(llm), varied("zh", 40))
-    assert live is not None
-    assert all(told[-1] in layer.text for layer in live.layers)
-    assert all(count_tokens(layer.text) <= BUDGET // 4 for layer in live.layers)
+def test_a_summary_never_tells_less_than_rules_would(
+    language: str, parts: list[str], most: int
+) -> None:
+    """Whatever a model writes: the names and numbers of the talk, within the budget."""
+    text, by_rules = merged(" ".join(parts), language, most)
+    assert count_tokens(text) <= most
+    worth = rarity(sentences_of(talk(TOLD[language]), language == "zh"))
+    values = [
+        math.fsum(worth.get(term, 0.0) for term in rarity(sentences_of_summary(it)))
+        for it in (text, by_rules)
+    ]
+    assert values[0] >= values[1]
 
 
 async def test_an_endless_summary_is_cut() -> None:
@@ -230,7 +286,7 @@ async def test_an_endless_summary_is_cut() -> None:
     live = await grown(parts_with(llm), varied("zh", 60))
     assert live is not None
     assert all(count_tokens(layer.text) <= BUDGET // 4 for layer in live.layers)
-    assert not any("\n" in layer.text for layer in live.layers)
+    assert not any("# " in layer.text for layer in live.layers)
 
 
 class Forgetting:

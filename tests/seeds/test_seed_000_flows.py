@@ -12,9 +12,9 @@ import pytest
 
 from kemem import AsyncMemory
 from kemem.ports import ToolCall
-from kemem.recall import Recalled
+from kemem.recall import RecallAgent, Recalled
 from kemem.recall.registry import short_tools
-from kemem.recall.schemas import Language
+from kemem.recall.schemas import Language, message
 from kemem.settings import load
 from kemem.testing import FakeClock, calling, running_openai_server
 from kemem.testing.openai_server import OpenAIServer
@@ -91,8 +91,8 @@ CHINESE = Flow(
 第一条与问题一致
 
 ### 相关记忆标识
-共找到 1 个相关记忆:
-- {key}""",
+共找到 {count} 个相关记忆:
+{keys}""",
     """## 记忆搜索完成 (信心度: 0%)
 
 ### 搜索总结
@@ -143,8 +143,8 @@ the database settings from before were found
 the first one is what was asked for
 
 ### Relevant memories
-1 in all:
-- {key}""",
+{count} in all:
+{keys}""",
     """## Memory search finished (confidence: 0%)
 
 ### Summary
@@ -175,9 +175,9 @@ class Model:
 def answers(request: dict[str, Any]) -> Answers:
     """What the tools answered, each inside a fence."""
     found = []
-    for message in request["messages"]:
-        if message["role"] == "tool":
-            opening, text, closing = message["content"].split("\n")
+    for said in request["messages"]:
+        if said["role"] == "tool":
+            opening, text, closing = said["content"].split("\n")
             assert (opening, closing) == ("<tool_data>", "</tool_data>")
             found.append(json.loads(text))
     return found
@@ -247,11 +247,12 @@ async def test_a_model_finds_looks_closer_and_hands_over(tmp_path: Path, flow: F
         await check_evidence(memory, result)
     assert steps(result) == ["search_memories", "get_memory_detail", "handoff"]
     assert [step.started - NOW for step in result.trace] == [SECOND, 2 * SECOND, 3 * SECOND]
-    (key,) = result.memory_keys
+    key = result.memory_keys[0]  # rules have found the others
     found, detail = answers(server.requests[2])
     assert (found["success"], found["total_found"], keys_of(found)[0]) == (True, 3, key)
     assert (detail["content"], detail["memory_type"]) == (flow.settings[0].text, "configuration")
-    assert result.message == flow.layout.format(key=key)
+    listed = "\n".join(f"- {each}" for each in result.memory_keys)
+    assert result.message == flow.layout.format(count=len(result.memory_keys), keys=listed)
     assert (result.by, result.completed, result.confidence) == ("llm", True, 0.85)
     assert (result.needs_more_info, result.follow_up_question) == (False, None)
     assert (result.iteration_used, result.context_window_used) == (1, 5)
@@ -260,12 +261,15 @@ async def test_a_model_finds_looks_closer_and_hands_over(tmp_path: Path, flow: F
 
 @BOTH
 async def test_a_model_is_told_where_it_stands(tmp_path: Path, flow: Flow) -> None:
-    """Round, window and what is left, in the language of the question; all that is said as data."""
+    """Round, window and what is left, in the language of the question; all that is said as data,
+    with what rules have found.
+    """
 
     def end(_: Answers) -> ToolCall:
         return calling("handoff", reason="…", search_summary="…", confidence=0)
 
     async with led(tmp_path, flow.settings, end) as (memory, server):
+        rules = await RecallAgent(memory.for_user("u"), by="rules").recall(flow.asked_settings)
         await memory.recall(flow.asked_settings, "u", session_id="s")
     (request,) = server.requests
     system, task = request["messages"]
@@ -274,8 +278,11 @@ async def test_a_model_is_told_where_it_stands(tmp_path: Path, flow: Flow) -> No
     last = sorted(flow.settings, key=lambda fact: -fact.days)[-5:]
     talk = "\n".join(f"user: {fact.text}" for fact in last)
     assert task["role"] == "user"
+    found = "\n".join(f"[{at}] {it.dates} {it.text}" for at, it in enumerate(rules.evidence, 1))
     assert task["content"] == (
-        f"<conversation>\n{talk}\n</conversation>\n\n<question>\n{flow.asked_settings}\n</question>"
+        f"<conversation>\n{talk}\n</conversation>\n\n<found_before>\n{found}\n</found_before>\n\n"
+        f"<question>\n{flow.asked_settings}\n</question>\n\n"
+        + message("choose_known", flow.language)
     )
 
 
@@ -284,7 +291,9 @@ async def test_a_model_is_told_where_it_stands(tmp_path: Path, flow: Flow) -> No
 
 @BOTH
 async def test_a_model_narrows_down_what_is_too_much(tmp_path: Path, flow: Flow) -> None:
-    """More than it is shown, then two by type and time; both details in one reply."""
+    """More than it is shown, then two by type and time; both details in one reply. These are the
+    first of the evidence.
+    """
 
     def search(_: Answers) -> ToolCall:
         return calling("search_memories", query=flow.asked_plan, search_mode="semantic")
@@ -306,8 +315,9 @@ async def test_a_model_narrows_down_what_is_too_much(tmp_path: Path, flow: Flow)
         await check_evidence(memory, result)
     tools = ["search_memories"] * 2 + ["get_memory_detail"] * 2 + ["handoff"]
     assert steps(result) == tools
-    assert {each.content for each in result.evidence} == {it.text for it in flow.plan_facts[:2]}
-    assert {each.memory_type for each in result.evidence} == {"command_output"}
+    best = result.evidence[:2]
+    assert {each.content for each in best} == {it.text for it in flow.plan_facts[:2]}
+    assert {each.memory_type for each in best} == {"command_output"}
     _, narrowed, *details = answers(server.requests[-1])
     assert narrowed["total_found"] == 2 and [it["success"] for it in details] == [True, True]
     assert (result.limits.memory_types, result.limits.time_range_days) == ((), None)
@@ -339,7 +349,7 @@ async def test_a_model_broadens_and_then_asks_the_user(tmp_path: Path, flow: Flo
     assert (result.confidence, result.evidence, result.completed) == (0, (), True)
     assert (result.needs_more_info, result.follow_up_question) == (True, flow.follow_up)
     assert result.message == flow.layout_of_nothing.format(reason=flow.reason)
-    assert result.limits.min_relevance_score == 0.3
+    assert result.limits.min_relevance_score == 0.1  # where it named none, less was demanded
     for answer in answers(server.requests[-1]):
         assert answer["success"] and "min_relevance_score" in answer["message"]
 

@@ -51,7 +51,8 @@ async def recalled(
 ) -> tuple[Recalled, ScriptedLLM]:
     """What a model makes of a question in that conversation, and what it was asked."""
     llm = ScriptedLLM(script, repeat=True)
-    agent = RecallAgent((await talked(language, llm)).for_user("u"), budget=Budget(**limits))
+    memory = (await talked(language, llm)).for_user("u")
+    agent = RecallAgent(memory, budget=Budget(**limits), by="llm")
     return await agent.recall(QUESTION[language]), llm
 
 

@@ -42,11 +42,13 @@ async def extract_experience(
 ) -> Fact | None:
     """The lesson of a session, by the model or else by rules; None where it teaches nothing.
 
-    It tells what was wanted, what was tried in vain, and what worked.
+    It tells what was wanted, what was tried in vain, and what worked. What rules read of that, a
+    model's lesson must tell as well.
     """
     if len(messages) < MIN_MESSAGES:
         return None
     chinese = summary.speaks_chinese(message.content for message in messages)
+    problems = await asyncio.to_thread(_taught, messages, notes)
     if deps.llm is not None:
         try:
             talk = await asyncio.to_thread(_shown, messages, notes, chinese)
@@ -54,10 +56,30 @@ async def extract_experience(
             text, keywords = _read(answer)
             if text and read_verdict(text) and not _ended_well(messages):
                 raise Unavailable("the LLM calls solved what the session calls failed")
+            if not all(_tells(text, one) for one in problems):
+                raise Unavailable("the LLM leaves out what was tried or what worked")
             return _experience(text, [it.id for it in messages], keywords) if text else None
         except Unavailable as error:
             log.warning("%s; the experience is extracted by rules", error.message)
-    return await asyncio.to_thread(_experience_by_rules, messages, notes, chinese)
+    return await asyncio.to_thread(_experience_by_rules, problems, chinese)
+
+
+def _tells(text: str, parts: Sequence[Sequence["_Sentence"]]) -> bool:
+    """Whether a text names a problem, what was tried and what worked, and takes none for another.
+
+    A name or a number of each part is enough: a model words things in its own way.
+    """
+    goal, failed, worked, _ = (_terms(*(one.text for one in part)) for part in parts)
+    told = _terms(text)
+    for sentence in summary.sentences(text):
+        terms = _terms(sentence)
+        if read_verdict(sentence) and len(terms & (failed - worked)) > len(terms & worked):
+            return False
+    return all(3 * len(part & told) >= len(part) for part in (goal, failed, worked))
+
+
+def _terms(*texts: str) -> frozenset[str]:
+    return frozenset(summary.rarity([summary.Sentence("", "", text) for text in texts]))
 
 
 def _read(answer: Any) -> tuple[str, list[str]]:
@@ -215,10 +237,8 @@ def _split(one: _Sentence) -> tuple[list[_Sentence], _Sentence]:
     return [], one
 
 
-def _experience_by_rules(
-    messages: Sequence[Message], notes: Sequence[Note], chinese: bool
-) -> Fact | None:
-    """The newest problems of a session, each with what failed, what worked and what was learned."""
+def _taught(messages: Sequence[Message], notes: Sequence[Note]) -> list[list[list[_Sentence]]]:
+    """The newest problems of a session that teach something, as sentences by title."""
     talk = _sentences(messages)
     texts = {one.text for one in talk}
     talk += [
@@ -227,7 +247,13 @@ def _experience_by_rules(
         for text in summary.sentences(note.content)
         if text not in texts
     ]
-    problems = [parts for one in _problems(talk) if (parts := one.parts())][-_PROBLEMS:]
+    return [parts for one in _problems(talk) if (parts := one.parts())][-_PROBLEMS:]
+
+
+def _experience_by_rules(
+    problems: Sequence[Sequence[Sequence[_Sentence]]], chinese: bool
+) -> Fact | None:
+    """Each problem with what failed, what worked and what was learned."""
     if not problems:
         return None
     each = _LONGEST // len(problems) - 1

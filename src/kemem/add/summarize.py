@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +19,14 @@ from kemem.records.times import to_rfc3339
 from kemem.text import summary
 from kemem.text.ids import new_id
 from kemem.text.language import count_tokens
+from kemem.text.summary import Sentence
 
 STATE_TOKENS = 2_000  # of the newest messages, which no summary tells yet
 KEPT = 4  # newest messages that are never summarised
 _WIDTH = 3  # layers of one level; one more, and the oldest three become one of the next
 _MAX_CALLS = 20  # summaries that one call asks of the model; rules make the others
 _SAMPLE = 500  # messages by which rare words are told from common ones
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _STATE_SCHEMA = object_schema(summary={"type": "string"})
 
 Layers = tuple[Layer, ...]
@@ -135,19 +139,17 @@ class _Summarizer:
             f"{summary.cut(one.content, self.budget)}"
             for one in chunk
         ]
-        if text := await self._ask("\n".join(lines), chinese, most):
-            return text
+        written = await self._ask("\n".join(lines), chinese, most)
         return await asyncio.to_thread(
-            lambda: summary.summarise(summary.sentences_of(chunk, chinese), most, worth)
+            lambda: with_extract(written, summary.sentences_of(chunk, chinese), most, worth)
         )
 
     async def of_layers(self, layers: Sequence[Layer]) -> Layer:
         texts = [layer.text for layer in layers]
         most = max(self.budget // 4, 30)
-        text = await self._ask("\n".join(texts), summary.speaks_chinese(texts), most)
-        if not text:
-            sentences = [one for text in texts for one in summary.sentences_of_summary(text)]
-            text = summary.summarise(sentences, most)
+        written = await self._ask("\n".join(texts), summary.speaks_chinese(texts), most)
+        talk = [one for text in texts for one in summary.sentences_of_summary(text)]
+        text = with_extract(written, talk, most, summary.rarity(talk))
         tokens = sum(layer.tokens for layer in layers)
         return Layer(layers[0].level + 1, text, layers[0].first, layers[-1].last, tokens)
 
@@ -165,6 +167,38 @@ class _Summarizer:
             self.calls = _MAX_CALLS  # a model that is away would be waited for again and again
             return None
         return summary.one_line(text, most)
+
+
+def with_extract(
+    written: str | None, talk: Sequence[Sentence], most: int, worth: Mapping[str, float]
+) -> str:
+    """A model's summary, with sentences of the talk for what it leaves out; `worth` is of terms.
+
+    What nobody said is not kept. Where the sentences of the talk alone tell more, they stay.
+    """
+    extract = summary.summarise(talk, most, worth)
+    if not written:
+        return extract
+    said = " ".join(f"{one.day} {one.speaker} {one.text}" for one in talk)
+    own = [
+        Sentence("", "", one) for one in summary.sentences(written) if _is_said(one, said, worth)
+    ]
+    merged = summary.summarise([*own, *talk], most, worth)
+    return merged if _told(merged, worth) >= _told(extract, worth) else extract
+
+
+def _is_said(sentence: str, said: str, worth: Mapping[str, float]) -> bool:
+    """Whether all numbers of a sentence were said, and most of its words."""
+    terms = summary.rarity([Sentence("", "", sentence)])
+    known = sum(term in worth for term in terms)
+    numbers = _NUMBER.findall(sentence)
+    return 2 * known >= len(terms) and all(number in said for number in numbers)
+
+
+def _told(text: str, worth: Mapping[str, float]) -> float:
+    """What the terms of a text are worth together."""
+    terms = summary.rarity(summary.sentences_of_summary(text))
+    return math.fsum(worth.get(term, 0.0) for term in terms)
 
 
 async def ask(stage: str, talk: str, chinese: bool, schema: Schema, most: int, deps: Deps) -> Any:

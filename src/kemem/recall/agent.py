@@ -8,22 +8,20 @@ from typing import Any
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import ToolCall
 from kemem.ports.entries import check_enabled
+from kemem.recall.prompt import known_memories, task, tool_data, with_keys
 from kemem.recall.registry import as_tools, run_tool, short_tools, succeeded
-from kemem.recall.results import Driver, Recalled, Step, indented
+from kemem.recall.results import Driver, Recalled, Step
 from kemem.recall.rules import handoff_from, plan
 from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model, ToolTexts
 from kemem.recall.state import TOOL_SECONDS, Budget, Caches, MemoryReader, RecallState
 from kemem.results import Item
 from kemem.scope import check_flag
 from kemem.settings import Settings
-from kemem.text.fence import fenced
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
 from kemem.text.query import check_query
 
 MAX_FAILURES = 3  # in a row: then a model is not called any further
-_MAX_SHOWN = 2_000  # characters of one message of the window
-_MAX_HITS = 10  # hits of earlier rounds that a model is shown
 
 log = logging.getLogger("kemem")
 
@@ -37,10 +35,11 @@ class RecallAgent:
     """Finds among one user's memories what a question needs, for another agent.
 
     The user is settled here: no tool takes one, and whatever a model says about it is ignored.
-    Sensitive memories are seen only through a handle that was granted them. Steps are decided `by`
-    the LLM where there is one; "rules" calls no model. The LLM is told of its tools in few words,
-    or in many by `tool_texts="full"`. Memories that the caller has already are
-    left out if it names them in `without`.
+    Sensitive memories are seen only through a handle that was granted them. Rules find evidence at
+    once; where there is an LLM, it then lifts what it takes for evidence and adds to it. `by`
+    leaves that to one of them alone: "rules" calls no model, "llm" has nothing to build on. The
+    LLM is told of its tools in few words, or in many by `tool_texts="full"`. Memories that the
+    caller has already are left out if it names them in `without`.
 
         agent = RecallAgent(memory.for_user("u_1"))
         result = await agent.recall("按照我之前的数据库配置来")
@@ -133,6 +132,10 @@ class RecallAgent:
             on_step=on_step,
             tool_texts=self._tool_texts,
         )
+        if state.driver == "llm" and self._driver is None:
+            state.by_rules = state.started_by_rules()
+            await self._context.relaunch(state.by_rules, run_round)
+            state.problems += state.by_rules.problems
         await self._context.relaunch(state, run_round)
         return state.result()
 
@@ -200,7 +203,7 @@ async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
                 return output.new_size
         if failures >= MAX_FAILURES and state.driver == "llm" and not state.hits:
             state.problems.append(state.text("rules_took_over"))
-            state.driver, state.searches_in_a_row = "rules", 0
+            state.driver, state.by_rules, state.searches_in_a_row = "rules", None, 0
             failures, model_failed, results = 0, False, []
             planner = _by_rules(state, window)
     await _force_handoff(state, failures, model_failed)
@@ -224,23 +227,15 @@ def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
     tools = (short_tools if state.tool_texts == "short" else as_tools)(state.language)
     rounds_left = state.budget.max_iterations - state.iteration
     instructions = state.text("agent_prompt", state=state, rounds_left=rounds_left)
-    shown = (f"{it.message.role}: {indented(it.memory[:_MAX_SHOWN])}" for it in window)
-    hits = list(state.hits.items())[:_MAX_HITS]
-    sections = {  # all of it data
-        "conversation": "\n".join(shown),
-        "found_before": "\n".join(f"[{key}] {indented(hit.memory[:200])}" for key, hit in hits),
-        "question": state.question[:_MAX_SHOWN],
-    }
-    task = "\n\n".join(fenced(name, text) for name, text in sections.items() if text)
+    known = known_memories(state)
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": instructions},
-        {"role": "user", "content": task},
+        {"role": "user", "content": task(state, window, known)},
     ]
 
     async def next_calls(results: Sequence[tuple[Call, Model]]) -> Sequence[Call]:
         for call, output in results:
-            data = fenced("tool_data", output.model_dump_json(exclude_none=True))
-            call_id = call.id if isinstance(call, ToolCall) else ""
+            call_id, data = call.id if isinstance(call, ToolCall) else "", tool_data(output, state)
             messages.append({"role": "tool", "tool_call_id": call_id, "content": data})
         if not (limit := state.patience):
             raise Unavailable(state.text("model_too_slow", seconds=state.deps.pace.seconds))
@@ -257,7 +252,7 @@ def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
             calls.append({"id": call.id, "type": "function", "function": function})
         text = reply.text or None
         messages.append({"role": "assistant", "content": text, "tool_calls": calls})
-        return reply.calls
+        return [with_keys(call, [*known]) for call in reply.calls]
 
     return next_calls
 

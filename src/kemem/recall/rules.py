@@ -7,7 +7,6 @@ short hit find others of its kind. Long texts stand for themselves.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 from kemem.facts.keywords import keywords
 from kemem.recall import schemas
+from kemem.recall.ranking import Ranking, scores
 from kemem.recall.state import MAX_RESULTS, RecallState
 from kemem.recall.tools import summary
 from kemem.records import Message
@@ -30,7 +30,6 @@ LEAST, SHARE = 0.0, 0.1  # of what is handed over: its score, and its share of t
 DETAILS = 3  # hits that are read with the messages around them
 FEW = 6  # memories that are handed over where fewer answer
 
-K = 5  # of reciprocal rank: with more, the ends of lists of ten could not be told apart
 PARTS = 2  # questions inside a question that are searched for by themselves, the last ones
 LEADS = 2  # hits whose words make a search of their own
 SHORT = 30  # tokens of a hit that lends its words: a longer one speaks of other things too
@@ -47,7 +46,6 @@ _SYNTAX = re.compile(r'["“”「」()（）*]')
 T = TypeVar("T")
 # Yields the input of a tool, is sent its output.
 Calls = Generator[schemas.Model, schemas.Model | None, T]
-Ranking = tuple[float, Sequence[str]]  # the weight of a search, and the keys of its hits
 Answer = tuple[str, Sequence[str]]  # a question, and the keys of hits that answer it
 Beside = tuple[Hit, Mapping[str, Any]]  # a hit, and a line of its context that is next to it
 
@@ -227,15 +225,6 @@ def follow_up_queries(state: RecallState, answers: Sequence[Answer]) -> list[str
         for question, text in leads
         if _length(text) <= SHORT and not asks(text)
     ]
-
-
-def scores(rankings: Iterable[Ranking]) -> dict[str, float]:
-    """The score of each memory by reciprocal rank in weighted rankings, best first."""
-    total: defaultdict[str, float] = defaultdict(float)
-    for weight, keys in rankings:
-        for rank, key in enumerate(keys, 1):
-            total[key] += weight / (K + rank)
-    return dict(sorted(total.items(), key=lambda each: -each[1]))
 
 
 def best_keys(own: Mapping[str, float], beside: Iterable[Beside], most: int) -> list[str]:

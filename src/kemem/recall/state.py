@@ -167,6 +167,7 @@ class RecallState:
     past_asked: bool = False  # as the caller says, whatever the words of the question are
     on_step: Callable[[Step], None] | None = None
     tool_texts: ToolTexts = "short"  # how a model is told of the tools
+    by_rules: "RecallState | None" = None  # of a model: what it can add to, and not take away
     iteration: int = 1
     windows: list[int] = field(default_factory=list)  # messages shown, round by round
     has_earlier: bool = False  # messages before those that are shown
@@ -186,6 +187,22 @@ class RecallState:
     completed: bool = False  # the handoff was not forced by a limit
     started: float = field(default_factory=time.monotonic)
     model_seconds: float = 0.0  # that a model has taken while nothing was found
+
+    def started_by_rules(self) -> "RecallState":
+        """A recall of the same question by rules, within the same time; nobody watches it."""
+        return replace(
+            self,
+            driver="rules",
+            on_step=None,
+            windows=[],
+            searches=[],
+            hits={},
+            marks={},
+            over=set(),
+            trace=[],
+            problems=[],
+            evidence=[],
+        )
 
     @property
     def window(self) -> int:
@@ -258,6 +275,13 @@ class RecallState:
         if key in self.over or _gone(item, self.deps.clock(), of_past):
             raise NotFound(f"no memory {key!r:.80}", memory_id=key)
         return item
+
+    def adopt(self, other: "RecallState") -> dict[str, float]:
+        """Know the hits of another recall of the same question; the scores of its evidence."""
+        for key, hit in other.hits.items():
+            self.hits.setdefault(key, hit)
+            self.marks.setdefault(key, other.marks[key])
+        return {each.memory_key: each.score for each in other.evidence}
 
     async def search(self, request: SearchMemoriesInput) -> Memories[Hit]:
         """The hits of a search, cached for a minute while nothing changes."""

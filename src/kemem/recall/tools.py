@@ -8,11 +8,12 @@ from typing import Any, get_args
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.facts.keywords import expanded, keywords
 from kemem.recall import schemas
+from kemem.recall.ranking import with_named
 from kemem.recall.results import Evidence
 from kemem.recall.state import MAX_RESULTS, MAX_SEARCHES_IN_A_ROW, RecallState, will_end
 from kemem.records import Note
 from kemem.records.times import to_rfc3339
-from kemem.results import Hit, Item
+from kemem.results import Hit, Item, Memories
 from kemem.text.fence import neutralise
 from kemem.text.reading import seeks_answer
 from kemem.text.replies import question_before
@@ -21,6 +22,7 @@ CONTENT_BYTES = 102_400
 _PREVIEW = 200  # characters
 _SUMMARY = 80
 _CONTEXT = 1_000
+_LOWER = 0.1  # relevance of what a model is shown where it names none, and nothing has 0.5
 _FILTERS = ("keywords", "memory_types", "time_range_days")
 _MAX_KEYS = 100  # of a handoff that are looked up
 _NEIGHBORS = 2  # messages before and after a message that its detail shows
@@ -36,10 +38,8 @@ async def search_memories_tool(
         return schemas.SearchMemoriesOutput(success=False, total_found=0, message=advice)
     hits, dropped = await state.search(request), ""
     if state.driver == "llm":
-        filters = {name: None for name in _FILTERS if getattr(request, name)}
-        if filters and not hits:  # else what a model made up would hide everything from it
-            hits = await state.search(request.model_copy(update=filters))
-            dropped = state.text("filters_dropped", filters=", ".join(filters))
+        if not hits:  # else what a model made up, or left out, would hide everything from it
+            hits, dropped = await _search_wider(state, request)
         shown = [replace(it, in_reply_to=await _asked(state, it, request.query)) for it in hits]
         hits = replace(hits, items=tuple(shown))
     words = request.keywords or []
@@ -64,6 +64,22 @@ async def search_memories_tool(
         search_query_expanded=", ".join(dict.fromkeys(words)) or None,
         message=(dropped or None) if results else state.text("no_hits"),
     )
+
+
+async def _search_wider(
+    state: RecallState, request: schemas.SearchMemoriesInput
+) -> tuple[Memories[Hit], str]:
+    """The hits without filters, then with less relevance if none was demanded; what was changed."""
+    hits, changes = Memories[Hit](()), []
+    if filters := {name: None for name in _FILTERS if getattr(request, name)}:
+        request = request.model_copy(update=filters)
+        hits = await state.search(request)
+        changes.append(state.text("filters_dropped", filters=", ".join(filters)))
+    if not hits and "min_relevance_score" not in request.model_fields_set:
+        least = request.min_relevance_score
+        hits = await state.search(request.model_copy(update={"min_relevance_score": _LOWER}))
+        changes.append(state.text("threshold_lowered", least=least, lower=_LOWER))
+    return hits, "; ".join(changes)
 
 
 async def get_memory_detail_tool(
@@ -143,6 +159,8 @@ async def handoff_tool(state: RecallState, request: schemas.HandoffInput) -> sch
     """The end of a recall: keys that lead to no memory of this user are left out."""
     evidence: list[Evidence] = []
     keys = list(dict.fromkeys(request.relevant_memory_keys))[:_MAX_KEYS]
+    if state.by_rules is not None:
+        keys = with_named(state.adopt(state.by_rules), keys)
     mark = await state.memory.generation() if keys else ""
     for key in keys:
         with suppress(NotFound, InvalidArgument):  # a model can name anything

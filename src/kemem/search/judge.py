@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -123,10 +123,6 @@ def order_features(
     """What speaks for a row beside the others that are about the same: later, earlier, a change."""
     gap = relevance - relevance.max()
     weight = np.exp(gap) * about["person"] * (1 - about["asks"])
-    around = _around_event(question, candidates, weight)
-    if then := bool(around["just_before_event"].any()):  # what held then is asked for, as if now
-        question = replace(question, past=False, was=False, original=False)
-        weight = weight * around["before_event"]
     beside = _beside_others(question, candidates, about, weight)
     change = np.maximum(about["changes"], about["ends"])
     follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
@@ -141,7 +137,7 @@ def order_features(
     named |= {"change": (change * weight, present), "ended": (ended, present)}
     columns = {name: column * when for name, (column, when) in named.items()}
     columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
-    columns |= around | {"too_late": then * (1 - around["before_event"])}
+    columns |= _for_the_past(question, candidates, weight)
     for name in ("later", "newest", "position"):
         columns[f"{name}_was"] = beside[name] * was
     for name in ("oldest", "earlier", "later", "position"):
@@ -198,22 +194,23 @@ def _beside_others(
     }
 
 
-def _around_event(question: Question, candidates: Sequence[Candidate], weight: Column) -> Features:
+def _for_the_past(
+    question: Question,
+    candidates: Sequence[Candidate],
+    weight: Column,
+) -> Features:
     """Where rows stand in time beside an event that the question names: "before the move"."""
     times = np.array([it.said for it in candidates])
-    words = [question.before & read(it.row.content).words for it in candidates]
-    most = max(map(len, words))
-    told = flags([most and len(it) == most for it in words])
+    told = flags([question.before & read(it.row.content).words for it in candidates])
     first = min((ts for ts, tells in zip(times.tolist(), told, strict=True) if tells), default=None)
     ahead = flags([first is not None and ts < first for ts in times])
     after = flags([first is not None and ts > first for ts in times])
-    likely = [at for at in np.argsort(times, kind="stable") if ahead[at] and weight[at] > 0.05]
-    columns = {
-        "event": told * (1 - ahead),
-        "before_event": ahead,
-        "after_event": after * (1 - told),
-    }
-    columns |= {"just_before_event": _only(len(times), likely[-1:])}
+    just_before = _only(
+        len(times),
+        [at for at in np.argsort(times, kind="stable") if ahead[at] and weight[at] > 0.1][-1:],
+    )
+    columns = {"event": told, "before_event": ahead, "after_event": after}
+    columns |= {"just_before_event": just_before}
     return {name: column * float(question.past) for name, column in columns.items()}
 
 
