@@ -103,7 +103,7 @@ async def keys_of(deps: Deps, user: str) -> tuple[frozenset[str], frozenset[str]
     return frozenset(messages | notes), frozenset(messages)
 
 
-def handing(keys: Iterable[str] = (), **more: Any) -> ToolCall:
+def handing(keys: Iterable[str | int] = (), **more: Any) -> ToolCall:
     """The hand-off of some keys."""
     said = {"reason": "找到了 found", "search_summary": "端口 the port", "confidence": 0.9}
     return calling("handoff", **{**said, "relevant_memory_keys": list(keys), **more})
