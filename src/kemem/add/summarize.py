@@ -26,6 +26,7 @@ KEPT = 4  # newest messages that are never summarised
 _WIDTH = 3  # layers of one level; one more, and the oldest three become one of the next
 _MAX_CALLS = 20  # summaries that one call asks of the model; rules make the others
 _SAMPLE = 500  # messages by which rare words are told from common ones
+_LABEL = re.compile(r"\W*(?:user|assistant|system|tool|用户|助手|系统|工具)\s*[:：]", re.I)
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _STATE_SCHEMA = object_schema(summary={"type": "string"})
 
@@ -188,7 +189,12 @@ def with_extract(
 
 
 def _is_said(sentence: str, said: str, worth: Mapping[str, float]) -> bool:
-    """Whether all numbers of a sentence were said, and most of its words."""
+    """Whether all numbers of a sentence were said, and most of its words.
+
+    A sentence that names its speaker poses as a quotation: what was said so, the talk has itself.
+    """
+    if _LABEL.match(sentence):
+        return False
     terms = summary.rarity([Sentence("", "", sentence)])
     known = sum(term in worth for term in terms)
     numbers = _NUMBER.findall(sentence)

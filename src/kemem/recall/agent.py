@@ -13,7 +13,7 @@ from kemem.recall.registry import as_tools, run_tool, short_tools, succeeded
 from kemem.recall.results import Driver, Recalled, Step
 from kemem.recall.rules import handoff_from, plan
 from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model, ToolTexts
-from kemem.recall.state import TOOL_SECONDS, Budget, Caches, MemoryReader, RecallState
+from kemem.recall.state import MAX_RESULTS, TOOL_SECONDS, Budget, Caches, MemoryReader, RecallState
 from kemem.results import Item
 from kemem.scope import check_flag
 from kemem.settings import Settings
@@ -266,7 +266,12 @@ async def _force_handoff(state: RecallState, failures: int, model_failed: bool) 
         reason = state.text("too_many_failures")
     elif not state.seconds_left:
         reason = state.text("out_of_time")
-    best = handoff_from(state, reason=reason)
+    keys = None
+    if state.by_rules is not None:  # what was found on the way is named by nobody: it comes after
+        own = sorted(state.hits, key=lambda key: -state.hits[key].score)
+        keys = list(dict.fromkeys([*state.adopt(state.by_rules), *own]))[:MAX_RESULTS]
+        state.by_rules = None
+    best = handoff_from(state, keys, reason=reason)
     await run_tool(best, state)
     if state.handoff is None:  # the store cannot be read: no hit can be vouched for
         await run_tool(best.model_copy(update={"relevant_memory_keys": []}), state)

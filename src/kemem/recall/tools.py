@@ -302,7 +302,9 @@ async def _keywords_by_model(
     if not items[:most]:
         return None
     best = sorted(items[:most], key=lambda each: -each.weight)
-    query = _text(answer.get("expanded_query")) or request.query
+    query = _text(answer.get("expanded_query"))
+    if not any(each.keyword.casefold() in query.casefold() for each in best):  # of something else
+        query = request.query
     return schemas.ExtractKeywordsOutput(success=True, keywords=best, expanded_query=query)
 
 
