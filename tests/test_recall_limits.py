@@ -379,9 +379,9 @@ async def test_a_model_that_never_answers_is_not_waited_for(deps: Deps, tongue: 
 async def test_half_of_the_time_is_left_when_a_model_does_not_answer(
     deps: Deps, tongue: Tongue
 ) -> None:
-    result = await recalled(deps, tongue, Asleep(), Budget(seconds=0.2))
+    result = await recalled(deps, tongue, Asleep(), Budget(seconds=3.0))
     waited = re.findall(r"did not answer within (\S+) s", result.problems[0])
-    assert result.by == "rules" and 0 < float(waited[0]) <= 0.1
+    assert result.by == "rules" and 0 < float(waited[0]) <= 1.5
 
 
 @BOTH
