@@ -126,14 +126,14 @@ def test_a_gold_text_may_name_several_answers(text: str, answers: tuple[str, ...
     assert alternatives(text) == answers
 
 
-def history(sizes: dict[str, int]) -> History:
+def history(sizes: dict[str, int], dataset: str = "s") -> History:
     """One with so many questions of each category."""
     questions = [
-        Question("s", f"{name}{at}", "Where?", "", name, ("x",))
+        Question(dataset, f"{name}{at}", "Where?", "", name, ("x",))
         for name, size in sizes.items()
         for at in range(size)
     ]
-    return History("s", "h", (), tuple(questions))
+    return History(dataset, "h", (), tuple(questions))
 
 
 @given(
@@ -149,6 +149,11 @@ def test_a_smaller_sample_is_part_of_a_larger_one(
         for count in sorted((one, two))
     )
     assert small <= large and len(large) == min(max(one, two), sum(sizes.values()))
+
+
+def test_no_set_changes_the_sample_of_another() -> None:
+    one, two = history({"a": 20, "b": 30}, "one"), history({"a": 40}, "two")
+    assert sample([one, two], 5, 0) == sample([one], 5, 0) + sample([two], 5, 0)
 
 
 def test_a_sample_has_categories_as_often_as_the_set() -> None:

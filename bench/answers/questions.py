@@ -134,15 +134,16 @@ def read_lives(path: Path, accepted: Path = ACCEPTED) -> list[History]:
 def sample(histories: Sequence[History], count: int, seed: int) -> list[History]:
     """So many questions of each set, of all languages and categories as often as the set has them.
 
-    A smaller sample is part of every larger one.
+    A smaller sample is part of every larger one, and no set changes the sample of another.
     """
     strata: dict[tuple[str, str, str, bool], list[Question]] = {}
     for question in (it for history in histories for it in history.questions):
         stratum = question.dataset, question.language, question.category, bool(question.gold)
         strata.setdefault(stratum, []).append(question)
     places: dict[str, list[tuple[float, str]]] = {}
-    chance = random.Random(seed)
+    chances: dict[str, random.Random] = {}  # of each set, whichever others there are
     for stratum, questions in strata.items():
+        chance = chances.setdefault(stratum[0], random.Random(seed))
         start = chance.random()
         for at, question in enumerate(chance.sample(questions, len(questions))):
             place = (at + start) / len(questions)

@@ -167,5 +167,5 @@ def _percent(values: Sequence[bool]) -> str:
 
 
 def _length(histories: Sequence[History]) -> int:
-    whole = [sum(count_tokens(it.content) for it in history.messages) for history in histories]
-    return round(mean(whole))
+    lines = [[Line(it.ts, it.name, it.content) for it in one.messages] for one in histories]
+    return round(mean([sum(count_tokens(str(it)) for it in some) for some in lines]))
