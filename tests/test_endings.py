@@ -301,3 +301,43 @@ async def test_each_statement_ends_what_says_the_same_kind_of_thing(
         await memory.delete(current[-1].id, user_id="u")
         held = {it.id for it in await memory.get_all(user_id="u")} & {*old[:2]}
         assert len(held) == (1 if len(current) == 2 else 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("The budget for the kitchen is 12,000", "We increased the kitchen budget to 15,000"),
+        ("I take 20 mg of lisinopril every morning", "The doctor put me on 10 mg of lisinopril"),
+        ("My son Leo is in third grade", "Leo started fourth grade today"),
+        ("I smoke about ten cigarettes a day", "I quit smoking three weeks ago"),
+        ("我每天抽十根烟", "我三周前戒烟了"),
+        ("My laptop is a ThinkPad X1", "I bought a MacBook, the ThinkPad went to my brother"),
+        ("我的电脑是ThinkPad X1", "我买了MacBook，ThinkPad给我弟了"),
+        ("I'm single", "I got engaged to Marek"),
+        ("我单身", "我和马克订婚了！"),
+        ("我们乐队叫锈勺子", "我们乐队改名叫丝绒水獭了"),
+        ("我对青霉素过敏", "好消息，检查说我对青霉素不过敏"),
+    ],
+)
+async def test_a_change_is_known_by_more_than_its_usual_words(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    (first,) = await true_at_last(tmp_path / "first", before)
+    notes = await true_at_last(tmp_path / "both", before, after)
+    assert notes and first not in notes
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("I'm single", "My sister got engaged to Marek"),
+        ("我单身", "我妹妹订婚了"),
+        ("My laptop is a ThinkPad X1", "I went to my brother with the ThinkPad"),
+        ("我的电脑是ThinkPad X1", "我用ThinkPad给我弟打了电话"),
+    ],
+)
+async def test_what_only_sounds_like_it_changes_nothing(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    (first,) = await true_at_last(tmp_path / "first", before)
+    assert first in await true_at_last(tmp_path / "both", before, after)

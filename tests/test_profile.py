@@ -106,6 +106,32 @@ def test_a_card_has_what_is_known_by_topic_in_the_users_language(
     assert either.for_user("u").profile() == profile
 
 
+@pytest.mark.parametrize(
+    "before, after, other",
+    [
+        ("My rent is 850 euros a month", "They raised the rent to 920 from March on", "I ski"),
+        ("我妹妹住在厦门", "我妹妹为了读书搬到里昂了", "我会滑雪"),
+    ],
+)
+def test_what_another_note_likely_replaced_is_not_on_the_card(
+    either: Memory, before: str, after: str, other: str
+) -> None:
+    """It is not over: it is listed and found, and back on the card without that one."""
+    for day, text in enumerate((before, other), 1):
+        either.add(text, "u", timestamp=f"2025-12-0{day}T00:00:00Z")
+    (first, *_), whole = either.get_all("u")[::-1], len(either.get_all("u"))
+    added = either.add(after, "u", timestamp="2025-12-20T00:00:00Z")
+    assert [it.event for it in added.results] == ["ADD"]
+    lines = [line.id for group in either.profile("u").groups for line in group.lines]
+    assert added.results[0].id in lines and first.id not in lines
+    assert len(lines) == whole and either.profile("u").omitted == 0
+    assert first.id in [it.id for it in either.get_all("u")]
+    assert either.get(added.results[0].id).note.supersedes == first.id
+    assert either.history(added.results[0].id)[0].reason == f"likely replaces {first.id}"
+    either.delete(added.results[0].id)
+    assert first.id in [line.id for it in either.profile("u").groups for line in it.lines]
+
+
 @EACH
 def test_what_is_replaced_deleted_or_changed_is_gone_at_once(either: Memory, life: Life) -> None:
     said, _, (change, before, after) = life

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from kemem.add.extract import digest, new_note, verbatim_fact
 from kemem.add.parse import Task
 from kemem.add.rules import VERBATIM, Fact
-from kemem.facts.endings import Told, ended_notes
+from kemem.facts.endings import Told, ended_notes, likely_ended
 from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
 from kemem.text.segment import STOPS, fingerprint, search_text
 from kemem.text.turns import NOT_SAID
@@ -54,13 +54,15 @@ def reconcile(
     decisions = []
     for fact in facts:
         since = max((times[name] for name in fact.sources if name in times), default=now)
-        over = _over(fact, since, list(notes.values()), known)
+        over, likely = _over(fact, since, list(notes.values()), known)
         rivals = (it for it in notes.values() if fact.topic and it.topic == fact.topic)
-        if fact.tentative and not over and all(it.ended(since) for it in rivals):
+        if fact.tentative and not over and not likely and all(it.ended(since) for it in rivals):
             continue
         claimed, fact = fact.replaces, replace(fact, replaces=(*fact.replaces, *over))
         fresh = new_note(fact, task, scope, since, now)
         decided = _dated(_decide(fact, fresh, list(notes.values()), now, earlier))
+        if likely and decided.note and not decided.known and not decided.note.supersedes:
+            decided = replace(decided, note=replace(decided.note, supersedes=likely))
         decisions.append(replace(decided, claimed=claimed))
         notes |= decisions[-1].changed
         if fact.told and fact.told.vector is not None:
@@ -70,10 +72,13 @@ def reconcile(
 
 def _over(
     fact: Fact, since: Micros, stored: Sequence[Note], vectors: Mapping[str, Vector]
-) -> tuple[str, ...]:
-    """The ids of the notes that a fact makes untrue, beside those of its topic."""
+) -> tuple[tuple[str, ...], str | None]:
+    """The ids of the notes that a fact makes untrue, beside those of its topic.
+
+    Where it makes none untrue for certain, also that of the one with which it likely does so.
+    """
     if fact.told is None or not fact.told.changes:
-        return ()
+        return (), None
     notes = [
         note
         for note in stored
@@ -86,7 +91,9 @@ def _over(
         Told(note.content, note.memory_type or "general", vectors.get(note.note_id))
         for note in notes
     ]
-    return tuple(notes[at].note_id for at in ended_notes(fact.told, told))
+    over = tuple(notes[at].note_id for at in ended_notes(fact.told, told))
+    likely = None if over else likely_ended(fact.told, told)
+    return over, None if likely is None else notes[likely].note_id
 
 
 def _decide(

@@ -223,7 +223,8 @@ def _history(decision: Decision, now: Micros) -> list[Change]:
     lines = [*told, *lines]
     if note and not decision.known:
         added = Change(note.agent_id, note.user_id, note.note_id, "add", now, after=note.content)
-        replaced = f"replaces {note.supersedes}" if note.supersedes else None
+        how = "replaces" if decision.ended else "likely replaces"
+        replaced = f"{how} {note.supersedes}" if note.supersedes else None
         may = f"may replace {', '.join(decision.fact.proposes)}, by the model {decision.fact.model}"
         lines.append(replace(added, reason=replaced or (may if decision.fact.proposes else None)))
         if decision.heir is not None:

@@ -18,6 +18,7 @@ from kemem.facts.losses import (
     animal_is_gone,
     is_given_up,
     is_of_something_else,
+    is_paired,
     language_code,
     partner_is_gone,
     thing_is_gone,
@@ -28,13 +29,14 @@ from kemem.text.lexicon import load
 from kemem.text.reading import named_people, people_of
 
 CHANGES = frozenset({"CHANGED", "NOW", "OVER", "BACK", "WRONG"})
-TELLING = CHANGES | {"LOST", "GONE", "PARTED"}  # that something may be over
+TELLING = CHANGES | {"LOST", "GONE", "PARTED", "PAIRED"}  # that something may be over
 _INSTEAD = frozenset({"OVER", "WRONG"})  # signs of an end, not only of something new
 _ENDING = frozenset({"OVER", "CHANGED", "BACK", "WRONG", "LOST", "GONE"})  # what a thing ends by
 _PLANNED = frozenset({"plan", "event"})
 CERTAIN = 1.4  # log odds from which on a note is over
 LIKELY = 0.9  # of one that says the same kind of thing as a clause that tells of a change itself
 PLAUSIBLE = 0.0  # of one that somebody else, who has read both, says to be over
+_LINKED = {"embedded": 0.0, "words": -0.7}  # of one that is preferred to another
 NEAREST = 12  # notes that a statement is compared with
 _VALUES = ("NUMBER", "TIME", "MONEY")
 _COMPOUND = re.compile("[，；]|[,;] ")
@@ -119,6 +121,21 @@ def ended_notes(
     return tuple(ended)
 
 
+def likely_ended(new: Told, notes: Sequence[Told]) -> int | None:
+    """The place of the note that a statement likely makes untrue, where that is not certain.
+
+    Such a note is not over, but what is told later is preferred to it.
+    """
+    if not new.changes or not signs(new.message) & CHANGES:
+        return None
+    own = [at for at, note in enumerate(notes) if may_end(new, note) and not note.compound]
+    own = [at for at in own if _fits(new.text, new.others, notes[at])]
+    kind = "words" if _bare(new, notes) else "embedded"
+    values = _values(features(new, [notes[at] for at in own]), _weights()[kind])
+    best = max(range(len(own)), key=values.__getitem__, default=None)
+    return own[best] if best is not None and values[best] >= _LINKED[kind] else None
+
+
 def plausible(new: Told, notes: Sequence[Told], claimed: int) -> bool:
     """Whether a statement may have made one of some notes untrue, as a language model says.
 
@@ -130,9 +147,7 @@ def plausible(new: Told, notes: Sequence[Told], claimed: int) -> bool:
     if _by_verb(new, [note], [0]):
         return True
     weights = _weights()["words" if _bare(new, notes) else "embedded"]
-    row = features(new, notes)[claimed]
-    value = sum(weights.get(name, 0.0) * it for name, it in row.items())
-    return value + weights["bias"] >= PLAUSIBLE
+    return _values(features(new, notes), weights)[claimed] >= PLAUSIBLE
 
 
 def _most_certain(
@@ -140,15 +155,19 @@ def _most_certain(
 ) -> list[int]:
     """The place of the note that a statement most certainly makes untrue, if it is certain."""
     rows = dict(zip(own, features(new, [notes[at] for at in own]), strict=True))
-    values = {
-        at: sum(weights.get(name, 0.0) * it for name, it in row.items()) for at, row in rows.items()
-    }
+    values = dict(zip(rows, _values([*rows.values()], weights), strict=True))
     best = max(own, key=values.__getitem__, default=None)
     if best is None:
         return []
     alike = rows[best]["thing"] and answers(new.text) & answers(notes[best].text)
     alike = alike and signs(new.text) & CHANGES and not notes[best].compound
-    return [best] if values[best] + weights["bias"] >= (LIKELY if alike else CERTAIN) else []
+    return [best] if values[best] >= (LIKELY if alike else CERTAIN) else []
+
+
+def _values(rows: Sequence[Features], weights: Mapping[str, float]) -> list[float]:
+    """The log odds of what features tell."""
+    bias = weights["bias"]
+    return [bias + sum(weights.get(name, 0.0) * it for name, it in row.items()) for row in rows]
 
 
 def _fits(text: str, others: Sequence[str], note: Told) -> bool:
@@ -219,7 +238,7 @@ def _by_verb(new: Told, notes: Sequence[Told], own: Sequence[int]) -> list[int]:
 
 
 def _loses(new: Told, note: Told) -> bool:
-    if partner_is_gone(new.text, note.text):
+    if partner_is_gone(new.text, note.text) or is_paired(new.text, note.text):
         return True
     if "FOUND" in signs(new.message):
         return False

@@ -60,6 +60,13 @@ def partner_is_gone(text: str, note: str) -> bool:
     return not named or not known or bool(named & known)
 
 
+def is_paired(text: str, note: str) -> bool:
+    """Whether somebody whom a note calls single has a partner.  "User got engaged to Marek" """
+    told = _pattern(f"{language_code(text)}_PAIRED").search(text.lower())
+    is_own = text.startswith(("User", "用户")) and not text.startswith(("User's", "用户的"))
+    return bool(told and is_own and _pattern("SINGLE").search(note))
+
+
 def thing_is_gone(text: str, note: str) -> bool:
     """Whether a thing that a note says is had is sold, lost or given away."""
     code = language_code(text)

@@ -137,7 +137,7 @@ class Note(_Row):
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sources: tuple[str, ...] = ()  # ids of messages
     topic: Annotated[str | None, Hidden] = None  # a newer note of the same topic replaces it
-    supersedes: str | None = None  # id of the note that it replaced
+    supersedes: str | None = None  # id of the note that it replaced, or likely did
     importance: float = 0.5
     sensitive: Annotated[bool, Hidden] = False
     uses: Annotated[int, Hidden] = 0

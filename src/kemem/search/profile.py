@@ -77,7 +77,11 @@ async def read_profile(where: Where, max_tokens: int, deps: Deps, cached: Profil
 
 
 def compose_profile(user_id: str, notes: Sequence[Note], now: Micros, max_tokens: int) -> Profile:
-    """A card of current notes: the same notes make the same card, in whatever order they come."""
+    """A card of current notes: the same notes make the same card, in whatever order they come.
+
+    Of two of which one has likely replaced the other, it has that one.
+    """
+    notes = _latest(notes)
     ranked = sorted(notes, key=_rank)
     chinese = speaks_chinese(note.content for note in ranked)
     room = max_tokens - 2 * count_tokens(f"</{_FENCE}>\n")
@@ -111,6 +115,12 @@ def compose_profile(user_id: str, notes: Sequence[Note], now: Micros, max_tokens
         text=text,
         until=next_end(notes, now),
     )
+
+
+def _latest(notes: Sequence[Note]) -> list[Note]:
+    """Notes without those that another one has likely replaced."""
+    old = {(it.agent_id, it.supersedes) for it in notes}
+    return [note for note in notes if (note.agent_id, note.note_id) not in old]
 
 
 def group_of(note: Note) -> str:
