@@ -33,6 +33,8 @@ NOW = to_micros("2026-11-11T09:00:00Z")  # a Wednesday
         ("User and others decided to go to Spain in july", "2027-07"),
         ("用户跟他约了3号见面", "2026-12-03"),
         ("Monday's appointment got pushed to Thursday next week", "2026-11-19"),
+        ("The concert is next month on the 9th", "2026-12-09"),
+        ("音乐会在下个月9号", "2026-12-09"),
         ("周一的会改到周六了", "2026-11-14"),
         ("From March User will be on leave", "2027-03"),
         ("User starts in the lab on 3 March", "2027-03-03"),
@@ -161,3 +163,17 @@ async def test_a_contrast_is_no_list(tmp_path: Path, said: str, note: str) -> No
     async with AsyncMemory(settings=settings) as memory:
         await memory.add(said, user_id="u")
         assert [it.memory for it in await memory.get_all(user_id="u")] == [note]
+
+
+@each(
+    ("text", "note"),
+    [
+        ("我周三和周六有课。", "用户周三和周六有课"),
+        ("我下周三和周六有课。", "用户下周三和周六有课（2026-11-18）"),
+        ("I have class on Wednesday and Saturday.", "User has class on Wednesday and Saturday"),
+        ("I have class on Wednesdays.", "User has class on Wednesdays"),
+    ],
+)
+def test_several_days_of_the_week_are_a_habit(text: str, note: str) -> None:
+    message = Message("m", "a", "u", "s", "user", text, NOW, NOW)
+    assert [fact.text for fact in extract_by_rules([message]).facts] == [note]

@@ -341,3 +341,33 @@ async def test_what_only_sounds_like_it_changes_nothing(
 ) -> None:
     (first,) = await true_at_last(tmp_path / "first", before)
     assert first in await true_at_last(tmp_path / "both", before, after)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "successor"),
+    [
+        (
+            "My vet is Dr Huber.",
+            "Dr Huber retired. My new vet is Dr Ng.",
+            "User's new vet is Dr Ng",
+        ),
+        ("我的牙医是潘医生。", "潘医生退休了，我的新牙医是吴医生。", "用户的新牙医是吴医生"),
+        (
+            "I drive a Skoda Octavia.",
+            "The Octavia is sold. I drive a Kia now.",
+            "User drives a Kia now",
+        ),
+        ("My cat is called Momo.", "Momo died. We planted a tree.", "Momo died"),
+    ],
+)
+async def test_what_is_told_instead_is_the_successor(
+    tmp_path: Path, before: str, after: str, successor: str
+) -> None:
+    """Not the sentence that only tells why the old one is over, unless there is no other."""
+    settings = Settings(data_dir=tmp_path, llm="none", embedder="local")
+    async with AsyncMemory(settings=settings) as memory:
+        (old,) = (await memory.add(before, user_id="u", session_id="a")).results
+        added = await memory.add(after, user_id="u", session_id="b")
+        notes = await memory.get_all(user_id="u")
+    assert [it.memory for it in added.results if it.event == "UPDATE"] == [successor]
+    assert [it.memory for it in notes if it.note.supersedes == old.id] == [successor]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from kemem.add.extract import digest, new_note, verbatim_fact
 from kemem.add.parse import Task
 from kemem.add.rules import VERBATIM, Fact
-from kemem.facts.endings import Told, ended_notes, likely_ended
+from kemem.facts.endings import Told, ended_notes, likely_ended, says_instead
 from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
 from kemem.text.segment import STOPS, fingerprint, search_text
 from kemem.text.turns import NOT_SAID
@@ -67,7 +67,33 @@ def reconcile(
         notes |= decisions[-1].changed
         if fact.told and fact.told.vector is not None:
             known[fresh.note_id] = fact.told.vector
-    return decisions
+    return _with_successors(decisions)
+
+
+def _with_successors(decisions: Sequence[Decision]) -> list[Decision]:
+    """Decisions in which notes are replaced by what is told instead of them, if anything is.
+
+    "Dr Huber retired. My new vet is Dr Ng" ends "User's vet is Dr Huber" by its first sentence; the
+    second one says who is it now.
+    """
+    settled = list(decisions)
+    for at, first in enumerate(settled):
+        if len(first.ended) != 1 or first.note is None or first.known or first.heir:
+            continue
+        old = first.ended[0]
+        for place in range(at + 1, len(settled)):
+            second = settled[place]
+            if second.note is None or second.known or second.ended or second.heir:
+                continue
+            if second.fact.memory_type == "plan":
+                continue
+            if says_instead(old.content, first.note.content, second.note.content):
+                heir = replace(second.note, supersedes=old.note_id)
+                settled[place] = replace(second, note=heir, ended=[old], claimed=first.claimed)
+                told = replace(first.note, supersedes=None)
+                settled[at] = replace(first, note=told, ended=[], claimed=())
+                break
+    return settled
 
 
 def _over(

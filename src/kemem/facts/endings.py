@@ -136,6 +136,16 @@ def likely_ended(new: Told, notes: Sequence[Told]) -> int | None:
     return own[best] if best is not None and values[best] >= _LINKED[kind] else None
 
 
+def says_instead(note: str, first: str, second: str) -> bool:
+    """Whether the second of two statements says what holds instead of a note that the first ended.
+
+    ("User's vet is Dr Huber", "Dr Huber is retired", "User's new vet is Dr Ng") -> True
+    """
+    words = words_of(note)
+    more = words_of(second) & words - words_of(first)
+    return answers(note) <= answers(second) and bool(more) and _size(more) >= 1
+
+
 def plausible(new: Told, notes: Sequence[Told], claimed: int) -> bool:
     """Whether a statement may have made one of some notes untrue, as a language model says.
 

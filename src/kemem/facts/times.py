@@ -17,6 +17,14 @@ _STATES = {"identity", "residence", "work", "education", "possession", "relation
 _CURRENT = ("/lives_in", "/works_at", "/works_as", "/studies_at", "/studies")
 _MONTH: Micros = 31 * 86_400_000_000
 _TIMELESS = {"user_preference", "setting", "skill", "contact"}
+# Several days of the week, of none that is named: a habit, or nothing that has one date.
+_WEEKDAY = "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_DAY_ZH = "(?:周|星期|礼拜)?[一二三四五六日天]"
+_HABIT = re.compile(
+    f"(?<![上下这本个])(?=[周星礼]){_DAY_ZH}(?:和|、|与|跟|还有|以及){_DAY_ZH}(?![^，]*[了过])"
+    r"|^(?!.*\b(?:was|were|went|had|did|will|going|next|last|this|coming|\w+ed)\b)"
+    rf".*\b{_WEEKDAY}(?:, {_WEEKDAY})*,? (?:and|or) (?:on )?{_WEEKDAY}\b"
+)
 # A plan is changed by what tells when it is, or that it is off.
 _SETTLED = re.compile(r"cancel|called off|取消|不办|不去|黄了|泡汤|\d|周|点|day\b")
 
@@ -34,7 +42,8 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
     timeless = kind in _TIMELESS and not statement.state
     appointed = "/date/" in (statement.topic or "")
     tense = 1 if appointed else -bool(statement.state and language == "en")
-    time = None if birthday else dated(statement.text, ts, tense)
+    is_habit = not appointed and _HABIT.search(statement.text.lower())
+    time = None if birthday or is_habit else dated(statement.text, ts, tense)
     if time is None or (timeless and not time.lasting):
         statement = replace(statement, text=statement.state or statement.text)
         unclear = appointed and not _SETTLED.search(statement.text)
