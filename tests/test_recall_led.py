@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kemem.ports import Deps, ToolCall
 from kemem.recall import RecallAgent, Recalled
 from kemem.recall.prompt import with_keys
-from kemem.recall.ranking import ADDED, LEAST, with_named
+from kemem.recall.ranking import ADDED, LEAST, bounded, with_named
 from kemem.testing import ScriptedLLM, calling
 from tests.cases import each
 from tests.recalls import BOTH, ONE, TONGUES, Tongue, furnished, handing, handle, keys_of
@@ -93,7 +93,30 @@ async def test_less_relevance_is_enough_where_a_model_demands_none(
     assert "0.1" in result.trace[0].outcome and "0.1" not in demanded.trace[0].outcome
 
 
+@BOTH
+async def test_a_model_s_confidence_is_taken_with_that_of_rules(deps: Deps, tongue: Tongue) -> None:
+    """It moves their chance by as much as its word counts; who names nothing does not summarise."""
+    rules = await by_rules(deps, tongue)
+    for claim in (0.0, 1.0):
+        result, _ = await led(deps, tongue, handing([1], confidence=claim))
+        assert result.confidence == bounded(claim, rules.confidence)
+        assert result.search_summary != rules.search_summary
+    nothing, _ = await led(deps, tongue, handing(confidence=0))
+    assert (nothing.search_summary, nothing.reason) == (rules.search_summary, rules.reason)
+    assert nothing.confidence == bounded(0, rules.confidence) < rules.confidence
+
+
 CHANCES = st.floats(0, 1)
+
+
+@given(claim=CHANCES, chance=CHANCES)
+def test_no_claim_turns_what_rules_are_sure_of(claim: float, chance: float) -> None:
+    """From 0.2 on a claim can pass one half, and from 0.8 on it cannot fall below."""
+    confidence = bounded(claim, chance)
+    assert 0 < confidence < 1
+    assert chance >= 0.2 or confidence < 0.500001
+    assert chance <= 0.8 or confidence > 0.499999
+    assert bounded(confidence, chance) == pytest.approx(confidence, abs=1e-5)
 
 
 @given(

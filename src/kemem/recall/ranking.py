@@ -32,7 +32,21 @@ def with_named(by_rules: Mapping[str, float], named: Sequence[str]) -> list[str]
     chances |= {key: ADDED for key in named if key not in chances}
 
     def odds(key: str) -> float:
-        chance = min(max(chances[key], LEAST), 1 - LEAST)
-        return chance / (1 - chance) * (NAMED if key in named else 1.0)
+        return _odds(chances[key]) * (NAMED if key in named else 1.0)
 
     return sorted(chances, key=lambda key: -odds(key))
+
+
+def bounded(claim: float, chance: float) -> float:
+    """A model's confidence, as far as its word can move the chance that rules see.
+
+    >>> bounded(1.0, 0.1), bounded(0.0, 0.5), bounded(0.7, 0.5)
+    (0.307692, 0.2, 0.7)
+    """
+    low, high = _odds(chance) / NAMED, _odds(chance) * NAMED
+    return round(min(max(claim, low / (1 + low)), high / (1 + high)), 6)
+
+
+def _odds(chance: float) -> float:
+    chance = min(max(chance, LEAST), 1 - LEAST)
+    return chance / (1 - chance)

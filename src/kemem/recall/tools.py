@@ -8,7 +8,7 @@ from typing import Any, get_args
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.facts.keywords import expanded, keywords
 from kemem.recall import schemas
-from kemem.recall.ranking import with_named
+from kemem.recall.ranking import bounded, with_named
 from kemem.recall.results import Evidence
 from kemem.recall.state import MAX_RESULTS, MAX_SEARCHES_IN_A_ROW, RecallState, will_end
 from kemem.records import Note
@@ -159,7 +159,8 @@ async def handoff_tool(state: RecallState, request: schemas.HandoffInput) -> sch
     """The end of a recall: keys that lead to no memory of this user are left out."""
     evidence: list[Evidence] = []
     keys = list(dict.fromkeys(request.relevant_memory_keys))[:_MAX_KEYS]
-    if state.by_rules is not None:
+    if state.by_rules is not None and state.by_rules.handoff is not None:
+        request = _beside_rules(request, state.by_rules.handoff)
         keys = with_named(state.adopt(state.by_rules), keys)
     mark = await state.memory.generation() if keys else ""
     for key in keys:
@@ -183,6 +184,16 @@ async def handoff_tool(state: RecallState, request: schemas.HandoffInput) -> sch
     final |= {"iteration_used": state.iteration, "context_window_used": state.window}
     state.handoff = request.model_copy(update=final)
     return schemas.HandoffOutput(success=True, message=state.message, task_completed=True)
+
+
+def _beside_rules(
+    request: schemas.HandoffInput, by_rules: schemas.HandoffInput
+) -> schemas.HandoffInput:
+    """What a model says of its evidence, beside rules; one that names none leaves it to them."""
+    if not by_rules.relevant_memory_keys:
+        return request
+    said = request if request.relevant_memory_keys else by_rules
+    return said.model_copy(update={"confidence": bounded(request.confidence, by_rules.confidence)})
 
 
 def summary(item: Item) -> str:
