@@ -833,3 +833,23 @@ def test_no_clause_of_a_message_is_hidden_by_a_note_without_it(
     memory.add(text, "u")
     shown = " ".join(hit.memory for hit in memory.search(question, "u"))
     assert ("kitchen" in shown or "厨房" in shown) and ("Gerber" in shown or "格伯" in shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "told"),
+    [
+        (
+            "We have a daughter named Anika. Anika is 8 years old.",
+            "How old is Anika?",
+            ("daughter", "8 years"),
+        ),
+        ("我的女儿叫小满。小满今年8岁，喜欢画画。", "小满几岁？", ("女儿", "8岁")),
+    ],
+)
+def test_notes_that_say_a_message_together_and_answer_better_stand_for_it(
+    memory: Memory, text: str, question: str, told: tuple[str, ...]
+) -> None:
+    memory.add(text, "u")
+    hits = memory.search(question, "u")
+    assert [hit.memory for hit in hits if hit.kind == "message"] == []
+    assert all(any(part in hit.memory for hit in hits) for part in told)

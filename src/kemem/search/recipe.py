@@ -299,19 +299,24 @@ def _said_once(hits: Sequence[Hit]) -> list[Hit]:
     """Hits in which nothing is said twice.
 
     Of a message and a note that says it nearly whole, and answers as well, the note stays, in the
-    better place of both; what a note says that is a part of a message above it is left out.
+    better place of both; so does a note that answers better, where others say the rest. What a
+    note says that is a part of a message above it is left out.
     """
     messages = {hit.id: hit for hit in hits if not isinstance(hit.row, Note)}
-    told: dict[str, Hit] = {}  # the messages that a note repeats, by their ids
+    notes: dict[str, list[Hit]] = {}  # of each message, best first
     for hit in hits:
         for source in hit.sources if isinstance(hit.row, Note) else ():
             message = messages.get(source)
-            if message is None or source in told or 2 * hit.score < message.score:
-                continue
-            if message.superseded_by == hit.id:  # the note said it before it was rewritten
-                continue
-            if _says_all(hit.memory, message.memory):
-                told[source] = hit
+            # A note that took its place said it before it was rewritten.
+            if message is not None and message.superseded_by != hit.id:
+                notes.setdefault(source, []).append(hit)
+    told: dict[str, Hit] = {}  # the messages that notes repeat, by their ids
+    for source, some in notes.items():
+        message = messages[source]
+        whole = (it for it in some if 2 * it.score >= message.score and _says_all([it], message))
+        together = some[0].score >= message.score and _says_all(some, message)
+        if best := next(whole, some[0] if together else None):
+            told[source] = best
     kept: dict[str, Hit] = {}
     for hit in hits:
         best = told.get(hit.id, hit) if not isinstance(hit.row, Note) else hit
@@ -323,10 +328,10 @@ def _said_once(hits: Sequence[Hit]) -> list[Hit]:
     return [*kept.values()]
 
 
-def _says_all(note: str, message: str) -> bool:
-    """Whether a note leaves out nearly nothing of what a message says."""
-    words, own = read(message).words, read(note).words
-    return sum(worth(word) for word in words - own) < _LEFT_OUT
+def _says_all(notes: Sequence[Hit], message: Hit) -> bool:
+    """Whether notes leave out nearly nothing of what a message says."""
+    own = frozenset[str]().union(*(read(it.memory).words for it in notes))
+    return sum(worth(word) for word in read(message.memory).words - own) < _LEFT_OUT
 
 
 async def _rerank(query: str, hits: Sequence[Hit], reranker: Reranker | None) -> Sequence[Hit]:
