@@ -44,6 +44,16 @@ def test_the_past_the_present_and_what_came_before() -> None:
         assert question.before == before, text
 
 
+def test_now_is_no_range_of_time() -> None:
+    for text, timed in (
+        ("Where do I work these days?", False),
+        ("我现在在哪儿上班？", False),
+        ("What did I do in the last few days?", True),
+        ("我这几天干了什么？", True),
+    ):
+        assert bool(read_question(text, NOW).times) == timed, text
+
+
 def test_the_topic_has_no_times_and_no_events() -> None:
     for text, topic in (
         ("What did I eat the day before yesterday?", "What did I eat ?"),

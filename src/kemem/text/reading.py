@@ -98,7 +98,9 @@ def read(text: str) -> Reading:
 
 def read_question(text: str, now: datetime) -> Question:
     """Read a question.  "来杭州之前我住哪" -> what it asks for: a place; past, before 杭州"""
-    times = time_phrases(text, now, speaks_of_plans(text))
+    # Who asks what holds "these days" wants no message of these days.
+    is_now, phrases = _lexicon().pattern("PRESENT"), time_phrases(text, now, speaks_of_plans(text))
+    times = [it for it in phrases if not is_now.fullmatch(it.phrase)]
     untimed = text
     for time in reversed(times):
         untimed = f"{untimed[: time.start]} {untimed[time.end :]}"
