@@ -51,7 +51,11 @@ async def test_a_reply_waits_for_no_extraction_and_a_turn_costs_one(
 
     with running_openai_server(answer) as server:
         settings = load(
-            data_dir=tmp_path, embedder="none", llm_base_url=server.base_url, llm_api_key="k"
+            data_dir=tmp_path,
+            embedder="none",
+            llm_base_url=server.base_url,
+            llm_api_key="k",
+            chat_recall="call",
         )
         client = AsyncOpenAI(base_url=server.base_url, api_key="k", max_retries=0)
         async with AsyncMemory(settings=settings) as memory, client:

@@ -96,7 +96,11 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
         running_openai_server(reply, formatted=nothing) as model,
         running_server(folder / "plain", api_key=KEY, jwt_secret=SECRET) as plain,
         running_server(
-            folder / "chat", api_key=KEY, llm_base_url=model.base_url, llm_api_key="any"
+            folder / "chat",
+            api_key=KEY,
+            llm_base_url=model.base_url,
+            llm_api_key="any",
+            chat_recall="call",
         ) as chat,
     ):
         yield {
