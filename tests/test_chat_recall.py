@@ -103,6 +103,8 @@ def test_another_way_is_refused_with_those_that_there_are() -> None:
     [
         (GOOD, "call"),
         ("It is yellow.", "note"),
+        ("To determine the color, recall the messages. The boat was painted turquoise.", "note"),
+        ('{"content": "I painted my boat turquoise."}', "note"),
         (calling(RECALL, query="boat"), "note"),
         ('{"name": "recall_memory", "arguments": {"query": "turquoise boat"}}', "note"),
         (f'<tool_call>{{"name": "{RECALL}", "arguments": {{}}}}</tool_call> {GOOD}', "note"),

@@ -238,6 +238,37 @@ def test_a_result_that_a_model_makes_up_is_hidden(answer: str) -> None:
         assert fed(pieces(code, size)) == FilteredText(code, ())
 
 
+MEMORIES = (
+    {
+        "id": "n_01KJQV9Z8019FWVRBC8RQB2227",
+        "kind": "user_info",
+        "time": "2026-03-02T18:00:00.000000Z",
+        "content": "User's dog is called Biscuit",
+        "score": 0.6,
+    },
+    {"id": "m_1", "kind": "message", "time": "2026-03-05T18:00:00Z", "content": "我儿子叫小川"},
+)
+
+
+@each("memory", MEMORIES)
+def test_memories_that_a_model_repeats_as_they_came_are_hidden(memory: dict[str, Any]) -> None:
+    """As Qwen2.5-Coder answers; events of other kinds are part of an answer."""
+    told = {"events": [memory]}
+    other = {"events": [{"id": 1, "title": memory["content"], "time": memory["time"]}]}
+    words = "好的。Fine."
+    for indent, size in product((None, 2), SIZES):
+        written = json.dumps(told, ensure_ascii=False, indent=indent)
+        for text in (written, f"```json\n{written}\n```", f"```\n{written}\n```"):
+            shown = fed(pieces(f"{text}\n\n{words}", size))
+            assert shown.text.strip() == words, text
+            assert [leak.calls for leak in shown.leaks] == [()]
+            assert fed(pieces(text, size)).text == ""
+        cut = f"```json\n{written[: written.index(memory['content']) + 4]}"
+        assert fed(pieces(cut, size)).text == ""
+        plain = f"```json\n{json.dumps(other, ensure_ascii=False, indent=indent)}\n```"
+        assert fed(pieces(plain, size)) == FilteredText(plain, ())
+
+
 @each("before", ["好的。", "Sure. "])
 def test_a_closing_fence_is_not_the_opening_of_another(before: str) -> None:
     code = f"{before}```python\nx = 1\n```"

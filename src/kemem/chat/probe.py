@@ -6,6 +6,7 @@ of any other is asked once, after its first reply, and the journal keeps what wa
 
 import asyncio
 import logging
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ _MAX_TOKENS = 400  # of the answer; a model may think first
 
 _QUESTION = "What colour is my boat?"
 _ANSWER = "turquoise"
+_MACHINERY = re.compile(r"\b(?:recall|memor(?:y|ies)\b|tool|event|function|quer(?:y|ies)\b)|[{}<>]")
 _MEMORIES = ("My bicycle is yellow.", "I painted my boat turquoise.", "I moved here in spring.")
 
 log = logging.getLogger("kemem")
@@ -175,8 +177,13 @@ def _question(model: str) -> dict[str, Any]:
 
 
 def _has_used_result(completion: Completion) -> bool | None:
-    """Whether an answer says in words what the tool returned; None where it was cut before."""
-    if completion.shown_reason == "length" and not completion.text.strip():
+    """Whether an answer says in plain words what the tool returned; None where it was cut before.
+
+    A model that speaks of the call, which it was told not to, does not handle tools well: in
+    longer chats such models write calls, or repeat results as JSON.
+    """
+    answer = completion.text.casefold()
+    if completion.shown_reason == "length" and not answer.strip():
         return None
-    is_leaked = bool(filter_text(completion.text, {RECALL}).leaks)
-    return _ANSWER in completion.text.casefold() and not is_leaked and not completion.own_calls
+    is_plain = not filter_text(completion.text, {RECALL}).leaks and not _MACHINERY.search(answer)
+    return _ANSWER in answer and is_plain and not completion.own_calls

@@ -141,6 +141,8 @@ class _Turn:
             others=text("comma", self.language).join(others) or "—",
             silence=SILENCE,
         )
+        if not has_tools and member.id not in self.mentions:
+            group += "- " + text("may_be_silent", self.language).format(silence=SILENCE)
         return f"{member.instructions}\n\n{group}" if member.instructions else group
 
     def copy_id(self, member: Member) -> str | None:

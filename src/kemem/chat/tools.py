@@ -147,7 +147,7 @@ class TurnTools:
                 parts[f"{heading}\n{fenced('messages', result)}"] = None
             else:
                 parts[result] = None
-        return "\n".join(filter(None, [memory_note(events, self._language), *parts]))
+        return "\n".join(filter(None, [*parts, memory_note(events, self._language)]))
 
     def take_away(self, request: Json, is_own: IsOwn) -> Json:
         """The request without these tools, for a model that does nothing but call them."""
@@ -211,8 +211,11 @@ def _event(evidence: Evidence) -> Json:
 
 
 def memory_note(events: Iterable[Mapping[str, Any]], language: str) -> str:
-    """Recalled memories for a system prompt, a line each; nothing where there are none."""
-    lines = dict.fromkeys(_line(event, language) for event in events)
+    """Recalled memories for a system prompt, a line each, the best last; nothing without any.
+
+    What stands nearest to the question weighs most with a small model.
+    """
+    lines = [*dict.fromkeys(_line(event, language) for event in events)][::-1]
     if not lines:
         return ""
     return f"{text('memories', language)}\n{fenced('memories', chr(10).join(lines))}"

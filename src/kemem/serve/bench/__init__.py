@@ -6,11 +6,11 @@ from pathlib import Path
 
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.runtime import open_llm
-from kemem.serve.bench import facts
+from kemem.serve.bench import chat, facts
 from kemem.serve.bench.model import JudgedModel, Row, Suite, table
 from kemem.settings import Settings
 
-SUITES: Mapping[str, Suite] = {"facts": facts.run}
+SUITES: Mapping[str, Suite] = {"facts": facts.run, "chat": chat.run}
 TIMEOUT = 600.0  # seconds for one answer: a processor without an accelerator is slow
 
 

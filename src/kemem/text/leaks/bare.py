@@ -5,8 +5,9 @@ that the object holds nothing but a call. Results of tools that a model makes up
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from kemem.text.leaks import forms, parsing
@@ -26,6 +27,9 @@ _NEXT = re.compile(r"[\s;,]*+")
 _DATA = re.compile(r"[\[\s]*+\{\s*+(?:\}|[\"'“])|\[\s*+\]")
 
 
+_ReadJson = Callable[[Buffer, str, int], Steps[Block | None]]
+
+
 def _read(buffer: Buffer, form: str, at: int) -> Steps[Block | None]:
     """Calls as JSON, one after another; None where they are cut before they can be read."""
     calls, end, is_complete = list[LeakedCall](), at, True
@@ -43,12 +47,24 @@ def _read(buffer: Buffer, form: str, at: int) -> Steps[Block | None]:
     return Block(form, end, tuple(calls), certain=False) if calls else None
 
 
-def _alone(buffer: Buffer, form: str, start: int, at: int) -> Steps[Block | None]:
+def _read_memories(buffer: Buffer, form: str, at: int) -> Steps[Block | None]:
+    """What a recall returned, which a model repeats as it is."""
+    end, is_complete = yield from parsing.balanced(buffer, at)
+    if is_complete:
+        return Block(form, end, ()) if parsing.are_memories(buffer.text[at:end]) else None
+    is_cut = end == buffer.end or buffer.text[end] in "\"“'"  # in a string
+    is_known = all(f'"{key}"' in buffer.text[at:] for key in parsing.MEMORY_KEYS)
+    return Block(form, buffer.end, ()) if is_cut and is_known else None
+
+
+def _alone(
+    buffer: Buffer, form: str, start: int, at: int, read: _ReadJson = _read
+) -> Steps[Block | None]:
     """JSON where it stands, or in a fence that holds nothing else."""
     opened = yield from buffer.skip(SPACE, start)
     is_fenced = buffer.text[opened] == "`"
     here = (yield from buffer.skip(_FENCE_START, opened)) if is_fenced else opened
-    block = yield from _read(buffer, form, here)
+    block = yield from read(buffer, form, here)
     if not block or not is_fenced:
         return block
     here = yield from buffer.skip(SPACE, block.end)
@@ -94,9 +110,11 @@ _NAMED = (f"{left}{key}{right}:" for key, (left, right) in product(_NAMING, _QUO
 NAMING = frozenset(parsing.normalize(it) for it in _openers(_NAMED))
 """Openers behind which the name of a tool stands."""
 
+_memories = partial(_alone, read=_read_memories)
 _ALONE = (*NAMING, *_openers(iter((*_OTHERS, *_NESTED))))
 FORMS: dict[str, tuple[str, forms.Reader]] = {
     **{parsing.normalize(it): ("json", _alone) for it in _ALONE},
+    **{parsing.normalize(it): ("result", _memories) for it in _openers(iter(('"events":[',)))},
     "{{": ("template", _template),
     "<tools>": ("tools", _between_tags),
     "<toolresponse>": ("result", _result),

@@ -32,6 +32,7 @@ _ARGUMENTS = ("arguments", "parameters", "args", "input")
 _WRAPPERS = ("arguments", "input")
 _LISTS = ("calls", "tool_calls", "tool_call", "function_call")
 _CALL_KEYS = {*_NAMES, *_ARGUMENTS, "id", "call_id", "type", "index"}  # all that a call may have
+MEMORY_KEYS = {"id", "kind", "time", "content"}  # of what a recall returns
 _NAMESPACE = re.compile(r"^(?:functions|default_api)\.|:\d+$")
 _DECODER = json.JSONDecoder(strict=False, parse_constant=int)  # `int` refuses NaN and Infinity
 _WORDS = {"true": True, "false": False, "null": None}
@@ -309,6 +310,15 @@ def _is_bare_call(item: Any, *, is_listed: bool) -> bool:
     if isinstance(arguments, dict):
         return not {"type", "properties"} <= arguments.keys()  # the schema of a definition
     return isinstance(arguments, str)
+
+
+def are_memories(text: str) -> bool:
+    """Whether JSON is what a recall returned: memories with all that only a recall gives them."""
+    value = _parse(text)
+    events = value.get("events") if isinstance(value, dict) and len(value) == 1 else None
+    return isinstance(events, list) and any(
+        isinstance(it, dict) and it.keys() >= MEMORY_KEYS for it in events
+    )
 
 
 def parse_python_calls(text: str) -> tuple[LeakedCall, ...]:
