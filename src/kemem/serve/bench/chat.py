@@ -16,8 +16,8 @@ from kemem.chat import ChatService, GroupChatService
 from kemem.chat.proxy import Proxy
 from kemem.memory import AsyncMemory
 from kemem.records.times import to_micros
+from kemem.serve import http
 from kemem.serve.bench.model import JudgedModel, Row, share
-from kemem.serve.http.app import create_app
 from kemem.settings import Settings
 from kemem.text.language import count_tokens
 
@@ -76,8 +76,8 @@ class RecordedClient:
 class Asker:
     """Asks a server the ways that applications do."""
 
-    def __init__(self, http: Any) -> None:
-        self._http = http  # a client of the server
+    def __init__(self, client: Any) -> None:
+        self._http = client  # of HTTP, to the server
 
     async def ask(self, way: str, user: str, session: str, question: str) -> str:
         """The answer as the user would read it; empty where the model failed."""
@@ -152,7 +152,7 @@ async def _serving(
     """The server over a memory, in this process, with chats by the model."""
     import httpx2  # comes with the package openai
 
-    app, client = create_app(memory), RecordedClient(model)
+    app, client = http.create_app(memory), RecordedClient(model)
     services = {"chat": ChatService, "group": GroupChatService, "proxy": Proxy}
     for name, service in services.items():
         chat = service(memory, client=client, model=model.name, run_jobs=False)  # type: ignore[arg-type]
