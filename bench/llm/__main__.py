@@ -16,6 +16,7 @@ from bench.llm import recall, summaries
 from bench.llm.model import NAME, serving
 from kemem.serve import bench as product
 from kemem.serve.bench import Suite, judge
+from kemem.serve.http.process import configure_logs
 from kemem.settings import Settings
 
 FOLDER = Path("build/llm")
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("--talks", type=Path, help="users of bench.recall, for the suite recall")
     parser.add_argument("--seconds", type=float, default=600.0, help="of a recall")
     chosen = parser.parse_args()
+    configure_logs("critical")  # of the server that the suite of chats runs
     suites = {**SUITES}
     if chosen.truth or chosen.talks:
         suites["recall"] = recall.suite(chosen.truth, chosen.talks, chosen.seconds)

@@ -10,6 +10,7 @@ from typer import Option
 from kemem.errors import InvalidArgument
 from kemem.serve.bench import SUITES, Verdict, judge
 from kemem.serve.cli.terminal import Common, progress
+from kemem.serve.http.process import configure_logs
 
 FOLDER = Path("kemem-bench")
 
@@ -26,6 +27,8 @@ def bench(
     if unknown := {*(suite or ())} - SUITES.keys():
         known = ", ".join(SUITES)
         raise InvalidArgument(f"no suite {sorted(unknown)}; there are {known}", field="suite")
+    # The suite of chats runs a server, whose log is not what was asked for.
+    configure_logs("debug" if common.settings.log_level == "debug" else "critical")
     given = {"llm_model": model, "llm_base_url": base_url}
     named = {name: value for name, value in given.items() if value is not None}
     settings = common.settings.model_copy(update={"llm": "auto", **named})
