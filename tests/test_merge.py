@@ -23,15 +23,22 @@ def claim(text: str, kind: str = "general", date: str = "", *replaces: int) -> d
 
 
 async def live(
-    directory: Path, told: Sequence[tuple[str, list[dict[str, Any]]]], embedder: str = "none"
+    directory: Path,
+    told: Sequence[tuple[str, list[dict[str, Any]]]],
+    embedder: str = "none",
+    *,
+    apart: bool = False,
 ) -> list[list[str]]:
-    """What is true after each message, to which the model answers with these facts."""
+    """What is true after each message, to which the model answers with these facts.
+
+    They are one session, or `apart` in sessions of their own.
+    """
     llm, clock = ScriptedLLM([{"facts": facts} for _, facts in told]), FakeClock(NOON)
     settings = load(data_dir=directory, embedder=embedder)
     known = []
     async with AsyncMemory(settings=settings, llm=llm, clock=clock) as memory:
-        for text, _ in told:
-            added = await memory.add(text, "u")
+        for number, (text, _) in enumerate(told):
+            added = await memory.add(text, "u", session_id=f"s{number if apart else 0}")
             assert not added.problems
             known.append(sorted(it.memory for it in await memory.get_all("u")))
             clock.advance(seconds=DAY)
@@ -175,6 +182,101 @@ async def test_a_model_ends_no_note_that_still_holds(
         directory = tmp_path / f"{number}"
         known = await live(directory, [(first, []), (said, [told])], embedder)
         assert note in known[-1], said
+
+
+UNSAID: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "en": (
+        "I study chemistry in Ghent. I rent a room from Mrs De Smet.",
+        [
+            ("The heating is out again, brr.", "User rents a room from Mrs De Smet in Ghent"),
+            ("The room is cold again, brr.", "User rents a cold room from Mrs De Smet"),
+            ("I don't like football.", "User likes football"),
+            ("Where did you get a brother from? I'm an only child.", "User has a brother"),
+            ("Wine or beer with fish?", "User drinks wine with fish"),
+        ],
+    ),
+    "zh": (
+        "我在根特学化学。我租德斯梅太太的房子。",
+        [
+            ("暖气又坏了，真冷。", "用户在根特租了德斯梅太太的房子"),
+            ("我不喜欢足球。", "用户喜欢足球"),
+            ("你怎么说我有弟弟？我是独生女。", "用户有一个弟弟"),
+            ("吃鱼配白酒还是啤酒？", "用户吃鱼喝白酒"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("language", UNSAID)
+async def test_a_fact_that_was_not_said_is_left_out(tmp_path: Path, language: str) -> None:
+    """One that a memory says in other words, that was denied, or that was only asked about."""
+    first, cases = UNSAID[language]
+    for number, (said, told) in enumerate(cases):
+        turns = [(first, []), (said, [claim(told)])]
+        known = await live(tmp_path / f"{number}", turns, apart=True)
+        assert told not in known[-1], said
+
+
+SAID = {
+    "en": [
+        ("I gave up smoking.", "User does not smoke"),
+        ("I never learned to drive.", "User is unable to drive"),
+        ("Anyway, my tabby Biscuit threw up again, should I worry?", "User has a tabby Biscuit"),
+        ("The room is cold again, so a heater, 40 euros.", "User bought a heater for 40 euros"),
+    ],
+    "zh": [
+        ("烟嘛，戒了。", "用户不抽烟"),
+        ("我家橘猫饼干又吐了，要紧吗？", "用户有一只橘猫叫饼干"),
+        ("房间又冷，只好买个暖风机，三百块。", "用户花三百块买了暖风机"),
+    ],
+}
+
+
+@pytest.mark.parametrize("language", SAID)
+async def test_a_fact_that_was_said_is_kept(tmp_path: Path, language: str) -> None:
+    """In other words, as what a question is about, beside memories of the same things."""
+    for number, (said, told) in enumerate(SAID[language]):
+        first, _ = UNSAID[language]
+        known = await live(tmp_path / f"{number}", [(first, []), (said, [claim(told)])])
+        words = known[-1]
+        assert told in words or len(words) > len(known[0]), said
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        ("I'm an AI, and I like crosswords!", "Assistant likes crosswords"),
+        ("A two-bed flat costs 1,500 pounds a month.", "A two-bed flat costs 1,500 pounds"),
+        ("我是人工智能，喜欢猜谜。", "助手喜欢猜谜"),
+    ],
+)
+async def test_what_an_assistant_is_or_explains_is_no_memory(
+    tmp_path: Path, reply: str, told: str
+) -> None:
+    llm = ScriptedLLM([{"facts": [claim(told)]}])
+    async with AsyncMemory(settings=load(data_dir=tmp_path, embedder="none"), llm=llm) as memory:
+        asked = "Tell me something?" if reply.isascii() else "说点什么？"
+        turn = [{"role": "user", "content": asked}, {"role": "assistant", "content": reply}]
+        assert (await memory.add(turn, "u")).results == ()
+
+
+@pytest.mark.parametrize(
+    ("turn", "told"),
+    [
+        (("Fish?", "I booked a table for 8.", "ok"), "Assistant booked a table for 8"),
+        (("Ferns?", "Does your balcony face north?", "yep, north"), "User's balcony faces north"),
+        (("能吃吗", "您是周五去长春吧？", "对，周五去长春"), "用户去长春"),
+    ],
+)
+async def test_what_a_user_confirms_is_kept(
+    tmp_path: Path, turn: tuple[str, ...], told: str
+) -> None:
+    llm = ScriptedLLM([{"facts": [claim(told)]}])
+    roles = ("user", "assistant", "user")
+    messages = [{"role": it, "content": text} for it, text in zip(roles, turn, strict=True)]
+    async with AsyncMemory(settings=load(data_dir=tmp_path, embedder="none"), llm=llm) as memory:
+        results = (await memory.add(messages, "u")).results
+    assert told in [it.memory for it in results]
 
 
 ENDED = {

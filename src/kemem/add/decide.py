@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kemem.add.extract import digest, new_note, verbatim_fact
+from kemem.add.merge import SAME
 from kemem.add.parse import Task
 from kemem.add.rules import VERBATIM, Fact
 from kemem.facts.endings import Told, ended_notes, likely_ended, says_instead
@@ -11,7 +12,6 @@ from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
 from kemem.text.segment import STOPS, fingerprint, search_text
 from kemem.text.turns import NOT_SAID
 
-_SAME = 0.6  # share of common words from which on two texts say the same
 _SEVERAL = frozenset({"work", "residence", "education", "possession", "relationship"})  # at once
 _NO_TEXTS: Mapping[str, Sequence[str]] = {}
 _NO_VECTORS: Mapping[str, Vector] = {}
@@ -198,7 +198,7 @@ def _dated(decision: Decision) -> Decision:
 def _repeats(text: str, earlier: str) -> bool:
     """Whether a text says what an earlier one did, in the same words or nearly."""
     new, old = ({*search_text(it).split()} - STOPS for it in (text, earlier))
-    return len(new & old) >= _SAME * len(new | old)
+    return len(new & old) >= SAME * len(new | old)
 
 
 def verbatim(messages: Sequence[Message], task: Task, now: Micros) -> list[Decision]:

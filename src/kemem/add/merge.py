@@ -4,7 +4,7 @@ What a model says to be untrue is ended only where the conversation shows it; el
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +18,26 @@ from kemem.records import Message, Note
 from kemem.text.language import is_chinese
 from kemem.text.reading import content, people_of
 
-_SAME = 0.6  # share of common words from which on two texts say the same
+SAME = 0.6  # share of common words from which on two texts say the same
 _COVERED = 0.8  # of the words of a fact, where others say them already
 _NEAR = 0.87  # similarity from which on two texts say the same in other words
 _RELATED = 0.5  # of a fact and the message that it may be drawn from
 _NEGATED = re.compile(r"\b(?:not?|never|without|none)\b|n't\b|不|没|无|别|戒|未")
+# What says no in a statement, and in a fact that keeps it in other words.
+_DENIED = re.compile(
+    r"\b(?:not?|never)\b|n't\b|从未|没(?![错准])|(?<![差])不(?![错过仅但少止久断时同])|别(?![的人处])"
+)
+_DENIES = re.compile(
+    r"\b(?:cannot|dislik|hat(?:e|es|ed|ing)\b|avoid|unable|quit|stop|former|lack|refus|only|free)"
+    r"|讨厌|拒|停|怕|只|非|反感|放弃|取消",
+    re.IGNORECASE,
+)
+_ASSISTANT = re.compile(r"\bassistant\b|助手", re.IGNORECASE)
+_DESCRIBED = re.compile(  # what an assistant is, beside what it did or promised
+    r"(?:the )?assistant(?:'s\b| (?:is|was|has|have|likes?|loves|enjoys|can|does)\b)"
+    r"|助手(?:是|有|喜欢|爱|会|能|没有?)",
+    re.IGNORECASE,
+)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NUMBER = re.compile(r"\d+(?:[.:]\d+)*")
 _WRITTEN = re.compile(r"\s*[(（][^()（）]*\d{4}[^()（）]*[)）]")  # a date that notes get
@@ -54,6 +69,17 @@ class Heard:
     def tells(self, message: Message) -> bool:
         """Whether a message may tell something: by a statement, or of what a question is about."""
         return bool(self.stated(message)) or _OWN.search(message.content) is not None
+
+    def told(self, message: Message) -> list[str]:
+        """The clauses of a user's message that tell something, also of what a question is about."""
+        return [
+            part.text
+            for each, _, sentences in self.reading.messages
+            if each.message_id == message.message_id
+            for sentence in sentences
+            for part in sentence.parts
+            if not part.silent or _OWN.search(part.text)
+        ]
 
     def stated(self, message: Message) -> str:
         """What of a user's message tells something, without its questions and fillers."""
@@ -116,14 +142,55 @@ def merge(
 
 
 def _is_grounded(text: str, heard: Heard, vectors: Vectors) -> bool:
-    """Whether a text has to do with what was said, and not only with what was asked."""
-    messages = [it for it in heard.messages if it.role != "user" or heard.tells(it)]
-    said = [it.content for it in (*messages, *(heard.earlier if messages else ()))]
+    """Whether a fact is what was said: not asked, not denied, not only known from before."""
+    users = [it for it in heard.messages if it.role == "user" and heard.tells(it)]
+    others = [it for it in heard.messages if it.role != "user"]
+    if _DESCRIBED.match(text):
+        return False
+    if not _ASSISTANT.search(text):  # what it says of a user counts once the user has answered
+        last = max((heard.messages.index(it) for it in users), default=-1)
+        others = [it for it in others if heard.messages.index(it) < last]
+    told = [it for message in users for it in heard.told(message) or [message.content]]
+    before = [it for it in heard.earlier if it.role != "user"] if users or others else []
+    said = [*told, *(it.content for it in (*others, *before))]
     if not said or is_chinese(text) != is_chinese("\n".join(said)):
         return bool(said)
-    if any(_words(text) & _words(it) for it in said):
+    words, spoken = _words(text), {word for it in said for word in _words(it)}
+    if _is_denied(text, told) or _is_known(text, words, spoken, heard):
+        return False
+    near = (it.content[:MOST_CHARACTERS] for it in (*users, *others))
+    return bool(words & spoken) or any(_likeness(text, it, vectors) >= _RELATED for it in near)
+
+
+def _is_known(text: str, words: Set[str], spoken: Set[str], heard: Heard) -> bool:
+    """Whether a fact says no more than shown notes, or more of what they say than of what was said.
+
+    One that was said again in the same words counts as said: it cites the note.
+    """
+    noted = {word for note in heard.notes for word in _words(note.content)}
+    earlier = {word for it in heard.earlier for word in _words(it.content) if it.role == "user"}
+    if _count((words & noted) - spoken - earlier) > _count(words & spoken):
         return True
-    return any(_likeness(text, it[:MOST_CHARACTERS], vectors) >= _RELATED for it in said)
+    if (words & spoken) - noted - earlier:
+        return False
+    alike = [it for it in heard.notes if words & _words(it.content)]
+    again = any(words == _words(it.content) for it in alike) and words <= spoken
+    return not again and any(_values(text) == _values(it.content) for it in alike)
+
+
+def _count(words: Set[str]) -> int:
+    """How many words there are, of Chinese ones only the characters, not their pairs as well."""
+    return sum(len(it) == 1 or it.isascii() for it in words)
+
+
+def _is_denied(text: str, told: Sequence[str]) -> bool:
+    """Whether a fact states what the clause that it is drawn from denies."""
+    if _NEGATED.search(text.lower()) or _DENIES.search(text):
+        return False
+    words = _words(text)
+    shares = [(_count(words & _words(it)), it) for it in told]
+    most, clause = max(shares, default=(0, ""))
+    return 2 * most >= _count(words) > 0 and _DENIED.search(clause.lower()) is not None
 
 
 def _joined(own: Fact, claimed: Fact) -> Fact:
@@ -233,7 +300,7 @@ def _is_same(text: str, other: str, vectors: Vectors) -> bool:
     if _values(text) != _values(other) or people_of(text) != people_of(other):
         return False
     one, two = _words(text), _words(other)
-    if len(one & two) >= _SAME * len(one | two):
+    if len(one & two) >= SAME * len(one | two):
         return True
     return _likeness(text, other, vectors) >= _NEAR
 
