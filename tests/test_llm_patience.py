@@ -2,16 +2,20 @@
 
 import asyncio
 import inspect
+import json
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from openai import AsyncOpenAI
 
 from kemem import AsyncMemory
+from kemem.backends.llm import OpenAILLM
 from kemem.chat import ChatService
 from kemem.ports import Prompt, Reply, Schema
 from kemem.ports.turns import Turns
@@ -159,6 +163,88 @@ async def test_what_does_not_fit_is_asked_in_parts(tmp_path: Path, known: str) -
     assert len(asked) == len({*asked}), "nothing is sent twice unchanged"
     sizes = [sum(len(m["content"]) for m in it["messages"]) // 4 for it in server.requests]
     assert sum(size > 1500 for size in sizes) == (known == "learned"), "it is told once"
+
+
+PAGES: dict[str, dict[str, Any]] = {
+    "vLLM": {"/v1/models": {"data": [{"id": "m", "max_model_len": 1900}]}},
+    "llama.cpp": {
+        "/v1/models": {"data": [{"id": "/m.gguf", "meta": {"n_ctx_train": 32768}}]},
+        "/props": {"default_generation_settings": {"n_ctx": 1900}},
+    },
+    "Ollama": {
+        "/v1/models": {"data": [{"id": "m"}, {"id": "another", "max_model_len": 99}]},
+        "/api/show": {
+            "parameters": 'stop "<|im_end|>"\nnum_ctx 1900',
+            "model_info": {"qwen2.context_length": 32768},
+        },
+    },
+}
+SILENT: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "no list": {"/v1/models": {"data": 3}, "/props": [1], "/api/show": None},
+    "no numbers": {
+        "/v1/models": {"data": [{"id": "m", "max_model_len": True, "meta": "x"}, 3]},
+        "/props": {"n_ctx": "many", "default_generation_settings": 0},
+        "/api/show": {"parameters": 5, "model_info": {"a.context_length": -1}},
+    },
+}
+
+
+class Served(httpx.AsyncBaseTransport):
+    """A server whose model reads 1,500 tokens, and that tells of itself by pages."""
+
+    def __init__(self, pages: Mapping[str, Any]) -> None:
+        self.pages, self.paths, self.sizes = pages, list[str](), list[int]()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        path, body = request.url.path, await request.aread()
+        self.paths.append(path)
+        if path != "/v1/chat/completions":
+            found = path in self.pages
+            return httpx.Response(200 if found else 404, json=self.pages.get(path))
+        self.sizes.append(sum(len(it["content"]) for it in json.loads(body)["messages"]) // 4)
+        if self.sizes[-1] > 1500:
+            return httpx.Response(400, json={"error": {"message": "exceeds the context size"}})
+        message = {"role": "assistant", "content": '{"facts": []}'}
+        return httpx.Response(200, json={"choices": [{"index": 0, "message": message}]})
+
+
+async def added(
+    directory: Path, server: Served, monkeypatch: pytest.MonkeyPatch, *turns: Any
+) -> OpenAILLM:
+    """The model at an address, after what was added."""
+    client: Any = httpx.AsyncClient(transport=server)
+    monkeypatch.setattr("openai.AsyncOpenAI", partial(AsyncOpenAI, http_client=client))
+    llm = OpenAILLM.connect("m", base_url="http://model.test/v1", api_key="k")
+    settings = load(data_dir=directory, embedder="none")
+    async with AsyncMemory(settings=settings, llm=llm) as memory:
+        for turn in turns:
+            assert not (await memory.add(turn, "u")).problems
+    return llm
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_server_is_asked_once_how_much_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Before the first prompt that may not fit; then nothing too long is sent."""
+    server = Served(PAGES[name])
+    long = [{"role": "user", "content": it} for it in LONG]
+    llm = await added(tmp_path, server, monkeypatch, "I live in Oslo.", long, long)
+    assert llm.context == 1900 and max(server.sizes) <= 1500
+    assert server.paths[0] == "/v1/chat/completions", "a short one is sent at once"
+    assert all(server.paths.count(path) <= 1 for path in ("/v1/models", "/props", "/api/show"))
+
+
+@pytest.mark.parametrize("name", SILENT)
+async def test_a_server_that_tells_nothing_is_asked_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Served(SILENT[name])
+    long = [{"role": "user", "content": it} for it in LONG]
+    llm = await added(tmp_path, server, monkeypatch, long, long)
+    assert llm.context == 0 and "props" not in caplog.text
+    assert [server.paths.count(it) for it in ("/v1/models", "/props", "/api/show")] == [1, 1, 1]
 
 
 async def test_a_context_that_is_too_small_is_explained(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ _USER_NAMES = ("user/name", "user/nickname")  # topics of the notes that tell it
 _QUERY_CHARACTERS = 1_000  # of a conversation that stored notes are looked up by
 _MAX_FINGERPRINTS = 5_000  # of lines that are looked up; a database binds no more at once
 _ANSWER_TOKENS = 500  # of a context that are left for the answer
+_SURELY_FITS = 2_000  # tokens, which every model in use reads
 _LEAST_SHOWN = 400  # characters of a message; where these are too many, the context is too small
 _SHORT = 1_000  # characters whose fingerprints take no longer than to start a thread's work
 _MAX_QUOTED = 1_000  # notes that messages may quote
@@ -127,7 +128,7 @@ async def _claims(
     asked = question(messages, notes, prompt, earlier)
     size = sum(count_tokens(it["content"]) for it in asked) + _ANSWER_TOKENS
     try:
-        context = deps.llm_context or getattr(deps.llm, "context", 0)
+        context = await _context(size, deps)
         if 0 < context < size:
             raise too_long(context)
         return read_claims(await deps.ask(asked, SCHEMA, attempts=attempts), asked, len(notes))
@@ -145,6 +146,16 @@ async def _claims(
         middle = len(messages) // 2
         parts = (messages[:middle], messages[middle:])
         return [it for own in parts for it in await _claims(own, notes, prompt, (), attempts, deps)]
+
+
+async def _context(size: int, deps: Deps) -> int:
+    """The tokens of the model's context, 0 where they are not known.
+
+    A server is asked only for a prompt that may not fit: every model in use reads a short one.
+    """
+    known: int = deps.llm_context or getattr(deps.llm, "context", 0)
+    ask = getattr(deps.llm, "ask_context", None)
+    return known if known or ask is None or size <= _SURELY_FITS else await ask()
 
 
 def _user_name(notes: Sequence[Note]) -> str | None:

@@ -17,6 +17,7 @@ from inspect import Parameter, signature
 from secrets import token_hex
 from typing import Any, cast
 
+from kemem.backends.contexts import ask_context
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import (
     LLM,
@@ -34,6 +35,7 @@ from kemem.text.leaks import filter_text
 from kemem.threads import call
 
 _FORMATS = ("json_schema", "json_object", "text")  # what to ask for, best first
+_PATIENCE = 3.0  # seconds for what a server tells of itself
 _REFUSALS = (400, 404, 422)  # how servers say that they do not know a format, or tools
 
 # How servers say that a prompt is too long, and what they tell of the context.
@@ -92,7 +94,8 @@ class OpenAILLM:
         self._formats: tuple[str, ...] = _FORMATS
         self._timeout = timeout
         self._has_tools = True
-        self.context = 0  # tokens, once the server has told them in an error
+        self.context = 0  # tokens, once the server has told them
+        self._base_url = ""  # of a server that may be asked for them, which is done once
         self.name = model
 
     @classmethod
@@ -118,6 +121,7 @@ class OpenAILLM:
 
         llm = cls(None, model, timeout)
         llm._connect = open_client
+        llm._base_url = base_url or ""
         return llm
 
     async def reply(
@@ -139,6 +143,18 @@ class OpenAILLM:
         # What was refused may be a broken call of the conversation: that proves nothing.
         self._has_tools = self._has_tools and any(it["role"] == "tool" for it in messages)
         return reply
+
+    async def ask_context(self) -> int:
+        """The tokens of the model's context; 0 where nobody knows.
+
+        The server is asked once, and only one that was given by its address.
+        """
+        address, self._base_url = self._base_url, ""
+        if address and not self.context:
+            client = self._opened().with_options(timeout=_PATIENCE, max_retries=0)
+            told = await ask_context(client, address, self.name)
+            self.context = self.context or told
+        return self.context
 
     async def close(self) -> None:
         """Let go of the connections; a client that was handed in is left to its owner."""
@@ -163,13 +179,16 @@ class OpenAILLM:
         raise AssertionError("the last format returns or raises")
 
     def _create(self, messages: Prompt, options: Mapping[str, Any]) -> Any:
-        if self._client is None and self._connect:
-            self._client = self._connect()
         plain, times = [dict(message) for message in messages], patience.get()
-        client = self._client
+        client = self._opened()
         if times > 1 and hasattr(client, "with_options"):
             client = client.with_options(timeout=self._timeout * times)
         return client.chat.completions.create(model=self.name, messages=plain, **options)
+
+    def _opened(self) -> Any:
+        if self._client is None and self._connect:
+            self._client = self._connect()
+        return self._client
 
     def _refused(self, error: Exception, what: str) -> bool:
         status = getattr(error, "status_code", None)

@@ -15,6 +15,7 @@ from kemem.serve.bench.model import JudgedModel, Row, share
 from kemem.settings import Settings
 
 _USER, _BEFORE = "u", "before"  # who talks, and the session in which memories became known
+_PATIENCE = 600.0  # seconds for one answer, as a late one would count as a model that finds nothing
 _HOUR = 18  # at which all is said; before it, everything that is known
 
 
@@ -57,7 +58,7 @@ async def extract(case: Case, llm: LLM | None) -> Tally:
     said = datetime(case.now.year, case.now.month, case.now.day, _HOUR, tzinfo=UTC)
     clock = [to_micros(said.isoformat()) - 86_400_000_000]
     with tempfile.TemporaryDirectory() as home:
-        settings = Settings(data_dir=Path(home), llm="none")
+        settings = Settings(data_dir=Path(home), llm="none", llm_timeout_seconds=_PATIENCE)
         async with AsyncMemory(settings=settings, clock=lambda: clock[0]) as memory:
             known = {name: await _store(text, memory) for name, text in case.known.items()}
         clock[0] = to_micros(said.isoformat())
