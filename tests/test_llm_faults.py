@@ -124,16 +124,18 @@ def world(
 def test_what_a_model_cannot_read_is_kept_and_tried_again(
     world: tuple[Memory, Model, FakeClock], name: str
 ) -> None:
-    """Added, flagged, searchable by words, listed as a job; a healthy model makes the notes."""
+    """Added, flagged, searchable, listed as a job; what rules read is noted at once, and once."""
     memory, script, clock = world
     script.answer = NO_ANSWER[name]
     added = memory.add("我不吃辣 no spice", name, metadata={"k": 1})
-    assert added.pending and len(added.problems) == 1 and added.results == ()
+    assert added.pending and len(added.problems) == 1
+    assert [(it.memory, it.event) for it in added.results] == [("用户不吃辣 no spice", "ADD")]
     for secret in ("Traceback", "api_key", "Bearer", "不吃辣"):
         assert secret not in added.problems[0]
-    assert len(memory.get_all(name)) == 0
+    (noted,) = memory.get_all(name)
+    assert (noted.id, noted.metadata) == (added.results[0].id, {"k": 1})
     for asked in ("不吃辣", "spice"):
-        assert [hit.id for hit in memory.search(asked, name)] == list(added.message_ids)
+        assert noted.id in [hit.id for hit in memory.search(asked, name)]
     (job,) = memory.jobs()
     assert (job.kind, job.ids, job.attempts) == ("extract", added.message_ids, 1)
     assert job.error == added.problems[0]
@@ -144,8 +146,8 @@ def test_what_a_model_cannot_read_is_kept_and_tried_again(
     clock.advance(seconds=3600)
     assert memory.run_jobs() == 1
     (note,) = memory.get_all(name)
-    assert (note.memory, note.sources) == ("用户不吃辣 no spice", added.message_ids)
-    assert (note.metadata, memory.jobs()) == ({"k": 1}, [])
+    assert (note.id, note.memory, memory.jobs()) == (noted.id, "用户不吃辣 no spice", [])
+    assert (note.metadata, note.sources) == ({"k": 1}, added.message_ids)
 
 
 WRAPPED = {
@@ -223,7 +225,7 @@ async def test_a_model_that_hangs_is_bounded_and_holds_up_nobody(
         began = time.monotonic()
         waiting = asyncio.create_task(memory.add(said, "u"))
         await asyncio.sleep(0.2)
-        assert [hit.memory for hit in await memory.search(asked, "u")] == [said]
+        assert [hit.memory for hit in await memory.search(asked, "u")] == [fact]
         await memory.add(said, "v", infer=False)
         await memory.add(said, "u", infer=False)
         assert not waiting.done() and time.monotonic() - began < 1.0, "others did not wait"

@@ -13,7 +13,8 @@ from kemem.add.embed import (
     run_embed,
     run_mirror,
 )
-from kemem.add.recipe import run_extract, with_waiting
+from kemem.add.extract import READ, asked
+from kemem.add.recipe import run_extract, run_rules
 from kemem.add.summarize import summarize_session
 from kemem.errors import NotFound, Unavailable
 from kemem.ports import Deps, read_owners
@@ -23,6 +24,8 @@ from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
 
 PAGE = 256
+_WAITING = 1000  # jobs among which those of one session are looked for
+_MOST_JOINED = 20  # of these
 _ASKING = ("extract", "condense", "end")  # kinds of jobs that ask the model
 _LONGEST_DELAY: Micros = 60_000_000  # then a job is done though somebody waits for a reply
 RunJob = Callable[[Job], Awaitable[None]]
@@ -92,7 +95,7 @@ async def run_due(
         due, gives_way = job.due, deps.llm is not None and job.kind in _ASKING
         gives_way = gives_way and deps.clock() - due < _LONGEST_DELAY
         try:
-            job = await with_waiting(job, deps)
+            job = await run_rules(await _with_waiting(job, deps), deps)
             if not gives_way:
                 await _run(job, policy, run_import, deps)
             elif turns.waiting or not await turns.run(_run(job, policy, run_import, deps)):
@@ -106,6 +109,29 @@ async def run_due(
             await deps.store.apply(reschedule(job, error, deps.clock()))
         done += 1
     return done
+
+
+async def _with_waiting(job: Job, deps: Deps) -> Job:
+    """A job that reads what others of its session would: one question for all of them.
+
+    Whoever has begun one of the others meanwhile finds it gone, and writes nothing.
+    """
+    if job.kind != "extract" or deps.llm is None or job.scope.session_id is None:
+        return job
+    now, others = deps.clock(), list[Job]()
+    for it in await deps.store.jobs(_WAITING, kinds=("extract",)):
+        alike = (it.scope, asked(it), it.attempts) == (job.scope, asked(job), 0)
+        if alike and it.due <= now and it.job_id != job.job_id and len(others) < _MOST_JOINED:
+            others.append(it)
+    if not others:
+        return job
+    ids = (*job.ids, *(name for it in others for name in it.ids))
+    done = tuple(it.job_id for it in others)
+    read = [name for it in (job, *others) for name in it.details.get(READ, ())]
+    details = {**asked(job), **({READ: read} if read else {})}
+    joined = replace(job, ids=ids, due=now + deps.lease, details=details)
+    await deps.store.apply(Batch(jobs=(joined,), done=done, only_if=job.job_id))
+    return joined
 
 
 async def _run(job: Job, policy: Policy, run_import: RunJob, deps: Deps) -> None:

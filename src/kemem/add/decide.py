@@ -149,8 +149,12 @@ def _decide(
     same = [note for note in stored if _says_same(note, fresh) and not note.ended(now)]
     if same:
         cited = merge_notes(same[0], fresh)
+        # Who repeats something ends nothing; a model may see later what it has replaced.
+        ended = [it for it in ended if not fact.own and it.note_id != cited.note_id]
+        if ended and cited.supersedes is None:
+            cited = replace(cited, supersedes=ended[0].note_id)
         is_changed = replace(cited, updated=same[0].updated) != same[0]
-        return Decision(fact, cited if is_changed else same[0], known=True)
+        return Decision(fact, cited if is_changed else same[0], known=True, ended=ended)
     for note in stored:
         texts = earlier.get(note.note_id, ()) if {*fact.sources} & {*note.sources} else ()
         if any(_repeats(fact.text, text) for text in texts):  # what was corrected stays corrected
@@ -159,6 +163,8 @@ def _decide(
     if drawn:  # from the same messages before, and perhaps corrected by its owner since
         relations = () if earlier.get(drawn[0].note_id) else fact.relations
         return Decision(replace(fact, relations=relations), drawn[0], known=True)
+    if fact.stored:
+        return Decision(replace(fact, relations=()), None, ended=ended)
     if ended:
         fresh = replace(fresh, supersedes=ended[0].note_id)
     later = [note for note in rivals if note.valid_from > since]

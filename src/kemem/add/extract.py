@@ -5,10 +5,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from typing import Any
 
 from kemem.add.branch import followed
 from kemem.add.corrections import looks_like_correction, put_right, with_corrections
-from kemem.add.merge import Claim, Heard, merge, texts_of
+from kemem.add.merge import Claim, Heard, added_by_model, merge, texts_of
 from kemem.add.parse import Task
 from kemem.add.prompt import (
     MAX_SHOWN_EARLIER,
@@ -39,6 +40,9 @@ _SURELY_FITS = 2_000  # tokens, which every model in use reads
 _LEAST_SHOWN = 400  # characters of a message; where these are too many, the context is too small
 _SHORT = 1_000  # characters whose fingerprints take no longer than to start a thread's work
 _MAX_QUOTED = 1_000  # notes that messages may quote
+_LOOKED_AT = 2 * MAX_SHOWN_NOTES  # as some may be drawn from the same messages
+
+READ = "read"  # among a job's details: the ids of messages whose facts by rules are stored
 
 log = logging.getLogger("kemem")
 
@@ -51,21 +55,41 @@ class Work:
     task: Task
     messages: tuple[Message, ...] = ()
     job: Job | None = None  # done as soon as the notes are written; None: nothing is stored yet
+    rest: Job | None = None  # what the job becomes instead, where a model is still to be asked
 
     @property
     def owner(self) -> Scope:
         """Whose notes they become."""
         return Scope(self.scope.agent_id, self.scope.user_id)
 
+    @property
+    def keeps_rules(self) -> bool:
+        """Whether what rules read is kept beside what a model says.
+
+        Whoever tells the model what is worth extracting wants nothing else.
+        """
+        return self.task.infer and self.task.kind != "knowledge" and not self.task.prompt
+
+    @property
+    def unread(self) -> tuple[Message, ...]:
+        """The messages whose facts by rules are not stored yet."""
+        read = {*self.job.details.get(READ, ())} if self.job else set[str]()
+        return tuple(it for it in self.messages if it.message_id not in read)
+
     @classmethod
     def of(cls, job: Job, messages: Sequence[Message] = ()) -> "Work":
         """What a job promised."""
-        return cls(job.scope, Task(**job.details), tuple(messages), job)
+        return cls(job.scope, Task(**asked(job)), tuple(messages), job)
 
     def to_job(self, kind: JobKind, now: Micros, due: Micros) -> Job:
         """The promise of notes, to be stored with the messages."""
         ids = tuple(message.message_id for message in self.messages)
         return Job(new_id("j", now), kind, self.scope, due, ids, details=asdict(self.task))
+
+
+def asked(job: Job) -> dict[str, Any]:
+    """The task that a job keeps in its details."""
+    return {name: value for name, value in job.details.items() if name != READ}
 
 
 async def extract_facts(work: Work, deps: Deps) -> Extraction:
@@ -83,7 +107,7 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     where = Where(work.owner, kinds=NOTES, marks=looked_up, valid_at=deps.clock())
     notes = await read_notes(deps.store, where, limit=_MAX_QUOTED)
     keeps_words = work.task.kind == "knowledge" and deps.llm is None
-    quoted = Quoted(notes, keeps_words)
+    quoted = Quoted([it for it in notes if not _is_drawn(it, work)], keeps_words)
     messages = [
         replace(message, content="\n".join(new_lines))
         for message, own in lines
@@ -106,14 +130,21 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     taken_back = any(looks_like_correction(it.content) for it in messages)
     earlier = await _earlier(messages, work, deps) if deps.llm or taken_back else []
     shown = await _notes_to_show(messages, work, deps) if deps.llm else []
-    # Whoever tells the model what is worth extracting wants nothing else.
-    kept = not (is_shared or work.task.prompt)
-    prompt = work.task.prompt
     attempts = work.job.attempts if work.job else 1
     extraction = await extract(
-        messages, shown, prompt, deps, earlier, name=name, kept=kept, attempts=attempts
+        *(messages, shown, work.task.prompt, deps, earlier),
+        name=name,
+        kept=work.keeps_rules,
+        stored=work.keeps_rules and not work.unread,
+        attempts=attempts,
     )
     return replace(extraction, facts=repeated + extraction.facts)
+
+
+def _is_drawn(note: Note, work: Work) -> bool:
+    """Whether a note was drawn by rules from the messages that a model reads now."""
+    read = {it.message_id for it in work.messages} - {it.message_id for it in work.unread}
+    return bool(note.sources) and read.issuperset(note.sources)
 
 
 async def _claims(
@@ -226,12 +257,17 @@ async def _notes_to_show(messages: Sequence[Message], work: Work, deps: Deps) ->
     # What is sensitive could be retold: it is shown only for what is sensitive itself.
     kinds, sensitive = frozenset({work.task.kind}), work.task.sensitive
     where = Where(work.owner, kinds=kinds, valid_at=deps.clock(), sensitive=sensitive)
-    newest = await read_notes(deps.store, where, limit=MAX_SHOWN_NOTES)
-    if len(newest) < MAX_SHOWN_NOTES:  # that is all there is
-        return newest
-    text = "\n".join(message.content for message in messages)[:_QUERY_CHARACTERS]
-    nearest = await nearest_notes(text, where, MAX_SHOWN_NOTES, deps)
-    notes = {note.note_id: note for note in (*nearest, *newest)}
+    newest = await read_notes(deps.store, where, limit=_LOOKED_AT)
+    nearest: Sequence[Note] = ()
+    if len(newest) == _LOOKED_AT:  # there are more
+        text = "\n".join(message.content for message in messages)[:_QUERY_CHARACTERS]
+        nearest = await nearest_notes(text, where, _LOOKED_AT, deps)
+    # What rules have made of the same messages is not shown, but what was true before them is.
+    drawn = {it.note_id: it for it in newest if _is_drawn(it, work)}
+    ended = frozenset(it.supersedes for it in drawn.values() if it.supersedes)
+    before = replace(where, valid_at=None, ids=ended)
+    earlier = await read_notes(deps.store, before, limit=len(ended)) if ended else []
+    notes = {it.note_id: it for it in (*earlier, *nearest, *newest) if it.note_id not in drawn}
     return list(notes.values())[:MAX_SHOWN_NOTES]
 
 
@@ -244,6 +280,7 @@ async def extract(
     *,
     name: str | None = None,
     kept: bool = True,
+    stored: bool = False,
     attempts: int = 1,
 ) -> Extraction:
     """The facts of some messages; Unavailable where the model gives no usable answer.
@@ -251,7 +288,8 @@ async def extract(
     `notes` are those that the model may declare untrue; `prompt` is advice of the caller's;
     `earlier` messages tell a model what "yes, that" means, and rules what "no, I meant" corrects;
     `name` is the user's. What rules read is kept beside what a model says, if it is to be `kept`;
-    the more `attempts` there were, the longer a model is waited for.
+    where it is `stored` already, only what the model adds to it is returned. The more `attempts`
+    there were, the longer a model is waited for.
     """
     right, corrections = put_right(messages, earlier)
     # Not on the event loop: a long message takes a second.
@@ -260,9 +298,10 @@ async def extract(
     rated = await asyncio.to_thread(rate, reading, vectors)
     local = with_corrections(rated, reading, corrections)
     if deps.llm is None:
-        return local
+        return Extraction(changes=local.changes) if stored else local
     shown = notes[:MAX_SHOWN_NOTES]
     claims = await _claims(messages, shown, prompt, earlier, attempts, deps)
     heard = Heard(messages, reading, local, shown, name, earlier)
     vectors = await _embedded(texts_of(claims, heard), deps)
-    return await asyncio.to_thread(merge, claims, heard, deps.llm.name, vectors, kept=kept)
+    merged = await asyncio.to_thread(merge, claims, heard, deps.llm.name, vectors, kept=kept)
+    return added_by_model(merged, local) if stored else merged

@@ -141,6 +141,20 @@ def merge(
     return Extraction(tuple(facts), entities, tuple(changes))
 
 
+def added_by_model(merged: Extraction, local: Extraction) -> Extraction:
+    """What a model adds to facts that are stored already: others, and what these replace.
+
+    A fact that both tell is judged no more: its owner may have changed or deleted it meanwhile.
+    """
+    known = {it.text for it in local.facts}
+    facts = [
+        replace(it, own=False, told=None, stored=True) if it.text in known else it
+        for it in merged.facts
+        if it.text not in known or it.replaces or it.proposes
+    ]
+    return replace(merged, facts=tuple(facts))
+
+
 def _is_grounded(text: str, heard: Heard, vectors: Vectors) -> bool:
     """Whether a fact is what was said: not asked, not denied, not only known from before."""
     users = [it for it in heard.messages if it.role == "user" and heard.tells(it)]

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from kemem.add.branch import Branch, by_session, has_moved, leave, read_branch
 from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
 from kemem.add.experience import extract_experience
-from kemem.add.extract import Work, extract_facts
+from kemem.add.extract import READ, Work, extract_facts
 from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
 from kemem.add.rules import Extraction
@@ -29,7 +29,6 @@ from kemem.text.turns import Reading, read_turns
 _READ_AT_ONCE = 16_000  # characters of a session that are extracted from together
 _WRITTEN_AT_ONCE = 100  # messages that are embedded before they are stored
 _PAGE = 20  # stored messages that notes are extracted from again together
-_WAITING = 1000  # jobs among which those of one session are looked for
 _STATE_INTERVAL = 8  # messages of a session between two updates of its State
 _EXPERIENCE_MESSAGES = 200  # the newest of a session, which its experience is extracted from
 
@@ -133,11 +132,9 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
     pending = bool(failures or (jobs and not wait))
     added = Added(message_ids=ids, ignored=applied.ignored, truncated=cut, pending=pending)
     added = replace(added, problems=failures)
-    branches: dict[Scope, Branch] = {}
-    for job in jobs if wait else ():
-        own = [message for message in applied.inserted if message.message_id in job.ids]
-        added = await _try(added, Work.of(job, own), deps, branches)
-    return added, applied.inserted
+    inserted = {message.message_id: message for message in applied.inserted}
+    given = [Work.of(job, [inserted[name] for name in job.ids]) for job in jobs if wait]
+    return await _try(added, given, deps), applied.inserted
 
 
 def _spread(messages: Sequence[Message]) -> tuple[Message, ...] | None:
@@ -225,12 +222,31 @@ async def _run(work: Work, deps: Deps, branches: dict[Scope, Branch] | None = No
         added = await _change_branch(branch, work, deps, branches)
     messages = tuple(it for it in work.messages if it.message_id not in branch.gone)
     counted = replace(work, messages=messages)
-    done, stored = await apply_facts(await extract_facts(counted, deps), counted, deps)
+    extraction = await extract_facts(counted, deps)
+    if work.rest:  # what rules are not sure of waits for the model
+        extraction = replace(extraction, changes=())
+    done, stored = await apply_facts(extraction, counted, deps)
     if await has_moved(branch, work.scope, deps):  # while a model was asked
         branches.pop(work.scope, None)
         again = await read_branch(work.scope, work.messages, deps)
         added = replace(added, results=(*added.results, *await leave(again.left, work.owner, deps)))
     return _joined(done, added), stored
+
+
+async def _run_rules(work: Work, deps: Deps, branches: dict[Scope, Branch]) -> tuple[Work, Added]:
+    """Write what rules read before a model is asked; the work that is left is the model's."""
+    job, now = work.job, deps.clock()
+    if deps.llm is None or job is None or not work.keeps_rules or not work.unread:
+        return work, Added()
+    due = job.due if job.due > now else now + deps.lease  # one that is claimed stays hidden
+    rest = replace(_as_read(job), due=due)
+    own = replace(work, messages=work.unread, rest=rest)
+    added, _ = await _run(own, replace(deps, llm=None), branches)
+    return replace(work, job=rest), added
+
+
+def _as_read(job: Job) -> Job:
+    return replace(job, details={**job.details, READ: list(job.ids)})
 
 
 async def _change_branch(
@@ -243,8 +259,9 @@ async def _change_branch(
     if jobs:
         await deps.store.apply(Batch(jobs=jobs))
     for each, job in zip(works, jobs, strict=True):
-        done, _ = await _run(replace(each, job=job), deps, branches)
-        added = _joined(added, done)
+        own = replace(each, job=job, rest=_as_read(job) if work.rest else None)
+        done, _ = await _run(own, deps, branches)
+        added = replace(_joined(added, done), pending=done.pending or own.rest is not None)
     return added
 
 
@@ -287,16 +304,35 @@ async def _check_parents(messages: Sequence[Message], deps: Deps) -> None:
 
 
 async def _try(
-    added: Added, work: Work, deps: Deps, branches: dict[Scope, Branch] | None = None
+    added: Added, works: Sequence[Work], deps: Deps, branches: dict[Scope, Branch] | None = None
 ) -> Added:
-    """Do the work of a job now, or leave the job to be tried again."""
-    assert work.job is not None
-    try:
-        done, _ = await _run(work, deps, branches)
-    except Unavailable as error:
-        await deps.store.apply(reschedule(work.job, error, deps.clock()))
-        return replace(added, pending=True, problems=(*added.problems, error.message))
-    return _joined(added, done)
+    """Do the work of jobs now, or leave them to be tried again; rules wait for no model."""
+    branches, begun = {} if branches is None else branches, list[tuple[Work, Added]]()
+    for work in works:
+        try:
+            begun.append(await _run_rules(work, deps, branches))
+        except Unavailable as error:
+            log.warning("%s; rules are asked together with the model", error.message)
+            begun.append((work, Added()))
+    for work, read in begun:
+        assert work.job is not None
+        try:
+            done, _ = await _run(work, deps, branches)
+            added = _joined(added, _told_once(read, done))
+        except Unavailable as error:
+            await deps.store.apply(reschedule(work.job, error, deps.clock()))
+            added = replace(_joined(added, read), pending=True)
+            added = replace(added, problems=(*added.problems, error.message))
+    return added
+
+
+def _told_once(read: Added, done: Added) -> Added:
+    """What rules and then a model made of messages: of one note the last that happened to it."""
+    known = {it.id for it in read.results}
+    later = {it.id: it for it in done.results if it.id in known and it.event != "NONE"}
+    results = [later.get(it.id, it) for it in read.results]
+    results += [it for it in done.results if it.id not in known]
+    return _joined(replace(read, results=tuple(results)), replace(done, results=()))
 
 
 def _joined(added: Added, done: Added) -> Added:
@@ -311,31 +347,22 @@ def _joined(added: Added, done: Added) -> Added:
 
 async def run_extract(job: Job, deps: Deps) -> None:
     """Carry out an `extract` or an `end` job."""
+    await _run(await _stored(job, deps), deps)
+
+
+async def run_rules(job: Job, deps: Deps) -> Job:
+    """Do the part of a job that needs no model, and return what is left of it."""
+    if job.kind != "extract" or deps.llm is None:
+        return job
+    work, _ = await _run_rules(await _stored(job, deps), deps, {})
+    return work.job or job
+
+
+async def _stored(job: Job, deps: Deps) -> Work:
     where = Where(job.scope, ids=frozenset(job.ids))
     options: ReadOptions = {"limit": len(job.ids), "newest_first": False}
     messages = await read_messages(deps.store, where, **options) if job.ids else []
-    await _run(Work.of(job, messages), deps)
-
-
-async def with_waiting(job: Job, deps: Deps) -> Job:
-    """A job that reads what others of its session would: one question for all of them.
-
-    Whoever has begun one of the others meanwhile finds it gone, and writes nothing.
-    """
-    if job.kind != "extract" or deps.llm is None or job.scope.session_id is None:
-        return job
-    now, others = deps.clock(), list[Job]()
-    for it in await deps.store.jobs(_WAITING, kinds=("extract",)):
-        alike = (it.scope, it.details, it.attempts) == (job.scope, job.details, 0)
-        if alike and it.due <= now and it.job_id != job.job_id and len(others) < _PAGE:
-            others.append(it)
-    if not others:
-        return job
-    ids = (*job.ids, *(name for it in others for name in it.ids))
-    done = tuple(it.job_id for it in others)
-    joined = replace(job, ids=ids, due=now + deps.lease)
-    await deps.store.apply(Batch(jobs=(joined,), done=done, only_if=job.job_id))
-    return joined
+    return Work.of(job, messages)
 
 
 async def reextract(where: Where, task: Task, deps: Deps) -> Added:
@@ -347,8 +374,8 @@ async def reextract(where: Where, task: Task, deps: Deps) -> Added:
         works = _split([it for it in page if isinstance(it, Message)], task)
         jobs = tuple(it.to_job("extract", now, now + deps.grace(at)) for at, it in enumerate(works))
         await deps.store.apply(Batch(jobs=jobs))
-        for work, job in zip(works, jobs, strict=True):
-            added = await _try(added, replace(work, job=job), deps, branches)
+        given = [replace(it, job=job) for it, job in zip(works, jobs, strict=True)]
+        added = await _try(added, given, deps, branches)
     return added
 
 
@@ -357,7 +384,7 @@ async def end_session(scope: Scope, deps: Deps) -> Added:
     now = deps.clock()
     job = Work(scope, Task(kind="experience")).to_job("end", now, now + deps.grace())
     await deps.store.apply(Batch(jobs=(job,)))
-    return await _try(Added(), Work.of(job), deps)
+    return await _try(Added(), [Work.of(job)], deps)
 
 
 async def _update_state(scope: Scope, budget: int, task: Task, deps: Deps) -> None:

@@ -190,12 +190,12 @@ async def commit(
             links=links,
             changes=tuple(line for each in decisions for line in _history(each, now)),
             vectors=vectors,
-            jobs=tuple(jobs),
+            jobs=(*jobs, *((work.rest,) if work.rest else ())),
             drop=(Where(work.scope, kinds=SHORT_TERM),) if is_end else (),
             at=now,
             reason="session ended",
             ended=(Ending(work.scope, now),) if is_end else (),
-            done=(job.job_id,) if job else (),
+            done=(job.job_id,) if job and not work.rest else (),
             only_if=job.job_id if job else None,
             present=(*(note for name, note in final.items() if name not in new), *cited),
             expects=expects,
@@ -221,12 +221,16 @@ def _history(decision: Decision, now: Micros) -> list[Change]:
     by_model = ended_by(decision.fact.model)
     told = [replace(it, reason=by_model) for it in lines if it.note_id in decision.claimed]
     lines = [*told, *lines]
-    if note and not decision.known:
+    proposes = decision.fact.proposes
+    may = f"may replace {', '.join(proposes)}, by the model {decision.fact.model}"
+    if note:
         added = Change(note.agent_id, note.user_id, note.note_id, "add", now, after=note.content)
+    if note and decision.known and proposes and decision.fact.stored:
+        lines.append(replace(added, event="update", reason=may))
+    if note and not decision.known:
         how = "replaces" if decision.ended else "likely replaces"
         replaced = f"{how} {note.supersedes}" if note.supersedes else None
-        may = f"may replace {', '.join(decision.fact.proposes)}, by the model {decision.fact.model}"
-        lines.append(replace(added, reason=replaced or (may if decision.fact.proposes else None)))
+        lines.append(replace(added, reason=replaced or (may if proposes else None)))
         if decision.heir is not None:
             ended = replace(added, event="update", before=note.content, after=None)
             lines.append(replace(ended, reason=replaced_by(decision.heir.note_id)))
@@ -238,7 +242,7 @@ def _outcomes(decision: Decision, merged: Mapping[str, str]) -> list[Outcome]:
     # Whoever adds may not be one to whom sensitive notes are shown: they hear their own words.
     if note is None:
         return [Outcome(it.note_id, "" if it.sensitive else it.content, "DELETE") for it in ended]
-    if decision.known or note.note_id in merged:
+    if (decision.known and not ended) or note.note_id in merged:
         text = decision.fact.text if note.sensitive else note.content
         return [Outcome(merged.get(note.note_id, note.note_id), text, "NONE")]
     if ended:

@@ -71,6 +71,7 @@ class Fact:
     proposes: tuple[str, ...] = ()  # ids of notes that a model says to be untrue, and nothing shows
     model: str = ""  # that says so
     own: bool = True  # KeMem reads it itself: it ends notes of its topic
+    stored: bool = False  # it is a note already, or was one until its owner deleted it
     corrects: tuple[str, str] | None = None  # the id of a message, and a value in it that is wrong
     relations: tuple[Triple, ...] = ()
     told: Told | None = field(default=None, compare=False)  # what stored notes are compared with
