@@ -81,6 +81,8 @@ def _with_successors(decisions: Sequence[Decision]) -> list[Decision]:
         if len(first.ended) != 1 or first.note is None or first.known or first.heir:
             continue
         old = first.ended[0]
+        if old.topic and old.topic == first.fact.topic:  # it says itself what holds instead
+            continue
         for place in range(at + 1, len(settled)):
             second = settled[place]
             if second.note is None or second.known or second.ended or second.heir:
