@@ -34,7 +34,7 @@ def slot() -> Iterator[httpx.Client]:
 def test_no_turn_waits_for_a_background_call_and_a_turn_costs_one(
     tmp_path: Path, slot: httpx.Client
 ) -> None:
-    """Neither for the facts of the last turn nor for the probe; both are made up for later."""
+    """Neither for facts nor for the probe: both are broken off; facts are drawn later."""
 
     def log() -> list[dict[str, Any]]:
         return list(slot.get("/log").json())
@@ -48,9 +48,9 @@ def test_no_turn_waits_for_a_background_call_and_a_turn_costs_one(
             assert reply["text"] == "好的 OK"
             begun = Counter(it["kind"] for it in log())
             assert begun["reply"] == number
-            assert begun["extraction"] <= number and begun["probe"] <= number
+            assert begun["extraction"] <= number and begun["probe"] <= 1
             time.sleep(0.5)  # somebody types, and background calls begin
-        wait_for(lambda: {"extraction", "probe"} <= {it["kind"] for it in log() if _is_done(it)})
+        wait_for(lambda: "extraction" in {it["kind"] for it in log() if _is_done(it)})
         wait_for(lambda: all(it["outcome"] in ("done", "hung up") for it in log()))
         requests = log()
     waits = [it["waited"] for it in requests if it["kind"] == "reply"]
@@ -58,8 +58,8 @@ def test_no_turn_waits_for_a_background_call_and_a_turn_costs_one(
     begun = Counter(it["kind"] for it in requests)
     done = Counter(it["kind"] for it in requests if _is_done(it))
     assert done["reply"] == begun["reply"] == len(SAID)
-    assert begun["extraction"] <= len(SAID) + 1 and done["probe"] == 1
-    assert begun["extraction"] > done["extraction"] or begun["probe"] > 1, "nothing gave way"
+    assert begun["extraction"] <= len(SAID) + 1
+    assert sum(begun.values()) > sum(done.values()), "nothing gave way"
     settings = load(data_dir=data_dir, embedder="none", llm="none")
     with Memory(settings=settings) as memory:
         assert not [job for job in memory.jobs() if job.kind == "extract"]

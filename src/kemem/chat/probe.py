@@ -28,6 +28,7 @@ KIND = "tool_probe"  # of lines in the journal
 _KEPT = 7 * 86_400_000_000  # microseconds; another model may answer under the same name by then
 _MAX_LINES = 100
 _PAUSE = 300.0  # seconds after which a model that did not answer is asked again
+_INTERRUPTED = 60.0  # likewise of one that gave way to a reply, as its server has begun in vain
 _MAX_TOKENS = 400  # of the answer; a model may think first
 
 _QUESTION = "What colour is my boat?"
@@ -90,7 +91,7 @@ class ToolProbe:
         """Ask a model in the background, unless that is decided, under way or was in vain."""
         is_asking = self._task is not None and not self._task.done()
         if not is_asking and not self._memory.runtime.turns.waiting:
-            self._task = asyncio.create_task(self._run(client, model))
+            self._task = asyncio.create_task(self.ask(client, model))
 
     async def close(self) -> None:
         """Ask no more."""
@@ -99,28 +100,31 @@ class ToolProbe:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _run(self, client: Any, model: str) -> None:
+    async def ask(self, client: Any, model: str) -> None:
+        """Ask a model now, unless that is decided or was in vain a short time ago."""
         base_url = str(client.base_url)
         key = _key(base_url, model)
         try:
             is_open = await self.way(base_url, model) == NOT_ASKED
             if is_open and time.monotonic() >= self._retry_at.get(key, 0.0):
-                await self._memory.runtime.turns.run(self._ask(client, model, key))
+                self._retry_at[key] = time.monotonic() + _INTERRUPTED
+                await self._memory.runtime.turns.run(self._answer(client, model, key))
         except KeMemError as error:  # of the store, or the memory is closed
             log.warning("whether %s handles tools is not known: %s", model, error.code)
 
-    async def _ask(self, client: Any, model: str, key: str) -> None:
-        found = await self._answer(client, model)
+    async def _answer(self, client: Any, model: str, key: str) -> None:
+        found = await self._judge(client, model)
         log.info("%s handles tools: %s", model, "not known" if found is None else found)
         if found is None:
             self._retry_at[key] = time.monotonic() + _PAUSE
             return
+        del self._retry_at[key]
         now = (await self._memory.runtime.deps()).clock()
         line = self._lines[key] = Line(KIND, key, now, {"handles_tools": found, "model": model})
         await self._memory.journal.note([line])
         await self._memory.journal.trim(KIND, before=now - _KEPT, keep=_MAX_LINES)
 
-    async def _answer(self, client: Any, model: str) -> bool | None:
+    async def _judge(self, client: Any, model: str) -> bool | None:
         """Whether the model answers with what a tool returned; None where that cannot be told."""
         started, reply = time.perf_counter(), None
         try:

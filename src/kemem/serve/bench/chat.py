@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kemem.chat import ChatService, GroupChatService
+from kemem.chat.probe import ToolProbe
 from kemem.chat.proxy import Proxy
 from kemem.memory import AsyncMemory
 from kemem.records.times import to_micros
@@ -130,6 +131,7 @@ async def run(model: JudgedModel, cases: int) -> list[Row]:
                 for way in WAYS:
                     await _tell(memory, f"{way}-{language}", told["sessions"], clock)
             clock[0] = to_micros(_TODAY + _HOUR)
+            await ToolProbe(memory).ask(client, model.name)  # so that all is asked in one way
             for language, told in people.items():
                 for number, way in _order(len(told["questions"]), cases):
                     question, tally = told["questions"][number], tallies[way, language]
