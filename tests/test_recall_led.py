@@ -148,16 +148,20 @@ def test_a_model_s_word_decides_between_what_is_about_as_likely(
         ('{"relevant_memory_keys": [1, "2", "[1]"]}', {"relevant_memory_keys": ["a", "b", "a"]}),
         ('{"relevant_memory_keys": ["n_3", 3, 0]}', {"relevant_memory_keys": ["n_3", "3", "0"]}),
         ('{"memory_key": 2}', {"memory_key": "b"}),
+        ('{"memory_key": "user: the port is 5432"}', {"memory_key": "a"}),
+        ('{"relevant_memory_keys": ["我们改用 6543 端口了"]}', {"relevant_memory_keys": ["b"]}),
+        ('{"relevant_memory_keys": ["5432"]}', {"relevant_memory_keys": ["5432"]}),
         ('{"query": "2", "limit": 2}', {"query": "2", "limit": 2}),
         ('{"memory_key": null}', {"memory_key": None}),
     ],
 )
 def test_numbers_stand_for_keys_that_were_shown(written: str, read: dict[str, Any]) -> None:
-    call = with_keys(ToolCall("c", "handoff", written), ["a", "b"])
+    known = {"a": "2026-01-01 user: the port is 5432", "b": "2026-01-02 我们改用 6543 端口了"}
+    call = with_keys(ToolCall("c", "handoff", written), known)
     assert json.loads(call.arguments) == read
 
 
 @each("written", ["", "[1]", "not JSON", '"x"', '{"relevant_memory_keys": "1"}'])
 def test_arguments_that_name_nothing_are_left_as_they_are(written: str) -> None:
     call = ToolCall("c", "handoff", written)
-    assert with_keys(call, ["a"]) == call
+    assert with_keys(call, {"a": "the port is 5432"}) == call

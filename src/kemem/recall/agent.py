@@ -252,7 +252,7 @@ def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
             calls.append({"id": call.id, "type": "function", "function": function})
         text = reply.text or None
         messages.append({"role": "assistant", "content": text, "tool_calls": calls})
-        return [with_keys(call, [*known]) for call in reply.calls]
+        return [with_keys(call, known) for call in reply.calls]
 
     return next_calls
 

@@ -20,6 +20,7 @@ from kemem.text.loose_json import parse_json
 _MAX_SHOWN = {"short": 300, "full": 2_000}  # characters of one message of the window
 _MAX_QUESTION = 2_000
 _PREVIEW = 200  # of a memory that is known before
+_QUOTATION = 8  # characters by which a memory is told from others
 _NUMBER = re.compile(r"\s*[\[(#]?(\d{1,3})[\])]?\s*", re.ASCII)  # "2", "[2]", "#2"
 # What a search tells twice, or tells nobody who has the texts before them.
 _SPARE: Mapping[str, Any] = {
@@ -66,8 +67,10 @@ def tool_data(output: Model, state: RecallState) -> str:
     return fenced("tool_data", output.model_dump_json(exclude=exclude, exclude_none=True))
 
 
-def with_keys(call: ToolCall, keys: Sequence[str]) -> ToolCall:
-    """A call with keys where the model wrote the numbers of memories that it was shown."""
+def with_keys(call: ToolCall, known: Mapping[str, str]) -> ToolCall:
+    """A call with keys where the model wrote the numbers of memories that it was shown, or quoted
+    them.
+    """
     try:
         arguments = parse_json(call.arguments)
     except ValueError:
@@ -76,16 +79,20 @@ def with_keys(call: ToolCall, keys: Sequence[str]) -> ToolCall:
         return call
     resolved = dict(arguments)
     if "memory_key" in resolved:
-        resolved["memory_key"] = _key(resolved["memory_key"], keys)
+        resolved["memory_key"] = _key(resolved["memory_key"], known)
     if isinstance(named := resolved.get("relevant_memory_keys"), list):
-        resolved["relevant_memory_keys"] = [_key(it, keys) for it in named]
+        resolved["relevant_memory_keys"] = [_key(it, known) for it in named]
     if resolved == arguments:
         return call
     return replace(call, arguments=json.dumps(resolved, ensure_ascii=False))
 
 
-def _key(name: Any, keys: Sequence[str]) -> Any:
+def _key(name: Any, known: Mapping[str, str]) -> Any:
     if isinstance(name, bool) or not isinstance(name, str | int):
         return name
-    match = _NUMBER.fullmatch(str(name))
-    return keys[int(match[1]) - 1] if match and 1 <= int(match[1]) <= len(keys) else str(name)
+    text, keys = str(name).strip(), [*known]
+    if match := _NUMBER.fullmatch(text):
+        number = int(match[1])
+        return keys[number - 1] if 1 <= number <= len(keys) else text
+    quoted = [key for key, line in known.items() if len(text) >= _QUOTATION and text in line]
+    return quoted[0] if quoted else str(name)

@@ -278,9 +278,8 @@ class RecallState:
 
     def adopt(self, other: "RecallState") -> dict[str, float]:
         """Know the hits of another recall of the same question; the scores of its evidence."""
-        for key, hit in other.hits.items():
-            self.hits.setdefault(key, hit)
-            self.marks.setdefault(key, other.marks[key])
+        self.hits |= other.hits  # whose scores are those of the question, not of a model's words
+        self.marks |= other.marks
         return {each.memory_key: each.score for each in other.evidence}
 
     async def search(self, request: SearchMemoriesInput) -> Memories[Hit]:
