@@ -190,7 +190,8 @@ async def led(
     """A memory of a user with these notes, and the server of the model that leads its recalls."""
     clock = FakeClock(NOW)
     with running_openai_server(Model(moves, clock)) as server:
-        settings = load(data_dir=directory, llm_base_url=server.base_url, llm_api_key="k")
+        server_settings = {"llm_base_url": server.base_url, "llm_api_key": "k"}
+        settings = load(data_dir=directory, **server_settings, recall_seconds=600)
         async with AsyncMemory(settings=settings, clock=clock) as memory:
             if facts:
                 await tell(memory, facts, "s")
