@@ -45,6 +45,7 @@ ANSWERED = 0.5  # of the questions that people ask have an answer
 FEWER = 0.45  # what a question counts that is put to a part of the candidates,
 AGAIN = 0.3  # and one that is put to a life that is hidden, as well as to the life alone
 OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
+TOO_LATE = -3.0  # nor this, for few ask what was before something
 QUESTION = -2.0  # at most: who asked something has not told it, however much alike it is
 CAUTIOUS = "hi"  # authors from whom only the chance is learned
 PER_SET, PER_USER = 100, 25  # questions of a set
@@ -393,7 +394,7 @@ def learn_ranking(samples: Sequence[Sample]) -> dict[str, Weights]:
         return fit_choice(groups, names)
 
     weights["answer"] = with_right_signs(fit_answer, names, SIGNS)
-    weights["answer"]["other_speaker"] = OTHER_SPEAKER
+    weights["answer"] |= {"other_speaker": OTHER_SPEAKER, "too_late": TOO_LATE}
     weights["answer"]["asks"] = min(weights["answer"].get("asks", 0.0), QUESTION)
     return weights
 

@@ -73,6 +73,24 @@ def test_what_changed_is_answered_with_what_holds_now_in_chinese(talk: Talk) -> 
     assert "成都" in talk.first("我以前住在哪里？")
 
 
+def test_before_an_event_is_what_held_just_then(talk: Talk) -> None:
+    """Neither what held at first, nor what came with the event or after it."""
+    talk.tell("Our team meets on Thursdays at four.", "-Got it.")
+    talk.tell("The team meeting is on Tuesdays at nine now.", "-Early birds.")
+    talk.tell("Ines joined our team, she is from Porto.", "-Welcome to Ines!")
+    talk.tell("We moved the team meeting to Wednesdays at eleven.")
+    assert "Tuesdays" in talk.first("When was the team meeting before Ines joined?")
+    assert "Wednesdays" in talk.first("When is the team meeting?")
+
+
+def test_before_an_event_is_what_held_just_then_in_chinese(talk: Talk) -> None:
+    talk.tell("我在宁波租了房子，住下来了", "-恭喜！")
+    talk.tell("我搬到绍兴了，那边房子太吵", "-新家怎么样？", "清静")
+    talk.tell("又搬家了，这回是嘉兴，就在南湖边上")
+    assert "绍兴" in talk.first("搬到嘉兴之前我住哪儿？")
+    assert "宁波" in talk.first("搬到绍兴之前我住哪儿？")
+
+
 def test_recall_hands_over_what_search_ranks_first(talk: Talk) -> None:
     talk.tell("I drive a Skoda.", "-Petrol or diesel?", "petrol")
     talk.tell("sold the Skoda, I drive a Leaf now")

@@ -33,6 +33,8 @@ def test_the_past_the_present_and_what_came_before() -> None:
     for text, past, present, before in (
         ("Where did I live before Halifax?", True, False, {"halifax"}),
         ("来杭州之前我住在哪里？", True, False, {"杭州"}),
+        ("搬到嘉兴之前我住哪儿？", True, False, {"嘉兴"}),
+        ("换药之前我吃的是哪种", True, False, set()),  # whichever: no new one is named
         ("Which city did I use to live in?", True, False, set()),
         ("我以前住哪个城市", True, False, set()),
         ("Where do I live now?", False, True, set()),
@@ -68,6 +70,13 @@ def test_the_topic_has_no_times_and_no_events() -> None:
 def test_question_words_and_pronouns_are_no_content() -> None:
     for text in ("Where do I live now?", "what is it that you do", "我现在是在哪里呢"):
         assert not {"where", "what", "you", "now", "哪里", "现在", "我"} & {*content(text)}
+    for text in (
+        "What did we talk about?",
+        "我们聊了什么话题",
+        "我跟你说过什么",
+    ):  # nor is the talk itself
+        assert not content(text), text
+    assert "无" in content("无聊")
     assert content("Where do I live?") == ["live"]
     assert {"公司", "上班"} <= {*content("我在哪家公司上班？")}
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -123,6 +123,10 @@ def order_features(
     """What speaks for a row beside the others that are about the same: later, earlier, a change."""
     gap = relevance - relevance.max()
     weight = np.exp(gap) * about["person"] * (1 - about["asks"])
+    around = _around_event(question, candidates, weight)
+    if then := bool(around["just_before_event"].any()):  # what held then is asked for, as if now
+        question = replace(question, past=False, was=False, original=False)
+        weight = weight * around["before_event"]
     beside = _beside_others(question, candidates, about, weight)
     change = np.maximum(about["changes"], about["ends"])
     follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
@@ -137,7 +141,7 @@ def order_features(
     named |= {"change": (change * weight, present), "ended": (ended, present)}
     columns = {name: column * when for name, (column, when) in named.items()}
     columns |= {f"{name}_past": column * past for name, (column, _) in named.items()}
-    columns |= _for_the_past(question, candidates, weight)
+    columns |= around | {"too_late": then * (1 - around["before_event"])}
     for name in ("later", "newest", "position"):
         columns[f"{name}_was"] = beside[name] * was
     for name in ("oldest", "earlier", "later", "position"):
@@ -194,23 +198,22 @@ def _beside_others(
     }
 
 
-def _for_the_past(
-    question: Question,
-    candidates: Sequence[Candidate],
-    weight: Column,
-) -> Features:
+def _around_event(question: Question, candidates: Sequence[Candidate], weight: Column) -> Features:
     """Where rows stand in time beside an event that the question names: "before the move"."""
     times = np.array([it.said for it in candidates])
-    told = flags([question.before & read(it.row.content).words for it in candidates])
+    words = [question.before & read(it.row.content).words for it in candidates]
+    most = max(map(len, words))
+    told = flags([most and len(it) == most for it in words])
     first = min((ts for ts, tells in zip(times.tolist(), told, strict=True) if tells), default=None)
     ahead = flags([first is not None and ts < first for ts in times])
     after = flags([first is not None and ts > first for ts in times])
-    just_before = _only(
-        len(times),
-        [at for at in np.argsort(times, kind="stable") if ahead[at] and weight[at] > 0.1][-1:],
-    )
-    columns = {"event": told, "before_event": ahead, "after_event": after}
-    columns |= {"just_before_event": just_before}
+    likely = [at for at in np.argsort(times, kind="stable") if ahead[at] and weight[at] > 0.05]
+    columns = {
+        "event": told * (1 - ahead),
+        "before_event": ahead,
+        "after_event": after * (1 - told),
+    }
+    columns |= {"just_before_event": _only(len(times), likely[-1:])}
     return {name: column * float(question.past) for name, column in columns.items()}
 
 

@@ -26,7 +26,8 @@ _EMPTY = """
 still now currently anymore ever again tell know remember kind type sort many much whose use used
 before ago after previously originally actually got get go going went gone also else one thing
 things lot really yet already please whats im ive dont didnt doesnt isnt not no yes new last first
-ok oh user done doing
+ok oh user done doing talk talked talking chat chatted discuss discussed mention mentioned topic
+topics
 """
 _EMPTY_WORDS = STOP_WORDS | {*_EMPTY.split()}
 # Capital letters that open no name.
