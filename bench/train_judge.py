@@ -350,15 +350,16 @@ class Learned:
 
 
 def learn(samples: Sequence[Sample]) -> Learned:
-    """Learn all; each author's lives are projected by what the others taught, as a stranger's.
+    """Learn all; to rank, each author's lives are projected by what the others taught.
 
-    How sure to be is also learned from authors who taught nothing else: of a stranger's questions
-    the judge answers fewer than of those that it was made with.
+    How sure to be is learned with the projection that is used in the end, and also from authors
+    who taught nothing else: of a stranger's questions the judge answers fewer than of those that
+    it was made with.
     """
     ranking = [it for it in samples if author(it) not in CAUTIOUS]
     projections = {
         name: fit_projection([it for it in ranking if author(it) != name])
-        for name in sorted({author(it) for it in samples})
+        for name in sorted({author(it) for it in ranking})
     }
 
     def by_others(samples: Sequence[Sample]) -> list[Sample]:
@@ -366,8 +367,10 @@ def learn(samples: Sequence[Sample]) -> Learned:
 
     weights = learn_ranking(by_others([*ranking, *variants(ranking)]))
     alone = [it for it in ranking if not it.life.name.endswith(_HIDDEN)]
-    weights["chance"] = learn_chance(by_others(samples), by_others(variants(alone)), weights)
-    return Learned(fit_projection(ranking), weights)
+    whole = fit_projection(ranking)
+    more = projected(variants(alone), whole)
+    weights["chance"] = learn_chance(projected(samples, whole), more, weights)
+    return Learned(whole, weights)
 
 
 def learn_ranking(samples: Sequence[Sample]) -> dict[str, Weights]:
