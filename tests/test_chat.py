@@ -347,7 +347,7 @@ async def test_the_model_of_the_settings_chats_and_draws_facts(
         )
         async with AsyncMemory(settings=chosen) as memory:
             chat = ChatService(memory)
-            assert (await chat.reply(talk.message, user_id=user, session_id="s")).text == talk.reply
+            assert (await chat.reply(talk.note, user_id=user, session_id="s")).text == talk.reply
             await chat.close()
             assert talk.note in [it.memory for it in await memory.get_all(user)]
     chats = [it for it in server.requests if it.get("tools")]

@@ -208,7 +208,9 @@ def test_what_the_conversation_shows_is_not_recalled(site: Site, tongue: Tongue)
         talk = [*first, {"role": "assistant", "content": tongue.reply}, user_says(tongue.asked)]
         ask(client, False, talk)
         ask(client, False, talk[2:])
-    assert tongue.note not in recalled(site.model.asked[1])[0]
+    results = [it["content"] for it in site.model.asked[1]["messages"] if it["role"] == "tool"]
+    kinds = [it["kind"] for result in results for it in json.loads(result)["events"]]
+    assert len(results) == 1 and "message" not in kinds
     assert tongue.note in recalled(site.model.asked[2])[0]
 
 

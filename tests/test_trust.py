@@ -264,6 +264,7 @@ SHOWING = {  # routes whose answers quote a sensitive memory to whoever may see 
     *(
         ("GET", "/v1/memories"),
         ("POST", "/v1/memories/search"),
+        ("POST", "/v1/memories/extract"),
         ("GET", "/v1/memories/{memory_id}"),
         ("POST", "/v1/memories/{memory_id}/reopen"),
     ),

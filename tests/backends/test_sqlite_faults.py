@@ -317,7 +317,7 @@ def test_rows_are_looked_up_by_their_ids(tmp_path: Path, opened: str) -> None:
         return [
             plan(connection, to_text(_by_values(messages, messages.name))),
             plan(connection, f"SELECT * FROM row_vector WHERE space_no = 1 AND id IN ({ids})"),
-            plan(connection, to_text(_hidden(False, False, False))),
+            plan(connection, to_text(_hidden((), False, False))),
         ]
 
     writing = database.write(plans).result()
