@@ -195,7 +195,7 @@ def test_notes_drawn_later_are_as_sensitive_as_their_messages(
 
     llm = ScriptedLLM([TimeoutError(), TimeoutError(), facts, facts])
     with opened(tmp_path, llm=llm) as memory:
-        asked = {**IDS, "prompt": "Where they live, and how they are."}  # so that rules read nothing
+        asked = {**IDS, "prompt": "Where they live, how they are"}  # so that rules read nothing
         memory.add(said(talk.plain, "m_plain"), **asked)
         memory.add(said(talk.secret, "m_secret"), **asked, sensitive=True)
         assert len(memory.get_all("u")) == 0
