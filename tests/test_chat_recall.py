@@ -186,7 +186,7 @@ async def test_a_finding_is_asked_for_again_after_a_week(tmp_path: Path) -> None
         object.__setattr__(deps, "clock", lambda: now + 8 * 86_400_000_000)
         await say(chat, talk.message)
         (line,) = await memory.journal.lines(KIND)
-    assert len(model.probes) == 2 and line.body["handles_tools"] is False
+    assert len(model.probes) == 2 and line.body["seen"] == "missed"
 
 
 async def test_a_probe_gives_way_to_a_reply(tmp_path: Path) -> None:
@@ -270,6 +270,33 @@ def test_a_memory_is_a_line_with_its_day_and_who_said_it(
 
 
 # The doctor
+
+
+@each(
+    ("answer", "seen"),
+    [
+        (GOOD, "call: .* the model used the result of a tool"),
+        ("It is yellow.", "note: .* the model did not use the result of a tool"),
+        (f"By the recall tool: {GOOD}", "note: .* spoke of the call of a tool, or wrote JSON"),
+        ('{"answer": "turquoise"}', "note: .* spoke of the call of a tool, or wrote JSON"),
+        (calling(RECALL, query="boat"), "note: .* called the tool again"),
+        (f'{{"name": "{RECALL}", "arguments": {{"query": "boat"}}}}', "note: .* called the tool"),
+        (status(400, "m does not support tools"), "note: .* the server refused tools"),
+    ],
+)
+async def test_the_reason_of_a_way_is_what_was_seen(
+    tmp_path: Path, answer: Answer, seen: str
+) -> None:
+    """As the doctor tells it, in this process and the next."""
+    directory, api = tmp_path / token_hex(4), scripted_api(Model(answer))
+    address = ""
+    for _ in range(2):
+        async with remembering(directory) as memory, chatting(memory, api) as chat:
+            if not address:
+                await say(chat, CHINESE.message)
+                address = str(chat._chat_model().client.base_url)
+            way = await ToolProbe(memory).way(address, "m")
+            assert re.match(seen, f"{way.name}: {way.reason}")
 
 
 def test_the_doctor_says_how_recalls_reach_the_model_and_why(tmp_path: Path) -> None:

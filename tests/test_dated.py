@@ -94,6 +94,8 @@ def test_what_recurs_has_no_single_date(text: str) -> None:
         ("I've lived in Oslo since 2019", "2019-01-01"),
         ("I've worked at Fiat since last March", "2026-03-01"),
         ("I've been vegetarian since May", "2026-05-01"),
+        ("I'm working at a bakery as of this month", "2026-11-01"),
+        ("我这个月起在顺丰公司上班", "2026-11-01"),
         ("我从去年三月起吃素", "2025-03-01"),
         ("我从2020年开始在腾讯工作", "2020-01-01"),
         ("我从五月起不喝咖啡了", "2026-05-01"),

@@ -5,20 +5,24 @@ from pathlib import Path
 import pytest
 
 from kemem import AsyncMemory
+from kemem.add.rules import extract_by_rules
 from kemem.facts.endings import CHANGES, Told, ended_notes, signs
+from kemem.records import Message
 from kemem.settings import Settings
 
 DAY = 86_400_000_000
 
 
-async def true_at_last(directory: Path, *told: str) -> list[str]:
-    """What still holds after some messages, one a day."""
+async def true_at_last(directory: Path, *told: str | tuple[str, str]) -> list[str]:
+    """What still holds after some messages, one a day; a speaker's name may come first."""
     now = [1_768_910_400_000_000]
     settings = Settings(data_dir=directory, llm="none", embedder="local")
     async with AsyncMemory(settings=settings, clock=lambda: now[0]) as memory:
-        for text in told:
+        for one in told:
             now[0] += DAY
-            await memory.add(text, user_id="u", session_id=f"s{now[0]}")
+            name, text = one if isinstance(one, tuple) else (None, one)
+            said = {"role": "user", "content": text} | ({"name": name} if name else {})
+            await memory.add([said], user_id="u", session_id=f"s{now[0]}")
         notes = await memory.get_all(user_id="u", limit=50)
     return [it.memory for it in notes if it.note.valid_until is None]
 
@@ -46,6 +50,33 @@ async def test_a_change_ends_what_was_true_before(tmp_path: Path, before: str, a
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ("I drive a Golf and take metformin.", "I sold the Golf.", "User takes metformin"),
+        ("我开一辆高尔夫，在吃二甲双胍", "高尔夫卖了", "用户在吃二甲双胍"),
+        (
+            "I drive a Golf and pay 45 euros for parking.",
+            "I drive a Leaf now.",
+            "User pays 45 euros for parking",
+        ),
+        ("我住在杭州，在阿里上班", "我搬到苏州了", "用户在阿里上班"),
+    ],
+)
+async def test_a_change_ends_only_its_own_clause(
+    tmp_path: Path, before: str, after: str, kept: str
+) -> None:
+    notes = await true_at_last(tmp_path, before, after)
+    assert kept in notes and len(notes) == 2
+
+
+def test_a_clause_that_needs_the_one_before_stays_with_it() -> None:
+    """What 900 a month are for, and what is ten days, stands before it."""
+    for said in ("I rent a flat in Leith and pay 900 a month", "我们打算去日本旅行，大概十天"):
+        message = Message("m", "a", "u", "s", "user", said, DAY, DAY)
+        assert len(extract_by_rules([message]).facts) == 1
+
+
+@pytest.mark.parametrize(
     ("before", "after"),
     [
         ("I drive a Golf", "I want to sell the Golf one day"),
@@ -67,6 +98,43 @@ async def test_nothing_true_is_ended_by_a_wish_a_question_or_others(
     """What somebody wants, asks, quotes or says of somebody else changes nothing."""
     (first,) = await true_at_last(tmp_path / "first", before)
     assert first in await true_at_last(tmp_path / "both", before, after)
+
+
+@pytest.mark.parametrize(
+    ("told", "holds"),
+    [
+        (
+            [("Ann", "I drive a Golf"), ("Bob", "I drive a Golf"), ("Ann", "I sold the Golf")],
+            ["Bob drives a Golf", "Ann sold the Golf"],
+        ),
+        (
+            [("小李", "我开一辆高尔夫"), ("小王", "我开一辆高尔夫"), ("小李", "高尔夫卖了")],
+            ["小王开一辆高尔夫", "高尔夫卖了"],
+        ),
+        (
+            [("Ann", "I live in Lyon"), ("Bob", "I live in Porto"), ("Bob", "I moved to Madrid")],
+            ["Ann lives in Lyon", "Bob lives in Madrid"],
+        ),
+        (
+            [("小李", "我住在杭州"), ("小王", "我住在苏州"), ("小王", "我搬到南京了")],
+            ["小李住在杭州", "小王住在南京"],
+        ),
+    ],
+)
+async def test_in_a_talk_of_several_each_changes_only_what_is_told_of_them(
+    tmp_path: Path, told: list[tuple[str, str]], holds: list[str]
+) -> None:
+    """Whoever else has said the same."""
+    assert sorted(await true_at_last(tmp_path, *told)) == sorted(holds)
+
+
+def test_words_that_only_look_like_an_ending_are_none() -> None:
+    """To drop by is not to drop, to give back is not to go back."""
+    for text in ("User dropped by the studio", "User is all fired up"):
+        assert "OVER" not in signs(text)
+    assert "BACK" not in signs("User wants to give back to the shelter")
+    assert "OVER" in signs("User dropped the class") and "OVER" in signs("User was fired")
+    assert "BACK" in signs("User went back to the shelter")
 
 
 def test_only_the_nearest_note_ends() -> None:

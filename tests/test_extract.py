@@ -244,7 +244,7 @@ async def test_no_facts_is_an_answer(answer: Any) -> None:
 async def test_a_list_of_facts_is_taken_as_the_answer(wrap: str) -> None:
     """Some models leave the outer object away."""
     listed = json.dumps([fact(), "noise", fact(text="User likes tea")], ensure_ascii=False)
-    found = await read(wrap.replace("{}", listed))
+    found = await read(wrap.replace("{}", listed), "我住在北京。嗯，北京烤鸭")
     assert [one.text for one in found.facts] == [
         "用户住在北京",
         "用户喜欢北京烤鸭",
@@ -255,14 +255,14 @@ async def test_a_list_of_facts_is_taken_as_the_answer(wrap: str) -> None:
 async def test_an_answer_that_was_cut_keeps_its_whole_facts() -> None:
     """And no half one."""
     whole = json.dumps({"facts": [fact(), fact(text="User does not smoke")]}, ensure_ascii=False)
-    found = await read(whole[: whole.index(" not smoke")])
+    found = await read(whole[: whole.index(" not smoke")], "我住在北京。嗯，北京烤鸭")
     assert [one.text for one in found.facts] == ["用户住在北京", "用户喜欢北京烤鸭"]
 
 
 async def test_everything_is_capped() -> None:
     """However much a model writes (M29, K06)."""
     many = [fact(text=f"用户喜欢{number}号烤鸭{'火' * 1_100}") for number in range(60)]
-    found = await read({"facts": many}, "烤鸭")
+    found = await read({"facts": many}, "烤鸭号，火火的")
     assert 0 < len(found.facts) <= prompts.MAX_FACTS == 50
     assert max(len(it.text) for it in found.facts) <= 1_000
 

@@ -73,6 +73,45 @@ def test_what_changed_is_answered_with_what_holds_now_in_chinese(talk: Talk) -> 
     assert "成都" in talk.first("我以前住在哪里？")
 
 
+@pytest.mark.parametrize(
+    ("told", "others", "question", "answer"),
+    [
+        (
+            "I'm an editor at Halvorsen Press, mostly cookbooks.",
+            (
+                "The walk to work takes ten minutes from the new flat.",
+                "My landlord works nights, he sleeps all day.",
+                "I had to fix the coffee machine again, it never works.",
+                "My cousin's company makes wooden toys.",
+            ),
+            "Which company do I work for?",
+            "Halvorsen",
+        ),
+        (
+            "我在远山出版社担任编辑，主要做菜谱。",
+            (
+                "新家离得近，走路上班十分钟就到。",
+                "房东上夜班，白天都在睡觉。",
+                "楼下新开了一家公司，天天放鞭炮。",
+                "表弟的公司是做木头玩具的。",
+            ),
+            "我在哪家公司上班？",
+            "远山",
+        ),
+    ],
+    ids=["en", "zh"],
+)
+def test_a_note_of_the_topic_that_is_asked_for_is_among_the_first(
+    talk: Talk, told: str, others: Sequence[str], question: str, answer: str
+) -> None:
+    """Whatever words others share with the question."""
+    talk.tell(told)
+    for other in others:
+        talk.tell(other, "-I see.")
+    hits = talk.memory.search(question, user_id="u", limit=2)
+    assert any(answer in hit.memory for hit in hits)
+
+
 def test_before_an_event_is_what_held_just_then(talk: Talk) -> None:
     """Neither what held at first, nor what came with the event or after it."""
     talk.tell("Our team meets on Thursdays at four.", "-Got it.")

@@ -136,7 +136,7 @@ async def test_a_model_calls_tools_and_answers_from_their_results(kind: str, tal
             last = await deps(llm).converse(went_on, talk.tools)
             assert (last.text, last.calls) == (talk.answer, ())
     first, second = server.requests
-    assert set(first) == {"model", "messages", "tools"}
+    assert set(first) == {"model", "messages", "tools", "max_tokens"}
     assert first["messages"] == talk.begun and second["messages"] == went_on
     function = {"name": "search", "description": talk.described, "parameters": QUERY}
     assert first["tools"][0] == {"type": "function", "function": function}

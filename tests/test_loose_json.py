@@ -74,6 +74,22 @@ def test_what_is_cut_short_keeps_what_was_whole(data: st.DataObject) -> None:
     assert len(read) >= cut.count('"}')
 
 
+@given(
+    st.lists(st.fixed_dictionaries({"text": st.text("ab 好{}[],:"), "n": NUMBERS}), max_size=4),
+    st.data(),
+)
+def test_of_a_list_that_is_cut_only_whole_objects_are_kept(items: Any, data: st.DataObject) -> None:
+    """If that is wanted: what half an object does not say may be what matters."""
+    written = json.dumps({"facts": items}, ensure_ascii=False)
+    end = data.draw(st.integers(len('{"facts": ['), len(written)))
+    ends = [
+        len(json.dumps({"facts": items[: at + 1]}, ensure_ascii=False)) - 2
+        for at in range(len(items))
+    ]
+    whole = [item for item, at in zip(items, ends, strict=True) if at <= end]
+    assert parse_json(written[:end], whole=True) == {"facts": whole}
+
+
 @each(
     "text",
     [

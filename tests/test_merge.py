@@ -49,6 +49,107 @@ async def live(
 
 
 @pytest.mark.parametrize(
+    ("said", "claimed"),
+    [
+        ("Tell me a joke about my cat", "User asks for a joke about a cat."),
+        ("给我的猫讲个笑话", "用户询问关于猫的笑话。"),
+        ("The van comes on Monday. Do I have to defrost it?", "Do I have to defrost it?"),
+        ("周一搬家的车来。要不要除霜？", "要不要除霜？"),
+        ('Continue my story: "I was born on a whaling ship in 1890"', "User was born on a ship."),
+        ("帮我续写：“我出生在一条捕鲸船上，那是1890年”", "用户出生在捕鲸船上。"),
+        ("I have never been on a plane", "Check-in means that airlines register passengers."),
+        ("我没坐过飞机", "值机是帮助乘客办理登机手续的过程。"),
+    ],
+)
+async def test_a_model_adds_nothing_that_the_user_did_not_say(
+    tmp_path: Path, said: str, claimed: str
+) -> None:
+    """Not what the talk was about, not a question, not a quotation, not what it knows itself."""
+    (by_rules,) = await live(tmp_path / "rules", [(said, [])])
+    assert [by_rules] == await live(tmp_path / "model", [(said, [claim(claimed)])])
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "claimed"),
+    [
+        ("I live in Kiel.", "My parents moved to Trier.", "User moved to Trier with their parents"),
+        ("我住在无锡。", "我妹妹搬到苏州了。", "用户搬到苏州了"),
+        ("I don't smoke.", "My colleague started smoking again.", "User started smoking again"),
+        ("我不抽烟。", "我同事又开始抽烟了。", "用户又开始抽烟了"),
+        ("I take insulin every morning.", "I stopped taking the pills.", "User stopped insulin"),
+        ("I own a Volvo.", "I sold the boat.", "User sold the Volvo"),
+        ("我养了一只猫叫豆包。", "馒头送给朋友了。", "用户把豆包送给朋友了"),
+        ("我周一去看牙。", "理发取消了。", "看牙取消了"),
+    ],
+)
+@pytest.mark.parametrize("embedder", ["none", "local"])
+async def test_a_model_cannot_end_what_nobody_spoke_of(
+    tmp_path: Path, known: str, said: str, claimed: str, embedder: str
+) -> None:
+    """What changed for somebody else, or with something else, is no change of the user's."""
+    told = [(known, []), (said, [claim(claimed, "general", "", 1, 2)])]
+    before, after = await live(tmp_path, told, embedder)
+    assert {*before} <= {*after} and claimed not in after
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "claimed"),
+    [
+        ("I'm vegan.", "I was vegan for years, now I eat meat again.", "User eats meat again"),
+        ("我对花生过敏。", "我小时候对花生过敏，现在好了。", "用户对花生不过敏了"),
+    ],
+)
+async def test_what_somebody_with_a_name_says_ends_nothing_of_the_users(
+    tmp_path: Path, known: str, said: str, claimed: str
+) -> None:
+    """In a talk of several people."""
+    llm = ScriptedLLM([{"facts": []}, {"facts": [claim(claimed, "general", "", 1)]}])
+    settings = load(data_dir=tmp_path, embedder="local")
+    async with AsyncMemory(settings=settings, llm=llm, clock=FakeClock(NOON)) as memory:
+        await memory.add(known, "u")
+        (before,) = await memory.get_all("u")
+        await memory.add([{"role": "user", "name": "Gus", "content": said}], "u")
+        assert before.id in [it.id for it in await memory.get_all("u")]
+
+
+@pytest.mark.parametrize(
+    ("said", "claimed"),
+    [
+        (
+            '"Male, 35, no savings left, go home?" somebody asked, lucky me I work in a mill',
+            "User works in a mill.",
+        ),
+        ("网上看到：“男，35，存款见底，该不该回老家？” 看得我心慌，还好我在水厂", "用户在水厂。"),
+    ],
+)
+async def test_what_stands_beside_a_quotation_was_said(
+    tmp_path: Path, said: str, claimed: str
+) -> None:
+    """Also in the same sentence, which rules do not read."""
+    (known,) = await live(tmp_path, [(said, [claim(claimed)])])
+    assert claimed in known
+
+
+@pytest.mark.parametrize(
+    ("asked", "offered", "said", "claimed"),
+    [
+        ("An opening for my essay", '"My home is in Perth"', "No, write again", "My home is Perth"),
+        ("给作文写个开头", "“我的家乡在山西”", "不对，重写", "我的家乡在山西。"),
+    ],
+)
+async def test_what_an_assistant_writes_in_the_first_person_is_not_the_users(
+    tmp_path: Path, asked: str, offered: str, said: str, claimed: str
+) -> None:
+    """Whatever a model takes it for."""
+    llm = ScriptedLLM([{"facts": [claim(claimed)]}])
+    talk = [("user", asked), ("assistant", offered), ("user", said)]
+    settings = load(data_dir=tmp_path, embedder="none")
+    async with AsyncMemory(settings=settings, llm=llm, clock=FakeClock(NOON)) as memory:
+        await memory.add([{"role": role, "content": text} for role, text in talk], "u")
+        assert claimed not in [it.memory for it in await memory.get_all("u")]
+
+
+@pytest.mark.parametrize(
     "said", ["我住在上海，对花生过敏。", "I live in Munich. I'm allergic to peanuts."]
 )
 @pytest.mark.parametrize("embedder", ["none", "local"])

@@ -29,6 +29,32 @@ def test_what_a_question_asks_for() -> None:
         assert read_question(text, NOW).answers >= answers, text
 
 
+def test_the_topic_of_notes_that_a_question_asks_for() -> None:
+    """Only what holds of the speaker now has one."""
+    for text, topics in (
+        ("Where do I work these days?", {"user/works_at"}),
+        ("Which company do I work for?", {"user/works_at"}),
+        ("我现在在哪家公司上班？", {"user/works_at"}),
+        ("What city do I live in now?", {"user/lives_in"}),
+        ("我现在住在哪个城市", {"user/lives_in"}),
+        ("What car do we have?", {"user/drives"}),
+        ("我开的是什么车", {"user/drives"}),
+        ("How much do we want to spend?", {"user/amount/budget", "user/amount/预算"}),
+        ("打算花多少钱", {"user/amount/budget", "user/amount/预算"}),
+        ("Where did I work last year?", set()),
+        ("我以前在哪儿上班", set()),
+        ("Where does my sister work?", set()),
+        ("我妈在哪儿上班", set()),
+        ("我同桌在哪儿上班", set()),
+    ):
+        assert read_question(text, NOW).topics == topics, text
+
+
+def test_now_is_no_place() -> None:
+    for text, is_place in (("现在已经好了", False), ("正在看书呢", False), ("在杭州看书", True)):
+        assert ("place" in read(text)) == is_place, text
+
+
 def test_the_past_the_present_and_what_came_before() -> None:
     for text, past, present, before in (
         ("Where did I live before Halifax?", True, False, {"halifax"}),

@@ -816,6 +816,19 @@ def test_a_place_is_no_part_of_a_company() -> None:
     assert triples(extract("我在阿里巴巴工作")) == [("user", "works_at", "阿里巴巴")]
 
 
+@each(
+    "said, topic",
+    [
+        ("我们的预算是两万块", "user/amount/预算"),
+        ("房租涨到三千五了", "user/amount/房租"),
+        ("我的预算是20000块", "user/amount/预算"),
+        ("Our budget is 2000 euros", "user/amount/budget"),
+    ],
+)
+def test_an_amount_is_read_in_figures_and_in_characters(said: str, topic: str) -> None:
+    assert only(said).topic == topic
+
+
 STATES = (
     (
         "Last week I joined Riverside Clinic as a vaccination nurse",

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kemem.add.summarize import short_term, summarize_session
@@ -127,6 +127,7 @@ def test_politeness_is_the_first_to_go(language: str, facts: int, max_tokens: in
     polite=st.integers(0, 3),
     max_tokens=st.integers(50, 600),
 )
+@example(language="zh", written="4\x1b", polite=0, max_tokens=50)
 async def test_a_context_keeps_to_its_laws_whatever_a_model_writes(
     language: str, written: str, polite: int, max_tokens: int
 ) -> None:

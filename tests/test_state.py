@@ -180,7 +180,11 @@ async def test_a_message_cannot_end_the_data() -> None:
 
 @each(
     "reply",
-    [ConnectionError("away"), "no JSON", {"summary": ""}, {"summary": 3}, ["x"], {"other": "x"}],
+    [
+        *(ConnectionError("away"), "no JSON", {"summary": ""}, {"summary": 3}, ["x"]),
+        *({"other": "x"}, {"summary": "很长。It goes on. " * 100}),
+        Reply('{"summary": "' + "很长。It goes on. " * 100, cut=True),
+    ],
 )
 @LANGUAGES
 async def test_rules_summarise_where_the_model_fails(language: str, reply: Any) -> None:

@@ -13,12 +13,12 @@ from kemem.add.embed import (
     run_embed,
     run_mirror,
 )
-from kemem.add.extract import READ, asked
+from kemem.add.extract import READ, SINCE, asked
 from kemem.add.recipe import run_extract, run_rules
 from kemem.add.summarize import summarize_session
 from kemem.errors import NotFound, Unavailable
 from kemem.ports import Deps, read_owners
-from kemem.ports.turns import Turns
+from kemem.ports.turns import QUIET, Turns
 from kemem.records import MESSAGES, NOTES, Micros, Scope, Where
 from kemem.records.batch import Batch, Job
 from kemem.text.ids import new_id
@@ -26,6 +26,7 @@ from kemem.text.ids import new_id
 PAGE = 256
 _WAITING = 1000  # jobs among which those of one session are looked for
 _MOST_JOINED = 20  # of these
+_LONGEST_TALK: Micros = 30_000_000  # then a model is asked about a session that is not quiet
 _ASKING = ("extract", "condense", "end")  # kinds of jobs that ask the model
 _LONGEST_DELAY: Micros = 60_000_000  # then a job is done though somebody waits for a reply
 RunJob = Callable[[Job], Awaitable[None]]
@@ -83,20 +84,33 @@ async def _retry(jobs: Sequence[Job], deps: Deps) -> tuple[Job, ...]:
 
 
 async def run_due(
-    deps: Deps, policy: Policy, run_import: RunJob, turns: Turns | None = None
+    deps: Deps,
+    policy: Policy,
+    run_import: RunJob,
+    turns: Turns | None = None,
+    *,
+    debounce: bool = False,
 ) -> int:
     """Work through the jobs that are due; returns how many steps were done.
 
-    While somebody waits for a reply of the model, jobs that ask it are left for later.
+    While somebody waits for a reply of the model, jobs that ask it are left for later. With
+    `debounce` the model is asked about a session once that is quiet, so that a burst of messages
+    is one question; without, also what waits for that is done now.
     """
     done = 0
     turns = turns or Turns()
+    if not debounce and deps.llm is not None:
+        await _stop_waiting(deps)
     while job := await deps.store.claim(deps.clock(), deps.lease):
         due, gives_way = job.due, deps.llm is not None and job.kind in _ASKING
         gives_way = gives_way and deps.clock() - due < _LONGEST_DELAY
         try:
-            job = await run_rules(await _with_waiting(job, deps), deps)
-            if not gives_way:
+            job, quiet_at = await _with_waiting(job, deps)
+            job = await run_rules(job, deps)
+            if debounce and quiet_at > deps.clock():
+                waiting = replace(job, attempts=job.attempts - 1, due=quiet_at)
+                await deps.store.apply(Batch(jobs=(waiting,), only_if=job.job_id))
+            elif not gives_way:
                 await _run(job, policy, run_import, deps)
             elif turns.waiting or not await turns.run(_run(job, policy, run_import, deps)):
                 again = replace(job, attempts=job.attempts - 1, due=due)
@@ -111,27 +125,40 @@ async def run_due(
     return done
 
 
-async def _with_waiting(job: Job, deps: Deps) -> Job:
-    """A job that reads what others of its session would: one question for all of them.
+async def _with_waiting(job: Job, deps: Deps) -> tuple[Job, Micros]:
+    """A job that reads what others of its session would, and when its session will be quiet.
 
     Whoever has begun one of the others meanwhile finds it gone, and writes nothing.
     """
     if job.kind != "extract" or deps.llm is None or job.scope.session_id is None:
-        return job
-    now, others = deps.clock(), list[Job]()
+        return job, job.due
+    now, jobs = deps.clock(), [job]
     for it in await deps.store.jobs(_WAITING, kinds=("extract",)):
         alike = (it.scope, asked(it), it.attempts) == (job.scope, asked(job), 0)
-        if alike and it.due <= now and it.job_id != job.job_id and len(others) < _MOST_JOINED:
-            others.append(it)
-    if not others:
-        return job
-    ids = (*job.ids, *(name for it in others for name in it.ids))
-    done = tuple(it.job_id for it in others)
-    read = [name for it in (job, *others) for name in it.details.get(READ, ())]
-    details = {**asked(job), **({READ: read} if read else {})}
-    joined = replace(job, ids=ids, due=now + deps.lease, details=details)
-    await deps.store.apply(Batch(jobs=(joined,), done=done, only_if=job.job_id))
-    return joined
+        ready = it.due <= now or SINCE in it.details
+        if alike and ready and it.job_id != job.job_id and len(jobs) <= _MOST_JOINED:
+            jobs.append(it)
+    ids = tuple(name for it in jobs for name in it.ids)
+    read = [name for it in jobs for name in it.details.get(READ, ())]
+    since = min(it.details.get(SINCE, it.due) for it in jobs)
+    quiet_at = max(it.due if SINCE in it.details else it.due + QUIET for it in jobs)
+    is_retry = job.attempts > 1 or job.error is not None
+    if is_retry or len(ids) >= _MOST_JOINED or not job.details.get("infer", True):
+        quiet_at = now
+    details = {**asked(job), SINCE: since, **({READ: read} if read else {})}
+    joined = replace(job, ids=ids, details=details)
+    if len(jobs) > 1:
+        joined, done = replace(joined, due=now + deps.lease), tuple(it.job_id for it in jobs[1:])
+        await deps.store.apply(Batch(jobs=(joined,), done=done, only_if=job.job_id))
+    return joined, min(quiet_at, since + _LONGEST_TALK)
+
+
+async def _stop_waiting(deps: Deps) -> None:
+    """Let the jobs that wait for a session to become quiet be due now."""
+    now = deps.clock()
+    for job in await deps.store.jobs(None, kinds=("extract",)):
+        if SINCE in job.details and not job.attempts and job.due > now:
+            await deps.store.apply(Batch(jobs=(replace(job, due=now),), only_if=job.job_id))
 
 
 async def _run(job: Job, policy: Policy, run_import: RunJob, deps: Deps) -> None:

@@ -574,13 +574,13 @@ class AsyncMemory:
         owner = {"user_id": user_id, "agent_id": agent_id}
         return await configure(level, id, owner, given, await self._operator_deps())
 
-    async def run_jobs(self) -> int:
-        """Work through the outbox; returns how many steps were done."""
-        deps = await self._writer_deps()
-        await self.runtime.hits.flush(deps)
-        if self.runtime.policy != Policy() and self.runtime.forgetting_is_due():
+    async def run_jobs(self, *, debounce: bool = False) -> int:
+        """Do what is due; returns the steps. With `debounce` a model waits for quiet sessions."""
+        deps, own = await self._writer_deps(), self.runtime
+        await own.hits.flush(deps)
+        if own.policy != Policy() and own.forgetting_is_due():
             await ask_to_forget(deps)
-        return await run_due(deps, self.runtime.policy, self.imports.run_job, self.runtime.turns)
+        return await run_due(deps, own.policy, self.imports.run_job, own.turns, debounce=debounce)
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Jobs that wait or have failed, oldest first."""

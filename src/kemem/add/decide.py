@@ -7,7 +7,7 @@ from kemem.add.extract import digest, new_note, verbatim_fact
 from kemem.add.merge import SAME
 from kemem.add.parse import Task
 from kemem.add.rules import VERBATIM, Fact
-from kemem.facts.endings import Told, ended_notes, likely_ended, says_instead
+from kemem.facts.endings import Told, as_of_user, ended_notes, likely_ended, says_instead
 from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
 from kemem.text.segment import STOPS, fingerprint, search_text
 from kemem.text.turns import NOT_SAID
@@ -115,12 +115,17 @@ def _over(
     ]
     if fact.told.message_vector is not None:  # what is far away has no vector here
         notes = [note for note in notes if note.note_id in vectors]
+    new, name = fact.told, fact.told.speaker
+    if name:  # in a talk of several people each changes only what is told of them
+        notes = [note for note in notes if note.content.startswith(name)]
     told = [
         Told(note.content, note.memory_type or "general", vectors.get(note.note_id))
         for note in notes
     ]
-    over = tuple(notes[at].note_id for at in ended_notes(fact.told, told))
-    likely = None if over else likely_ended(fact.told, told)
+    if name:
+        new, told = as_of_user(new, name), [as_of_user(it, name) for it in told]
+    over = tuple(notes[at].note_id for at in ended_notes(new, told))
+    likely = None if over else likely_ended(new, told)
     return over, None if likely is None else notes[likely].note_id
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from kemem.add.branch import followed
 from kemem.add.corrections import looks_like_correction, put_right, with_corrections
-from kemem.add.merge import Claim, Heard, added_by_model, merge, texts_of
+from kemem.add.grounding import Heard
+from kemem.add.merge import Claim, added_by_model, merge, texts_of
 from kemem.add.parse import Task
 from kemem.add.prompt import (
     MAX_SHOWN_EARLIER,
@@ -42,7 +43,9 @@ _SHORT = 1_000  # characters whose fingerprints take no longer than to start a t
 _MAX_QUOTED = 1_000  # notes that messages may quote
 _LOOKED_AT = 2 * MAX_SHOWN_NOTES  # as some may be drawn from the same messages
 
-READ = "read"  # among a job's details: the ids of messages whose facts by rules are stored
+# Among a job's details:
+READ = "read"  # the ids of messages whose facts by rules are stored
+SINCE = "since"  # when its first message came, of a job that has waited for more of them
 
 log = logging.getLogger("kemem")
 
@@ -89,7 +92,7 @@ class Work:
 
 def asked(job: Job) -> dict[str, Any]:
     """The task that a job keeps in its details."""
-    return {name: value for name, value in job.details.items() if name != READ}
+    return {name: value for name, value in job.details.items() if name not in (READ, SINCE)}
 
 
 async def extract_facts(work: Work, deps: Deps) -> Extraction:
@@ -162,8 +165,12 @@ async def _claims(
         context = await _context(size, deps)
         if 0 < context < size:
             raise too_long(context)
-        return read_claims(await deps.ask(asked, SCHEMA, attempts=attempts), asked, len(notes))
+        answer = await deps.ask(asked, SCHEMA, expected=_ANSWER_TOKENS, attempts=attempts)
+        return read_claims(answer, asked, len(notes))
     except Unavailable as error:
+        if "cut" in error.details:
+            log.warning("%s; it adds no facts", error.message)
+            return []
         if "context" not in error.details:
             raise
         if earlier:  # first goes what only helps to understand

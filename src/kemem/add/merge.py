@@ -3,46 +3,22 @@
 What a model says to be untrue is ended only where the conversation shows it; else it is proposed.
 """
 
-import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from kemem.add.rules import NAMELESS, Extraction, Fact, Reading, fact_of, rate, read_by_rules
+from kemem.add.grounding import AND, DAY, Heard, is_grounded, likeness, values_of, words_of
+from kemem.add.rules import NAMELESS, Extraction, Fact, fact_of, rate, read_by_rules
 from kemem.facts.endings import Told, plausible
 from kemem.facts.grammar import Statement
 from kemem.facts.sentences import dated
 from kemem.facts.worth import MOST_CHARACTERS, Vectors
 from kemem.records import Message, Note
 from kemem.text.language import is_chinese
-from kemem.text.reading import content, people_of
+from kemem.text.reading import people_of
 
 SAME = 0.6  # share of common words from which on two texts say the same
 _COVERED = 0.8  # of the words of a fact, where others say them already
 _NEAR = 0.87  # similarity from which on two texts say the same in other words
-_RELATED = 0.5  # of a fact and the message that it may be drawn from
-_NEGATED = re.compile(r"\b(?:not?|never|without|none)\b|n't\b|不|没|无|别|戒|未")
-# What says no in a statement, and in a fact that keeps it in other words.
-_DENIED = re.compile(
-    r"\b(?:not?|never)\b|n't\b|从未|没(?![错准])|(?<![差])不(?![错过仅但少止久断时同])|别(?![的人处])"
-)
-_DENIES = re.compile(
-    r"\b(?:cannot|dislik|hat(?:e|es|ed|ing)\b|avoid|unable|quit|stop|former|lack|refus|only|free)"
-    r"|讨厌|拒|停|怕|只|非|反感|放弃|取消",
-    re.IGNORECASE,
-)
-_ASSISTANT = re.compile(r"\bassistant\b|助手", re.IGNORECASE)
-_DESCRIBED = re.compile(  # what an assistant is, beside what it did or promised
-    r"(?:the )?assistant(?:'s\b| (?:is|was|has|have|likes?|loves|enjoys|can|does)\b)"
-    r"|助手(?:是|有|喜欢|爱|会|能|没有?)",
-    re.IGNORECASE,
-)
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-_NUMBER = re.compile(r"\d+(?:[.:]\d+)*")
-_WRITTEN = re.compile(r"\s*[(（][^()（）]*\d{4}[^()（）]*[)）]")  # a date that notes get
-_OWN = re.compile(r"\b(?:my|our)\b|我[的家们爸妈爹娘哥姐弟妹老儿女太先对]|咱")  # told in a question
-_AND = {True: "，", False: ", "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,46 +29,6 @@ class Claim:
     memory_type: str = "general"
     date: str = ""  # as it was said
     replaces: tuple[int, ...] = ()  # places of notes among those that were shown
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A conversation: what KeMem reads in it, and the notes that a model was shown beside it."""
-
-    messages: Sequence[Message]
-    reading: Reading
-    local: Extraction
-    notes: Sequence[Note]
-    name: str | None = None  # of the user
-    earlier: Sequence[Message] = ()
-
-    def tells(self, message: Message) -> bool:
-        """Whether a message may tell something: by a statement, or of what a question is about."""
-        return bool(self.stated(message)) or _OWN.search(message.content) is not None
-
-    def told(self, message: Message) -> list[str]:
-        """The clauses of a user's message that tell something, also of what a question is about."""
-        return [
-            part.text
-            for each, _, sentences in self.reading.messages
-            if each.message_id == message.message_id
-            for sentence in sentences
-            for part in sentence.parts
-            if not part.silent or _OWN.search(part.text)
-        ]
-
-    def stated(self, message: Message) -> str:
-        """What of a user's message tells something, without its questions and fillers."""
-        told = [
-            part.text
-            for each, _, sentences in self.reading.messages
-            if each.message_id == message.message_id
-            for sentence in sentences
-            if not sentence.asks
-            for part in sentence.parts
-            if not part.silent
-        ]
-        return _AND[is_chinese(message.content)].join(told)
 
 
 def texts_of(claims: Sequence[Claim], heard: Heard) -> list[str]:
@@ -119,7 +55,7 @@ def merge(
     known, own = vectors or {}, heard.local if kept else Extraction()
     facts, changes, entities = [*own.facts], [*own.changes], dict(own.entities)
     for claim in claims:
-        if claim.text and not _is_grounded(claim.text, heard, known):
+        if claim.text and not is_grounded(claim.text, heard, known):
             continue
         fact, own_entities = _described(claim, heard)
         ended, proposed = _verified(claim, fact, heard, vectors)
@@ -155,58 +91,6 @@ def added_by_model(merged: Extraction, local: Extraction) -> Extraction:
     return replace(merged, facts=tuple(facts))
 
 
-def _is_grounded(text: str, heard: Heard, vectors: Vectors) -> bool:
-    """Whether a fact is what was said: not asked, not denied, not only known from before."""
-    users = [it for it in heard.messages if it.role == "user" and heard.tells(it)]
-    others = [it for it in heard.messages if it.role != "user"]
-    if _DESCRIBED.match(text):
-        return False
-    if not _ASSISTANT.search(text):  # what it says of a user counts once the user has answered
-        last = max((heard.messages.index(it) for it in users), default=-1)
-        others = [it for it in others if heard.messages.index(it) < last]
-    told = [it for message in users for it in heard.told(message) or [message.content]]
-    before = [it for it in heard.earlier if it.role != "user"] if users or others else []
-    said = [*told, *(it.content for it in (*others, *before))]
-    if not said or is_chinese(text) != is_chinese("\n".join(said)):
-        return bool(said)
-    words, spoken = _words(text), {word for it in said for word in _words(it)}
-    if _is_denied(text, told) or _is_known(text, words, spoken, heard):
-        return False
-    near = (it.content[:MOST_CHARACTERS] for it in (*users, *others))
-    return bool(words & spoken) or any(_likeness(text, it, vectors) >= _RELATED for it in near)
-
-
-def _is_known(text: str, words: Set[str], spoken: Set[str], heard: Heard) -> bool:
-    """Whether a fact says no more than shown notes, or more of what they say than of what was said.
-
-    One that was said again in the same words counts as said: it cites the note.
-    """
-    noted = {word for note in heard.notes for word in _words(note.content)}
-    earlier = {word for it in heard.earlier for word in _words(it.content) if it.role == "user"}
-    if _count((words & noted) - spoken - earlier) > _count(words & spoken):
-        return True
-    if (words & spoken) - noted - earlier:
-        return False
-    alike = [it for it in heard.notes if words & _words(it.content)]
-    again = any(words == _words(it.content) for it in alike) and words <= spoken
-    return not again and any(_values(text) == _values(it.content) for it in alike)
-
-
-def _count(words: Set[str]) -> int:
-    """How many words there are, of Chinese ones only the characters, not their pairs as well."""
-    return sum(len(it) == 1 or it.isascii() for it in words)
-
-
-def _is_denied(text: str, told: Sequence[str]) -> bool:
-    """Whether a fact states what the clause that it is drawn from denies."""
-    if _NEGATED.search(text.lower()) or _DENIES.search(text):
-        return False
-    words = _words(text)
-    shares = [(_count(words & _words(it)), it) for it in told]
-    most, clause = max(shares, default=(0, ""))
-    return 2 * most >= _count(words) > 0 and _DENIED.search(clause.lower()) is not None
-
-
 def _joined(own: Fact, claimed: Fact) -> Fact:
     """A fact with what a model says that it replaces."""
     replaces = tuple(dict.fromkeys((*own.replaces, *claimed.replaces)))
@@ -236,9 +120,9 @@ def _described(claim: Claim, heard: Heard) -> tuple[Fact, dict[str, str]]:
 
 def _cited(text: str, messages: Sequence[Message]) -> list[Message]:
     """The messages that say what a fact does: those with most of its words, else the user's."""
-    words = _words(text)
+    words = words_of(text)
     users = [it for it in messages if it.role == "user"]
-    shares = {it.message_id: len(words & _words(it.content)) for it in messages}
+    shares = {it.message_id: len(words & words_of(it.content)) for it in messages}
     best = max((*reversed(users), *messages), key=lambda it: shares[it.message_id])
     return [best] if shares[best.message_id] else [*(users or messages)]
 
@@ -247,13 +131,13 @@ def _with_own_dates(claim: Claim, cited: Sequence[Message]) -> str:
     """The text of a claim with the date that was said; one that the model worked out is ours."""
     said = "\n".join(message.content for message in cited)
     text = claim.text
-    for day in _DAY.findall(text):
+    for day in DAY.findall(text):
         if day not in said and (time := dated(said, cited[-1].ts)):
             text = text.replace(day, time.began)
     date = claim.date.casefold()
     is_said = date and date in said.casefold() and date not in text.casefold()
     if is_said and not dated(text, cited[-1].ts):
-        text = f"{text.rstrip('.。')}{_AND[is_chinese(text)]}{claim.date}"
+        text = f"{text.rstrip('.。')}{AND[is_chinese(text)]}{claim.date}"
     return text
 
 
@@ -264,6 +148,7 @@ def _verified(
     ended, proposed = list[str](), list[str]()
     sources = [it for it in heard.messages if it.message_id in fact.sources]
     told = [_told(fact, it, heard, vectors) for it in sources]
+    speakers = {it.label for each, it, _ in heard.reading.messages if each in sources and it.label}
     notes = [
         Told(it.content, it.memory_type or "general", (vectors or {}).get(it.content))
         for it in heard.notes
@@ -272,7 +157,7 @@ def _verified(
     topics = {it.topic for it in heard.local.facts if it.topic and cited & {*it.sources}}
     for at in claim.replaces:
         note = heard.notes[at]
-        if _words(fact.text) == _words(note.content) and _values(fact.text) == _values(
+        if words_of(fact.text) == words_of(note.content) and values_of(fact.text) == values_of(
             note.content
         ):
             continue  # the same statement: nothing has ended
@@ -280,7 +165,8 @@ def _verified(
         shown = shown or _topic(note, heard) in topics
         if fact.topic and not shown and fact.topic == _topic(note, heard):
             shown = any(not it.adds and _is_covered(fact.text, [it.message]) for it in told)
-        (ended if shown else proposed).append(note.note_id)
+        own = all(note.content.startswith(name) for name in speakers)
+        (ended if shown and own else proposed).append(note.note_id)
     return tuple(ended), tuple(proposed)
 
 
@@ -311,19 +197,12 @@ def _same(text: str, others: Sequence[str], vectors: Vectors) -> int | None:
 
 
 def _is_same(text: str, other: str, vectors: Vectors) -> bool:
-    if _values(text) != _values(other) or people_of(text) != people_of(other):
+    if values_of(text) != values_of(other) or people_of(text) != people_of(other):
         return False
-    one, two = _words(text), _words(other)
+    one, two = words_of(text), words_of(other)
     if len(one & two) >= SAME * len(one | two):
         return True
-    return _likeness(text, other, vectors) >= _NEAR
-
-
-def _likeness(text: str, other: str, vectors: Vectors) -> float:
-    first, second = vectors.get(text), vectors.get(other)
-    if first is None or second is None:
-        return 0.0
-    return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
+    return likeness(text, other, vectors) >= _NEAR
 
 
 def _same_topic(fact: Fact, others: Sequence[Fact]) -> int | None:
@@ -339,27 +218,17 @@ def _covering(text: str, others: Sequence[Fact]) -> int | None:
     """The place of the fact that says most of a text, where facts together say all of it."""
     if not _is_covered(text, [it.text for it in others]):
         return None
-    words = _words(text)
-    return max(range(len(others)), key=lambda at: len(words & _words(others[at].text)))
+    words = words_of(text)
+    return max(range(len(others)), key=lambda at: len(words & words_of(others[at].text)))
 
 
 def _is_covered(text: str, others: Iterable[str]) -> bool:
     """Whether texts together say what another one says."""
-    values, words = {*_values(text)}, _words(text)
-    own = [it for it in others if {*_values(it)} <= values]
-    said = {word for it in own for word in _words(it)}
+    values, words = {*values_of(text)}, words_of(text)
+    own = [it for it in others if {*values_of(it)} <= values]
+    said = {word for it in own for word in words_of(it)}
     return (
         bool(words)
         and len(words & said) >= _COVERED * len(words)
-        and values <= {value for it in own for value in _values(it)}
+        and values <= {value for it in own for value in values_of(it)}
     )
-
-
-def _values(text: str) -> frozenset[str]:
-    """What must be equal in equal statements: numbers, and whether something is denied."""
-    bare = _WRITTEN.sub("", text)
-    return frozenset(_NUMBER.findall(bare)) | ({"not"} if _NEGATED.search(bare.lower()) else set())
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(content(_WRITTEN.sub("", text)))

@@ -212,7 +212,7 @@ def rate(
         fact = fact_of(kept.statement, message, language, speaker.name or NAMELESS, entities)
         others = tuple(it for it in clauses[message.message_id] if it not in kept.notes)
         told = _told(kept, message, vectors)
-        told = replace(told, memory_type=fact.memory_type, others=others)
+        told = replace(told, memory_type=fact.memory_type, others=others, speaker=speaker.label)
         facts.append(replace(fact, told=told, tentative=kept.tentative))
     worth = tuple(fact for fact in facts if not fact.tentative)
     return Extraction(worth, entities, tuple(fact for fact in facts if fact.tentative))

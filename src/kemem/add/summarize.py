@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ STATE_TOKENS = 2_000  # of the newest messages, which no summary tells yet
 KEPT = 4  # newest messages that are never summarised
 _WIDTH = 3  # layers of one level; one more, and the oldest three become one of the next
 _MAX_CALLS = 20  # summaries that one call asks of the model; rules make the others
+_TOO_LONG = 4  # times the size that is asked for: such a summary has lost its way
 _SAMPLE = 500  # messages by which rare words are told from common ones
 _LABEL = re.compile(r"\W*(?:user|assistant|system|tool|用户|助手|系统|工具)\s*[:：]", re.I)
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -163,9 +164,11 @@ class _Summarizer:
             text = answer.get("summary") if isinstance(answer, dict) else None
             if not isinstance(text, str) or not text.strip():
                 raise Unavailable("the LLM answered without a summary")
+            if count_tokens(text) > _TOO_LONG * most:
+                raise Unavailable(f"the LLM's summary is more than {_TOO_LONG} times too long")
         except Unavailable as error:
             log.warning("%s; summarised by rules", error.message)
-            self.calls = _MAX_CALLS  # a model that is away would be waited for again and again
+            self.calls = _MAX_CALLS  # one that is away, or in a loop, is not waited for again
             return None
         return summary.one_line(text, most)
 
@@ -180,7 +183,7 @@ def with_extract(
     extract = summary.summarise(talk, most, worth)
     if not written:
         return extract
-    said = " ".join(f"{one.day} {one.speaker} {one.text}" for one in talk)
+    said = set(_NUMBER.findall(" ".join(f"{one.day} {one.speaker} {one.text}" for one in talk)))
     own = [
         Sentence("", "", one) for one in summary.sentences(written) if _is_said(one, said, worth)
     ]
@@ -188,17 +191,18 @@ def with_extract(
     return merged if _told(merged, worth) >= _told(extract, worth) else extract
 
 
-def _is_said(sentence: str, said: str, worth: Mapping[str, float]) -> bool:
-    """Whether all numbers of a sentence were said, and most of its words.
+def _is_said(sentence: str, said: Set[str], worth: Mapping[str, float]) -> bool:
+    """Whether all numbers of a sentence are among those `said`, and most of its words.
 
-    A sentence that names its speaker poses as a quotation: what was said so, the talk has itself.
+    Numbers alone tell nothing. A sentence that names its speaker poses as a quotation: what was
+    said so, the talk has itself.
     """
     if _LABEL.match(sentence):
         return False
     terms = summary.rarity([Sentence("", "", sentence)])
-    known = sum(term in worth for term in terms)
-    numbers = _NUMBER.findall(sentence)
-    return 2 * known >= len(terms) and all(number in said for number in numbers)
+    words = [term for term in terms if not _NUMBER.fullmatch(term)]
+    known = sum(word in worth for word in words)
+    return 0 < len(words) <= 2 * known and said >= {*_NUMBER.findall(sentence)}
 
 
 def _told(text: str, worth: Mapping[str, float]) -> float:
@@ -212,4 +216,4 @@ async def ask(stage: str, talk: str, chinese: bool, schema: Schema, most: int, d
     system = instructions("zh" if chinese else "en", stage).replace("{most}", str(most))
     data = "<talk>\n" + talk.replace("</talk", "< /talk") + "\n</talk>"
     prompt = [{"role": "system", "content": system}, {"role": "user", "content": data}]
-    return await deps.ask(prompt, schema)
+    return await deps.ask(prompt, schema, expected=most)

@@ -27,16 +27,17 @@ from kemem.ports import (
     Schema,
     Tool,
     ToolCall,
-    patience,
     too_long,
 )
-from kemem.text.language import is_chinese
+from kemem.ports.chat import cut_short
+from kemem.ports.limits import REFUSALS, TokenLimit, answer_tokens, patience
+from kemem.text.language import count_tokens, is_chinese
 from kemem.text.leaks import filter_text
 from kemem.threads import call
 
 _FORMATS = ("json_schema", "json_object", "text")  # what to ask for, best first
 _PATIENCE = 3.0  # seconds for what a server tells of itself
-_REFUSALS = (400, 404, 422)  # how servers say that they do not know a format, or tools
+_LONG_THOUGHTS = 4  # times the tokens of an answer, once a model has used up all of them to think
 
 # How servers say that a prompt is too long, and what they tell of the context.
 _TOO_LONG = re.compile(
@@ -83,8 +84,8 @@ def as_llm(client: Any, model: str, timeout: float) -> LLM:
 class OpenAILLM:
     """A model of a client from the package `openai`, sync or async, or of one that is built alike.
 
-    What the server refuses, a format or tools, is not asked for again; calls are then written. A
-    failed call is not repeated here: the job that asked comes back.
+    What the server refuses, a format, tools or a limit of tokens, is not sent again; calls are then
+    written. A failed call is not repeated here: the job that asked comes back.
     """
 
     def __init__(self, client: Any, model: str, timeout: float = LLM_TIMEOUT) -> None:
@@ -94,6 +95,8 @@ class OpenAILLM:
         self._formats: tuple[str, ...] = _FORMATS
         self._timeout = timeout
         self._has_tools = True
+        self._limit = TokenLimit()
+        self._room = 1  # times the tokens that an answer may have
         self.context = 0  # tokens, once the server has told them
         self._base_url = ""  # of a server that may be asked for them, which is done once
         self.name = model
@@ -134,7 +137,7 @@ class OpenAILLM:
         if self._has_tools:
             try:
                 native = {"tools": [tool.to_dict() for tool in tools]}
-                reply = _read(await call(self._create, messages, native))
+                reply = self._read(await self._complete(messages, native))
                 return read_calls(reply, tools)  # many servers leave the calls in the text
             except Exception as error:  # of the client's library, which may not be OpenAI's
                 if not self._refused(error, "tools"):
@@ -168,15 +171,48 @@ class OpenAILLM:
             form = {"type": name, **(strict if name == "json_schema" else {})}
             options = {} if name == "text" else {"response_format": form}
             try:
-                completion = await call(self._create, messages, options)
+                completion = await self._complete(messages, options)
             except Exception as error:  # of the client's library, which may not be OpenAI's
                 if not self._refused(error, name) or name == "text":
                     raise
                 continue
             if schema is not None:
                 self._formats = formats[position:]
-            return _read(completion)
+            return self._read(completion)
         raise AssertionError("the last format returns or raises")
+
+    async def _complete(self, messages: Prompt, options: Mapping[str, Any]) -> Any:
+        """A completion that has an end, where the server knows how to set one."""
+        tokens = self._room * answer_tokens.get()
+        texts = (str(options), *(str(it.get("content") or "") for it in messages))
+        size = sum(map(count_tokens, texts))
+        if 0 < self.context < size + tokens:  # which ends the answer sooner
+            tokens = 0
+        while True:
+            limit = self._limit.option(tokens)
+            try:
+                return await call(self._create, messages, {**options, **limit})
+            except Exception as error:  # of the client's library, which may not be OpenAI's
+                if limit and self._is_too_long(error) and not 0 < self.context < size:
+                    tokens = 0  # some count the limit as if it were used
+                elif not self._limit.is_refused(limit, error):
+                    raise
+
+    def _read(self, completion: object) -> Reply:
+        """A reply; a model that has thought until it was cut is given more room the next time."""
+        choices = _part(completion, "choices")
+        if not isinstance(choices, list) or not choices:
+            raise Unavailable("the model answered without choices")
+        cut = _part(choices[0], "finish_reason") == "length"
+        if cut:
+            log.warning("the answer of %s was cut: it reached its limit of tokens", self.name)
+        try:
+            return replace(_read(choices[0], _part(completion, "usage")), cut=cut)
+        except Unavailable:
+            if cut and self._room > 1:
+                raise cut_short() from None
+            self._room = _LONG_THOUGHTS if cut else self._room
+            raise
 
     def _create(self, messages: Prompt, options: Mapping[str, Any]) -> Any:
         plain, times = [dict(message) for message in messages], patience.get()
@@ -191,30 +227,32 @@ class OpenAILLM:
         return self._client
 
     def _refused(self, error: Exception, what: str) -> bool:
-        status = getattr(error, "status_code", None)
-        if status in (*_REFUSALS, 413, 500) and _TOO_LONG.search(str(error)):
-            known = _CONTEXT.search(str(error))
-            self.context = int(known[1]) if known else self.context
+        if self._is_too_long(error):
             raise too_long(self.context) from error
-        if status in _REFUSALS:
+        status = getattr(error, "status_code", None)
+        if status in REFUSALS:
             log.info("%s answered %s to a question with %s", self.name, status, what)
-        return status in _REFUSALS
+        return status in REFUSALS
+
+    def _is_too_long(self, error: Exception) -> bool:
+        """Whether a server refuses a prompt for its length; it often tells what would fit."""
+        status = getattr(error, "status_code", None)
+        if status not in (*REFUSALS, 413, 500) or not _TOO_LONG.search(str(error)):
+            return False
+        known = _CONTEXT.search(str(error))
+        self.context = int(known[1]) if known else self.context
+        return True
 
 
-def _read(completion: object) -> Reply:
-    choices = _part(completion, "choices")
-    if not isinstance(choices, list) or not choices:
-        raise Unavailable("the model answered without choices")
-    if _part(choices[0], "finish_reason") == "length":
-        log.warning("the model's answer was cut: it reached its limit of tokens")
-    message = _part(choices[0], "message")
+def _read(choice: object, usage: object) -> Reply:
+    message = _part(choice, "message")
     entries, calls = _part(message, "tool_calls"), []
     for entry in entries if isinstance(entries, list) else ():
         function = _part(entry, "function")
         name = _part(function, "name")
         if isinstance(name, str) and name:
             calls.append(_new_call(_part(entry, "id"), name, _part(function, "arguments")))
-    return _reply(_part(message, "content"), _part(completion, "usage"), tuple(calls))
+    return _reply(_part(message, "content"), usage, tuple(calls))
 
 
 def _reply(text: object, usage: object, calls: tuple[ToolCall, ...] = ()) -> Reply:
@@ -253,7 +291,8 @@ def _ask_autogen(client: Any) -> Callable[..., Awaitable[Reply]]:
             prompt = [kinds[it["role"]](content=it["content"]) for it in messages]
         options = {"json_output": True} if schema is not None and has_json else {}
         result = await call(client.create, messages=prompt, **options)
-        return _reply(_part(result, "content"), _part(result, "usage"))
+        cut = _part(result, "finish_reason") == "length"
+        return replace(_reply(_part(result, "content"), _part(result, "usage")), cut=cut)
 
     return reply
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kemem.chat.filters import LeakCounts
@@ -13,6 +14,7 @@ from kemem.chat.turn import ChatModel
 from kemem.errors import Conflict, InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.ports.entries import check_enabled
+from kemem.ports.turns import QUIET
 from kemem.recall.results import indented
 from kemem.results import Context
 from kemem.text.fence import neutralise
@@ -51,6 +53,7 @@ class ChatBase:
         self.wake_worker: Callable[[], None] | None = None  # called after a turn, if one is set
         self._runs_jobs = run_jobs
         self._jobs: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
         self._probe = ToolProbe(memory)
 
     def _chat_model(self) -> ChatModel:
@@ -92,23 +95,32 @@ class ChatBase:
         if self.wake_worker is not None:
             self.wake_worker()
         elif self._runs_jobs and (self._jobs is None or self._jobs.done()):
-            self._jobs = asyncio.create_task(self._run_jobs())
+            self._jobs = asyncio.create_task(self._run_jobs_when_quiet())
 
     async def close(self) -> None:
         """Wait for the jobs of the last turns and close the model's client, not the memory."""
         await self._probe.close()
         if self._jobs is not None:
+            self._closing.set()
             await self._jobs
-            await self._run_jobs()  # of turns that ended while the last job was being done
+            self._closing.clear()
+            await self._run_jobs()  # what waited for quiet, and turns that ended meanwhile
         if self._owns_client and self._client is not None:
             await self._client.close()
             self._client = None
 
-    async def _run_jobs(self) -> None:
+    async def _run_jobs_when_quiet(self) -> None:
+        """Run jobs, again after a pause while some are left that wait for their session."""
+        while not self._closing.is_set() and await self._run_jobs(debounce=True):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), QUIET / 1_000_000)
+
+    async def _run_jobs(self, *, debounce: bool = False) -> int:
         try:
-            await self.memory.run_jobs()
+            return await self.memory.run_jobs(debounce=debounce)
         except Exception as error:  # of the store or a model; jobs stay in the outbox
             log.warning("facts will be drawn later: %s", type(error).__name__)
+            return 0
 
 
 async def history_of(memory: AsyncMemory, session_id: str) -> Context:

@@ -19,6 +19,7 @@ from kemem.chat.turn import Completion, tokens_of
 from kemem.errors import KeMemError
 from kemem.memory import AsyncMemory
 from kemem.ports import Reply
+from kemem.ports.limits import TokenLimit, most_tokens
 from kemem.records import Line
 from kemem.records.times import to_rfc3339
 from kemem.settings import Settings
@@ -29,10 +30,17 @@ _KEPT = 7 * 86_400_000_000  # microseconds; another model may answer under the s
 _MAX_LINES = 100
 _PAUSE = 300.0  # seconds after which a model that did not answer is asked again
 _INTERRUPTED = 60.0  # likewise of one that gave way to a reply, as its server has begun in vain
-_MAX_TOKENS = 400  # of the answer; a model may think first
+_ANSWER_TOKENS = 50  # of a good answer
 
 _QUESTION = "What colour is my boat?"
 _ANSWER = "turquoise"
+_SEEN = {  # of the answer, as the doctor tells it; the first alone is that of a model for calls
+    "used": "the model used the result of a tool",
+    "spoke": "the model spoke of the call of a tool, or wrote JSON, instead of a plain answer",
+    "called": "the model called the tool again instead of answering",
+    "missed": "the model did not use the result of a tool",
+    "refused": "the server refused tools",
+}
 _MACHINERY = re.compile(r"\b(?:recall|memor(?:y|ies)\b|tool|event|function|quer(?:y|ies)\b)|[{}<>]")
 _MEMORIES = ("My bicycle is yellow.", "I painted my boat turquoise.", "I moved here in spring.")
 
@@ -83,9 +91,8 @@ class ToolProbe:
         if line is None:
             return NOT_ASKED
         day = to_rfc3339(line.ts)[:10]
-        if line.body["handles_tools"]:
-            return RecallWay("call", f"asked on {day}, the model used the result of a tool")
-        return RecallWay("note", f"asked on {day}, the model did not use the result of a tool")
+        seen = line.body["seen"]
+        return RecallWay("call" if seen == "used" else "note", f"asked on {day}, {_SEEN[seen]}")
 
     def start(self, client: Any, model: str) -> None:
         """Ask a model in the background, unless that is decided, under way or was in vain."""
@@ -113,30 +120,28 @@ class ToolProbe:
             log.warning("whether %s handles tools is not known: %s", model, error.code)
 
     async def _answer(self, client: Any, model: str, key: str) -> None:
-        found = await self._judge(client, model)
-        log.info("%s handles tools: %s", model, "not known" if found is None else found)
-        if found is None:
+        seen = await self._judge(client, model)
+        log.info("whether %s handles tools: %s", model, _SEEN.get(seen, "not known"))
+        if not seen:
             self._retry_at[key] = time.monotonic() + _PAUSE
             return
         del self._retry_at[key]
         now = (await self._memory.runtime.deps()).clock()
-        line = self._lines[key] = Line(KIND, key, now, {"handles_tools": found, "model": model})
+        line = self._lines[key] = Line(KIND, key, now, {"seen": seen, "model": model})
         await self._memory.journal.note([line])
         await self._memory.journal.trim(KIND, before=now - _KEPT, keep=_MAX_LINES)
 
-    async def _judge(self, client: Any, model: str) -> bool | None:
-        """Whether the model answers with what a tool returned; None where that cannot be told."""
+    async def _judge(self, client: Any, model: str) -> str:
+        """What the model made of the result of a tool, by `_SEEN`; empty where nobody can tell."""
         started, reply = time.perf_counter(), None
         try:
-            sent = sanitize_request(_question(model), base_url=str(client.base_url))
-            came = await client.chat.completions.create(**sent)
-            answer = came.to_dict(mode="json", warnings=False)
+            answer = await _asked(client, model)
             reply = Reply("", *tokens_of(answer))
-            return _has_used_result(Completion(answer, bool))
+            return _judged(Completion(answer, bool))
         except Exception as error:  # of the client's library and of whatever answers it
             # Servers without tools refuse the request in many ways, but name the reason.
             is_refused = hasattr(error, "status_code") and "tool" in str(error).casefold()
-            return False if is_refused else None
+            return "refused" if is_refused else ""
         finally:
             self._memory.runtime.replied(time.perf_counter() - started, reply is not None, reply)
 
@@ -149,7 +154,7 @@ class ToolProbe:
             except KeMemError as error:
                 log.warning("the journal cannot be read: %s", error.code)
                 return None
-            self._lines |= {line.id: line for line in lines}
+            self._lines |= {line.id: line for line in lines if line.body.get("seen") in _SEEN}
         line = self._lines.get(key)
         return line if line is not None and now - line.ts < _KEPT else None
 
@@ -157,6 +162,22 @@ class ToolProbe:
 def _key(base_url: str, model: str) -> str:
     # A digest, as an address may hold a secret.
     return blake2b(repr((base_url.rstrip("/"), model)).encode(), digest_size=15).hexdigest()
+
+
+async def _asked(client: Any, model: str) -> dict[str, Any]:
+    """The model's answer, whose length is limited in the way that its server knows."""
+    sent = sanitize_request(_question(model), base_url=str(client.base_url))
+    limit = TokenLimit()
+    while True:
+        option = limit.option(most_tokens(_ANSWER_TOKENS))
+        try:
+            came = await client.chat.completions.create(**sent, **option)
+        except Exception as error:  # of the client's library
+            if not limit.is_refused(option, error):
+                raise
+            continue
+        answer: dict[str, Any] = came.to_dict(mode="json", warnings=False)
+        return answer
 
 
 def _question(model: str) -> dict[str, Any]:
@@ -176,18 +197,21 @@ def _question(model: str) -> dict[str, Any]:
         ],
         "tools": [recall_tool("en")],
         "temperature": 0,
-        "max_tokens": _MAX_TOKENS,
     }
 
 
-def _has_used_result(completion: Completion) -> bool | None:
-    """Whether an answer says in plain words what the tool returned; None where it was cut before.
+def _judged(completion: Completion) -> str:
+    """What an answer makes of the result of a tool, by `_SEEN`; empty where it was cut before.
 
     A model that speaks of the call, which it was told not to, does not handle tools well: in
     longer chats such models write calls, or repeat results as JSON.
     """
     answer = completion.text.casefold()
     if completion.shown_reason == "length" and not answer.strip():
-        return None
-    is_plain = not filter_text(completion.text, {RECALL}).leaks and not _MACHINERY.search(answer)
-    return _ANSWER in answer and is_plain and not completion.own_calls
+        return ""
+    leaks = filter_text(completion.text, {RECALL}).leaks
+    if completion.own_calls or any(leak.calls for leak in leaks):
+        return "called"
+    if leaks or _MACHINERY.search(answer):
+        return "spoke"
+    return "used" if _ANSWER in answer else "missed"

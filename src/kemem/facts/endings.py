@@ -58,6 +58,7 @@ class Told:
     rating: float = 0.0  # how much it is worth keeping
     clauses: tuple[str, ...] = ()  # that it is made of, if there are several
     others: tuple[str, ...] = ()  # clauses of the message that are not part of it
+    speaker: str | None = None  # whom the texts call by name; None: the user
 
     @property
     def compound(self) -> bool:
@@ -74,6 +75,22 @@ class Told:
         """Whether it tells that something has changed, and not only that somebody wants it to."""
         told = bool(signs(self.message) & TELLING)
         return told and "HOPED" not in signs(self.text) and not self.adds
+
+
+def as_of_user(told: Told, speaker: str) -> Told:
+    """What a speaker with a name has told, as if the user had: so all rules are written."""
+    name = re.compile(rf"(?<![A-Za-z]){re.escape(speaker)}(?![A-Za-z])")
+
+    def renamed(text: str) -> str:
+        return name.sub("用户" if language_code(text) == "ZH" else "User", text)
+
+    return replace(
+        told,
+        text=renamed(told.text),
+        clauses=tuple(map(renamed, told.clauses)),
+        others=tuple(map(renamed, told.others)),
+        speaker=None,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -169,8 +186,10 @@ def _most_certain(
     best = max(own, key=values.__getitem__, default=None)
     if best is None:
         return []
-    alike = rows[best]["thing"] and answers(new.text) & answers(notes[best].text)
-    alike = alike and signs(new.text) & CHANGES and not notes[best].compound
+    same_kind, shown = answers(new.text) & answers(notes[best].text), signs(new.text)
+    if rows[best]["long"] > 1 and not shown & _ENDING and not same_kind:
+        return []  # in a long message a word like "now" may belong to anything
+    alike = rows[best]["thing"] and same_kind and shown & CHANGES and not notes[best].compound
     return [best] if values[best] >= (LIKELY if alike else CERTAIN) else []
 
 

@@ -67,6 +67,11 @@ def sentences(text: str) -> Iterator[Sentence]:
             return
 
 
+def without_quotations(text: str) -> str:
+    """The text without somebody's words.  'Does "I was born at sea" scan?' -> "Does   scan?" """
+    return "\n".join(map(_unquoted, text.replace("’", "'").split("\n"))).replace(GAP, " ")
+
+
 def _unquoted(line: str) -> str:
     """A line without long quotations, which are somebody's words; a short one is a name.
 

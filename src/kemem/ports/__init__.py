@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 from weakref import WeakValueDictionary
 
@@ -18,7 +18,8 @@ from kemem.ports.chat import Reply as Reply
 from kemem.ports.chat import Schema as Schema
 from kemem.ports.chat import Tool as Tool
 from kemem.ports.chat import ToolCall as ToolCall
-from kemem.ports.chat import check_reply, parse_reply
+from kemem.ports.chat import check_calls, parse_reply
+from kemem.ports.limits import asking
 from kemem.ports.pace import Pace
 from kemem.ports.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
 from kemem.records import MESSAGES, NOTES, Matrix, Message, Micros, Note, Row, Scope, Where
@@ -30,8 +31,7 @@ LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
 _MOST_PATIENCE = 8  # times that timeout, for a job that has failed before
 _LEAST_LEASE = 300.0  # seconds
 _MARGIN = 60.0  # seconds for what a job does beside asking the model
-
-patience = ContextVar("patience", default=1)  # how many times its timeout a model is waited for
+_CALL_TOKENS = 250  # of an answer that calls tools
 
 T = TypeVar("T")
 
@@ -351,24 +351,26 @@ class Deps:
         """How long only its writer works on a job, if `place` others come before it."""
         return round((_MARGIN + (self.llm_timeout * (place + 1) if self.llm else 0)) * 1_000_000)
 
-    async def ask(self, messages: Prompt, schema: Schema, *, attempts: int = 1) -> Any:
-        """The JSON that the model answers with; whatever it does wrong is Unavailable.
+    async def ask(
+        self, messages: Prompt, schema: Schema, *, expected: int = 500, attempts: int = 1
+    ) -> Any:
+        """The JSON that the model answers with, in about `expected` tokens.
 
+        Whatever it does wrong is Unavailable; of an answer without an end what is complete is read.
         It is waited for twice as long at each of the attempts of a job, up to a limit.
         """
-        grown = patience.set(min(1 << max(attempts - 1, 0), _MOST_PATIENCE))
-        limit = self.llm_timeout * patience.get()
-        try:
-            return await self._asked(messages, limit, parse_reply, schema=schema)
-        finally:
-            patience.reset(grown)
+        times = min(1 << max(attempts - 1, 0), _MOST_PATIENCE)
+        with asking(expected, times):
+            limit, read = self.llm_timeout * times, partial(parse_reply, schema)
+            return await self._asked(messages, limit, read, schema=schema)
 
     async def converse(
         self, messages: Prompt, tools: Sequence[Tool], *, timeout: float | None = None
     ) -> Reply:
         """A text, calls, or both; whatever the model does wrong is Unavailable."""
         limit = self.llm_timeout if timeout is None else min(timeout, self.llm_timeout)
-        return await self._asked(messages, limit, check_reply, tools=tools)
+        with asking(_CALL_TOKENS):
+            return await self._asked(messages, limit, check_calls, tools=tools)
 
     async def _asked(
         self, messages: Prompt, limit: float, read: Callable[[object], T], **wanted: Any

@@ -1,7 +1,8 @@
 """What chat models are asked and answer."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kemem.errors import Unavailable
@@ -42,6 +43,7 @@ class Reply:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     calls: tuple[ToolCall, ...] = ()
+    cut: bool = False  # it reached its limit of tokens
 
 
 OnReply = Callable[[float, bool, Reply | None], None]  # seconds, whether it was of use, what came
@@ -57,8 +59,43 @@ def check_reply(reply: object) -> Reply:
     return reply
 
 
-def parse_reply(reply: object) -> Any:
+def check_calls(reply: object) -> Reply:
+    """A reply in a conversation with tools; of one that was cut, the calls that are whole."""
+    checked = check_reply(reply)
+    if not checked.cut:
+        return checked
+    whole = tuple(call for call in checked.calls if _is_json(call.arguments))
+    if not whole:
+        raise cut_short()
+    return replace(checked, calls=whole)
+
+
+def parse_reply(schema: Schema, reply: object) -> Any:
+    """The JSON of a reply; of one that was cut, what is complete, if it is some of the schema's."""
+    checked = check_reply(reply)
     try:
-        return parse_json(check_reply(reply).text)
+        answer = parse_json(checked.text, whole=checked.cut)
     except ValueError:
+        if checked.cut:
+            raise cut_short() from None
         raise Unavailable("the LLM answered with something that is not JSON") from None
+    wanted = isinstance(answer, dict) and {*answer} & {*schema.get("required", answer)}
+    if checked.cut and not wanted and not isinstance(answer, list):
+        raise cut_short()
+    return answer
+
+
+def cut_short() -> Unavailable:
+    """The error of an answer that reached its limit of tokens, and of which nothing is of use.
+
+    To ask again would be in vain.
+    """
+    return Unavailable("the LLM's answer had no end, and nothing of it can be read", cut=True)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

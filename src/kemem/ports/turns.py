@@ -5,6 +5,10 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kemem.records import Micros
+
+QUIET: Micros = 3_000_000  # since the last message of a session, before a model is asked about it
+
 
 class Turns:
     """Turns of chats that wait for the model, and the background work that may be in their way."""

@@ -26,6 +26,7 @@ _LOWER = 0.1  # relevance of what a model is shown where it names none, and noth
 _FILTERS = ("keywords", "memory_types", "time_range_days")
 _MAX_KEYS = 100  # of a handoff that are looked up
 _NEIGHBORS = 2  # messages before and after a message that its detail shows
+_KEYWORD_TOKENS = 200  # of an answer
 _KEYWORDS_SCHEMA = schemas.ExtractKeywordsOutput.model_json_schema()
 
 
@@ -296,7 +297,7 @@ async def _keywords_by_model(
     try:
         with state.waiting_for_model():
             async with asyncio.timeout(state.patience):
-                answer = await state.deps.ask(messages, _KEYWORDS_SCHEMA)
+                answer = await state.deps.ask(messages, _KEYWORDS_SCHEMA, expected=_KEYWORD_TOKENS)
     except (Unavailable, TimeoutError):
         return None
     listed = answer.get("keywords") if isinstance(answer, dict) else None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kemem.records import Vector
+from kemem.records import Note, Vector
 from kemem.search.features import (
     JUDGED,
     Candidate,
@@ -40,6 +40,8 @@ BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully the
 HEAD = 5  # rows of both rankings that the judgement orders there
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
+ASKED = 2.0  # how much likelier a note is the answer whose topic is what the question asks for
+BEHIND = 0.1  # how much less than a later row that may have changed it
 VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
 _IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
 
@@ -61,12 +63,29 @@ def judge(question: Question, vector: Vector | None, candidates: Sequence[Candid
         about |= fits(vector, candidates, load_projection())
     relevance = weigh(about, weights["relevance"])
     ordered = about | order_features(question, candidates, about, relevance)
-    values = rate(ordered, weights["answer"])
+    values = _with_topics(question, candidates, about, rate(ordered, weights["answer"]))
     figures = answer_features(ordered, values)
     chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))
     if not (question.words or question.times or question.answers or question.people):
         chance = min(chance, VAGUE)
     return Judgement(chance, chance * np.exp(values))
+
+
+def _with_topics(
+    question: Question, candidates: Sequence[Candidate], about: Features, values: Column
+) -> Column:
+    """Values, with more for notes of a topic that the question asks for.
+
+    A later row that answers better and tells of a change stays above: it may have ended the note,
+    and nobody noticed.
+    """
+    lifted, changes = values.copy(), np.maximum(about["changes"], about["ends"]) > 0
+    for at, it in enumerate(candidates):
+        if isinstance(it.row, Note) and it.row.topic in question.topics and not it.context.ended:
+            later = [other.said > it.said for other in candidates]
+            above = values[changes & later & (values > values[at])]
+            lifted[at] = min(values[at] + ASKED, (above.max() if above.size else np.inf) - BEHIND)
+    return np.asarray(lifted - lifted.max())
 
 
 def rate(columns: Features, weights: Mapping[str, float]) -> Column:

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from kemem.errors import Unavailable
-from kemem.ports import Deps, Reranker
+from kemem.ports import Deps, Reranker, read_notes
 from kemem.ports.request import (
     Candidates,
     Context,
@@ -32,7 +32,7 @@ from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
 from kemem.text.query import check_query, matches, plain
-from kemem.text.reading import read
+from kemem.text.reading import Question, read
 from kemem.text.replies import question_before
 
 _DEPTH = 5  # candidates of each signal for every hit asked for
@@ -44,6 +44,7 @@ _BEFORE = 2  # messages before each of them that are read, too
 
 _HOPS = 2
 _RELATIONS = 50
+_OF_TOPICS = 5  # notes of the topics that a question asks for
 _NEAR, _FAR = 1.0, 0.5  # what a relation of the named entity is worth, and one of its neighbors
 
 _RERANKED = 20  # hits that are worth the time of a large model
@@ -80,7 +81,7 @@ async def search(
     parsing = partial(understand, text, now, mode, keywords, field)
     query = parsing() if len(text) <= _BRIEF else await asyncio.to_thread(parsing)
     if past and query.question:
-        query = replace(query, question=replace(query.question, past=True))
+        query = replace(query, question=replace(query.question, past=True, topics=frozenset()))
     past = past or is_about_past(text, now, query.times)
     where = replace(where, valid_at=None if past else where.valid_at or now)
     depth = max(most * _DEPTH, MAX_PAGE if count else _LEAST)
@@ -208,6 +209,7 @@ async def _gather(
             missing.append("semantic")
     around = _around(query, where)
     relations = await _from_graph(around, missing, deps)
+    told = await _of_topics(question, where, deps)
 
     def select_matches(candidates: Candidates) -> Sequence[Match]:
         words = (ranking.matches for ranking in candidates.words)
@@ -215,7 +217,8 @@ async def _gather(
         pairs = zip_longest(words, near, fillvalue=())
         whole, *parts = (SignalHits(*pair) for pair in pairs)
         linked = _linked_notes((*candidates.relations, *relations), query, candidates.admitted)
-        rest = (linked, tuple(missing), candidates.in_time)
+        of_topics = _admitted(told, candidates)
+        rest = (linked, tuple(missing), candidates.in_time, of_topics)
         return select(Signals(whole, depth, tuple(parts), *rest))
 
     by_words = query.mode != "semantic" or "semantic" in missing  # words stand in for vectors
@@ -276,6 +279,20 @@ async def _from_index(
         return tuple([tuple(await index.nearest(where, it, model, depth)) for it in vectors])
     except Exception as error:  # the database's code or network, which may raise anything
         raise Unavailable(f"the vector database failed: {type(error).__name__}") from error
+
+
+async def _of_topics(question: Question | None, where: Where, deps: Deps) -> Sequence[Match]:
+    """The notes of the topics that a question asks for."""
+    if question is None or not question.topics or not where.kinds & NOTES:
+        return ()
+    within = replace(where, marks=question.topics)
+    return [Match.of(it, 1.0) for it in await read_notes(deps.store, within, limit=_OF_TOPICS)]
+
+
+def _admitted(notes: Iterable[Match], candidates: Candidates) -> tuple[Match, ...]:
+    """Notes without those that do not match the keywords, if there are any."""
+    admitted = candidates.admitted
+    return tuple(it for it in notes if admitted is None or key_of(it) in admitted)
 
 
 def _linked_notes(

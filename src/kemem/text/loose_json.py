@@ -28,14 +28,18 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _: None)  # NaN 
 _CUT = object()  # a value that the end of the text has cut: half a sentence is not a fact
 
 
-def parse_json(text: str) -> Any:
-    """The JSON in a model's answer, or ValueError.  'Sure: ```{"a": [1, 2```' -> {"a": [1, 2]}"""
+def parse_json(text: str, *, whole: bool = False) -> Any:
+    """The JSON in a model's answer, or ValueError.  'Sure: ```{"a": [1, 2]```' -> {"a": [1, 2]}
+
+    Of a list that the end of the text has cut, only `whole` objects are kept, if that is wanted.
+    """
     text = text[:MAX_CHARACTERS].strip().removeprefix("\ufeff")
     try:
         value = _strict(text)
     except ValueError:
-        return _within(text.rpartition("</think>")[2])
-    return parse_json(value) if isinstance(value, str) else value  # it was encoded twice
+        return _within(text.rpartition("</think>")[2], whole)
+    # A text was encoded twice.
+    return parse_json(value, whole=whole) if isinstance(value, str) else value
 
 
 def _strict(text: str) -> Any:
@@ -45,7 +49,7 @@ def _strict(text: str) -> Any:
         raise ValueError("the answer is nested too deep") from None
 
 
-def _within(text: str) -> Any:
+def _within(text: str, whole: bool) -> Any:
     """The largest whole value somewhere in the text, else what can be read of a broken one."""
     start = _START.search(text)
     if start is None:
@@ -58,15 +62,17 @@ def _within(text: str) -> Any:
     for candidate in sorted(candidates, key=len, reverse=True):
         with suppress(ValueError):
             return _strict(candidate)
-    return _Reader(text.removesuffix("```").rstrip(), start.start()).value()
+    return _Reader(text.removesuffix("```").rstrip(), start.start(), whole).value()
 
 
 class _Reader:
     """Reads on from a place, never backwards, so that its time is linear in the text."""
 
-    def __init__(self, text: str, at: int) -> None:
+    def __init__(self, text: str, at: int, whole: bool) -> None:
         self._text = text
+        self._whole = whole
         self._at = at
+        self._is_cut = False  # the text has ended within what was read
 
     def value(self, depth: int = 0) -> Any:
         if depth > _DEEPEST:
@@ -104,7 +110,9 @@ class _Reader:
     def _array(self, depth: int) -> list[Any]:
         items = []
         while not self._closed("]"):
-            items.append(self.value(depth + 1))
+            item = self.value(depth + 1)
+            is_half = self._whole and self._is_cut and isinstance(item, dict)
+            items.append(_CUT if is_half else item)
         return [item for item in items if item is not _CUT]
 
     def _closed(self, bracket: str) -> bool:
@@ -112,6 +120,7 @@ class _Reader:
         self._skip(_SEPARATORS)
         character = self._character()
         self._at += character == bracket
+        self._is_cut = self._is_cut or not character
         return character in ("", "}", "]")
 
     def _string(self, ends: re.Pattern[str]) -> Any:

@@ -70,6 +70,7 @@ class Question:
     present: bool  # for what holds now,
     before: frozenset[str]  # or for what was so before this: words of an event;
     was: bool  # it speaks of what was: that may be over, or only be told of
+    topics: frozenset[str] = frozenset()  # of notes that say what it asks for: user/works_at
 
 
 @lru_cache(maxsize=8192)
@@ -107,18 +108,20 @@ def read_question(text: str, now: datetime) -> Question:
         untimed = f"{untimed[: time.start]} {untimed[time.end :]}"
     topic, before = _without_event(untimed)
     topic = topic if content(topic) else text
+    people, past, was = people_of(text), asks_for_past(text), shows(text, "was")
     return Question(
         topic,
         terms_of(text),
         tuple(dict.fromkeys(content(topic))),
         frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
-        people_of(text),
+        people,
         tuple(times),
-        past=asks_for_past(text),
+        past=past,
         original=shows(text, "original"),
         present=shows(text, "present"),
-        was=shows(text, "was"),
+        was=was,
         before=before,
+        topics=frozenset() if people or times or past or was else topics_of(text),
     )
 
 
@@ -167,6 +170,12 @@ def shows(text: str, sign: str) -> bool:
             return True
     # Digits need no script.
     return sign in ("number", "time") and patterns[f"en {sign}"].search(text) is not None
+
+
+def topics_of(text: str) -> frozenset[str]:
+    """The topics of notes that say what a question asks for.  "我在哪上班" -> user/works_at"""
+    topics = (sign.split()[2:] for sign, pattern in _topics() if pattern.search(text))
+    return frozenset(it for some in topics for it in some)
 
 
 def asking_share(text: str) -> float:
@@ -226,3 +235,8 @@ def _patterns() -> dict[str, re.Pattern[str]]:
             whole = rf"(?:{parts})\b"
         patterns[heading.text] = lexicon.compile(heading, whole, re.IGNORECASE)
     return patterns
+
+
+@cache
+def _topics() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple(it for it in _patterns().items() if " topic " in it[0])

@@ -204,19 +204,20 @@ def work(
     """Do the work that waits, beside a server or alone, until stopped."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt), common.open() as memory:
-        _run_jobs(memory, common.as_json, quiet=not (once and common.as_json))
+        quiet = not (once and common.as_json)
+        _run_jobs(memory, common.as_json, quiet=quiet, debounce=not once)
         while not once:
             time.sleep(interval)
             try:
-                _run_jobs(memory, common.as_json)
+                _run_jobs(memory, common.as_json, quiet=True, debounce=True)
             except Unavailable as error:  # the store may be away for a while
                 log.warning("jobs failed", reason=error.message)
 
 
-def _run_jobs(memory: Memory, as_json: bool, *, quiet: bool = True) -> None:
+def _run_jobs(memory: Memory, as_json: bool, *, quiet: bool, debounce: bool) -> None:
     """Do what is due and print how much that was; `quiet` prints nothing for nothing."""
     with progress("Working"):
-        count = memory.run_jobs()
+        count = memory.run_jobs(debounce=debounce)
     if count or not quiet:
         print(json.dumps({"done": count}) if as_json else f"{count} done", flush=True)
 

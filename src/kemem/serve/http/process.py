@@ -5,13 +5,16 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import structlog
 
 from kemem.memory import AsyncMemory
+from kemem.ports.turns import QUIET
 
-_JOBS_SECONDS = 5.0  # seconds between two runs of the outbox
+_JOBS_SECONDS = 5.0  # seconds between two runs of the outbox,
+_QUIET = QUIET / 1_000_000  # or so many after one that did something
 _FLUSH_SECONDS = 10.0  # seconds between two flushes
 _GRACE = 1.0  # seconds that work in progress gets at the end
 
@@ -54,14 +57,15 @@ async def background_worker(
         work: Callable[[], Awaitable[object]], name: str, pause: float, wake: asyncio.Event
     ) -> None:
         while not stopping.is_set():
-            await _attempt(work, name)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(wake.wait(), pause)
+            done = await _attempt(work, name)
+            with suppress(TimeoutError):  # what was done may have left a job that waits for quiet
+                await asyncio.wait_for(wake.wait(), min(pause, _QUIET) if done else pause)
             if wake is has_jobs:
                 wake.clear()
 
+    run_jobs = partial(memory.run_jobs, debounce=True)
     workers = [
-        asyncio.create_task(repeat(memory.run_jobs, "jobs", _JOBS_SECONDS, has_jobs)),
+        asyncio.create_task(repeat(run_jobs, "jobs", _JOBS_SECONDS, has_jobs)),
         asyncio.create_task(repeat(write, "writing the journal", _FLUSH_SECONDS, stopping)),
     ]
     try:
@@ -77,8 +81,9 @@ async def background_worker(
         await memory.close()
 
 
-async def _attempt(work: Callable[[], Awaitable[object]], name: str) -> None:
+async def _attempt(work: Callable[[], Awaitable[object]], name: str) -> object:
     try:
-        await work()
+        return await work()
     except Exception as error:  # the store may be away for a while; the next time it may answer
         log.warning(f"{name} failed", kind=type(error).__name__)
+        return None

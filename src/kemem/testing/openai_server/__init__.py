@@ -107,7 +107,7 @@ class ScriptPlayer:
     def answer(self, request: dict[str, Any]) -> Answer:
         """The next answer of the script, or one that uses up nothing of it."""
         form = (request.get("response_format") or {}).get("type")
-        features = [form, "tools"] if "tools" in request else [form]
+        features = [form, *request]
         refused = (f"{it} is not supported" for it in features if it in self.refuses)
         broken = (rule(request) for name, rule in RULES.items() if name in self.strict)
         reason = next(chain(refused, *broken), None)
@@ -182,7 +182,7 @@ def running_openai_server(
 ) -> Iterator[OpenAIServer]:
     """A server on a free port that gives a script's answers: texts, calls, JSON values, faults.
 
-    A None is an answer whose content is null. Response formats named by `refuses`, and "tools", are
+    A None is an answer whose content is null. Formats and parameters named by `refuses` are
     answered with 400 and use up nothing:  running_openai_server(script, refuses={"json_schema"})
     So are histories that break a rule named by `strict`: "reasoning_content", "tools", "pairs".
     Requests with a response format get `formatted`, if it is given, and use up nothing either.
