@@ -362,7 +362,7 @@ apart(look)
 
 def test_kill_9_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
     """Of rows, words and workspaces together; what a killed restore left is removed by the next."""
-    rounds = 15
+    rounds = 8
     process = subprocess.Popen(
         [*warm.python(), "-c", DYING, str(tmp_path), str(rounds)],
         stdin=subprocess.PIPE,

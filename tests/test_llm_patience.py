@@ -14,9 +14,9 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from kemem import AsyncMemory
+from kemem import AsyncMemory, jobs
 from kemem.backends.llm import OpenAILLM
-from kemem.chat import ChatService
+from kemem.chat import ChatService, base
 from kemem.ports import Prompt, Reply, Schema
 from kemem.ports.turns import Turns
 from kemem.settings import load
@@ -37,9 +37,11 @@ def is_extraction(request: Mapping[str, Any]) -> bool:
 
 @pytest.mark.parametrize("language", TALKS)
 async def test_a_reply_waits_for_no_extraction_and_a_turn_costs_one(
-    tmp_path: Path, language: str
+    tmp_path: Path, language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a server with one slot: what runs in the background is broken off, and done later."""
+    for module in (jobs, base):
+        monkeypatch.setattr(module, "QUIET", 20_000)
     replies = [reply for _, reply in TALKS[language]]
     order: list[str] = []
     slow = True
