@@ -100,8 +100,6 @@ def test_settings_stand_in_columns(tmp_path: Path) -> None:
             {"KEMEM_LLM_BASE_URL": "http://me:s3cret@127.0.0.1:1/v1?key=s3cret"},
             f"gpt-4o-mini at {NOWHERE}, without a key",
         ),
-        ({"KEMEM_LLM_BASE_URL": "me:s3cret@host/v1"}, "gpt-4o-mini at ***, without a key"),
-        ({"KEMEM_LLM_BASE_URL": "http://s3cret@[::1/v1"}, "gpt-4o-mini at ***, without a key"),
     ],
 )
 def test_the_doctor_says_which_model_would_be_asked(

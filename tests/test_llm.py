@@ -17,6 +17,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from kemem.backends.llm import OpenAILLM, as_llm
+from kemem.backends.refusals import Refusals
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import LLM, Deps
 from kemem.testing import FakeClock, ScriptedLLM
@@ -87,7 +88,7 @@ async def test_a_client_is_asked_for_json_and_reports_its_tokens(kind: str) -> N
         ({"json_schema", "json_object"}, ["json_schema", "json_object", None, None]),
     ],
 )
-async def test_a_format_that_is_refused_is_not_asked_for_again(
+async def test_a_format_that_is_refused_by_name_is_not_asked_for_again(
     kind: str, refuses: set[str], asked: list[str | None]
 ) -> None:
     """Servers differ in what they know; the second question goes straight to what worked."""
@@ -100,7 +101,7 @@ async def test_a_format_that_is_refused_is_not_asked_for_again(
 
 async def test_a_failure_of_another_kind_does_not_lower_the_format() -> None:
     """An overloaded server still knows schemas; a request that always fails proves nothing."""
-    answers: list[Answer] = [status(500), status(400), status(404), status(422), {"a": 1}]
+    answers: list[Answer] = [status(500), status(400), status(422), status(400), {"a": 1}]
     with running_openai_server(answers) as server:
         async with opened("async", server.base_url) as llm:
             for _ in range(2):
@@ -109,6 +110,32 @@ async def test_a_failure_of_another_kind_does_not_lower_the_format() -> None:
             assert await deps(llm).ask(ASKED, SCHEMA) == {"a": 1}
     assert server.requests[-1]["response_format"]["type"] == "json_schema"
     assert len(server.requests) == 5
+
+
+@each(
+    ("refusal", "asked"),
+    [
+        (status(400), ["json_schema", "json_object", "json_schema", "json_schema"]),
+        (status(400, "no grammar"), ["json_schema", "json_object", "json_object", "json_schema"]),
+        (status(500, "no grammar"), ["json_schema", "json_object", "json_object", "json_schema"]),
+    ],
+)
+async def test_a_format_is_left_out_for_some_time_where_the_refusal_speaks_of_it(
+    refusal: Answer, asked: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One bad request may have any cause: only that call is made in a lower format."""
+    clock = [0.0]
+    caplog.clear()
+    with running_openai_server([refusal, *[{"a": 1}] * 3]) as server:
+        async with opened("connect", server.base_url) as llm:
+            assert isinstance(llm, OpenAILLM)
+            llm._refusals = Refusals(lambda: clock[0])
+            for clock[0] in (0.0, 60.0, 7200.0):
+                assert await deps(llm).ask(ASKED, SCHEMA) == {"a": 1}
+    assert [it["response_format"]["type"] for it in server.requests] == asked
+    (line,) = caplog.messages
+    assert line.startswith(f"the LLM 'm' at {server.base_url} answered ")
+    assert line.endswith("to a question with json_schema; it is asked for json_object")
 
 
 FAULTS: dict[str, Answer] = {

@@ -24,6 +24,7 @@ from kemem.testing.openai_server import (
     NULL_CONTENT,
     RESET,
     TRUNCATED,
+    Fault,
     hang,
     huge,
     status,
@@ -212,6 +213,35 @@ async def test_ten_megabytes_of_facts_are_capped(tmp_path: Path, model: tuple[Mo
         added = await memory.add("我住在北京", "u")
         assert time.monotonic() - began < 25
         assert len(added.results) <= 50 and len(await memory.get_all("u")) <= 50
+
+
+@each(
+    ("answer", "reason"),
+    [
+        (status(500, "I love tea, sk-1"), "answered 500"),
+        (status(404), "answered 404: it knows no such path or model"),
+        (RESET, "cannot be reached"),
+        (Fault(b" " * (17 << 20)), "answered with more than 16 MiB"),
+    ],
+)
+def test_a_model_that_fails_is_named_in_one_line_of_the_log(
+    world: tuple[Memory, Model, FakeClock],
+    caplog: pytest.LogCaptureFixture,
+    answer: Any,
+    reason: str,
+) -> None:
+    """Where it is, what it did and what happens now; nothing of what was said."""
+    memory, script, clock = world
+    script.answer = answer
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "kemem"):
+        (problem,) = memory.add("I love tea", reason).problems
+    named = f"the LLM 'gpt-4o-mini' at {memory.settings.llm_base_url} {reason}"
+    assert problem == named
+    assert caplog.messages == [f"{named}; what rules read is stored, a job asks again"]
+    script.answer = drawn()
+    clock.advance(seconds=3600)
+    memory.run_jobs()
 
 
 @BOTH

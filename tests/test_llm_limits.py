@@ -81,7 +81,7 @@ async def test_every_kind_of_question_has_a_bound(tmp_path: Path) -> None:
     ],
 )
 async def test_a_limit_that_is_refused_is_not_sent_again(
-    kind: str, refuses: set[str], sent: list[str | None]
+    kind: str, refuses: set[str], sent: list[str | None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """OpenAI's newer models refuse the old name, others may refuse the new one, or both."""
     with running_openai_server([{"a": 1}, {"a": 2}], refuses=refuses) as server:
@@ -89,6 +89,8 @@ async def test_a_limit_that_is_refused_is_not_sent_again(
             for number in (1, 2):
                 assert await deps(llm).ask(ASKED, SCHEMA) == {"a": number}
     assert [next((it for it in (OLD, NEW) if it in one), None) for one in server.requests] == sent
+    named = f"the LLM 'm' at {server.base_url} answered 400 to {OLD}; it is asked with {NEW}"
+    assert caplog.messages.count(named) == (OLD in refuses)
 
 
 async def test_the_limit_of_calls_is_learned_as_well() -> None:

@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +215,7 @@ async def added(
 ) -> OpenAILLM:
     """The model at an address, after what was added."""
     client: Any = httpx.AsyncClient(transport=server)
-    monkeypatch.setattr("openai.AsyncOpenAI", partial(AsyncOpenAI, http_client=client))
+    monkeypatch.setattr("kemem.backends.client._bounded", lambda: lambda: client)
     llm = OpenAILLM.connect("m", base_url="http://model.test/v1", api_key="k")
     settings = load(data_dir=directory, embedder="none")
     async with AsyncMemory(settings=settings, llm=llm) as memory:

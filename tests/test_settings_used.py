@@ -84,6 +84,21 @@ def test_a_planted_fault_would_be_found() -> None:
         ({"port": "x"}, "port (KEMEM_PORT) must be an integer"),
         ({"port": 70_000}, "port (KEMEM_PORT) must be at most 65535"),
         ({"llm_model": ""}, "llm_model (KEMEM_LLM_MODEL) must have at least 1 character"),
+        *(
+            (
+                {"llm_base_url": value},
+                "llm_base_url (KEMEM_LLM_BASE_URL) must be a URL, where a URL begins as "
+                f"http://host or https://host, not {shown!r}",
+            )
+            for value, shown in [
+                ("htp://x", "htp://x"),
+                ("localhost:11434/v1", "localhost:11434/v1"),
+                ("me:s3cret@host/v1?k=1", "host/v1"),
+                ("http://s3cret@[::1/v1", "http://[::1/v1"),
+                ("http://host:port/v1", "http://host:port/v1"),
+                ("http://", "http://"),
+            ]
+        ),
     ],
 )
 def test_a_wrong_setting_is_explained_in_plain_words(given: dict[str, Any], reason: str) -> None:

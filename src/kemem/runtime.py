@@ -169,6 +169,14 @@ class Runtime(ProcessBound):
             self._is_prepared = await prepare(deps)
         return deps
 
+    def open_chat_client(self) -> Any:
+        """A client of the package openai for the server of the settings."""
+        from kemem.backends.client import open_client
+
+        key, seconds = self.settings.llm_api_key, self.settings.llm_timeout_seconds
+        key_text = key.get_secret_value() if key else None
+        return open_client(self.settings.llm_base_url, key_text, timeout=seconds, max_retries=1)
+
     def forgetting_is_due(self) -> bool:
         """Whether a day has passed since this was last asked and true."""
         now = time.monotonic()

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
@@ -17,6 +18,7 @@ from kemem.errors import InvalidArgument, plain_reason, shown_address
 
 CONFIG_FILE = "kemem.toml"
 _NAME, _URL = r"(?:(?!://)\S)+?", r"https?://[^\s/?#]\S*"
+_HTTP = "where a URL begins as http://host or https://host"
 _OPENAI = r"(?:(?!://)[^\s@])+"  # without an address no @: what follows it was meant as one
 _EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:(?:{_OPENAI}|{_NAME}(?<!@)@{_URL})")
 _RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
@@ -193,14 +195,23 @@ class Settings(BaseSettings):
     def _check_embedder(cls, value: str) -> str:
         if not _EMBEDDERS.fullmatch(value):
             known = "local, none, openai:MODEL, openai:MODEL@URL or fastembed:MODEL"
-            raise ValueError(f"must be {known}, not {shown_model(value)!r:.80}")
+            raise ValueError(f"must be {known}, {_HTTP}, not {shown_model(value)!r:.80}")
         return value
 
     @field_validator("reranker")
     @classmethod
     def _check_reranker(cls, value: str) -> str:
         if not _RERANKERS.fullmatch(value):
-            raise ValueError(f"must be none, URL or MODEL@URL, not {shown_model(value)!r:.80}")
+            known = "none, URL or MODEL@URL"
+            raise ValueError(f"must be {known}, {_HTTP}, not {shown_model(value)!r:.80}")
+        return value
+
+    @field_validator("llm_base_url")
+    @classmethod
+    def _check_base_url(cls, value: str | None) -> str | None:
+        if value is not None and not _is_url(value):
+            shown = re.sub(r"[^/@]*@|[?#].*", "", value)  # without secrets
+            raise ValueError(f"must be a URL, {_HTTP}, not {shown!r:.80}")
         return value
 
     @field_validator("data_dir", "backup_dir", "workspace_dir", mode="before")
@@ -225,6 +236,14 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        urlsplit(text).port  # noqa: B018  # it is read here: one that is no number is an error
+    except ValueError:
+        return False
+    return re.fullmatch(_URL, text) is not None
 
 
 def split_url(text: str) -> tuple[str, str | None]:

@@ -320,6 +320,8 @@ async def _try(
             done, _ = await _run(work, deps, branches)
             added = _joined(added, _told_once(read, done))
         except Unavailable as error:
+            stored = "what rules read" if work.keeps_rules else "what was said"
+            log.warning("%s; %s is stored, a job asks again", error.message, stored)
             await deps.store.apply(reschedule(work.job, error, deps.clock()))
             added = replace(_joined(added, read), pending=True)
             added = replace(added, problems=(*added.problems, error.message))

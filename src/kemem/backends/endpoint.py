@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from kemem.backends.client import open_client
 from kemem.errors import Unavailable, shown_address
+from kemem.ports.faults import fault
 
 _REFUSALS = (400, 413, 422)  # how servers say that they cannot take this body
-_NO_KEY = "none"  # without a key the library would take one from the environment
 
 
 class Refused(Unavailable):
@@ -51,11 +52,9 @@ class Endpoint:
             return json.loads(text)
         except APIStatusError as error:
             kind = Refused if error.status_code in _REFUSALS else Unavailable
-            raise kind(f"{self.address} answered {error.status_code}") from error
+            raise kind(f"{self.address} {fault(error)}") from error
         except (TimeoutError, APIConnectionError) as error:
-            late = isinstance(error, TimeoutError) or "Timeout" in type(error).__name__
-            fault = f"did not answer within {seconds:g} s" if late else "cannot be reached"
-            raise Unavailable(f"{self.address} {fault}") from error
+            raise Unavailable(f"{self.address} {fault(error, seconds)}") from error
         except (ValueError, RecursionError, APIResponseValidationError) as error:
             raise Unavailable(f"{self.address} answered with what is not JSON") from error
 
@@ -66,11 +65,5 @@ class Endpoint:
 
     def _connected(self) -> Any:
         if self._client is None:
-            from openai import AsyncOpenAI, OpenAIError  # the import takes most of a second
-
-            key = self._api_key or (_NO_KEY if self._base_url else None)
-            try:
-                self._client = AsyncOpenAI(base_url=self._base_url, api_key=key)
-            except OpenAIError as error:
-                raise Unavailable("OpenAI's API needs a key, and none is set") from error
+            self._client = open_client(self._base_url, self._api_key)
         return self._client

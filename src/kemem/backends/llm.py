@@ -17,7 +17,9 @@ from inspect import Parameter, signature
 from secrets import token_hex
 from typing import Any, cast
 
+from kemem.backends.client import open_client
 from kemem.backends.contexts import ask_context
+from kemem.backends.refusals import Refusals, refuses
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports import (
     LLM,
@@ -30,6 +32,7 @@ from kemem.ports import (
     too_long,
 )
 from kemem.ports.chat import cut_short
+from kemem.ports.faults import OPENAI, fault, whose
 from kemem.ports.limits import REFUSALS, TokenLimit, answer_tokens, patience
 from kemem.text.language import count_tokens, is_chinese
 from kemem.text.leaks import filter_text
@@ -84,22 +87,23 @@ def as_llm(client: Any, model: str, timeout: float) -> LLM:
 class OpenAILLM:
     """A model of a client from the package `openai`, sync or async, or of one that is built alike.
 
-    What the server refuses, a format, tools or a limit of tokens, is not sent again; calls are then
-    written. A failed call is not repeated here: the job that asked comes back.
+    What the server refuses by name, a format, tools or a limit of tokens, is not sent again for
+    some time; calls are then written. A failed call is not repeated here: the job that asked comes
+    back.
     """
 
     def __init__(self, client: Any, model: str, timeout: float = LLM_TIMEOUT) -> None:
         bounded = hasattr(client, "with_options")
         self._client = client.with_options(timeout=timeout, max_retries=0) if bounded else client
         self._connect: Callable[[], Any] | None = None  # makes the client when it is first used
-        self._formats: tuple[str, ...] = _FORMATS
         self._timeout = timeout
-        self._has_tools = True
+        self._refusals = Refusals()
         self._limit = TokenLimit()
         self._room = 1  # times the tokens that an answer may have
         self.context = 0  # tokens, once the server has told them
         self._base_url = ""  # of a server that may be asked for them, which is done once
         self.name = model
+        self.address = str(getattr(client, "base_url", ""))
 
     @classmethod
     def connect(
@@ -114,37 +118,38 @@ class OpenAILLM:
 
         OpenAILLM.connect("qwen3", base_url="http://127.0.0.1:8000/v1")
         """
-        # Without a key the library would take one from the environment: not for another's server.
-        key = api_key or ("none" if base_url else None)
-
-        def open_client() -> Any:
-            from openai import AsyncOpenAI  # the import alone takes most of a second
-
-            return AsyncOpenAI(base_url=base_url, api_key=key, timeout=timeout, max_retries=0)
-
-        llm = cls(None, model, timeout)
-        llm._connect = open_client
-        llm._base_url = base_url or ""
+        llm, options = cls(None, model, timeout), {"timeout": timeout, "max_retries": 0}
+        llm._connect = partial(open_client, base_url, api_key, **options)
+        llm._base_url, llm.address = base_url or "", base_url or OPENAI
         return llm
 
     async def reply(
         self, messages: Prompt, *, schema: Schema | None = None, tools: Sequence[Tool] = ()
     ) -> Reply:
         """The model's answer; with a schema, JSON in the strictest format that the server knows."""
+        try:
+            return await self._reply(messages, schema, tools)
+        except Unavailable:
+            raise
+        except Exception as error:  # of the client's library, which may not be OpenAI's
+            seconds = self._timeout * patience.get()
+            raise Unavailable(f"{self._whose} {fault(error, seconds)}") from error
+
+    async def _reply(self, messages: Prompt, schema: Schema | None, tools: Sequence[Tool]) -> Reply:
+        has_tools, is_named = not self._refusals.hold("tools"), False
         if not tools:
-            plain = messages if self._has_tools else written(messages, ())
-            return await self._answer(plain, schema)
-        if self._has_tools:
+            return await self._answer(messages if has_tools else written(messages, ()), schema)
+        if has_tools:
             try:
                 native = {"tools": [tool.to_dict() for tool in tools]}
                 reply = self._read(await self._complete(messages, native))
                 return read_calls(reply, tools)  # many servers leave the calls in the text
             except Exception as error:  # of the client's library, which may not be OpenAI's
-                if not self._refused(error, "tools"):
-                    raise
+                is_named = self._refused(error, "tools", "they are described in the prompt")
         reply = read_calls(await self._answer(written(messages, tools), None), tools)
         # What was refused may be a broken call of the conversation: that proves nothing.
-        self._has_tools = self._has_tools and any(it["role"] == "tool" for it in messages)
+        if is_named and all(it["role"] != "tool" for it in messages):
+            self._refusals.learn(["tools"])
         return reply
 
     async def ask_context(self) -> int:
@@ -165,19 +170,19 @@ class OpenAILLM:
             await self._client.close()
 
     async def _answer(self, messages: Prompt, schema: Schema | None) -> Reply:
-        formats = self._formats if schema is not None else ("text",)
+        formats = [it for it in _FORMATS if not self._refusals.hold(it)] if schema else ["text"]
         strict = {"json_schema": {"name": "reply", "strict": True, "schema": schema}}
-        for position, name in enumerate(formats):
+        refused: list[str] = []  # by name
+        for name, following in zip(formats, [*formats[1:], ""], strict=True):
             form = {"type": name, **(strict if name == "json_schema" else {})}
             options = {} if name == "text" else {"response_format": form}
             try:
                 completion = await self._complete(messages, options)
             except Exception as error:  # of the client's library, which may not be OpenAI's
-                if not self._refused(error, name) or name == "text":
-                    raise
+                if self._refused(error, name, following and f"it is asked for {following}"):
+                    refused.append(name)
                 continue
-            if schema is not None:
-                self._formats = formats[position:]
+            self._refusals.learn(refused)
             return self._read(completion)
         raise AssertionError("the last format returns or raises")
 
@@ -195,7 +200,7 @@ class OpenAILLM:
             except Exception as error:  # of the client's library, which may not be OpenAI's
                 if limit and self._is_too_long(error) and not 0 < self.context < size:
                     tokens = 0  # some count the limit as if it were used
-                elif not self._limit.is_refused(limit, error):
+                elif not self._limit.is_refused(limit, error, self._whose):
                     raise
 
     def _read(self, completion: object) -> Reply:
@@ -205,7 +210,7 @@ class OpenAILLM:
             raise Unavailable("the model answered without choices")
         cut = _part(choices[0], "finish_reason") == "length"
         if cut:
-            log.warning("the answer of %s was cut: it reached its limit of tokens", self.name)
+            log.warning("the answer of %s was cut: it reached its limit of tokens", self._whose)
         try:
             return replace(_read(choices[0], _part(completion, "usage")), cut=cut)
         except Unavailable:
@@ -226,13 +231,19 @@ class OpenAILLM:
             self._client = self._connect()
         return self._client
 
-    def _refused(self, error: Exception, what: str) -> bool:
+    @property
+    def _whose(self) -> str:
+        return whose(self.name, self.address)
+
+    def _refused(self, error: Exception, what: str, instead: str) -> bool:
+        """Whether a refusal names what is refused; whatever is no refusal is raised again."""
         if self._is_too_long(error):
             raise too_long(self.context) from error
-        status = getattr(error, "status_code", None)
-        if status in REFUSALS:
-            log.info("%s answered %s to a question with %s", self.name, status, what)
-        return status in REFUSALS
+        is_refusal, is_named = refuses(error, what)
+        if not is_refusal or not instead:
+            raise error
+        log.warning("%s %s to a question with %s; %s", self._whose, fault(error), what, instead)
+        return is_named
 
     def _is_too_long(self, error: Exception) -> bool:
         """Whether a server refuses a prompt for its length; it often tells what would fit."""

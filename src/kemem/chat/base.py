@@ -62,16 +62,7 @@ class ChatBase:
         if self._client is None:
             if not settings.has_llm:
                 raise Conflict(NO_MODEL)
-            from openai import AsyncOpenAI
-
-            key = settings.llm_api_key
-            self._client = AsyncOpenAI(
-                base_url=settings.llm_base_url,
-                # Without a key the library would send one from the environment to another's server.
-                api_key=key.get_secret_value() if key else "none",
-                timeout=settings.llm_timeout_seconds,
-                max_retries=1,
-            )
+            self._client = self.memory.runtime.open_chat_client()
         counts, runtime = LeakCounts(self._counts), self.memory.runtime
         name, client = self._model or settings.llm_model, guard(self._client, counts=counts)
         return ChatModel(client, name, counts, runtime.replied, runtime.turns)

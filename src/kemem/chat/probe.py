@@ -19,6 +19,7 @@ from kemem.chat.turn import Completion, tokens_of
 from kemem.errors import KeMemError
 from kemem.memory import AsyncMemory
 from kemem.ports import Reply
+from kemem.ports.faults import whose
 from kemem.ports.limits import TokenLimit, most_tokens
 from kemem.records import Line
 from kemem.records.times import to_rfc3339
@@ -173,7 +174,7 @@ async def _asked(client: Any, model: str) -> dict[str, Any]:
         try:
             came = await client.chat.completions.create(**sent, **option)
         except Exception as error:  # of the client's library
-            if not limit.is_refused(option, error):
+            if not limit.is_refused(option, error, whose(model, str(client.base_url))):
                 raise
             continue
         answer: dict[str, Any] = came.to_dict(mode="json", warnings=False)

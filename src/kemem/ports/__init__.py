@@ -19,6 +19,7 @@ from kemem.ports.chat import Schema as Schema
 from kemem.ports.chat import Tool as Tool
 from kemem.ports.chat import ToolCall as ToolCall
 from kemem.ports.chat import check_calls, parse_reply
+from kemem.ports.faults import fault, whose
 from kemem.ports.limits import asking
 from kemem.ports.pace import Pace
 from kemem.ports.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
@@ -388,9 +389,10 @@ class Deps:
             raise
         except TimeoutError:
             self.pace.gave_up(limit)
-            raise Unavailable(f"the LLM did not answer within {limit:g} s") from None
+            model = whose(self.llm.name, getattr(self.llm, "address", ""))
+            raise Unavailable(f"{model} {fault(TimeoutError(), limit)}") from None
         except Exception as error:  # the model's code or network, which may raise anything
-            raise Unavailable(f"the LLM failed: {type(error).__name__}") from error
+            raise Unavailable(f"the LLM {fault(error)}") from error
         finally:
             if self.on_reply:
                 seconds = time.perf_counter() - begun

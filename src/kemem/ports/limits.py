@@ -1,8 +1,11 @@
 """How long an answer of a model is waited for, and how long it may become."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+from kemem.ports.faults import fault
 
 _THOUGHTS = 2_000  # tokens, for a model that thinks before it answers
 _WORDY = 4  # times the tokens that an answer is expected to have
@@ -10,6 +13,9 @@ REFUSALS = (400, 404, 422)  # how servers say that they do not know something
 
 patience = ContextVar("patience", default=1)  # how many times its timeout a model is waited for
 answer_tokens = ContextVar("answer_tokens", default=0)  # the most of an answer; 0: no limit
+
+
+log = logging.getLogger("kemem")
 
 
 def most_tokens(expected: int) -> int:
@@ -42,7 +48,7 @@ class TokenLimit:
         """The limit as a parameter of a request; empty where the server knows none."""
         return {self._names[0]: tokens} if self._names and tokens else {}
 
-    def is_refused(self, option: dict[str, int], error: Exception) -> bool:
+    def is_refused(self, option: dict[str, int], error: Exception, whose: str) -> bool:
         """Whether an error refuses this parameter, which is then sent no more."""
         name = next(iter(option), "")
         status = getattr(error, "status_code", None)
@@ -50,4 +56,6 @@ class TokenLimit:
         if not (name and is_refusal and name in str(error)):
             return False
         self._names = [it for it in self._names if it != name]
+        following = f"with {self._names[0]}" if self._names else "without a limit of tokens"
+        log.warning("%s %s to %s; it is asked %s", whose, fault(error), name, following)
         return True

@@ -18,6 +18,7 @@ from kemem.chat.probe import NOT_ASKED, RecallWay, ToolProbe, settled_way
 from kemem.errors import KeMemError, shown_address
 from kemem.memory import AsyncMemory
 from kemem.ports import Embedder
+from kemem.ports.faults import OPENAI
 from kemem.records import Matrix
 from kemem.runtime import open_embedder, open_llm
 from kemem.settings import CONFIG_FILE, Settings, shown_model
@@ -25,7 +26,6 @@ from kemem.sync import Memory
 
 SENTENCES = ("我不吃辣", "I can't eat spicy food")
 LEAST_DISK = 256 << 20  # bytes
-OPENAI = "https://api.openai.com/v1"  # where its library turns to without an address
 _PREFIX = "KEMEM_"
 _WIDTH = max(map(len, Settings.model_fields))
 _JOBS = 1000  # as many as one call gives
