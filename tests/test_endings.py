@@ -6,7 +6,8 @@ import pytest
 
 from kemem import AsyncMemory
 from kemem.add.rules import extract_by_rules
-from kemem.facts.endings import CHANGES, Told, ended_notes, signs
+from kemem.facts.endings import CHANGES, Told, ended_notes
+from kemem.facts.kinds import signs
 from kemem.records import Message
 from kemem.settings import Settings
 
@@ -315,6 +316,11 @@ async def test_what_is_gone_is_had_no_longer(tmp_path: Path, before: str, after:
         ("我有一辆小牛电动车", "小牛的头盔丢了"),
         ("我喝全脂牛奶", "食堂的牛奶换成燕麦奶了"),
         ("我养了一条金毛叫旺财", "旺财的玩具没了"),
+        ("I drive a Golf", "Jonas sold the Golf"),
+        ("I work at Fiat", "Karl quit Fiat"),
+        ("我和小李结婚了", "小王离婚了"),
+        ("我在学吉他", "阿强不学吉他了"),
+        ("我在百度上班", "小刘从百度离职了"),
     ],
 )
 async def test_nothing_is_gone_that_only_sounds_so(tmp_path: Path, before: str, after: str) -> None:
@@ -369,6 +375,24 @@ async def test_each_statement_ends_what_says_the_same_kind_of_thing(
         await memory.delete(current[-1].id, user_id="u")
         held = {it.id for it in await memory.get_all(user_id="u")} & {*old[:2]}
         assert len(held) == (1 if len(current) == 2 else 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("我健身卡一年2000块", "健身改到周六"),
+        ("瑜伽课在三楼教室", "瑜伽课改到周五了"),
+        ("我房租每月5号交", "房租涨到3300了"),
+        ("The rent is due on the 5th", "The rent went up to 980"),
+        ("My haircut is 35 pounds", "My haircut got pushed to Saturday"),
+    ],
+)
+async def test_a_change_ends_no_statement_of_another_kind(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    """When, how much, where, who: each is told by itself."""
+    (first,) = await true_at_last(tmp_path / "first", before)
+    assert first in await true_at_last(tmp_path / "both", before, after)
 
 
 @pytest.mark.parametrize(

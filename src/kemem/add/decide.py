@@ -8,11 +8,15 @@ from kemem.add.merge import SAME
 from kemem.add.parse import Task
 from kemem.add.rules import VERBATIM, Fact
 from kemem.facts.endings import Told, as_of_user, ended_notes, likely_ended, says_instead
+from kemem.facts.kinds import tells_other_kind
 from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
 from kemem.text.segment import STOPS, fingerprint, search_text
 from kemem.text.turns import NOT_SAID
 
 _SEVERAL = frozenset({"work", "residence", "education", "possession", "relationship"})  # at once
+_OF_THINGS = frozenset(
+    {"habit", "date", "amount"}
+)  # topics of which more than one kind of value is told
 _NO_TEXTS: Mapping[str, Sequence[str]] = {}
 _NO_VECTORS: Mapping[str, Vector] = {}
 
@@ -143,7 +147,13 @@ def _decide(
         note
         for note in stored
         if note.note_id in fact.replaces
-        or (topic is not None and note.topic == topic and not more and fact.own)
+        or (
+            topic is not None
+            and note.topic == topic
+            and not more
+            and fact.own
+            and not _is_of_other_kind(fact, note)
+        )
         or _is_corrected(note, fact)
     ]
     ended = [
@@ -183,6 +193,12 @@ def _decide(
     if heir.supersedes is None:
         heir = replace(heir, supersedes=fresh.note_id)
     return Decision(fact, fresh, ended=ended, heir=heir)
+
+
+def _is_of_other_kind(fact: Fact, note: Note) -> bool:
+    """Whether a fact tells of something else of an activity or a date than a note does."""
+    of_thing = _OF_THINGS.intersection((fact.topic or "").split("/"))
+    return bool(of_thing) and tells_other_kind(fact.text, note.content)
 
 
 def _says_same(note: Note, fresh: Note) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kemem.add.rules import Extraction, Reading
-from kemem.facts.endings import TELLING, signs
+from kemem.facts.endings import TELLING
+from kemem.facts.kinds import signs
 from kemem.facts.sentences import without_quotations
 from kemem.facts.worth import MOST_CHARACTERS, Vectors
 from kemem.records import Message, Note

@@ -11,8 +11,9 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from kemem.facts.edges import certain
-from kemem.facts.endings import TELLING, Told, signs
+from kemem.facts.endings import TELLING, Told
 from kemem.facts.grammar import ME, Discourse, Statement, Subject
+from kemem.facts.kinds import signs
 from kemem.facts.readers import Part, hands_over, parts_of
 from kemem.facts.sentences import sentences
 from kemem.facts.times import in_time

@@ -9,14 +9,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib.resources import files
 
 import numpy as np
 
+from kemem.facts.kinds import VALUES, answers, signs, tells_other_kind
 from kemem.facts.losses import (
     animal_is_gone,
     is_given_up,
+    is_of_another,
     is_of_something_else,
     is_paired,
     language_code,
@@ -38,7 +40,6 @@ LIKELY = 0.9  # of one that says the same kind of thing as a clause that tells o
 PLAUSIBLE = 0.0  # of one that somebody else, who has read both, says to be over
 _LINKED = {"embedded": 0.0, "words": -0.7}  # of one that is preferred to another
 NEAREST = 12  # notes that a statement is compared with
-_VALUES = ("NUMBER", "TIME", "MONEY")
 _COMPOUND = re.compile("[，；]|[,;] ")
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
 _LONG = {"ZH": 40, "EN": 120}  # characters
@@ -91,14 +92,6 @@ def as_of_user(told: Told, speaker: str) -> Told:
         others=tuple(map(renamed, told.others)),
         speaker=None,
     )
-
-
-@lru_cache(maxsize=4096)
-def signs(text: str) -> frozenset[str]:
-    """What the form of a text shows, by the names in `endings.rules`.  "咖啡戒了" -> OVER"""
-    rules, language = load(__package__, "endings.rules"), language_code(text)
-    own = [name for name in rules.lines if name.startswith(language)]
-    return frozenset(name[3:] for name in own if rules.pattern(name).search(text.lower()))
 
 
 def _size(words: frozenset[str]) -> float:
@@ -206,20 +199,6 @@ def _fits(text: str, others: Sequence[str], note: Told) -> bool:
     return values[0] >= max(values)
 
 
-@lru_cache(maxsize=4096)
-def answers(text: str) -> frozenset[str]:
-    """The kinds of questions that a statement answers.  "Mr Lin teaches tai chi" -> PERSON"""
-    rules, code = load(__package__, "endings.rules"), language_code(text)
-    told = rules.pattern("TOLD").search(text)  # "User's trainer at the gym is Pedro" is about whom
-    for part in (told.group(), text) if told else (text,):
-        kinds = {it for it in ("PERSON", "PLACE") if rules.pattern(f"{it}_{code}").search(part)}
-        values = signs(part) & {*_VALUES}
-        kinds |= ({"TIME"} if "TIME" in values else {"AMOUNT"}) if values else set()
-        if kinds:
-            break
-    return frozenset(kinds)
-
-
 def may_end(new: Told, note: Told) -> bool:
     """Whether a statement can make a note untrue at all, whatever else they share.
 
@@ -241,7 +220,7 @@ def may_end(new: Told, note: Told) -> bool:
         return _loses(new, note)
     if "UNDONE" in own and note.memory_type not in _PLANNED:  # "User didn't sell the Panda"
         return False
-    if _of_others(new, note):
+    if _of_others(new, note) or tells_other_kind(new.text, note.text):
         return False
     return _loses(new, note) or not is_of_something_else(new.text, note.text)
 
@@ -252,7 +231,7 @@ def _of_others(new: Told, note: Told) -> bool:
     known = any(it[0] != "@" or it[1:] in names for it in shared)
     if "OTHERS" in signs(new.text):
         return not known or "PARTED" in signs(new.text)
-    return "THEIRS" in signs(new.text)
+    return "THEIRS" in signs(new.text) or is_of_another(new.text, note.text)
 
 
 def _by_verb(new: Told, notes: Sequence[Told], own: Sequence[int]) -> list[int]:
@@ -328,7 +307,7 @@ def _pair(new: Told, note: Told, bare: bool) -> Features:
     row |= {f"said_{name}": 1.0 for name in said}
     row |= {f"own_{name}": 1.0 for name in own}
     row |= {f"old_{name}": 1.0 for name in old}
-    row |= {f"both_{name}": 1.0 for name in _VALUES if name in said and name in old}
+    row |= {f"both_{name}": 1.0 for name in VALUES if name in said and name in old}
     return row
 
 

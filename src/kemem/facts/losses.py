@@ -67,6 +67,29 @@ def is_paired(text: str, note: str) -> bool:
     return bool(told and is_own and _pattern("SINGLE").search(note))
 
 
+def is_of_another(text: str, note: str) -> bool:
+    """Whether a statement opens with somebody whom a note does not name.  小王离婚了
+
+    That a sentence opens with a name is seen by what only people do or have.
+    """
+    code = language_code(text)
+    if _pattern("USER").search(text):
+        return False
+    for name in language(code.lower()).names:
+        match = name.match(text)
+        if not match or _is_no_name(match.group(), code):
+            continue
+        if _pattern(f"PERSONAL_{code}").match(text, match.end()):
+            return match.group().lower() not in note.lower()
+    return False
+
+
+def _is_no_name(word: str, code: str) -> bool:
+    """Whether the first word of a sentence is none, although it looks like a name."""
+    no_names = language(code.lower()).patterns.tables.get("NOT_NAMES", {})
+    return bool(no_names.keys() & word.split()) or _pattern("DAYS").fullmatch(word) is not None
+
+
 def thing_is_gone(text: str, note: str) -> bool:
     """Whether a thing that a note says is had is sold, lost or given away."""
     code = language_code(text)
