@@ -123,3 +123,57 @@ async def test_what_was_wrong_is_the_past(
         hits = await memory.search(asked, user_id="u", kinds=["message"])
         ended = [hit.ended for hit in hits if any(it in hit.memory for it in wrong)]
     assert ended and None not in ended
+
+
+@pytest.mark.parametrize(
+    ("told", "right"),
+    [
+        (("My dog is called Max", "Correction: my dog is called Moritz"), "Moritz"),
+        (("我的狗叫旺财", "说错了，我的狗叫来福"), "来福"),
+        (("I have a cat called Luna", "I was wrong, my cat's name is Lina"), "Lina"),
+        (("我有一只猫叫露娜", "纠正一下，我的猫叫丽娜"), "丽娜"),
+        (("I'm allergic to peanuts", "It's walnuts I'm allergic to, not peanuts"), "walnuts"),
+        (("我对花生过敏", "不对，我是对核桃过敏"), "核桃"),
+        (("My locker is number 114", "Oops, my locker is number 141"), "141"),
+        (("我高中班主任姓赵", "我高中班主任其实姓邵"), "邵"),
+    ],
+)
+async def test_a_whole_sentence_corrects_what_was_said_in_another_session(
+    tmp_path: Path, told: tuple[str, str], right: str
+) -> None:
+    """Of the same subject; that it is a correction is not kept."""
+    (note,) = await notes_after(tmp_path, *told, sessions=("one", "two"))
+    assert right in note
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("My boss is Karin", "Sorry, my boss is away today"),
+        ("我老板是王总", "不好意思，我老板是真的烦"),
+        ("My dog is called Max", "Correction: is my dog called Moritz?"),
+        ("我的狗叫旺财", "说错了，我的狗要是叫来福就好了"),
+        ("My dog is called Max", "Correction: Tom's dog is called Moritz"),
+        ("我的狗叫旺财", "说错了，小王的狗叫来福"),
+        ("I like tea", "Actually I like coffee"),
+        ("我喜欢喝茶", "其实我也喜欢喝咖啡"),
+    ],
+)
+async def test_a_correction_of_something_else_ends_nothing(
+    tmp_path: Path, first: str, then: str
+) -> None:
+    (held,) = await notes_after(tmp_path / "one", first)
+    assert held in await notes_after(tmp_path / "both", first, then, sessions=("one", "two"))
+
+
+@pytest.mark.parametrize(
+    ("told", "right"),
+    [
+        (("The wifi code is tulip42", "It rains again", "Actually I meant tulip43"), "tulip43"),
+        (("我家wifi密码是lily88", "今天好热", "不对，应该是lily98"), "lily98"),
+    ],
+)
+async def test_a_correction_reaches_back_over_other_talk(
+    tmp_path: Path, told: tuple[str, ...], right: str
+) -> None:
+    assert [right in it for it in await notes_after(tmp_path, *told)] == [True]

@@ -383,7 +383,7 @@ async def test_each_statement_ends_what_says_the_same_kind_of_thing(
         ("我健身卡一年2000块", "健身改到周六"),
         ("瑜伽课在三楼教室", "瑜伽课改到周五了"),
         ("我房租每月5号交", "房租涨到3300了"),
-        ("The rent is due on the 5th", "The rent went up to 980"),
+        ("My rent is due on the 5th", "My rent went up to 980"),
         ("My haircut is 35 pounds", "My haircut got pushed to Saturday"),
     ],
 )

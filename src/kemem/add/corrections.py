@@ -4,6 +4,7 @@
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from kemem.text.lexicon import load
 
 _SHAPES = ("WEEKDAY", "CLOCK", "DAY", "MONTH", "CODE", "AMOUNT")
 _LONGEST = 80  # characters of a correction
+_REACH = 3  # messages that one may go back, if it is said to be one and its value has a shape
 _WORD = re.compile(r"[\w'-]+")
 _ARTICLE = re.compile(r"\b(?:an?|the|my|our)\s+", re.IGNORECASE)
 _BESIDE = {True: "{} (corrected to {})", False: "{}（更正为{}）"}  # of texts in ASCII, and others
@@ -83,10 +85,12 @@ def _readings(text: str, before: str) -> Iterator[_Parsed]:
                 yield _Parsed(match.group(), explicit=False)
 
 
-def corrected(text: str, before: Message) -> Correction | None:
-    """A message as a correction of the one before; None where it is none, or unclear of what."""
+def corrected(text: str, before: Message, *, is_last: bool = True) -> Correction | None:
+    """A message as a correction of one before; None where it is none, or unclear of what."""
     for parsed in _readings(text, before.content):
         value = parsed.value
+        if not is_last and not (parsed.explicit and _shape(value)):
+            continue
         said = parsed.wrong and parsed.wrong in before.content
         likes = [parsed.wrong] if said else _like(value, before, parsed.explicit)
         if not likes or value.casefold() in {it.casefold() for it in likes}:
@@ -101,11 +105,14 @@ def corrected(text: str, before: Message) -> Correction | None:
     return None
 
 
+def _shape(value: str) -> str | None:
+    return next((name for name in _SHAPES if _pattern(name).fullmatch(value)), None)
+
+
 def _like(value: str, before: Message, explicit: bool) -> list[str]:
     """The parts of a message that a value can take the place of: those of its shape."""
-    for name in _SHAPES:
-        if _pattern(name).fullmatch(value):
-            return [it.group() for it in _pattern(name).finditer(before.content)]
+    if name := _shape(value):
+        return [it.group() for it in _pattern(name).finditer(before.content)]
     if not explicit or _pattern("SENTENCE").search(value):
         return []
     capitals = _pattern("CAPITAL").finditer(before.content) if value[:1].isupper() else ()
@@ -126,17 +133,23 @@ def put_right(
     messages: Sequence[Message], earlier: Iterable[Message]
 ) -> tuple[list[Message], dict[str, Correction]]:
     """Messages in which corrections are written out, and these by the ids of their messages."""
-    last: dict[object, Message] = {}  # what each speaker said last
+    said: dict[object, list[Message]] = defaultdict(list)  # by each speaker, the last one first
     right, corrections = [], dict[str, Correction]()
     before = [*earlier]
     for at, message in enumerate((*before, *messages)):
-        said = last.get(_speaker(message))
-        found = corrected(message.content, said) if said and message.role == "user" else None
-        last[_speaker(message)] = replace(message, content=found.text) if found else message
+        own = said[_speaker(message)]
+        found = _first_corrected(message, own) if message.role == "user" else None
+        own.insert(0, replace(message, content=found.text) if found else message)
         if at >= len(before):
-            right.append(last[_speaker(message)])
+            right.append(own[0])
             corrections |= {message.message_id: found} if found else {}
     return right, corrections
+
+
+def _first_corrected(message: Message, said: Sequence[Message]) -> Correction | None:
+    """The correction that a message is of one of those before, the last one first."""
+    tries = (corrected(message.content, it, is_last=not at) for at, it in enumerate(said[:_REACH]))
+    return next(filter(None, tries), None)
 
 
 def _speaker(message: Message) -> tuple[str, object]:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from kemem.facts.edges import certain
 from kemem.facts.endings import TELLING, Told
+from kemem.facts.frames import is_correction
 from kemem.facts.grammar import ME, Discourse, Statement, Subject
 from kemem.facts.kinds import signs
 from kemem.facts.readers import Part, hands_over, parts_of
@@ -248,7 +249,7 @@ def _worth_keeping(
     """
     seen: set[str] = set()
     ratings = Ratings(message.content[:MOST_CHARACTERS], learned)
-    rated = 0
+    rated, is_embedded, corrects = 0, vectors is not None, is_correction(message.content)
     for sentence, (whole, *units) in zip(read, units_of(read), strict=True):
         if whole.silent or (rated > _MOST_UNITS and not whole.types):
             continue
@@ -258,22 +259,22 @@ def _worth_keeping(
             -inf if part.silent else around + ratings.rate(unit, "clause", vectors)
             for part, unit in zip(sentence.parts, units, strict=True)
         ]
-        kept = _kept_clauses(sentence, values, vectors is not None)
-        kept = kept or _tentative(sentence, max(values), _LEAST_CHANGED[vectors is not None])
+        kept = _kept_clauses(sentence, values, is_embedded)
+        kept = kept or _tentative(sentence, max(values), _LEAST_CHANGED[is_embedded], corrects)
         for it in kept:
             if it.statement.text not in seen:
                 seen.add(it.statement.text)
                 yield it, sentence.language
 
 
-def _tentative(sentence: _Sentence, rating: float, least: float) -> list[_Kept]:
+def _tentative(sentence: _Sentence, rating: float, least: float, corrects: bool) -> list[_Kept]:
     """A sentence that tells of a change, as one statement: of its topic where it has one."""
     spoken = [part for part in sentence.parts if not part.silent]
     told = signs(", ".join(part.text for part in spoken))
     topics = [it for part in spoken for it in part.statements if it.topic]
     has_topic = len(topics) == len(spoken) == 1
     certain = has_topic or told & {"LOST", "GONE", "PARTED"}
-    if not told & TELLING or (rating < least and not certain):
+    if not corrects and (not told & TELLING or (rating < least and not certain)):
         return []
     notes = tuple(part.note for part in spoken)
     plain = Statement(_JOINT[sentence.language].join(notes), "general")

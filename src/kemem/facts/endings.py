@@ -14,6 +14,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from kemem.facts.frames import corrected_note, is_correction
 from kemem.facts.kinds import VALUES, answers, signs, tells_other_kind
 from kemem.facts.losses import (
     animal_is_gone,
@@ -74,8 +75,8 @@ class Told:
     @property
     def changes(self) -> bool:
         """Whether it tells that something has changed, and not only that somebody wants it to."""
-        told = bool(signs(self.message) & TELLING)
-        return told and "HOPED" not in signs(self.text) and not self.adds
+        told = signs(self.message) & TELLING or is_correction(self.message)
+        return bool(told) and "HOPED" not in signs(self.text) and not self.adds
 
 
 def as_of_user(told: Told, speaker: str) -> Told:
@@ -111,6 +112,10 @@ def ended_notes(
     own = [at for at, note in enumerate(notes) if may_end(new, note)]
     if gone := _by_verb(new, notes, own):
         return tuple(gone)
+    texts = [note.text for note in notes]
+    for text in new.clauses or (new.text,):
+        if (wrong := corrected_note(text, new.message, texts)) is not None:
+            return (wrong,)
     if not signs(new.message) & CHANGES:
         return ()
     weights = (learned or _weights())["words" if _bare(new, notes) else "embedded"]

@@ -225,7 +225,8 @@ class _English(Reader):
             elif subject in ("I", "i") or (at == 1 and not self.discourse.latest()):
                 clause = self.with_subject(clause)
             if clause:
-                yield clause, bool(doubt or supposed or doubtful or asked)
+                idle = self.pattern("FILLER").fullmatch(part)
+                yield clause, bool(doubt or supposed or doubtful or asked or idle)
             supposed = supposed or bool(doubtful and doubtful.start() < 3)  # and what follows
 
     def with_subject(self, clause: str) -> str:
