@@ -1,6 +1,7 @@
 """Memories over HTTP: what is added is remembered, found, changed, erased and forgotten."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,17 @@ def test_messages_are_a_text_a_message_or_a_list(
     added = add(client, given, user_id=user, infer=False)
     assert len(added["message_ids"]) == len(read(client, user)["items"]) == count
     assert [outcome["event"] for outcome in added["results"]] == ["ADD"] * count
+
+
+def test_facts_can_be_left_to_a_job(client: httpx.Client) -> None:
+    """The message is there at once, the note when the worker, which is woken, has done it."""
+    added = add(client, "我住在北京", user_id="later", wait=False)
+    assert added["pending"] and not added["results"]
+    assert len(read(client, "later")["items"]) == 1
+    until = time.monotonic() + 20
+    while not notes(client, user_id="later") and time.monotonic() < until:
+        time.sleep(0.02)
+    assert [*notes(client, user_id="later").values()] == ["用户住在北京"]
 
 
 def test_a_filter_by_type_or_kind_reaches_notes_and_messages(client: httpx.Client) -> None:

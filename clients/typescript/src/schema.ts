@@ -27,6 +27,8 @@ export interface AddRequest {
   timestamp?: string | null;
   expires_at?: string | null;
   sensitive?: boolean;
+  /** False: facts are drawn by a job, later. */
+  wait?: boolean;
 }
 
 /** What became of the messages that were added. */

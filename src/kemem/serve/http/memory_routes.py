@@ -46,6 +46,7 @@ class AddRequest(StrictModel, Ids):
     timestamp: schemas.Time | None = None
     expires_at: schemas.Time | None = None
     sensitive: bool = False
+    wait: Annotated[bool, Field(description="False: facts are drawn by a job, later.")] = True
 
 
 class SearchRequest(StrictModel, Ids):
@@ -146,9 +147,12 @@ Changes = Annotated[ChangesQuery, Query()]
 
 
 @router.post("/v1/memories")
-async def add_memories(body: AddRequest, memory: Memory) -> Added:
+async def add_memories(body: AddRequest, memory: Memory, request: Request) -> Added:
     """Store messages and remember what they say."""
-    return await memory.add(**body.arguments())
+    added = await memory.add(**body.arguments())
+    if not body.wait:
+        request.app.state.wake_worker()
+    return added
 
 
 @router.get("/v1/memories")
