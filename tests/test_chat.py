@@ -130,7 +130,7 @@ async def test_a_reply_that_fails_is_unavailable_and_the_message_is_kept(
 ) -> None:
     """`reply` raises where `turn` has an error event."""
     stage.model.says(status(500))
-    with pytest.raises(Unavailable, match="the model failed"):
+    with pytest.raises(Unavailable, match=r"'scripted' at http://scripted\.test/v1 answered 500"):
         await stage.chat.reply(talk.message, user_id=user, session_id="s")
     assert await stage.said(user) == [("user", talk.message)]
 

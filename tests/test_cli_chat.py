@@ -212,7 +212,7 @@ def test_a_turn_that_fails_is_one_line_and_the_chat_goes_on(
     shown = capsys.readouterr()
     assert shown.out == f"{reply[:8]}\n{reply}\n"
     told = [line for line in shown.err.splitlines() if line.startswith("error: ")]
-    assert len(told) == 2 and "the model" in told[0]
+    assert len(told) == 2 and "the LLM" in told[0]
     parts = [it.metadata.get("partial", False) for it in stored(home, user, "broken")]
     assert parts == [False, True, False, False]
 

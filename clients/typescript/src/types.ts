@@ -96,6 +96,8 @@ export interface RecallEvent {
   events: schema.RecalledMemory[];
   seconds: number;
   problem: string;
+  /** Nothing certain is known: the events are only possibly related. */
+  uncertain: boolean;
 }
 
 /** A piece of the reply. */

@@ -40,7 +40,6 @@ from kemem.threads import call
 
 _FORMATS = ("json_schema", "json_object", "text")  # what to ask for, best first
 _PATIENCE = 3.0  # seconds for what a server tells of itself
-_LONG_THOUGHTS = 4  # times the tokens of an answer, once a model has used up all of them to think
 
 # How servers say that a prompt is too long, and what they tell of the context.
 _TOO_LONG = re.compile(
@@ -99,7 +98,6 @@ class OpenAILLM:
         self._timeout = timeout
         self._refusals = Refusals()
         self._limit = TokenLimit()
-        self._room = 1  # times the tokens that an answer may have
         self.context = 0  # tokens, once the server has told them
         self._base_url = ""  # of a server that may be asked for them, which is done once
         self.name = model
@@ -188,7 +186,7 @@ class OpenAILLM:
 
     async def _complete(self, messages: Prompt, options: Mapping[str, Any]) -> Any:
         """A completion that has an end, where the server knows how to set one."""
-        tokens = self._room * answer_tokens.get()
+        tokens = self._limit.room * answer_tokens.get()
         texts = (str(options), *(str(it.get("content") or "") for it in messages))
         size = sum(map(count_tokens, texts))
         if 0 < self.context < size + tokens:  # which ends the answer sooner
@@ -214,9 +212,8 @@ class OpenAILLM:
         try:
             return replace(_read(choices[0], _part(completion, "usage")), cut=cut)
         except Unavailable:
-            if cut and self._room > 1:
+            if cut and not self._limit.widen():
                 raise cut_short() from None
-            self._room = _LONG_THOUGHTS if cut else self._room
             raise
 
     def _create(self, messages: Prompt, options: Mapping[str, Any]) -> Any:

@@ -2,20 +2,23 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from kemem.chat.events import DoneEvent, ErrorEvent, Event
 from kemem.chat.filters import LeakCounts
 from kemem.chat.guard import guard
 from kemem.chat.probe import ToolProbe
 from kemem.chat.requests import Json, language_of
-from kemem.chat.turn import ChatModel
-from kemem.errors import Conflict, InvalidArgument, NotFound
+from kemem.chat.turn import ChatModel, to_the_end
+from kemem.errors import Conflict, InvalidArgument, KeMemError, NotFound
 from kemem.memory import AsyncMemory
 from kemem.ports.entries import check_enabled
+from kemem.ports.limits import MOST_PATIENCE, TokenLimit, most_of_reply
 from kemem.ports.turns import QUIET
 from kemem.recall.results import indented
+from kemem.records import Scope
 from kemem.results import Context
 from kemem.text.fence import neutralise
 
@@ -27,7 +30,27 @@ NO_MODEL = (
     "KEMEM_LLM_MODEL for any server that speaks its API (DeepSeek, Ollama, vLLM …)"
 )
 
+T = TypeVar("T")
+
 log = logging.getLogger("kemem")
+
+
+class Said(Generic[T]):
+    """What a user said: stored once, whatever becomes of the turn."""
+
+    def __init__(self, add: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._add = add
+        self._task: asyncio.Task[T] | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether that was begun."""
+        return self._task is not None
+
+    async def store(self) -> T:
+        """What became of it, durable on return."""
+        self._task = self._task or asyncio.create_task(self._add())
+        return await to_the_end(self._task)
 
 
 class ChatBase:
@@ -54,6 +77,7 @@ class ChatBase:
         self._runs_jobs = run_jobs
         self._jobs: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._limit = TokenLimit()
         self._probe = ToolProbe(memory)
 
     def _chat_model(self) -> ChatModel:
@@ -65,7 +89,12 @@ class ChatBase:
             self._client = self.memory.runtime.open_chat_client()
         counts, runtime = LeakCounts(self._counts), self.memory.runtime
         name, client = self._model or settings.llm_model, guard(self._client, counts=counts)
-        return ChatModel(client, name, counts, runtime.replied, runtime.turns)
+        seconds = MOST_PATIENCE * settings.llm_timeout_seconds
+        tokens = most_of_reply(settings.chat_history_tokens)
+        return ChatModel(
+            *(client, name, counts, runtime.replied, runtime.turns, seconds, tokens),
+            limit=self._limit,
+        )
 
     async def _recall_limit(self, model: ChatModel) -> int:
         """How often the model may recall; 0: it has no tool, what is recalled stands in a note."""
@@ -76,6 +105,27 @@ class ChatBase:
         """The language to speak to the model in."""
         chosen = self.memory.settings.recall_language
         return language_of(message) if chosen == "auto" else chosen
+
+    async def _in_order(
+        self, session: Scope, model: ChatModel, said: Said[Any], events: AsyncGenerator[Event, None]
+    ) -> AsyncGenerator[Event, None]:
+        """The events of a turn, which begins when those of its session before it have ended."""
+        place = self.memory.runtime.turns.place(session)
+        try:
+            await place.wait(model.seconds)
+            async with aclosing(events):
+                async for event in events:
+                    if isinstance(event, DoneEvent | ErrorEvent) and not event.member_id:
+                        place.leave()  # nobody may read on
+                    yield event
+        except asyncio.CancelledError:  # who hangs up before the reply has spoken all the same
+            with suppress(KeMemError):
+                await said.store()
+            raise
+        finally:
+            place.leave()
+            if said.is_stored:
+                self._after_turn(model)
 
     def _after_turn(self, model: ChatModel) -> None:
         """Find out what the model can do, and draw facts, while the chat goes on.

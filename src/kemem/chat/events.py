@@ -31,6 +31,7 @@ class RecallEvent(_Event):
     events: tuple[Mapping[str, Any], ...]  # as the model sees them
     seconds: float
     problem: str = ""  # why there is none; the turn goes on without it
+    uncertain: bool = False  # nothing certain is known: the memories are only possibly related
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from kemem.chat.tools import RECALL, TurnTools, memory_note
 from kemem.chat.turn import ChatModel, Completion, Step, run_model
 from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
+from kemem.ports.faults import fault
 from kemem.text.attachments import without_attachments
 from kemem.text.shapes import ROLE_NAMES
 from kemem.text.turns import read_turns
@@ -61,7 +62,7 @@ class Proxy(ChatBase):
         text = last.text
         if not last.other_calls:  # the application's tools come first
             text = text if text.strip() else "\n\n".join(texts)  # said before it called
-            await turn.store_reply(text)
+            await turn.store_reply(text, partial=bool(last.cut))
         self._after_turn(turn.model)
         choice = answer["choices"][0]
         if text != last.text:
@@ -88,7 +89,7 @@ class Proxy(ChatBase):
                     elif isinstance(step, dict) and (shown := merger.add(step)):
                         yield shown
             if not last.other_calls:
-                await turn.store_reply(merger.text)
+                await turn.store_reply(merger.text, partial=bool(last.cut))
         except BaseException:  # hanging up, too: the application has got this much
             await asyncio.shield(turn.store_reply(merger.text, partial=True))
             raise
@@ -98,7 +99,8 @@ class Proxy(ChatBase):
             yield chunk
 
     async def _begin(self, body: Body, memory: AsyncMemory, session_id: str) -> "_Turn":
-        model = self._chat_model()  # without a model: Conflict
+        # Without a model: Conflict. How long an answer may be is the application's to say.
+        model = replace(self._chat_model(), tokens=0)
         if body.get("model") not in (None, "", MODEL):
             model = replace(model, name=body["model"])
         turn = _Turn(model, body, memory, session_id)
@@ -117,7 +119,7 @@ class Proxy(ChatBase):
                 messages[users[-1] + 1 : users[-1] + 1] = tools.synthetic_calls(recalled)
             turn.messages = messages
         elif recalled and recalled.events:  # in words, for a model that gets no tool
-            note = memory_note(recalled.events, language)
+            note = memory_note(recalled.events, language, uncertain=recalled.uncertain)
             turn.messages = with_note(turn.messages, note)
         return turn
 
@@ -163,7 +165,7 @@ class _Turn:
         except KeMemError:
             raise
         except Exception as error:  # of the client's library and of whatever answers it
-            raise _failure(error, self.model.client.api_key) from error
+            raise _failure(error, self.model) from error
 
     async def store_messages(self) -> None:
         """Store the user's new message and what tools said since; durable on return."""
@@ -207,21 +209,22 @@ def _words(message: Mapping[str, Any]) -> str:
     return words if words.strip() else ""
 
 
-def _failure(error: Exception, api_key: str) -> KeMemError:
+def _failure(error: Exception, model: ChatModel) -> KeMemError:
     """The application's error for a failure of the model: whose fault it is, and no secrets."""
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
-    log.warning("the chat model failed: %s %s", type(error).__name__, status or "")
+    reason = f"{model.address} {fault(error)}"
+    log.warning("%s; the application is told so", reason)
     match status:
         case 400 | 404 | 413 | 422:
             message = str(body.get("message") or "") if isinstance(body, Mapping) else ""
-            is_shown = message and api_key not in message
-            reason = message[:_MAX_REASON] if is_shown else type(error).__name__
-            return InvalidArgument(f"the model refuses the request: {reason}")
+            is_shown = message and model.client.api_key not in message
+            told = message[:_MAX_REASON] if is_shown else type(error).__name__
+            return InvalidArgument(f"the model refuses the request: {told}")
         case 401 | 403:
             return Conflict(f"the model refuses the key of this server ({status})")
         case 429:
             return RateLimited("the model takes no more requests for now (429)")
-    return Unavailable(f"the model failed: {type(error).__name__}")
+    return Unavailable(reason)
 
 
 class StreamMerger:

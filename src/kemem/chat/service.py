@@ -6,14 +6,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 
-from kemem.chat.base import ChatBase, check_message, history_of, to_chat_messages
+from kemem.chat.base import ChatBase, Said, check_message, history_of, to_chat_messages
 from kemem.chat.events import DoneEvent, Event, Reply, collected
 from kemem.chat.requests import Json, prompt, system_prompt, text
 from kemem.chat.tools import MENTIONED, OTHERS, TurnTools
-from kemem.chat.turn import stream_reply
+from kemem.chat.turn import ChatModel, stream_reply
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.memory import AsyncMemory
-from kemem.results import Context
+from kemem.records import Scope
+from kemem.results import Added, Context
 from kemem.text.fence import neutralise
 from kemem.text.ids import check_id
 
@@ -52,8 +53,9 @@ class ChatService(ChatBase):
     ) -> AsyncGenerator[Event, None]:
         """Events: a recall, pieces of text, tool calls and results, then `done` or `error`.
 
-        The user's message is stored before the model is asked, the reply when it has come; a
-        reply that breaks off is stored as far as it came. Facts are drawn from both afterwards.
+        Turns of one session follow each other as they came. The user's message is stored before
+        the model is asked, the reply when it has come; a reply that breaks off is stored as far as
+        it came. Facts are drawn from both afterwards.
         """
         check_message(message, self.memory.settings.max_content_bytes)
         if message_id is not None:
@@ -61,14 +63,33 @@ class ChatService(ChatBase):
         model = self._chat_model()
         readable = self.memory.for_user(user_id, agent_id=agent_id, sensitive=sensitive)
         memory = readable.for_user(user_id, agent_id=agent_id or "default", sensitive=sensitive)
+        own = {"role": "user", "content": message}
+        own |= {"message_id": message_id} if message_id is not None else {}
+        said = Said(partial(memory.add, [own], session_id=session_id, wait=False))
+        session = Scope(memory.scope.agent_id, user_id, session_id)
+        events = self._reply_to(own, session_id, instructions, model, (readable, memory), said)
+        async with aclosing(self._in_order(session, model, said, events)) as ordered:
+            async for event in ordered:
+                yield event
+
+    reply = collected(turn, _only_reply)
+
+    async def _reply_to(
+        self,
+        own: Json,
+        session_id: str,
+        instructions: str | None,
+        model: ChatModel,
+        memories: tuple[AsyncMemory, AsyncMemory],  # to read from, to write to
+        said: Said[Added],
+    ) -> AsyncGenerator[Event, None]:
+        message, (readable, memory) = own["content"], memories
         language, history = self._language(message), await history_of(memory, session_id)
         context_ids = {it.message_id for it in history.messages}
         limit = await self._recall_limit(model)
         tools = TurnTools(readable, session_id, context_ids, language, limit=limit)
         recalled = await tools.forced(message)
-        user_message = {"role": "user", "content": message}
-        with_id = {"message_id": message_id} if message_id is not None else {}
-        added = await memory.add([{**user_message, **with_id}], session_id=session_id, wait=False)
+        added = await said.store()
         tools.context_ids |= {*added.message_ids, *added.ignored}
 
         async def store(text: str, is_partial: bool) -> str:
@@ -80,20 +101,14 @@ class ChatService(ChatBase):
         system = system_prompt(instructions, limit, language, history.summaries)
         messages = [
             {"role": "system", "content": system},
-            *to_chat_messages(history, message_id),
-            user_message,
+            *to_chat_messages(history, own.get("message_id")),
+            {"role": "user", "content": message},
             *tools.synthetic_calls(recalled),
         ]
-        events = stream_reply(model, messages, tools, store)
-        try:
-            yield recalled
-            async with aclosing(events):
-                async for event in events:
-                    yield event
-        finally:
-            self._after_turn(model)
-
-    reply = collected(turn, _only_reply)
+        yield recalled
+        async with aclosing(stream_reply(model, messages, tools, store)) as events:
+            async for event in events:
+                yield event
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,21 +212,28 @@ class GroupChatService(ChatBase):
         model = self._chat_model()  # where there is no model, nothing is stored
         members, mentions, language = tuple(members), tuple(mentions), self._language(message)
         turn = _Turn(message, message_id, user_id, group_id, members, mentions, sensitive, language)
-        for member in turn.members:
-            turn.histories[member.id] = await history_of(self._memory_of(member, turn), group_id)
         copy = {"role": "user", "content": message}
         ids = [{"agent_id": it.id, "message_id": turn.copy_id(it)} for it in turn.members]
-        await self._store([{**copy, **own} for own in ids], turn)
-        try:
-            for member in turn.members:
-                async with aclosing(self._part(member, turn)) as events:
-                    async for event in events:
-                        yield replace(event, member_id=member.id)
-            yield DoneEvent("")
-        finally:
-            self._after_turn(model)
+        said = Said(partial(self._store, [{**copy, **own} for own in ids], turn))
+        events = self._parts(turn, said)
+        session = Scope(None, user_id, group_id)
+        async with aclosing(self._in_order(session, model, said, events)) as ordered:
+            async for event in ordered:
+                yield event
 
     replies = collected(turn, _every_reply)
+
+    async def _parts(self, turn: _Turn, said: Said[tuple[str, ...]]) -> AsyncGenerator[Event, None]:
+        """What all members say to a message, which is stored first."""
+        for member in turn.members:
+            memory = self._memory_of(member, turn)
+            turn.histories[member.id] = await history_of(memory, turn.group_id)
+        await said.store()
+        for member in turn.members:
+            async with aclosing(self._part(member, turn)) as events:
+                async for event in events:
+                    yield replace(event, member_id=member.id)
+        yield DoneEvent("")
 
     async def _part(self, member: Member, turn: _Turn) -> AsyncGenerator[Event, None]:
         """One member's part of a round."""

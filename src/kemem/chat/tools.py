@@ -17,6 +17,7 @@ from kemem.records import Scope
 from kemem.records.times import to_rfc3339
 from kemem.text.fence import fenced, neutralise
 from kemem.text.query import MAX_CHARACTERS
+from kemem.text.reading import seeks_answer
 
 RECALL = "recall_memory"
 OTHERS = "get_other_members_messages"
@@ -107,7 +108,7 @@ class TurnTools:
         """The forced recall and the fixed answers, as calls that a model reads as its own."""
         query = to_json({"query": event.query[:_MAX_QUERY]})
         results = [(name, "{}", answer) for name, answer in self._answers.items()]
-        results.append((RECALL, query, to_json({"events": list(event.events)})))
+        results.append((RECALL, query, to_json(self._result(event))))
         return as_calls(results)
 
     async def call_all(self, calls: Iterable[Json]) -> AsyncGenerator[tuple[Json, str], None]:
@@ -139,15 +140,19 @@ class TurnTools:
         """What tools returned, by their names, in words; each thing once."""
         parts: dict[str, None] = {}
         events: list[Json] = []
+        is_certain = False
         for name, result in results:
             if name == RECALL:
-                events += _events_of(result)
+                recalled = _recalled(result)
+                events += recalled.get("events") or ()
+                is_certain |= bool(recalled.get("events")) and "note" not in recalled
             elif name == OTHERS:
                 heading = text("others_said", self._language)
                 parts[f"{heading}\n{fenced('messages', result)}"] = None
             else:
                 parts[result] = None
-        return "\n".join(filter(None, [*parts, memory_note(events, self._language)]))
+        note = memory_note(events, self._language, uncertain=not is_certain)
+        return "\n".join(filter(None, [*parts, note]))
 
     def take_away(self, request: Json, is_own: IsOwn) -> Json:
         """The request without these tools, for a model that does nothing but call them."""
@@ -172,7 +177,12 @@ class TurnTools:
         event = await self._recall(query, "asked")
         start, took = query[:_MAX_LOGGED], event.seconds * 1000
         log.info("recall_memory: query %r, %d hits in %.0f ms", start, len(event.events), took)
-        return {"events": event.events, **({"error": event.problem} if event.problem else {})}
+        return {**self._result(event), **({"error": event.problem} if event.problem else {})}
+
+    def _result(self, event: RecallEvent) -> Json:
+        """What a call of the recall returns; what is uncertain is said before it is read."""
+        note = {"note": text("uncertain", self._language)} if event.uncertain else {}
+        return {**note, "events": list(event.events)}
 
     async def _recall(self, query: str, way: Literal["forced", "asked"]) -> RecallEvent:
         """Memories, best first; the problem if there are none."""
@@ -188,7 +198,11 @@ class TurnTools:
         report = RecallReport(self._scope, recalled, seconds, way, recalled.memory_keys)
         self._memory.runtime.recalled(report, self._memory.on_recall)
         problem = "" if recalled.evidence else "; ".join(recalled.problems)
-        return RecallEvent(query, tuple(map(_event, recalled.evidence)), seconds, problem)
+        # A greeting has no answer; what the model itself looks for should have one.
+        seeks = way == "asked" or seeks_answer(question)
+        uncertain = bool(recalled.evidence) and recalled.needs_more_info and seeks
+        events = tuple(map(_event, recalled.evidence))
+        return RecallEvent(query, events, seconds, problem, uncertain)
 
 
 def _event(evidence: Evidence) -> Json:
@@ -210,7 +224,9 @@ def _event(evidence: Evidence) -> Json:
     }
 
 
-def memory_note(events: Iterable[Mapping[str, Any]], language: str) -> str:
+def memory_note(
+    events: Iterable[Mapping[str, Any]], language: str, *, uncertain: bool = False
+) -> str:
     """Recalled memories for a system prompt, a line each, the best last; nothing without any.
 
     What stands nearest to the question weighs most with a small model.
@@ -218,7 +234,8 @@ def memory_note(events: Iterable[Mapping[str, Any]], language: str) -> str:
     lines = [*dict.fromkeys(_line(event, language) for event in events)][::-1]
     if not lines:
         return ""
-    return f"{text('memories', language)}\n{fenced('memories', chr(10).join(lines))}"
+    heading = f"{text('uncertain', language)}\n" if uncertain else ""
+    return f"{heading}{text('memories', language)}\n{fenced('memories', chr(10).join(lines))}"
 
 
 def _line(event: Mapping[str, Any], language: str) -> str:
@@ -234,12 +251,12 @@ def _line(event: Mapping[str, Any], language: str) -> str:
     return f"- {event['time'][:10]}{ended}{indented(asked + speaker + colon + event['content'])}"
 
 
-def _events_of(result: str) -> list[Json]:
-    """The memories in the result of a recall."""
+def _recalled(result: str) -> Json:
+    """The result of a recall, from JSON."""
     with suppress(ValueError, RecursionError):
         value = json.loads(result)
-        return list(value.get("events") or ()) if isinstance(value, dict) else []
-    return []
+        return value if isinstance(value, dict) else {}
+    return {}
 
 
 def as_calls(results: Iterable[tuple[str, str, str]]) -> list[Json]:

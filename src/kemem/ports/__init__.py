@@ -20,7 +20,7 @@ from kemem.ports.chat import Tool as Tool
 from kemem.ports.chat import ToolCall as ToolCall
 from kemem.ports.chat import check_calls, parse_reply
 from kemem.ports.faults import fault, whose
-from kemem.ports.limits import asking
+from kemem.ports.limits import MOST_PATIENCE, asking
 from kemem.ports.pace import Pace
 from kemem.ports.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
 from kemem.records import MESSAGES, NOTES, Matrix, Message, Micros, Note, Row, Scope, Where
@@ -29,7 +29,6 @@ from kemem.records.batch import Applied, Batch, Job, JobKind
 MAX_EMBEDDED_CHARACTERS = 2_000  # a vector cannot say more about a text than its beginning does
 _ALL = 1_000_000
 LLM_TIMEOUT = 60.0  # seconds; a durable job tries again what takes longer
-_MOST_PATIENCE = 8  # times that timeout, for a job that has failed before
 _LEAST_LEASE = 300.0  # seconds
 _MARGIN = 60.0  # seconds for what a job does beside asking the model
 _CALL_TOKENS = 250  # of an answer that calls tools
@@ -345,7 +344,7 @@ class Deps:
     @property
     def lease(self) -> Micros:
         """How long a job is hidden from other workers: longer than any answer may take."""
-        longest = self.llm_timeout * _MOST_PATIENCE + _MARGIN if self.llm else 0.0
+        longest = self.llm_timeout * MOST_PATIENCE + _MARGIN if self.llm else 0.0
         return round(max(_LEAST_LEASE, longest) * 1_000_000)
 
     def grace(self, place: int = 0) -> Micros:
@@ -360,7 +359,7 @@ class Deps:
         Whatever it does wrong is Unavailable; of an answer without an end what is complete is read.
         It is waited for twice as long at each of the attempts of a job, up to a limit.
         """
-        times = min(1 << max(attempts - 1, 0), _MOST_PATIENCE)
+        times = min(1 << max(attempts - 1, 0), MOST_PATIENCE)
         with asking(expected, times):
             limit, read = self.llm_timeout * times, partial(parse_reply, schema)
             return await self._asked(messages, limit, read, schema=schema)

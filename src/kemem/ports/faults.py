@@ -33,4 +33,6 @@ def fault(error: BaseException, seconds: float = 0) -> str:
         return f"did not answer within {seconds:g} s" if seconds else "did not answer in time"
     if "APIConnectionError" in names:
         return "cannot be reached"
+    if "TransportError" in names:  # of httpx, in the middle of a stream
+        return "broke off"
     return f"failed: {type(error).__name__}"

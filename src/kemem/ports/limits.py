@@ -9,6 +9,8 @@ from kemem.ports.faults import fault
 
 _THOUGHTS = 2_000  # tokens, for a model that thinks before it answers
 _WORDY = 4  # times the tokens that an answer is expected to have
+_LONG_THOUGHTS = 4  # times the tokens of an answer, once a model has used up all of them to think
+MOST_PATIENCE = 8  # times its timeout that a model is waited for, where a first wait was in vain
 REFUSALS = (400, 404, 422)  # how servers say that they do not know something
 
 patience = ContextVar("patience", default=1)  # how many times its timeout a model is waited for
@@ -21,6 +23,11 @@ log = logging.getLogger("kemem")
 def most_tokens(expected: int) -> int:
     """A bound that no good answer of so many tokens reaches, but one without an end does."""
     return _THOUGHTS + _WORDY * expected
+
+
+def most_of_reply(history: int) -> int:
+    """The tokens of a reply in a chat: no more than it is shown of the chat, beside thoughts."""
+    return _THOUGHTS + history
 
 
 @contextmanager
@@ -43,6 +50,12 @@ class TokenLimit:
 
     def __init__(self) -> None:
         self._names = ["max_tokens", "max_completion_tokens"]
+        self.room = 1  # times the tokens that an answer may have
+
+    def widen(self) -> bool:
+        """Give a model more room that has thought until it was cut; False where it has that."""
+        was_narrow, self.room = self.room == 1, _LONG_THOUGHTS
+        return was_narrow
 
     def option(self, tokens: int) -> dict[str, int]:
         """The limit as a parameter of a request; empty where the server knows none."""

@@ -2,12 +2,33 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
-from kemem.records import Micros
+from kemem.records import Micros, Scope
 
 QUIET: Micros = 3_000_000  # since the last message of a session, before a model is asked about it
+
+
+class Place:
+    """A place in the queue of one session's turns."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+
+    async def wait(self, seconds: float) -> None:
+        """Until the turns before this one have ended, or so long: one may never be read on."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                self._is_held = await self._lock.acquire()
+
+    def leave(self) -> None:
+        """Let the next turn begin."""
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()
 
 
 class Turns:
@@ -17,6 +38,11 @@ class Turns:
         self._waiting = 0
         self._work: set[asyncio.Task[None]] = set()
         self._interrupted: set[asyncio.Task[None]] = set()
+        self._sessions: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
+
+    def place(self, session: Scope) -> Place:
+        """A place behind the turns of a session that have begun or wait in this process."""
+        return Place(self._sessions.setdefault(session, asyncio.Lock()))
 
     @property
     def waiting(self) -> bool:
