@@ -129,6 +129,22 @@ async def test_a_stream_that_drips_without_end_is_cut_in_time(
     assert sorted(OLD in it for it in server.requests) == [False, True]
 
 
+@TALK
+@pytest.mark.parametrize("piece", [1, 1000])
+async def test_thoughts_that_a_server_leaves_in_the_text_are_not_said(
+    stage: Stage, user: str, talk: Talk, piece: int
+) -> None:
+    """As vLLM and llama.cpp do without a parser; of nothing but thoughts there is no reply."""
+    thoughts = "\n<think>\n1 < 2, </thi: hm. </think>\n\n"
+    stage.model.says(Streamed(thoughts + talk.reply, piece=piece), Streamed(thoughts, piece=piece))
+    *_, done = await stage.turn(talk.message, user)
+    assert isinstance(done, DoneEvent) and done.text == talk.reply
+    *_, error = await stage.turn(talk.message, user)
+    assert isinstance(error, ErrorEvent) and error.message == "the model answered nothing"
+    said = [("user", talk.message), ("assistant", talk.reply), ("user", talk.message)]
+    assert await stage.said(user) == said
+
+
 # Turns at once
 
 

@@ -25,6 +25,7 @@ from kemem.records import Line
 from kemem.records.times import to_rfc3339
 from kemem.settings import Settings
 from kemem.text.leaks import filter_text
+from kemem.text.thoughts import without_thoughts
 
 KIND = "tool_probe"  # of lines in the journal
 _KEPT = 7 * 86_400_000_000  # microseconds; another model may answer under the same name by then
@@ -207,10 +208,11 @@ def _judged(completion: Completion) -> str:
     A model that speaks of the call, which it was told not to, does not handle tools well: in
     longer chats such models write calls, or repeat results as JSON.
     """
-    answer = completion.text.casefold()
+    said = without_thoughts(completion.text)
+    answer = said.casefold()
     if completion.shown_reason == "length" and not answer.strip():
         return ""
-    leaks = filter_text(completion.text, {RECALL}).leaks
+    leaks = filter_text(said, {RECALL}).leaks
     if completion.own_calls or any(leak.calls for leak in leaks):
         return "called"
     if leaks or _MACHINERY.search(answer):

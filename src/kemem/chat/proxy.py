@@ -18,6 +18,7 @@ from kemem.memory import AsyncMemory
 from kemem.ports.faults import fault
 from kemem.text.attachments import without_attachments
 from kemem.text.shapes import ROLE_NAMES
+from kemem.text.thoughts import without_thoughts
 from kemem.text.turns import read_turns
 
 STEPS = 8  # answers of the model to one request, those that only recall included
@@ -184,10 +185,11 @@ class _Turn:
 
     async def store_reply(self, reply: str, *, partial: bool = False) -> None:
         """Store the reply; a failure is only logged, since the application has the reply."""
-        if self._role not in _REPLY_ROLES or not reply.strip():
+        said = without_thoughts(reply)
+        if self._role not in _REPLY_ROLES or not said.strip():
             return
-        message = {"role": "assistant", "content": reply}
-        message["message_id"] = self._next_id({**message, "partial": partial})
+        message = {"role": "assistant", "content": said}
+        message["message_id"] = self._next_id({**message, "content": reply, "partial": partial})
         session_id, metadata = self._session_id, {"partial": True} if partial else None
         try:
             await self._memory.add([message], session_id=session_id, metadata=metadata, wait=False)

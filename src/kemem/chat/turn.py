@@ -18,6 +18,7 @@ from kemem.ports import OnReply, Reply
 from kemem.ports.faults import fault, whose
 from kemem.ports.limits import TokenLimit
 from kemem.ports.turns import Turns
+from kemem.text.thoughts import ThoughtFilter
 
 STEPS = 12  # answers of the model in one turn, those that only call tools included
 
@@ -217,7 +218,7 @@ async def stream_reply(
 ) -> AsyncGenerator[chat_events.Event, None]:
     """What the model says and calls, then `done` or `error`; whatever ends a reply, it is stored.
 
-    A text that is nothing but the word for `silence` is not shown.
+    A text that is nothing but the word for `silence` is not shown, nor are thoughts before it.
     """
     request: Json = {"model": model.name, "messages": messages}
     if offered := tools.to_dicts():
@@ -229,11 +230,14 @@ async def stream_reply(
     text = pending = cut = ""  # what was shown; what may still become that word; why it was cut
     has_answer, is_undecided = False, bool(silence)
     error: KeMemError | None = None
+    said = ThoughtFilter()
     steps = run_model(model, request, tools, _every_tool, steps=STEPS, stream=True)
     try:
         async with aclosing(steps):
             async for step in steps:
                 if isinstance(step, Completion):
+                    pending, said = pending + said.close(), ThoughtFilter()
+                    has_answer |= pending.strip() != ""
                     if pending.strip() not in ("", silence):
                         text += pending
                         yield TextEvent(pending)
@@ -241,7 +245,7 @@ async def stream_reply(
                     cut = step.cut.format(seconds=model.seconds)
                 elif not isinstance(step, dict):
                     yield step
-                elif piece := _content(step):
+                elif piece := said.feed(_content(step)):
                     pending += piece
                     has_answer |= piece.strip() != ""
                     if is_undecided and silence.startswith(pending.strip()):

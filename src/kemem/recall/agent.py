@@ -183,6 +183,7 @@ async def run_round(state: RecallState, window: Sequence[Item]) -> int | None:
             calls = await planner(results)
         except Unavailable as error:
             problem = error.message
+            log.warning("%s; the recall goes on without it", problem)
             state.problems.append(problem)
             failures, model_failed = MAX_FAILURES, True
         else:
