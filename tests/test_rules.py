@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kemem.add.rules import MOST_FACTS, Extraction, Fact, extract_by_rules
+from kemem.add.rules import MOST_FACTS, Extraction, Fact, extract_by_rules, read_by_rules
 from kemem.records import Message
 from tests.cases import each
 
@@ -936,3 +936,25 @@ def test_what_moves_to_another_day_moves_house_nowhere() -> None:
     for said in ("The choir moved to Thursdays.", "Yoga has moved to next month."):
         assert "live" not in str(texts(said)) and not triples(extract(said)), said
     assert "lives in Munich" in str(texts("I moved to Munich."))
+
+
+def test_a_clause_without_a_subject_is_of_whom_the_one_before_is() -> None:
+    """And what is no person lives nowhere."""
+    for told, expected in (
+        ("我儿子很胆小，最怕打雷", {"用户的儿子最怕打雷"}),
+        ("我儿子很胆小。最怕打雷。", {"用户的儿子最怕打雷"}),
+        ("小张是我同事，工资三万，租房五千", {"小张工资三万", "小张租房五千"}),
+        ("同事小李搬家了，住在闵行", {"用户的同事小李住在闵行"}),
+        ("我女朋友喜欢猫，预算五百", {"预算五百"}),
+        ("我昨天去了医院，不能吃辣", {"用户不能吃辣"}),
+        ("公司搬到滨江大厦了", {"用户的公司在滨江大厦"}),
+        ("My company moved to Berlin", {"User's company is in Berlin"}),
+    ):
+        assert expected <= {*texts(told)}, told
+
+
+def test_a_noun_that_opens_a_sentence_is_no_verb_and_nobody() -> None:
+    for told in ("Work is fine", "Work has been busy", "Choir moved to the town hall"):
+        ((_, _, (sentence,)),) = read_by_rules([message(told)]).messages
+        (part,) = sentence.parts
+        assert part.note == told and not part.statements

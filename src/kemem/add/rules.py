@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 from kemem.facts.edges import certain
 from kemem.facts.endings import TELLING, Told
 from kemem.facts.frames import is_correction
-from kemem.facts.grammar import ME, Discourse, Statement, Subject
+from kemem.facts.grammar import ME, Discourse, Part, Statement, Subject
 from kemem.facts.kinds import signs
-from kemem.facts.readers import Part, hands_over, parts_of
+from kemem.facts.readers import hands_over, parts_of
 from kemem.facts.sentences import sentences
 from kemem.facts.times import in_time
 from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors, Weights, mean, weights

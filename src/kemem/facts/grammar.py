@@ -18,6 +18,7 @@ _ADDED = re.compile(r",? (?:with|because|for|so) .*")  # to what an event began;
 _ASIDE = re.compile(
     r",? (?:since|which|that|when|after|before|while|al?though|as(?! well)|but) .*|.*年.*"
 )
+_LOCATED = {"lives in": "is in", "住在": "在"}  # of what has a place, and no home
 _PLURAL = {"is": "are", "has": "have", "does": "do", "goes": "go"}
 ME = "\ue000"  # the speaker in names of entities, until the speaker's name is known
 
@@ -62,6 +63,18 @@ class Statement:
     state: str = ""  # what holds since the event that the text tells of
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A clause of a sentence: as it was said, as it would be kept, and what rules read in it."""
+
+    text: str
+    note: str
+    statements: tuple[Statement, ...] = ()
+    about: Subject | None = None
+    stands: bool = True  # it names its subject, so that it can be understood alone
+    silent: bool = False  # a question, a supposition or filler: it states nothing
+
+
 class Clause(NamedTuple):
     """One way to take a clause apart; no words: the subject is not said."""
 
@@ -77,12 +90,13 @@ class Discourse:
     me: Subject
     names: dict[str, Subject] = field(default_factory=dict)  # by topic: "user/mother" -> 王芳
     people: set[str] = field(default_factory=set)  # their names
+    subject: Subject | None = None  # of the sentence before, in this message
     _pronouns: dict[str, Subject] = field(default_factory=dict)  # in this message
     _before: dict[str, Subject] = field(default_factory=dict)  # in the one before
 
     def next_message(self) -> None:
         """A new message: pronouns reach one message back."""
-        self._before, self._pronouns = self._pronouns, {}
+        self._before, self._pronouns, self.subject = self._pronouns, {}, None
 
     def resolve(self, pronoun: str) -> Subject | None:
         """Whom he, she, it or they means."""
@@ -152,6 +166,9 @@ def _state(template: str, subject: Subject, values: Slots, after: str) -> str:
         return ""
 
     slots = defaultdict(str, values)
+    if subject.kind not in ("person", "animal"):
+        for lives, located in _LOCATED.items():
+            template = template.replace(lives, located)
 
     def filled(match: re.Match[str]) -> str:
         names = re.findall(r"\{(\w+)", match[1])

@@ -6,27 +6,15 @@ An English clause is put into the third person first, a Chinese one when its tex
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from kemem.facts.grammar import Clause, Discourse, Reader, Statement, Subject, named
+from kemem.facts.chinese import Chinese
+from kemem.facts.grammar import Clause, Discourse, Part, Reader, Statement, Subject, named
 from kemem.facts.language import language
 from kemem.facts.sentences import Sentence, without_times
 
-_SUBJECTLESS = {"user_preference", "residence", "health"}  # as answers often are: 不吃辣
 # What only people do: here the first word of a sentence may be trusted to be a name.
 _PERSONAL = {"work", "residence", "education", "relationship", "identity", "health", "contact"}
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A clause of a sentence: as it was said, as it would be kept, and what rules read in it."""
-
-    text: str
-    note: str
-    statements: tuple[Statement, ...] = ()
-    about: Subject | None = None
-    stands: bool = True  # it names its subject, so that it can be understood alone
-    silent: bool = False  # a question, a supposition or filler: it states nothing
 
 
 def parts_of(sentence: Sentence, discourse: Discourse) -> list[Part]:
@@ -35,7 +23,7 @@ def parts_of(sentence: Sentence, discourse: Discourse) -> list[Part]:
     我叫李明，住在北京 -> 用户叫李明; 用户住在北京
     I'm Emma and I live in Rome -> User is Emma; User lives in Rome
     """
-    reader = _Chinese if sentence.language == "zh" else _English
+    reader = Chinese if sentence.language == "zh" else _English
     return reader(discourse, sentence.language).parts(sentence)
 
 
@@ -52,126 +40,6 @@ def hands_over(sentence: Sentence) -> bool:
         return bool(order.match(sentence.text))
     before, colon, _ = sentence.text.replace(":", "：").partition("：")
     return bool(colon and (before.endswith(("说", "问", "道")) or order.match(before)))
-
-
-class _Chinese(Reader):
-    def parts(self, sentence: Sentence) -> list[Part]:
-        parts: list[Part] = []
-        about: Subject | None = None
-        of_thing = False  # the clause before speaks of something that is not the speaker
-        for clause, silent in self.clauses(sentence):
-            new: list[Statement] = []
-            if silent:
-                parts.append(Part(clause, clause, silent=True))
-                continue
-            if self.pattern("STANDING").fullmatch(clause):
-                wish = f"{self.me.label}希望{self.third_person(clause)}"
-                new = [Statement(wish, "user_preference")]
-            elif of_thing and not any(self.readings(clause)):
-                pass  # 舞蹈课改到八点，搬到文化馆了
-            elif not self.pattern("ORDER").match(clause) and not re.search("[你您]", clause):
-                new = self.statements_of(clause, about, not parts)
-                if parts and about is None and not any(self.readings(clause)):
-                    # Whom a clause means whose sentence began with somebody else is not certain.
-                    new = [replace(it, relations=()) for it in new]
-            about = new[-1].about if new else about
-            of_thing = of_thing or self.pattern("OF_THING").match(clause) is not None
-            reading = next(self.readings(clause), None)
-            note = self.text(clause, reading) if reading else self.third_person(clause)
-            subject = reading.subject if reading else None
-            stands = reading is not None and bool(reading.predicate)
-            parts.append(Part(clause, note, tuple(new), subject, stands))
-            self.mention(clause, new)
-        return parts
-
-    def clauses(self, sentence: Sentence) -> list[tuple[str, bool]]:
-        """The clauses, and whether each is silent: a question, a supposition, filler."""
-        clauses: list[str] = []
-        for part in self.pattern("BORDER").split(self.pattern("NAMED").sub(r"\1，", sentence.text)):
-            text = part.strip()
-            if clauses and self.pattern("TOGETHER").match(text):
-                clauses[-1] += f"，{text}"
-            elif clauses and not without_times(clauses[-1]):
-                clauses[-1] += text
-            else:
-                clauses.append(text)
-        opened = [*map(self.without_opener, clauses)]
-        asks, filler = self.pattern("ASKS"), self.pattern("FILLER")
-        doubt = sentence.asks and self.pattern("TAG").fullmatch(opened[-1])
-        marked, supposed = [], False
-        for at, clause in enumerate(opened, 1):
-            supposed = supposed or bool(self.pattern("SUPPOSED").search(clause))
-            asked = asks.search(clause) or (sentence.asks and at == len(opened))
-            marked.append((clause, bool(doubt or supposed or asked or filler.fullmatch(clause))))
-        return [it for it in marked if it[0]]
-
-    def statements_of(self, text: str, last: Subject | None, first: bool) -> list[Statement]:
-        """The statements of a clause by the first reading that a rule knows."""
-        bare = without_times(text)
-        if last:
-            bare, text = (re.sub("^其", "的", each) for each in (bare, text))
-        if last and last.kind == "setting" and not self.pattern("PART").match(bare):
-            last = last.owner
-        implied = [Clause(self.me, "", f"@{bare}"), Clause(last or self.me, "", bare)]
-        timed = self.readings(text) if text != bare else ()
-        for clause in [*self.readings(bare), *implied, *timed]:
-            whole = clause.predicate.startswith("@")
-            unclear = not clause.words and "我" in bare and not whole
-            if unclear or self.pattern("MENTAL").match(clause.predicate):
-                continue
-            new = self.read(clause, self.text(text, clause))
-            alone = first and new and new[0].state and not self.discourse.latest()
-            sure = clause.words or last or whole or alone
-            if new and (sure or new[0].memory_type in _SUBJECTLESS):
-                return new
-        return self.general(text, bare, last)
-
-    def readings(self, text: str) -> Iterator[Clause]:
-        """The clause by its subject: the speaker, a pronoun, a name, or somebody in their role."""
-        for subject, opening in self.openings(text):
-            rest = text[len(opening) :]
-            yield from self.role_clauses(subject, opening, rest)
-            plural = replace(subject, label=f"{subject.label}等人")
-            yield Clause(plural if opening[1:] == "们" else subject, opening, rest)
-        if self.pattern("OWN_FAMILY").match(text):
-            yield from self.role_clauses(self.me, "", text)
-
-    def openings(self, text: str) -> Iterator[tuple[Subject, str]]:
-        if match := self.pattern("ME").match(text):
-            yield self.me, match.group()
-        elif match := self.pattern("PRONOUN").match(text):
-            if subject := self.discourse.resolve(self.tables["PRONOUNS"][match.group()]):
-                yield subject, match.group()
-        else:
-            names = [match.group() for it in self.language.names if (match := it.match(text))]
-            yield from ((named(name), name) for name in dict.fromkeys(names))
-
-    def text(self, text: str, clause: Clause) -> str:
-        """The clause in the third person, with its subject in full."""
-        if clause.predicate.startswith("@"):
-            return self.third_person(text)
-        before, words, after = text.partition(clause.words) if clause.words else ("", "", text)
-        label = clause.subject.label if words or not clause.words else ""
-        return self.third_person(before) + label + self.third_person(after)
-
-    def third_person(self, text: str) -> str:
-        return self.pattern("OWN").sub(lambda _: self.me.label, text)
-
-    def general(self, text: str, bare: str, last: Subject | None) -> list[Statement]:
-        """A statement that no rule knows, if it tells something of somebody."""
-        timed = bare != self.pattern("LATELY").sub("", text)
-        implied = [Clause(last, "", bare)] if last and timed else []
-        for clause in [*self.readings(bare), *implied]:
-            rest, subject = clause.predicate, clause.subject
-            known = subject.entity in {*self.discourse.people, self.me.entity}
-            sure = subject.entity != subject.topic or known
-            long = len(rest) >= (2 if timed else 4)
-            concrete = self.pattern("CONCRETE").search(rest) or self.pattern("TELLING").match(rest)
-            idle = self.pattern("TRIVIAL").match(rest) or self.pattern("VAGUE").search(rest)
-            if sure and long and (timed or concrete) and not idle:
-                full, edges = self.text(text, clause), subject.relations
-                return [Statement(full, "general", relations=edges, about=subject)]
-        return []
 
 
 class _English(Reader):
@@ -272,7 +140,7 @@ class _English(Reader):
             if self.pattern("YOU").search(clause.predicate) and clause.predicate[0] != "@":
                 continue
             new = self.read(clause, self.text(text, clause))
-            if new and (new[0].memory_type in _PERSONAL or self.is_sure(clause.subject)):
+            if new and (self.is_personal(new[0]) or self.is_sure(clause.subject)):
                 return new
         return self.general(text, bare)
 
@@ -301,6 +169,12 @@ class _English(Reader):
             self.tables["NOT_NAMES"].keys() & match.group().split()
         ):
             yield named(match.group()), match.group()
+
+    def is_personal(self, statement: Statement) -> bool:
+        """Whether only people do so: "Choir moved to the town hall" is said of no one."""
+        placed = any(it[:1].isupper() for it in statement.values)
+        is_home = statement.memory_type == "residence"
+        return statement.memory_type in _PERSONAL and (placed or not is_home)
 
     def is_sure(self, subject: Subject) -> bool:
         """Whether a subject is somebody, not just the first word of a sentence."""
