@@ -234,6 +234,36 @@ async def test_nothing_true_is_ended_by_something_more_or_later_or_else(
 
 
 @pytest.mark.parametrize(
+    ("told", "holds"),
+    [
+        (
+            ("I have two goats, Flocke and Rübe", "Rübe died", "Rübe died"),
+            "User has two goats, Flocke and Rübe; Rübe died",
+        ),
+        (
+            ("我养了两只猫，叫咪咪和豆豆", "豆豆走丢了", "咪咪也死了"),
+            "用户养了两只猫，叫咪咪和豆豆；豆豆走丢了；咪咪也死了",
+        ),
+        (
+            ("I have a Kindle and an iPad", "I sold the Kindle"),
+            "User has a Kindle and an iPad; User sold the Kindle",
+        ),
+        (("我有一把吉他和一把二胡", "吉他卖了"), "用户有一把吉他和一把二胡；吉他卖了"),
+        (
+            ("I have two dogs, Rex and Bella", "Rex ran away but he came back"),
+            "User has two dogs, Rex and Bella",
+        ),
+        (("我养了两只猫，叫咪咪和豆豆", "豆豆的窝丢了"), "用户养了两只猫，叫咪咪和豆豆"),
+    ],
+)
+async def test_one_of_several_that_is_gone_is_told_beside_the_others(
+    tmp_path: Path, told: tuple[str, ...], holds: str
+) -> None:
+    """What is left is not over, and nothing says that all are there."""
+    assert holds in await true_at_last(tmp_path, *told)
+
+
+@pytest.mark.parametrize(
     ("before", "after"),
     [
         ("I have a parrot called Kiwi", "Kiwi flew away"),

@@ -7,9 +7,17 @@ from kemem.add.extract import digest, new_note, verbatim_fact
 from kemem.add.merge import SAME
 from kemem.add.parse import Task
 from kemem.add.rules import VERBATIM, Fact
-from kemem.facts.endings import Told, as_of_user, ended_notes, likely_ended, says_instead
+from kemem.facts.endings import (
+    Told,
+    as_of_user,
+    ended_notes,
+    is_lost_in_part,
+    likely_ended,
+    says_instead,
+)
 from kemem.facts.kinds import tells_other_kind
 from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
+from kemem.text.language import is_chinese
 from kemem.text.segment import STOPS, fingerprint, search_text
 from kemem.text.turns import NOT_SAID
 
@@ -59,6 +67,8 @@ def reconcile(
     for fact in facts:
         since = max((times[name] for name in fact.sources if name in times), default=now)
         over, likely = _over(fact, since, list(notes.values()), known)
+        if listing := _lost_in_part(fact, since, list(notes.values())):
+            fact, over, likely = _restated(fact, listing), (listing.note_id,), None
         rivals = (it for it in notes.values() if fact.topic and it.topic == fact.topic)
         if fact.tentative and not over and not likely and all(it.ended(since) for it in rivals):
             continue
@@ -100,6 +110,30 @@ def _with_successors(decisions: Sequence[Decision]) -> list[Decision]:
                 settled[at] = replace(first, note=told, ended=[], claimed=())
                 break
     return settled
+
+
+def _lost_in_part(fact: Fact, since: Micros, stored: Sequence[Note]) -> Note | None:
+    """The note that lists several things, of which a fact says that one is gone."""
+    if fact.told is None:
+        return None
+    notes = [it for it in stored if it.valid_from < since and not it.ended(since)]
+    return next((it for it in notes if is_lost_in_part(fact.told, it.content)), None)
+
+
+def _restated(fact: Fact, note: Note) -> Fact:
+    """A fact that says again what a note lists, and that a part of it is over."""
+    joint = "；" if is_chinese(note.content) else "; "
+    known = fact.text in note.content  # who says it again adds nothing
+    return replace(
+        fact,
+        text=note.content if known else f"{note.content}{joint}{fact.text}",
+        sources=(*note.sources, *fact.sources),
+        memory_type=note.memory_type or fact.memory_type,
+        keywords=note.keywords,
+        topic=note.topic,
+        when=None,
+        tentative=False,
+    )
 
 
 def _over(

@@ -19,6 +19,7 @@ from kemem.facts.kinds import VALUES, answers, signs, tells_other_kind
 from kemem.facts.losses import (
     animal_is_gone,
     is_given_up,
+    is_gone_in_part,
     is_of_another,
     is_of_something_else,
     is_paired,
@@ -149,6 +150,12 @@ def likely_ended(new: Told, notes: Sequence[Told]) -> int | None:
     values = _values(features(new, [notes[at] for at in own]), _weights()[kind])
     best = max(range(len(own)), key=values.__getitem__, default=None)
     return own[best] if best is not None and values[best] >= _LINKED[kind] else None
+
+
+def is_lost_in_part(new: Told, note: str) -> bool:
+    """Whether a statement says that one of several things that a note lists is gone."""
+    undone = signs(new.message) & {"FOUND", "UNDONE"} or signs(new.text) & {"OTHERS", "THEIRS"}
+    return new.changes and not undone and is_gone_in_part(new.text, note)
 
 
 def says_instead(note: str, first: str, second: str) -> bool:

@@ -132,6 +132,28 @@ def _objects(text: str, name: str) -> Iterator[str]:
         yield from (it.strip() for it in match.groups() if it)
 
 
+def is_gone_in_part(text: str, note: str) -> bool:
+    """Whether one of several that a note lists is gone.  "Rex died", "… dogs, Rex and Bella" """
+    code, said = language_code(text), text.lower()
+    if code != language_code(note):
+        return False
+    listed = _pattern("SO_FAR").match(note)  # what else is over already follows
+    first, *rest = _pattern(f"LISTED_{code}").split(listed.group() if listed else note)
+    if not rest or not all(_pattern(f"ITEM_{code}").fullmatch(it) for it in rest):
+        return False
+    items = [first, *rest]
+    objects = [*_objects(text, f"GONE_{code}")] if _pattern(f"HAD_{code}").search(first) else []
+    gone = [it for it in items if any(_is_in(thing, it) for thing in objects)]
+    if not gone and _pattern(f"{code}_LOST").search(said):
+        names = {it: _pattern("ITEM_NAME").search(it) for it in items}
+        gone = [it for it, name in names.items() if name and _opens(text, name.group())]
+    return 0 < len(gone) < len(items)
+
+
+def _opens(text: str, name: str) -> bool:
+    return re.match(rf"(?:User and others (?:had to )?\w+ )?{_whole(name)}", text) is not None
+
+
 def _is_in(thing: str, note: str) -> bool:
     """Whether a note tells of a thing: of its last word, or of what follows 的."""
     if _HAN.search(thing):
