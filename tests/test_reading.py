@@ -38,6 +38,9 @@ def test_the_topic_of_notes_that_a_question_asks_for() -> None:
         ("What city do I live in now?", {"user/lives_in"}),
         ("我现在住在哪个城市", {"user/lives_in"}),
         ("What car do we have?", {"user/drives"}),
+        ("Which grade is my son in?", {"user/son/studies_at"}),
+        ("我女儿上几年级", {"user/daughter/studies_at"}),
+        ("我上大几来着", {"user/studies_at"}),
         ("我开的是什么车", {"user/drives"}),
         ("How much do we want to spend?", {"user/amount/budget", "user/amount/预算"}),
         ("打算花多少钱", {"user/amount/budget", "user/amount/预算"}),
@@ -149,3 +152,10 @@ def test_any_text_is_read(text: str) -> None:
     assert 0 <= reading.asks <= 1
     assert question.topic or not text.strip(" ,，")
     assert {*question.words} == {*content(question.topic)}
+
+
+def test_the_day_that_a_note_tells_is_no_amount_and_no_place() -> None:
+    assert "how_much" not in read("The class moved to Thursday (2026-01-22)").answers
+    assert "how_much" in read("The class is 40 euros (2026-01-22)").answers
+    assert read("课改到周四了（2026-01-22）").answers == {"when"}
+    assert read("课改到文化馆了（2026-01-22）").answers == {"when", "where"}

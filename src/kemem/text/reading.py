@@ -19,6 +19,7 @@ _LATIN = re.compile("[A-Za-z]")
 _WORD = re.compile(r"[a-z0-9][a-z0-9+#.-]*")
 _SENTENCE = re.compile(r"(?<=[.!?。！？\n])\s*")
 _QUOTE = re.compile(r'["“「《].{8,}["”」》]|```|\n.*\n')
+_DATE = re.compile(r" ?[(（][^()（）]*\d{4}-\d\d[^()（）]*[)）]")
 _CAPITAL = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z][a-zà-ÿ]+")
 _PLACE = re.compile(r"\b(?:in|at|to|from|near|around|towards?|of|outside|via|for) (?:the )?[A-Z]")
 # Words of questions and of talk that say nothing of a topic, beside those that no query counts.
@@ -76,7 +77,9 @@ class Question:
 @lru_cache(maxsize=8192)
 def read(text: str) -> Reading:
     """Read a text that may be an answer.  "我妈李芳在上海" -> people: mother"""
-    signs = {name for name in _SIGNS if name != "asks" and shows(text, name)}
+    bare = _DATE.sub("", text)  # the day that a note tells is no amount
+    signs = {name for name in _SIGNS if name not in ("asks", "number") and shows(text, name)}
+    signs |= {"number"} if shows(bare, "number") else set()
     signs |= {name for name in ("place", "pronoun") if shows(text, name)}
     if any(match[0] not in _NAMELESS for match in _CAPITAL.finditer(text)):
         signs.add("capital")
@@ -89,7 +92,7 @@ def read(text: str) -> Reading:
     can = {
         "who": named or any(it[0] != "@" for it in people),
         "where": named or "place" in signs,
-        "when": bool(signs & {"time", "number"}),
+        "when": bool(signs & {"time", "number"}) or bare != text,
         "how_much": "number" in signs,
         "what_name": named or "called" in signs,
     }
@@ -121,7 +124,7 @@ def read_question(text: str, now: datetime) -> Question:
         present=shows(text, "present"),
         was=was,
         before=before,
-        topics=frozenset() if people or times or past or was else topics_of(text),
+        topics=frozenset() if times or past or was else topics_of(text, people),
     )
 
 
@@ -172,10 +175,16 @@ def shows(text: str, sign: str) -> bool:
     return sign in ("number", "time") and patterns[f"en {sign}"].search(text) is not None
 
 
-def topics_of(text: str) -> frozenset[str]:
-    """The topics of notes that say what a question asks for.  "我在哪上班" -> user/works_at"""
-    topics = (sign.split()[2:] for sign, pattern in _topics() if pattern.search(text))
-    return frozenset(it for some in topics for it in some)
+def topics_of(text: str, people: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The topics of notes that say what a question asks for.  "我在哪上班" -> user/works_at
+
+    Of one of the people around the speaker some are asked in the same words: user/son/studies_at
+    """
+    some = (sign.split()[2:] for sign, pattern in _topics() if pattern.search(text))
+    topics = {it for each in some for it in each}
+    whose = "/".join(("user", *people)) if len(people) <= 1 else ""
+    own = {it for it in topics if it[0] != "*" and not people}
+    return frozenset(own | {whose + it[1:] for it in topics if it[0] == "*" and whose})
 
 
 def asking_share(text: str) -> float:
