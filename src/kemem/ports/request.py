@@ -70,6 +70,7 @@ class Context:
     ended: Micros | None = None  # when the last thing that it says was over
     superseded_by: str | None = None  # the note that says what holds instead,
     successors: frozenset[str] = frozenset()  # it, what took its place, and their messages
+    of_parts: frozenset[str] = frozenset()  # the same for parts of what it says, if not all is over
 
 
 Select = Callable[[Candidates], Sequence[Match]]

@@ -17,6 +17,28 @@ def unexpired(rows: Mapping[Key, Row], now: Micros) -> dict[Key, Row]:
     }
 
 
+def below_parts(hits: Sequence[Hit], contexts: Mapping[Key, Context]) -> list[Hit]:
+    """Hits in which a message changes places with what took the place of a part that is over.
+
+    That part is asked for where no note of what still holds answers half as well as the message.
+    """
+    ranked, held = [*hits], dict[str, float]()
+    for hit in hits:
+        for source in hit.sources if isinstance(hit.row, Note) else ():
+            held[source] = max(held.get(source, 0.0), hit.score)
+    for hit in hits:
+        parts = contexts[key_of(hit.row)].of_parts
+        if not parts or 2 * held.get(hit.id, 0.0) >= hit.score:
+            continue
+        at = next(place for place, it in enumerate(ranked) if it.id == hit.id)
+        others = [place for place in range(at + 1, len(ranked)) if ranked[place].id in parts]
+        if other := max(others, key=lambda place: ranked[place].row.ts, default=0):
+            first, second = ranked[at], ranked[other]
+            ranked[at] = replace(second, score=first.score)
+            ranked[other] = replace(first, score=second.score)
+    return ranked
+
+
 def below_successors(
     hits: Sequence[Hit], rows: Mapping[Key, Row], contexts: Mapping[Key, Context]
 ) -> list[Hit]:

@@ -22,7 +22,7 @@ from kemem.ports.request import (
 from kemem.records import NOTES, Match, Matrix, Note, Relation, Vector, Where
 from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
-from kemem.search.endings import below_successors, unexpired
+from kemem.search.endings import below_parts, below_successors, unexpired
 from kemem.search.features import JUDGED, Candidate, worth
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.judge import JUDGED_MODEL, Judgement, judge
@@ -130,6 +130,8 @@ async def _in_order(
     if query.question and candidates:
         judged = partial(judge, query.question, vector, candidates[:JUDGED])
         hits = _by_judgement(hits, await asyncio.to_thread(judged))
+        if not query.question.past:
+            hits = below_parts(hits, {key_of(it.row): it.context for it in candidates})
     return _said_once(hits)
 
 

@@ -430,7 +430,9 @@ def _endings(
     rows: Mapping[Key, Row],
     at: Micros | None,
 ) -> dict[Key, dict[str, Any]]:
-    """The endings, as fields of a Context, of rows of which all was over at a time, or ever is."""
+    """The endings, as fields of a Context, of rows of which all was over at a time, or ever is;
+    and what took the place of a part of others.
+    """
     owners = {space.space_no: (space.agent_id, space.user_id) for space in spaces}
     notes: dict[Key, list[_End]] = defaultdict(list)
     if messages := {key: row.ts for key, row in rows.items() if isinstance(row, Message)}:
@@ -441,6 +443,7 @@ def _endings(
         elif row.valid_until is not None and (at is None or row.ended(at)):
             notes[key] = [(row.valid_until, row.id, False)]  # whatever notes say
     over: dict[Key, tuple[Micros, str, bool]] = {}
+    parts: dict[Key, list[str]] = {}
     for key, some in notes.items():
         ends = [
             (end, name, rewritten)
@@ -449,17 +452,30 @@ def _endings(
         ]
         if len(ends) == len(some):
             over[key] = max(ends)
-    successors = _successors_of(connection, owners, {name for _, name, _ in over.values()})
-    endings = {}
+        elif ends:
+            parts[key] = [name for _, name, _ in ends]
+    names = {name for _, name, _ in over.values()}.union(*parts.values())
+    successors = _successors_of(connection, owners, names)
+    endings: dict[Key, dict[str, Any]] = {}
     for key, (end, name, rewritten) in over.items():
         by = name if rewritten else next(iter(successors.get((*key[:2], name), ())), None)
-        following, instead = [name], {name} if rewritten else set[str]()
-        while following:
-            new = successors.get((*key[:2], following.pop()), {})
-            following += [note_id for note_id in new if note_id not in instead]
-            instead |= {it for note_id in new for it in (note_id, *new[note_id])}
+        instead = _following(key, [name], successors) | ({name} if rewritten else set())
         endings[key] = {"ended": end, "superseded_by": by, "successors": frozenset(instead)}
+    for key, some_names in parts.items():
+        endings[key] = {"of_parts": frozenset(_following(key, some_names, successors))}
     return endings
+
+
+def _following(
+    key: Key, names: Iterable[str], successors: Mapping[Key, Mapping[str, Sequence[str]]]
+) -> set[str]:
+    """What took the place of notes, and of that, with their messages."""
+    following, instead = [*names], set[str]()
+    while following:
+        new = successors.get((*key[:2], following.pop()), {})
+        following += [note_id for note_id in new if note_id not in instead]
+        instead |= {it for note_id in new for it in (note_id, *new[note_id])}
+    return instead
 
 
 def _cited_ends(
