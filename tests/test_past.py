@@ -389,3 +389,31 @@ def test_the_command_line_marks_it(tmp_path: Path, talk: Talk) -> None:
     assert talk.old in run("recall", talk.question, "--past")
     shown = json.loads(run("search", talk.question, "--past", "--json"))["items"]
     assert talk.old in shown[0]["content"] and shown[0]["superseded_by"]
+
+
+@pytest.mark.parametrize(
+    ("told", "over", "question", "of_the_rest"),
+    [
+        ("我老公叫李强，是消防员", "我和李强离婚了", "我老公是谁", "李强做什么工作"),
+        (
+            "My husband is Ravi and he works at a bank",
+            "Ravi and I got divorced",
+            "Who is my husband now?",
+            "Which bank does Ravi work at?",
+        ),
+    ],
+)
+def test_what_is_over_in_part_stands_below_what_ended_that_part(
+    tmp_path: Path, told: str, over: str, question: str, of_the_rest: str
+) -> None:
+    """Where that part is asked for; what still holds of it is found as before."""
+    with Memory(settings=load(data_dir=tmp_path, llm="none", embedder="local")) as memory:
+        memory.add(told, user_id="u", session_id="s1", timestamp=JANUARY)
+        memory.add(over, user_id="u", session_id="s2", timestamp=MARCH)
+        first, *rest = memory.search(question, user_id="u")
+        (message,) = memory.search(over, user_id="u", kinds=["message"], limit=1)
+        assert message.id in first.sources and any(told == it.memory for it in rest)
+        best, *_ = memory.search(of_the_rest, user_id="u")
+        assert message.id not in best.sources
+        with pytest.raises(AttributeError, match=f"{message.id} is a message: see .message"):
+            message.note  # noqa: B018

@@ -115,14 +115,14 @@ class Item(MemorySchema):
     def message(self) -> Message:
         """The message; a note is not one."""
         if not isinstance(self.row, Message):
-            raise TypeError(f"{self.id} is a note")
+            raise AttributeError(f"{self.id} is a note: see .note, or .row for either")
         return self.row
 
     @property
     def note(self) -> Note:
         """The note; a message is not one."""
         if not isinstance(self.row, Note):
-            raise TypeError(f"{self.id} is a message")
+            raise AttributeError(f"{self.id} is a message: see .message, or .row for either")
         return self.row
 
     def __str__(self) -> str:
