@@ -84,6 +84,11 @@ def test_a_planted_fault_would_be_found() -> None:
         ({"port": "x"}, "port (KEMEM_PORT) must be an integer"),
         ({"port": 70_000}, "port (KEMEM_PORT) must be at most 65535"),
         ({"llm_model": ""}, "llm_model (KEMEM_LLM_MODEL) must have at least 1 character"),
+        (
+            {"reranker": "m@http://host:port/rerank"},
+            "reranker (KEMEM_RERANKER) must be none, URL or MODEL@URL, where a URL begins as "
+            "http://host or https://host, not 'm@http://host:port/rerank'",
+        ),
         *(
             (
                 {"llm_base_url": value},

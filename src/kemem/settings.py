@@ -193,7 +193,7 @@ class Settings(BaseSettings):
     @field_validator("embedder")
     @classmethod
     def _check_embedder(cls, value: str) -> str:
-        if not _EMBEDDERS.fullmatch(value):
+        if not _EMBEDDERS.fullmatch(value) or not _has_port(split_url(value)[1]):
             known = "local, none, openai:MODEL, openai:MODEL@URL or fastembed:MODEL"
             raise ValueError(f"must be {known}, {_HTTP}, not {shown_model(value)!r:.80}")
         return value
@@ -201,7 +201,7 @@ class Settings(BaseSettings):
     @field_validator("reranker")
     @classmethod
     def _check_reranker(cls, value: str) -> str:
-        if not _RERANKERS.fullmatch(value):
+        if not _RERANKERS.fullmatch(value) or not _has_port(split_url(value)[1]):
             known = "none, URL or MODEL@URL"
             raise ValueError(f"must be {known}, {_HTTP}, not {shown_model(value)!r:.80}")
         return value
@@ -209,7 +209,7 @@ class Settings(BaseSettings):
     @field_validator("llm_base_url")
     @classmethod
     def _check_base_url(cls, value: str | None) -> str | None:
-        if value is not None and not _is_url(value):
+        if value is not None and not (re.fullmatch(_URL, value) and _has_port(value)):
             shown = re.sub(r"[^/@]*@|[?#].*", "", value)  # without secrets
             raise ValueError(f"must be a URL, {_HTTP}, not {shown!r:.80}")
         return value
@@ -238,12 +238,12 @@ class Settings(BaseSettings):
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
-def _is_url(text: str) -> bool:
+def _has_port(url: str | None) -> bool:
+    """Whether host and port of a URL can be read, if it has any."""
     try:
-        urlsplit(text).port  # noqa: B018  # it is read here: one that is no number is an error
+        return url is None or urlsplit(url).port != 0
     except ValueError:
         return False
-    return re.fullmatch(_URL, text) is not None
 
 
 def split_url(text: str) -> tuple[str, str | None]:
