@@ -250,6 +250,14 @@ async def test_nothing_true_is_ended_by_something_more_or_later_or_else(
         ),
         (("我有一把吉他和一把二胡", "吉他卖了"), "用户有一把吉他和一把二胡；吉他卖了"),
         (
+            ("I have two hens, Berta and Hilde", "It was a sad night, Hilde died"),
+            "User has two hens, Berta and Hilde; It was a sad night, Hilde died",
+        ),
+        (
+            ("我养了两只鹦鹉，叫阿红和阿绿", "窗没关，阿绿飞走了"),
+            "用户养了两只鹦鹉，叫阿红和阿绿；窗没关，阿绿飞走了",
+        ),
+        (
             ("I have two dogs, Rex and Bella", "Rex ran away but he came back"),
             "User has two dogs, Rex and Bella",
         ),

@@ -151,7 +151,9 @@ def is_gone_in_part(text: str, note: str) -> bool:
 
 
 def _opens(text: str, name: str) -> bool:
-    return re.match(rf"(?:User and others (?:had to )?\w+ )?{_whole(name)}", text) is not None
+    """Whether a clause of a text opens with a name, or says what had to be done with its bearer."""
+    opening = r"(?:^|[,，;；] ?)(?:User and others (?:had to )?\w+ )?"
+    return re.search(f"{opening}{_whole(name)}", text) is not None
 
 
 def _is_in(thing: str, note: str) -> bool:
