@@ -99,9 +99,9 @@ def recorded() -> Iterator[Seen]:
     seen: Seen = []
 
     def record(
-        question: Question, vector: Vector | None, candidates: Sequence[features.Candidate]
+        question: Question, meant: judge.Meant, candidates: Sequence[features.Candidate]
     ) -> judge.Judgement:
-        seen.append((question, vector, candidates))
+        seen.append((question, meant.topic, candidates))
         return judge.Judgement(0.5, np.array([it.score for it in candidates]))
 
     original, recipe.judge = recipe.judge, record  # type: ignore[attr-defined]

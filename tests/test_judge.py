@@ -14,7 +14,7 @@ from kemem.ports.request import Context
 from kemem.records import Message
 from kemem.records.times import to_micros, to_rfc3339
 from kemem.search.features import Candidate
-from kemem.search.judge import judge
+from kemem.search.judge import Meant, judge
 from kemem.settings import Settings
 from kemem.text.reading import read_question
 
@@ -217,7 +217,7 @@ def test_whatever_was_said_is_judged(texts: Sequence[str], question: str, seed: 
             )
             for at, row in enumerate(said)
         ]
-        judgement = judge(asked, vector, candidates)
+        judgement = judge(asked, Meant(vector, vector), candidates)
         assert 0 <= judgement.chance <= 1
         assert judgement.scores.max() == pytest.approx(judgement.chance)
         assert (judgement.scores >= 0).all()

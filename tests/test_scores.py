@@ -74,11 +74,14 @@ def test_what_answers_a_question_scores_more_than_half(
     assert all(score < 0.3 for score in found.values())
 
 
-def test_what_matters_for_an_advice_comes_first_without_being_certain(memory: Memory) -> None:
+def test_what_matters_for_an_advice_comes_first(memory: Memory) -> None:
     """No memory says what to eat; one says what not."""
-    found = scores(memory, "What should I eat tonight?", "en")
-    best = found.pop(ENGLISH[0])
-    assert all(2 * score < best < 0.75 for score in found.values())
+    asked = {"zh": ("晚饭吃什么好？", CHINESE[0]), "en": ("What should I eat tonight?", ENGLISH[0])}
+    for user, (question, best) in asked.items():
+        found = scores(memory, question, user)
+        matters = found.pop(best)
+        assert matters >= 0.5
+        assert all(2 * score < matters for score in found.values())
 
 
 @each(

@@ -9,11 +9,11 @@ all. `judge.json` has the weights, which `python -m bench.train_judge` learns.
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,8 @@ from kemem.search.features import (
     with_sources,
     worth,
 )
-from kemem.text.reading import Question, read
+from kemem.text.advice import ADVISING
+from kemem.text.reading import Question, people_of, read
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
 SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and without vectors
@@ -42,8 +43,17 @@ K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
 ASKED = 2.0  # how much likelier a note is the answer whose topic is what the question asks for
 BEHIND = 0.1  # how much less than a later row that may have changed it
+ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and which may or not;
+LIMIT = 0.1  # how much nearer a limit of health is
 VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
 _IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
+
+
+class Meant(NamedTuple):
+    """What a question means, by vectors of JUDGED_MODEL; none where they are unknown."""
+
+    topic: Vector | None = None
+    advice: Vector | None = None  # of what to know, where it asks for advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +64,9 @@ class Judgement:
     scores: Column  # of the candidates, in their order; the best one's is the chance
 
 
-def judge(question: Question, vector: Vector | None, candidates: Sequence[Candidate]) -> Judgement:
-    """Judge candidates; `vector` is that of the question's topic, by JUDGED_MODEL or none."""
+def judge(question: Question, meant: Meant, candidates: Sequence[Candidate]) -> Judgement:
+    """Judge candidates."""
+    vector = meant.topic
     weights = load_weights("hybrid" if vector is not None else "words")
     candidates = with_sources(candidates)
     about = features(question, vector, candidates)
@@ -68,7 +79,35 @@ def judge(question: Question, vector: Vector | None, candidates: Sequence[Candid
     chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))
     if not (question.words or question.times or question.answers or question.people):
         chance = min(chance, VAGUE)
-    return Judgement(chance, chance * np.exp(values))
+    scores = np.maximum(chance * np.exp(values), _advising(question, meant, candidates))
+    return Judgement(float(scores.max()), scores)
+
+
+def _advising(question: Question, meant: Meant, candidates: Sequence[Candidate]) -> Column:
+    """How far each candidate tells what advice has to take account of: tastes and limits.
+
+    They share no word with the request, and answer nothing; so they are told by what they mean.
+    """
+    scores = np.zeros(len(candidates))
+    if meant.topic is None or meant.advice is None or question.advice is None:
+        return scores
+    asked, wanted = (it / (np.linalg.norm(it) + 1e-9) for it in (meant.topic, meant.advice))
+    for at, it in enumerate(candidates):
+        note, vector = it.row, it.context.vector
+        if not isinstance(note, Note) or note.memory_type not in ADVISING or vector is None:
+            continue
+        people = people_of(note.content)
+        if it.context.ended or not (people & question.people or _of_nobody_else(people, question)):
+            continue
+        near = max(float(asked @ vector), 0.0) + float(wanted @ vector)
+        near += LIMIT * (question.advice.limits and note.memory_type == "health")
+        scores[at] = 1 / (1 + math.exp(-ADVISES * (near - NEAR)))
+    return scores
+
+
+def _of_nobody_else(people: Set[str], question: Question) -> bool:
+    """Whether neither a note nor the question speaks of somebody who is something to the user."""
+    return not question.people and all(it[0] == "@" for it in people)
 
 
 def _with_topics(

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from kemem.errors import Unavailable
-from kemem.ports import Deps, Reranker, read_notes
+from kemem.ports import Deps, Reranker
 from kemem.ports.request import (
     Candidates,
     Context,
@@ -19,20 +19,21 @@ from kemem.ports.request import (
     SearchResponse,
     key_of,
 )
-from kemem.records import NOTES, Match, Matrix, Note, Relation, Vector, Where
+from kemem.records import NOTES, Match, Matrix, Note, Relation, Where
 from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
 from kemem.search.endings import below_parts, below_successors, unexpired
 from kemem.search.features import JUDGED, Candidate, worth
 from kemem.search.fuse import SignalHits, Signals, fuse
-from kemem.search.judge import JUDGED_MODEL, Judgement, judge
+from kemem.search.judge import JUDGED_MODEL, Judgement, Meant, judge
 from kemem.search.pages import MAX_PAGE, page_limit
 from kemem.search.previous import Nearest, join, nearest_before, scale, scaled
+from kemem.search.topics import asked_notes
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
 from kemem.text.past import is_about_past
 from kemem.text.query import check_query, matches, plain
-from kemem.text.reading import Question, read
+from kemem.text.reading import read
 from kemem.text.replies import question_before
 
 _DEPTH = 5  # candidates of each signal for every hit asked for
@@ -44,7 +45,6 @@ _BEFORE = 2  # messages before each of them that are read, too
 
 _HOPS = 2
 _RELATIONS = 50
-_OF_TOPICS = 5  # notes of the topics that a question asks for
 _NEAR, _FAR = 1.0, 0.5  # what a relation of the named entity is worth, and one of its neighbors
 
 _RERANKED = 20  # hits that are worth the time of a large model
@@ -97,10 +97,10 @@ async def search(
         ranked[:] = [(match, why) for match, why in best if match.score >= least]
         return [match for match, _ in ranked]
 
-    response, vector, missing = await _gather(query, where, depth, deps, select)
+    response, meant, missing = await _gather(query, where, depth, deps, select)
     if past:
         response = replace(response, rows=unexpired(response.rows, now))
-    hits = await _in_order(query, vector, *_candidates(ranked, response))
+    hits = await _in_order(query, meant, *_candidates(ranked, response))
     hits = await _rerank(text, hits, reranker)
     if not past:  # a question is answered by what matches no word of it; a search for words is not
         instead = response.rows if asks and query.keywords is None else {}
@@ -124,11 +124,11 @@ def _checked(limit: int, **flags: bool) -> int:
 
 
 async def _in_order(
-    query: ParsedQuery, vector: Vector | None, candidates: Sequence[Candidate], hits: Sequence[Hit]
+    query: ParsedQuery, meant: Meant, candidates: Sequence[Candidate], hits: Sequence[Hit]
 ) -> Sequence[Hit]:
     """Hits by how well they answer, where a question is asked; without what is said twice."""
     if query.question and candidates:
-        judged = partial(judge, query.question, vector, candidates[:JUDGED])
+        judged = partial(judge, query.question, meant, candidates[:JUDGED])
         hits = _by_judgement(hits, await asyncio.to_thread(judged))
         if not query.question.past:
             hits = below_parts(hits, {key_of(it.row): it.context for it in candidates})
@@ -185,14 +185,14 @@ async def _gather(
     depth: int,
     deps: Deps,
     select: Callable[[Signals], Sequence[Match]],
-) -> tuple[SearchResponse, Vector | None, tuple[str, ...]]:
+) -> tuple[SearchResponse, Meant, tuple[str, ...]]:
     """Ask every signal, and read the rows that are selected; signals that are missing are named.
 
-    With the rows comes the vector of what the question is about.
+    With the rows comes what the question means.
     """
     missing: list[str] = []
     vectors: Matrix | None = None
-    topic: Vector | None = None
+    meant = Meant()
     question = query.question
     nearest: Nearest = ()  # of the vector database beside the store
     old: Nearest = ()  # by the embedder before, while it changes
@@ -201,7 +201,7 @@ async def _gather(
         within = SearchRequest(where, limit=depth, keywords=query.keywords)
         old = await nearest_before([part.text for part in query.texts], within, deps)
         try:
-            vectors, topic = await _embed(query, deps)
+            vectors, meant = await _embed(query, deps)
             nearest = await _from_index(vectors, where, depth, deps)
             if deps.embedder and deps.embedder.name != JUDGED_MODEL:
                 slope = await scale(deps)
@@ -211,7 +211,7 @@ async def _gather(
             missing.append("semantic")
     around = _around(query, where)
     relations = await _from_graph(around, missing, deps)
-    told = await _of_topics(question, where, deps)
+    told = await asked_notes(question, meant.advice, where, deps)
 
     def select_matches(candidates: Candidates) -> Sequence[Match]:
         words = (ranking.matches for ranking in candidates.words)
@@ -238,7 +238,7 @@ async def _gather(
     )
     response = await deps.store.search(request)
     late = ["vectors"] if response.candidates.unembedded and not old else []
-    return response, topic, (*missing, *late)
+    return response, meant, (*missing, *late)
 
 
 async def _from_graph(
@@ -261,13 +261,15 @@ def _around(query: ParsedQuery, where: Where) -> Neighborhood | None:
     return None
 
 
-async def _embed(query: ParsedQuery, deps: Deps) -> tuple[Matrix, Vector | None]:
-    """The vectors of a question and its parts, and of its topic if the judge knows the model."""
+async def _embed(query: ParsedQuery, deps: Deps) -> tuple[Matrix, Meant]:
+    """The vectors of a question and its parts, and what it means if the judge knows the model."""
     texts = [part.text for part in query.texts]
-    if query.question is None or deps.embedder is None or deps.embedder.name != JUDGED_MODEL:
-        return await deps.embed(texts, purpose="query"), None
-    vectors = await deps.embed([*texts, query.question.topic], purpose="query")
-    return vectors[:-1], vectors[-1]
+    question, size = query.question, len(texts)
+    if question is None or deps.embedder is None or deps.embedder.name != JUDGED_MODEL:
+        return await deps.embed(texts, purpose="query"), Meant()
+    wanted = [question.topic, question.advice.known] if question.advice else [question.topic]
+    vectors = await deps.embed([*texts, *wanted], purpose="query")
+    return vectors[:size], Meant(*vectors[size:])
 
 
 async def _from_index(
@@ -281,14 +283,6 @@ async def _from_index(
         return tuple([tuple(await index.nearest(where, it, model, depth)) for it in vectors])
     except Exception as error:  # the database's code or network, which may raise anything
         raise Unavailable(f"the vector database failed: {type(error).__name__}") from error
-
-
-async def _of_topics(question: Question | None, where: Where, deps: Deps) -> Sequence[Match]:
-    """The notes of the topics that a question asks for."""
-    if question is None or not question.topics or not where.kinds & NOTES:
-        return ()
-    within = replace(where, marks=question.topics)
-    return [Match.of(it, 1.0) for it in await read_notes(deps.store, within, limit=_OF_TOPICS)]
 
 
 def _admitted(notes: Iterable[Match], candidates: Candidates) -> tuple[Match, ...]:

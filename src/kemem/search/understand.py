@@ -96,6 +96,8 @@ def understand(
         units = tuple(dict.fromkeys((*query.units, *required.units)))
         query = replace(query, root=root, units=units)
     dated = [part.text for part in parts] or [text]
+    if question and question.advice:
+        dated = []
     times = tuple(it for part in dated for it in time_phrases(part, clock, speaks_of_plans(part)))
     if transcript:  # who talks about spring does not ask for one
         times = tuple(it for it in times if it.until - it.since <= _MONTH)

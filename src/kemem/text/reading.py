@@ -6,10 +6,11 @@ and `kemem.search.judge` has learned what each of them is worth.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, lru_cache
 
+from kemem.text.advice import Advice, asked_advice
 from kemem.text.lexicon import Lexicon, load
 from kemem.text.segment import STOP_WORDS, normalise, stem
 from kemem.text.when import TimePhrase, speaks_of_plans, time_phrases
@@ -72,6 +73,7 @@ class Question:
     before: frozenset[str]  # or for what was so before this: words of an event;
     was: bool  # it speaks of what was: that may be over, or only be told of
     topics: frozenset[str] = frozenset()  # of notes that say what it asks for: user/works_at
+    advice: Advice | None = None  # that it asks for
 
 
 @lru_cache(maxsize=8192)
@@ -112,7 +114,7 @@ def read_question(text: str, now: datetime) -> Question:
     topic, before = _without_event(untimed)
     topic = topic if content(topic) else text
     people, past, was = people_of(text), asks_for_past(text), shows(text, "was")
-    return Question(
+    question = Question(
         topic,
         terms_of(text),
         tuple(dict.fromkeys(content(topic))),
@@ -126,6 +128,9 @@ def read_question(text: str, now: datetime) -> Question:
         before=before,
         topics=frozenset() if times or past or was else topics_of(text, people),
     )
+    # Advice for tonight, or on where to go, takes account of what was said at any time.
+    advice = asked_advice(text)
+    return replace(question, advice=advice, times=(), answers=frozenset()) if advice else question
 
 
 def _without_event(text: str) -> tuple[str, frozenset[str]]:
@@ -196,7 +201,7 @@ def asking_share(text: str) -> float:
 
 def seeks_answer(query: str) -> bool:
     """Whether what is looked for is an answer, and no text like the query."""
-    return asking_share(query) > 0 or shows(query, "seeks")
+    return asking_share(query) > 0 or shows(query, "seeks") or asked_advice(query) is not None
 
 
 def people_of(text: str) -> frozenset[str]:

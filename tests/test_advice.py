@@ -1,0 +1,77 @@
+"""Who asks for advice is helped by their tastes and limits, though no word is shared."""
+
+from pathlib import Path
+
+import pytest
+
+from kemem import Memory
+from kemem.settings import Settings
+from kemem.text.advice import asked_advice
+
+TOLD = {
+    "en": (
+        "I'm lactose intolerant.",
+        "My brother Tom is allergic to shellfish.",
+        "I love Ethiopian food.",
+        "I can't stand war films.",
+        "My brother Tom is mad about chess.",
+        "I work as a welder.",
+        "The boiler was repaired on Monday.",
+        "My favourite singer is Björk.",
+        "I drive an old Volvo.",
+    ),
+    "zh": (
+        "我对海鲜过敏。",
+        "我哥哥乳糖不耐受。",
+        "我特别爱吃云南菜。",
+        "我受不了战争片。",
+        "我哥哥迷上了围棋。",
+        "我是电焊工。",
+        "锅炉周一修好了。",
+        "我最喜欢的歌手是朴树。",
+        "我开一辆旧沃尔沃。",
+    ),
+}
+# What is asked, which of the above it takes account of, and what it leaves out.
+ASKED = {
+    "en": (
+        ("Can you suggest a dessert?", (0, 2), (1, 3, 5, 6)),
+        ("Where should we eat on Friday?", (0, 2), (1, 3, 6)),
+        ("Recommend something to watch tonight", (3,), (0, 2, 6)),
+        ("What should I get my brother for his birthday?", (4,), (0, 2, 3)),
+    ),
+    "zh": (
+        ("聚餐去哪家馆子好？", (0, 2), (1, 3, 5, 6)),
+        ("给我推荐几道菜", (0, 2), (1, 3, 6)),
+        ("今晚有什么电影推荐？", (3,), (0, 2, 6)),
+        ("送哥哥什么礼物合适？", (4,), (0, 2, 3)),
+    ),
+}
+
+
+@pytest.mark.parametrize("language", TOLD)
+def test_tastes_and_limits_come_first(tmp_path: Path, language: str) -> None:
+    """Those of whoever the advice is for."""
+    told = TOLD[language]
+    with Memory(settings=Settings(data_dir=tmp_path, llm="none")) as memory:
+        notes = [memory.add(text, "u", session_id=f"s{at}") for at, text in enumerate(told)]
+        source = {it.message_ids[0]: at for at, it in enumerate(notes)}
+        for question, wanted, others in ASKED[language]:
+            hits = memory.search(question, "u", threshold=0.4)
+            found = [source[(*hit.sources, hit.id)[0]] for hit in hits]
+            assert {*wanted} <= {*found[: len(wanted) + 1]}, (question, hits)
+            assert not {*others} & {*found}, (question, hits)
+            recalled = [it.content for it in memory.recall(question, "u").evidence]
+            assert hits[0].memory in recalled
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("Which hotel did Anna recommend?", "What did the doctor advise me?", "What do I do?"),
+        *("What should I bring on Friday?", "When should I take my pills?", "I recommend tea."),
+        *("朋友推荐的咖啡馆叫什么？", "医生建议我做什么？", "我推荐过哪本书？", "我该几点吃药？"),
+    ],
+)
+def test_a_question_about_what_was_said_is_none_for_advice(text: str) -> None:
+    assert asked_advice(text) is None
