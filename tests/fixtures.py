@@ -2,8 +2,9 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
+from secrets import token_hex
 
 import httpx
 import hypothesis
@@ -14,6 +15,7 @@ from sqlalchemy.engine import make_url
 from kemem.settings import Settings, load
 from kemem.store.postgres import Postgres
 from kemem.testing.postgres import running_postgres
+from tests.chats import Stage, staged
 from tests.empty_store import share_empty_store
 from tests.server import Server, running_server
 from tests.warm import share_certificates
@@ -113,3 +115,16 @@ def client(server: Server) -> Iterator[httpx.Client]:
     """A client of the server, without any credential."""
     with server.client() as connected:
         yield connected
+
+
+@pytest.fixture(scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """A chat for all tests of a module; each has a user of its own."""
+    async with staged(tmp_path_factory.mktemp("chat")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def user() -> str:
+    """Somebody whom no other test knows."""
+    return f"u_{token_hex(6)}"

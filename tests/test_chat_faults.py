@@ -7,11 +7,10 @@ import logging
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -99,19 +98,6 @@ UNREADABLE = [  # events of a stream
     b'{"choices": 5}',
     b'{"error": {"message": "sk-secret"}}',
 ]
-
-
-@pytest.fixture(scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    """One for all tests; each has a user of its own."""
-    async with staged(tmp_path_factory.mktemp("chat")) as opened:
-        yield opened
-
-
-@pytest.fixture
-def user() -> str:
-    """Somebody whom no other test knows."""
-    return f"u_{token_hex(6)}"
 
 
 def failure(events: list[Event]) -> ErrorEvent:

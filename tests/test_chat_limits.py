@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -23,19 +21,6 @@ WEAK = {  # what was said, and a question about something else
     "zh": ("我姐姐住在长沙，在医院上班", "我姐姐的狗叫什么名字？", "没有确切的记忆"),
     "en": ("My sister lives in Leeds", "What is the name of my sister's dog?", "Nothing certain"),
 }
-
-
-@pytest.fixture(scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    """One for all tests; each has a user of its own."""
-    async with staged(tmp_path_factory.mktemp("chat")) as opened:
-        yield opened
-
-
-@pytest.fixture
-def user() -> str:
-    """Somebody whom no other test knows."""
-    return f"u_{token_hex(6)}"
 
 
 # Replies without an end

@@ -221,7 +221,7 @@ async def test_ten_megabytes_of_facts_are_capped(tmp_path: Path, model: tuple[Mo
         (status(500, "I love tea, sk-1"), "answered 500"),
         (status(404), "answered 404: it knows no such path or model"),
         (RESET, "cannot be reached"),
-        (Fault(b" " * (17 << 20)), "answered with more than 16 MiB"),
+        (Fault(b" " * (33 << 20)), "answered with more than 32 MiB"),
     ],
 )
 def test_a_model_that_fails_is_named_in_one_line_of_the_log(

@@ -2,7 +2,7 @@
 
 from kemem.errors import shown_address
 
-MAX_ANSWER = 16 << 20  # bytes of one answer, streamed or whole: far more than any good one has
+MAX_ANSWER = 32 << 20  # bytes of one answer, streamed or whole: far more than any good one has
 OPENAI = "https://api.openai.com/v1"  # where its library turns to without an address
 
 
