@@ -47,6 +47,7 @@ AGAIN = 0.3  # and one that is put to a life that is hidden, as well as to the l
 OTHER_SPEAKER = -2.0  # not learned: nobody in the lives has a name
 TOO_LATE = -3.0  # nor this, for few ask what was before something
 QUESTION = -2.0  # at most: who asked something has not told it, however much alike it is
+UNTAUGHT = {"earlier_shared_past", "earlier_alike_past"}  # of chance: few ask about the past
 CAUTIOUS = "hi"  # authors from whom only the chance is learned
 PER_SET, PER_USER = 100, 25  # questions of a set
 HIDDEN, SESSIONS = 100, 60  # lives that are hidden, and sessions that each is hidden among
@@ -413,7 +414,7 @@ def learn_chance(
     counts = np.r_[counts, np.full(len(more), FEWER)]
     samples = [*samples, *more]
     best = [_answer_features(it, weights) for it in samples]
-    names = list(best[0])
+    names = [name for name in best[0] if name not in UNTAUGHT]
     right = np.array([float(bool(it.asked.hops)) for it in samples])
     share = float(counts @ right / counts.sum())
     counts = counts * np.where(right > 0, ANSWERED / share, (1 - ANSWERED) / (1 - share))

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,6 +198,26 @@ def test_a_withdrawn_message_can_be_erased(memory: Memory) -> None:
     memory.delete(tell(memory, TALKS["zh"]))
     assert memory.delete("m", user_id="u").erased == ("m",)
     assert [it.message_id for it in memory.messages("u").items] == ["aside"]
+
+
+@pytest.mark.parametrize(
+    "told, asked",
+    [
+        (("I have two dogs, Rex and Lulu", "Rex died", "Lulu died"), "Which dogs do I have?"),
+        (("我养了两只仓鼠，叫毛毛和豆豆", "毛毛死了"), "我养了哪些仓鼠？"),
+    ],
+)
+def test_what_a_deleted_note_retold_does_not_come_back(
+    memory: Memory, told: Sequence[str], asked: str
+) -> None:
+    """It was told again with what had changed."""
+    user = f"retold {asked}"
+    for day, text in enumerate(told, 1):
+        memory.add(text, user, timestamp=f"2025-12-0{day}T00:00:00Z")
+    (note,) = memory.get_all(user)
+    memory.delete(note.id)
+    assert not memory.get_all(user)
+    assert not memory.search(asked, user) and not memory.search(asked, user, past=True)
 
 
 def test_a_note_with_the_same_text_goes_along(memory: Memory) -> None:

@@ -3,7 +3,7 @@
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -99,15 +99,14 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
     withdrawn. With erased messages go the notes that cite no other, with either the experiences
     that cite them and notes with the text of the one that is deleted, and with a verbatim note
     those that cite nothing else, and the other way round. Notes that a deleted one had ended hold
-    again.
+    again, unless it retells them.
     """
     check_flag(sources, "sources")
     scope = Scope(row.agent_id, row.user_id)
     own = Where(scope, kinds=NOTES, ids=frozenset([row.id]))
     for _ in range(_TRIES):
         now, expects = deps.clock(), []
-        gone: set[str] = set()  # notes
-        cited = frozenset([row.id])
+        gone, cited = set[str](), frozenset([row.id])  # notes, messages
         current: list[Note] = []
         repeating: frozenset[str] = frozenset()  # replies to a message that is erased
         if isinstance(row, Message):
@@ -133,6 +132,7 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
             is_alone = retells and cited.issuperset(note.sources)
             if is_alone or note.kind == "experience" or fingerprint(note.content) == said:
                 gone.add(note.id)
+        gone |= _retold(current, citing, cited)
         dropped = {it.id: it for it in (*current, *citing) if it.id in gone}
         again = await reopen([*dropped.values()], now, deps)
         drop = [Where(scope, kinds=NOTES, ids=frozenset(gone))]
@@ -152,6 +152,19 @@ async def erase(row: Row, deps: Deps, *, sources: bool = False) -> Deletion:
         if not applied.refused:
             return Deletion(applied.dropped, tuple(sorted(hidden)), tuple(sorted(erased)))
     raise Unavailable("conflicting updates, retry")
+
+
+def _retold(current: Sequence[Note], citing: Sequence[Note], cited: Set[str]) -> set[str]:
+    """The notes that a deleted one retells: it took their places, and cites all that they do.
+
+    "User has two dogs, Rex and Lulu; Rex died" retells "User has two dogs, Rex and Lulu".
+    """
+    retold, latest = set[str](), [*current]
+    while latest:
+        before = {it.supersedes for it in latest}
+        latest = [it for it in citing if it.id in before - retold and cited >= {*it.sources}]
+        retold |= {it.id for it in latest}
+    return retold
 
 
 async def erase_all(where: Where, deps: Deps) -> int:

@@ -38,6 +38,7 @@ def tells_other_kind(text: str, note: str) -> bool:
     游泳改到周日了 changes when, and nothing that is told of its price, place or teacher.
     """
     rules = load(__package__, "endings.rules")
+    text = rules.pattern("EFFECTIVE").sub("", text)  # since when it is 920 is not what changed
     to = rules.pattern(f"SHIFTED_{language_code(text)}").search(text)
     old = answers(rules.pattern("PERIOD").sub("", note))  # 每月3000 is no time
     kinds = answers(text) if to and answers(to["to"]) else frozenset[str]()
