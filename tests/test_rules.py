@@ -953,6 +953,22 @@ def test_a_clause_without_a_subject_is_of_whom_the_one_before_is() -> None:
         assert expected <= {*texts(told)}, told
 
 
+def test_what_follows_a_clause_of_somebody_else_is_not_of_the_speaker() -> None:
+    """Whether or not their role says whose they are; what they do to the speaker goes on so."""
+    for told, expected in (
+        ("奶奶身体不错，住在乡下。", "用户的奶奶住在乡下"),
+        ("房东是钱阿姨，就住楼下。", "钱阿姨就住楼下"),
+        ("老板是上海人，喜欢喝咖啡", "用户的老板喜欢喝咖啡"),
+        ("乐乐三岁了，最讨厌吃胡萝卜", ""),
+        ("去年班长结婚了，搬到北京了", ""),
+        ("小狗三岁了，最讨厌洗澡", ""),
+        ("房东把我赶出来了，搬到杭州了", "用户住在杭州"),
+        ("朋友结婚了，搬到广州了，我搬到杭州了，不吃辣", "用户不吃辣"),
+    ):
+        about = [it for it in texts(told) if it.startswith(("用户", "钱阿姨"))]
+        assert about[-1:] == ([expected] if expected else []), told
+
+
 def test_a_noun_that_opens_a_sentence_is_no_verb_and_nobody() -> None:
     for told in ("Work is fine", "Work has been busy", "Choir moved to the town hall"):
         ((_, _, (sentence,)),) = read_by_rules([message(told)]).messages

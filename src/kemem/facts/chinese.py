@@ -17,6 +17,7 @@ class Chinese(Reader):
         parts: list[Part] = []
         about: Subject | None = None
         of_thing = False  # the clause before speaks of something that is not the speaker
+        of_other = False  # or of somebody else, and rules do not know whom
         for clause, silent in self.clauses(sentence):
             new: list[Statement] = []
             if silent:
@@ -25,8 +26,8 @@ class Chinese(Reader):
             if self.pattern("STANDING").fullmatch(clause):
                 wish = f"{self.me.label}希望{self.third_person(clause)}"
                 new = [Statement(wish, "user_preference")]
-            elif of_thing and not any(self.readings(clause)):
-                pass  # 舞蹈课改到八点，搬到文化馆了
+            elif (of_thing or of_other) and not any(self.readings(clause)):
+                pass  # 舞蹈课改到八点，搬到文化馆了; 班长结婚了，搬到北京了
             elif not self.pattern("ORDER").match(clause) and not re.search("[你您]", clause):
                 new = self.statements_of(clause, about, not parts)
                 if parts and about is None and not any(self.readings(clause)):
@@ -37,6 +38,8 @@ class Chinese(Reader):
             said_of = about if new else self.spoken_of(reading)
             self.discourse.subject = said_of or self.discourse.subject
             of_thing = of_thing or self.pattern("OF_THING").match(clause) is not None
+            if opens := self.pattern("OTHER").match(without_times(clause)) or reading:
+                of_other = said_of is None and opens is not reading
             note = self.text(clause, reading) if reading else self.third_person(clause)
             subject = reading.subject if reading else None
             stands = reading is not None and bool(reading.predicate)
