@@ -70,7 +70,11 @@ def _taken_back(text: str) -> str | None:
 def _readings(text: str, before: str) -> Iterator[_Parsed]:
     """The ways to take a message as a correction of a text, the surest first."""
     if parsed := _parsed(text):
-        yield parsed
+        again = _pattern("SAID_AGAIN").fullmatch(parsed.value)
+        if again is None:
+            yield parsed
+        elif again["same"] in before:  # "wrong, the wedding is on the 18th"; else it is a sentence
+            yield replace(parsed, value=again["value"])
     if rest := _taken_back(text):  # it may say again what is right: "wait, gate B21"
         said = {it.lower() for it in _WORD.findall(before)}
         while (match := _pattern("FIRST_WORD").match(rest)) and (
@@ -98,10 +102,12 @@ def corrected(text: str, before: Message, *, is_last: bool = True) -> Correction
         if len({*likes}) > 1:  # which of them it means is not certain
             beside = _BESIDE[before.content.isascii()]
             return Correction(beside.format(before.content, value), value, likes[-1], before)
-        head, _, tail = before.content.rpartition(likes[-1])
+        is_bare = _shape(value) == "AMOUNT" and value.isalpha()  # "seven" of "six years"
+        wrong = likes[-1].split()[0] if is_bare else likes[-1]
+        head, _, tail = before.content.rpartition(wrong)
         if _ARTICLE.match(value):  # "a Volvo" takes the place of "a Fiat", not of "Fiat"
             head = re.sub(rf"{_ARTICLE.pattern}$", "", head, flags=re.IGNORECASE)
-        return Correction(f"{head}{value}{tail}", value, likes[-1], before)
+        return Correction(f"{head}{value}{tail}", value, wrong, before)
     return None
 
 
