@@ -35,6 +35,7 @@ async def true_at_last(directory: Path, *told: str | tuple[str, str]) -> list[st
         ("房租每月3000", "房租涨到3300了"),
         ("I'm vegetarian", "I eat meat again"),
         ("我女儿上二年级", "我女儿现在上三年级了"),
+        ("我男朋友吃素", "我男朋友不吃素了"),
         ("The demo is on Tuesday", "Correction, the demo is on Thursday"),
         ("我开一辆高尔夫", "高尔夫上周卖了"),
         ("I take 50 mg of sertraline", "The doctor raised my sertraline to 100 mg"),
@@ -91,12 +92,18 @@ def test_a_clause_that_needs_the_one_before_stays_with_it() -> None:
         ("I use Notion for my notes", 'She said "I switched from Notion to Obsidian"'),
         ("I have a sister called Mia", "My sister Mia is in Rome at the moment"),
         ("我有个孙子叫小宝", "我孙子小宝现在迷上火山了"),
+        ("I'm vegetarian", "My boyfriend isn't vegetarian any more"),
+        ("我吃素", "我男朋友不吃素了"),
+        ("I work at Delta as a mechanic", "The article says Delta mechanics are moving to Boeing"),
+        ("我在顺丰当快递员", "听说顺丰的快递员现在都去京东了"),
+        ("I have a cat called Miso", "I'm scared that Miso got out"),
+        ("我养了一只猫叫橄榄", "我怕橄榄哪天死了"),
     ],
 )
 async def test_nothing_true_is_ended_by_a_wish_a_question_or_others(
     tmp_path: Path, before: str, after: str
 ) -> None:
-    """What somebody wants, asks, quotes or says of somebody else changes nothing."""
+    """What somebody wants, fears, asks, quotes or says of somebody else changes nothing."""
     (first,) = await true_at_last(tmp_path / "first", before)
     assert first in await true_at_last(tmp_path / "both", before, after)
 

@@ -962,11 +962,19 @@ def test_what_follows_a_clause_of_somebody_else_is_not_of_the_speaker() -> None:
         ("乐乐三岁了，最讨厌吃胡萝卜", ""),
         ("去年班长结婚了，搬到北京了", ""),
         ("小狗三岁了，最讨厌洗澡", ""),
+        ("外婆腿脚不方便，住在楼下", "用户的外婆住在楼下"),
         ("房东把我赶出来了，搬到杭州了", "用户住在杭州"),
         ("朋友结婚了，搬到广州了，我搬到杭州了，不吃辣", "用户不吃辣"),
     ):
         about = [it for it in texts(told) if it.startswith(("用户", "钱阿姨"))]
         assert about[-1:] == ([expected] if expected else []), told
+
+
+def test_a_word_that_begins_with_a_verb_is_none_and_an_end_begins_nothing() -> None:
+    assert texts("我订了两个会员：爱奇艺和优酷") == ["用户订了两个会员，爱奇艺和优酷"]
+    assert texts("我爱爬山") == ["用户爱爬山"]
+    assert texts("我不吃素了") == ["用户不吃素了"]
+    assert texts("I'm not vegetarian any more") == ["User is not vegetarian any more"]
 
 
 def test_a_noun_that_opens_a_sentence_is_no_verb_and_nobody() -> None:

@@ -37,11 +37,16 @@ TELLING = CHANGES | {"LOST", "GONE", "PARTED", "PAIRED"}  # that something may b
 _INSTEAD = frozenset({"OVER", "WRONG"})  # signs of an end, not only of something new
 _ENDING = frozenset({"OVER", "CHANGED", "BACK", "WRONG", "LOST", "GONE"})  # what a thing ends by
 _PLANNED = frozenset({"plan", "event"})
+_PERSONAL = frozenset(  # of the user alone: news and hearsay of others do not change it
+    {"work", "residence", "education", "health", "relationship", "identity"}
+    | {"user_preference", "possession"}
+)
 CERTAIN = 1.4  # log odds from which on a note is over
 LIKELY = 0.9  # of one that says the same kind of thing as a clause that tells of a change itself
 PLAUSIBLE = 0.0  # of one that somebody else, who has read both, says to be over
 _LINKED = {"embedded": 0.0, "words": -0.7}  # of one that is preferred to another
 NEAREST = 12  # notes that a statement is compared with
+_IS_OF_USER = re.compile("User (?!and )|用户(?![的和跟与])")
 _COMPOUND = re.compile("[，；]|[,;] ")
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
 _LONG = {"ZH": 40, "EN": 120}  # characters
@@ -239,11 +244,16 @@ def may_end(new: Told, note: Told) -> bool:
 
 def _of_others(new: Told, note: Told) -> bool:
     """Whether a statement is about somebody whom a note does not speak of."""
+    own = signs(new.text)
+    if "HEARD" in own and note.memory_type in _PERSONAL:
+        return True
+    if "CLOSE" in own and "PARTED" not in own and _IS_OF_USER.match(note.text):
+        return True
     shared, names = people_of(new.text) & people_of(note.text), named_people(new.text)
     known = any(it[0] != "@" or it[1:] in names for it in shared)
-    if "OTHERS" in signs(new.text):
-        return not known or "PARTED" in signs(new.text)
-    return "THEIRS" in signs(new.text) or is_of_another(new.text, note.text)
+    if "OTHERS" in own:
+        return not known or "PARTED" in own
+    return "THEIRS" in own or is_of_another(new.text, note.text)
 
 
 def _by_verb(new: Told, notes: Sequence[Told], own: Sequence[int]) -> list[int]:

@@ -244,7 +244,7 @@ class Reader:
             lasting = clause._replace(predicate=f"{match['be'] or ''}{rest}".lstrip())
             over = self._fitting(lasting, text)
             if over and not over[0].name and over[0].memory_type not in _PASSING:
-                return [replace(it, relations=clause.subject.relations) for it in over]
+                return [replace(it, relations=clause.subject.relations, state="") for it in over]
         return self._fitting(clause, text)
 
     def _fitting(self, clause: Clause, text: str) -> list[Statement]:
