@@ -130,6 +130,15 @@ def test_before_an_event_is_what_held_just_then_in_chinese(talk: Talk) -> None:
     assert "宁波" in talk.first("搬到绍兴之前我住哪儿？")
 
 
+def test_what_is_only_supposed_answers_nothing(talk: Talk) -> None:
+    talk.tell("Simone lives in Leeds.")
+    talk.tell("If Simone ever moved to London I'd visit her.")
+    talk.tell("阿蓉住在杭州。")
+    talk.tell("要是阿蓉搬去北京，我就去看她。")
+    assert talk.first("Where does Simone live?") == "Simone lives in Leeds"
+    assert talk.first("阿蓉住在哪里？") == "阿蓉住在杭州"
+
+
 def test_recall_hands_over_what_search_ranks_first(talk: Talk) -> None:
     talk.tell("I drive a Skoda.", "-Petrol or diesel?", "petrol")
     talk.tell("sold the Skoda, I drive a Leaf now")

@@ -116,14 +116,16 @@ def _with_topics(
     """Values, with more for notes of a topic that the question asks for.
 
     A later row that answers better and tells of a change stays above: it may have ended the note,
-    and nobody noticed.
+    and nobody noticed. One that speaks of somebody else, whom nobody asked about, goes below.
     """
-    lifted, changes = values.copy(), np.maximum(about["changes"], about["ends"]) > 0
+    lifted, others = values.copy(), about["people_not_asked"] > 0
+    changes = np.maximum(about["changes"], about["ends"]) > 0
     for at, it in enumerate(candidates):
         if isinstance(it.row, Note) and it.row.topic in question.topics and not it.context.ended:
             later = [other.said > it.said for other in candidates]
-            above = values[changes & later & (values > values[at])]
+            above = values[changes & later & ~others & (values > values[at])]
             lifted[at] = min(values[at] + ASKED, (above.max() if above.size else np.inf) - BEHIND)
+            lifted[others] = np.minimum(lifted[others], lifted[at] - BEHIND)
     return np.asarray(lifted - lifted.max())
 
 

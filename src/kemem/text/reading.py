@@ -47,7 +47,7 @@ class Reading:
     """The signs of a text that may be an answer."""
 
     words: frozenset[str]  # stems of what it is about; Chinese by characters and pairs
-    asks: float  # the share of it that asks
+    asks: float  # the share of it that asks or supposes
     signs: frozenset[str]
     people: frozenset[str]  # what people are to the speaker, and "@name" for names
     answers: frozenset[str]  # kinds of questions that it could answer, of ANSWERS
@@ -100,7 +100,8 @@ def read(text: str) -> Reading:
     }
     answers = frozenset(name for name, able in can.items() if able)
     words = frozenset(content(text))
-    return Reading(words, asking_share(text), frozenset(signs), people, answers, len(text))
+    asks = 1.0 if shows(text, "supposes") else asking_share(text)  # both say nothing that is so
+    return Reading(words, asks, frozenset(signs), people, answers, len(text))
 
 
 def read_question(text: str, now: datetime) -> Question:
