@@ -96,6 +96,8 @@ def test_a_clause_that_needs_the_one_before_stays_with_it() -> None:
         ("我吃素", "我男朋友不吃素了"),
         ("I work at Delta as a mechanic", "The article says Delta mechanics are moving to Boeing"),
         ("我在顺丰当快递员", "听说顺丰的快递员现在都去京东了"),
+        ("我在顺丰当快递员", "我老婆从顺丰辞职了"),
+        ("I drink oat milk", "The news says people are switching from oat to pea milk"),
         ("I have a cat called Miso", "I'm scared that Miso got out"),
         ("我养了一只猫叫橄榄", "我怕橄榄哪天死了"),
     ],

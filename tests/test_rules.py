@@ -949,6 +949,7 @@ def test_a_clause_without_a_subject_is_of_whom_the_one_before_is() -> None:
         ("我昨天去了医院，不能吃辣", {"用户不能吃辣"}),
         ("公司搬到滨江大厦了", {"用户的公司在滨江大厦"}),
         ("My company moved to Berlin", {"User's company is in Berlin"}),
+        ("Our neighbour got divorced and moved to Leeds", {"User's neighbour lives in Leeds"}),
     ):
         assert expected <= {*texts(told)}, told
 

@@ -245,9 +245,11 @@ def may_end(new: Told, note: Told) -> bool:
 def _of_others(new: Told, note: Told) -> bool:
     """Whether a statement is about somebody whom a note does not speak of."""
     own = signs(new.text)
-    if "HEARD" in own and note.memory_type in _PERSONAL:
+    of_user = _IS_OF_USER.match(note.text) is not None
+    personal = note.memory_type in _PERSONAL or (of_user and not answers(note.text))
+    if "HEARD" in own and personal:
         return True
-    if "CLOSE" in own and "PARTED" not in own and _IS_OF_USER.match(note.text):
+    if "CLOSE" in own and "PARTED" not in own and of_user:
         return True
     shared, names = people_of(new.text) & people_of(note.text), named_people(new.text)
     known = any(it[0] != "@" or it[1:] in names for it in shared)
