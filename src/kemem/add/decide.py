@@ -114,7 +114,7 @@ def _with_successors(decisions: Sequence[Decision]) -> list[Decision]:
 
 def _lost_in_part(fact: Fact, since: Micros, stored: Sequence[Note]) -> Note | None:
     """The note that lists several things, of which a fact says that one is gone."""
-    if fact.told is None:
+    if fact.told is None or not fact.told.changes:
         return None
     notes = [it for it in stored if it.valid_from < since and not it.ended(since)]
     return next((it for it in notes if is_lost_in_part(fact.told, it.content)), None)

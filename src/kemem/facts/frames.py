@@ -5,6 +5,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from kemem.facts.losses import language_code, words_of
 from kemem.text.lexicon import load
@@ -19,6 +20,7 @@ def _pattern(name: str) -> re.Pattern[str]:
     return load(__package__, "endings.rules").pattern(name)
 
 
+@lru_cache(maxsize=1024)  # asked of one long message for each of its sentences
 def is_correction(message: str) -> bool:
     """Whether a message says that something told before is wrong.  "Correction: it is Moritz" """
     return any(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Literal
 
 from kemem.records import Micros
@@ -88,6 +89,7 @@ def _unquoted(line: str) -> str:
     return _pattern("QUOTE").sub(inside, line).translate(_SHOWN)
 
 
+@lru_cache(maxsize=1024)
 def without_times(text: str) -> str:
     """The text without its time phrases.  "我下周三去上海" -> "我去上海" """
     pieces, end = [], 0
