@@ -19,8 +19,10 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from bench.retrieval import MAIN, interval, mean, score, users
+import numpy as np
+
 from bench.retrievers import RETRIEVERS
+from bench.scoring import MAIN, interval, mean, score, users
 from kemem.backends import local
 from kemem.search import fuse, understand
 from kemem.text import rank
@@ -28,7 +30,7 @@ from kemem.text import rank
 Switch = tuple[Any, str, object]  # a module, one of its names, and the value that switches it off
 
 NO_CONTEXT: tuple[Switch, ...] = (
-    (rank, "NEAR", ()),
+    (rank, "NEAR", (0.0,) * len(rank.NEAR)),
     *((rank, name, 0.0) for name in ("ASKED", "SESSION", "OPENING", "TOPIC")),
 )
 NO_OPENING: tuple[Switch, ...] = (
@@ -71,9 +73,12 @@ STAGES: dict[str, tuple[Switch, ...]] = {
 
 @contextmanager
 def switched(off: Sequence[Switch]) -> Iterator[None]:
+    """Other values for a while, and the table that is made of NEAR and ASKED."""
     with ExitStack() as stack:
         for module, name, value in off:
             stack.enter_context(patch.object(module, name, value))
+        shares = np.array([0, *reversed(rank.NEAR), rank.ASKED, 1])
+        stack.enter_context(patch.object(rank, "_SHARES", shares))
         yield
 
 

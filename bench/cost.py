@@ -28,8 +28,8 @@ from unittest.mock import patch
 import httpx
 
 from bench.environment import kemem_environment
-from bench.retrieval import users
 from bench.retrievers import BATCH, USER, given
+from bench.scoring import users
 from kemem import AsyncMemory
 from kemem.ports import Deps
 from kemem.settings import load

@@ -22,8 +22,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.retrieval import interval, users
 from bench.retrievers import BATCH, given
+from bench.scoring import interval, users
 from kemem import AsyncMemory
 from kemem.records.times import to_micros, to_rfc3339
 from kemem.runtime import system_clock

@@ -2,6 +2,7 @@
 
 python -m bench.retrieval --data PATH [--datasets locomo,madial-zh] [--system kemem]
     [--questions madial-en] [--save FILE] [--against FILE] [--quality FILE]
+python -m bench.retrieval --data PATH --leave-one-out [N]    # bench/leave_one_out.py
 
 PATH is a file of conversations, one user a line as JSON (or gzipped): messages with message_id,
 ts, role, speaker, session, content; queries with query, evidence_groups, answerable, ts, when the
@@ -14,10 +15,7 @@ question, with intervals. What --quality writes, `kemem quality FILE` keeps for 
 
 import argparse
 import asyncio
-import gzip
 import json
-import math
-import random
 import sys
 import time
 from collections import defaultdict
@@ -27,20 +25,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bench.leave_one_out import leave_one_out
 from bench.retrievers import RETRIEVERS, Found, Retriever
+from bench.scoring import KS, MAIN, evidence, interval, mean, score, texts, users
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.text.language import is_chinese
 
-KS = (1, 5, 10, 20)
 MANY = 200  # hits that sessions are ranked by
 MORE = 4  # hits of a session that count half, besides its best one
 BINS = 10  # of scores
 SURE = 0.5  # the score at which a caller may cut
 SHOWN = ("recall@1", "recall@5", "recall@10", "recall@20", "hit@10", "mrr", "ndcg@10")
 SESSIONS = ("sessions@10", "session@5")  # the share of them, and whether one is found
-MAIN = "recall@10"
-SAMPLES = 1_000  # of the bootstrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +62,6 @@ class Stored:
     seconds: float
 
 
-def users(path: Path, datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The users of a file, one by one; a set that it does not hold is refused before any work."""
-    if not path.is_file():
-        raise SystemExit(f"--data must be a file, not {path}")
-    known = sorted({user["dataset"] for user in _read(path)}) if datasets else []
-    if missing := sorted({*datasets} - {*known}):
-        raise SystemExit(f"{path} has the sets {', '.join(known)}, not {', '.join(missing)}")
-    return (user for user in _read(path) if not datasets or user["dataset"] in datasets)
-
-
-def _read(path: Path) -> Iterator[dict[str, Any]]:
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
-def score(groups: Sequence[Sequence[str]], ranked: Sequence[str]) -> dict[str, float]:
-    """What a ranking of message ids is worth."""
-    places = [next((at for at, it in enumerate(ranked) if it in group), None) for group in groups]
-    found = [place for place in places if place is not None]
-    ideal = sum(1 / math.log2(at + 2) for at in range(min(len(groups), 10)))
-    gained = sum(1 / math.log2(at + 2) for at in {*found} if at < 10)
-    metrics = {"mrr": 1 / (1 + min(found)) if found else 0.0, "ndcg@10": gained / ideal}
-    for k in KS:
-        metrics[f"recall@{k}"] = sum(place < k for place in found) / len(groups)
-        metrics[f"hit@{k}"] = float(any(place < k for place in found))
-    return metrics
-
-
 def session_score(
     groups: Sequence[Sequence[str]], hits: Found, session_of: Mapping[str, str]
 ) -> dict[str, float]:
@@ -111,15 +79,14 @@ def session_score(
 
 async def measure(user: dict[str, Any], retriever: Retriever) -> tuple[Stored, list[Answer]]:
     """All questions of a user, asked of a fresh store."""
-    messages = [it for it in user["messages"] if it["content"].strip()]
+    messages = texts(user)
     session_of = {it["message_id"]: it["session"] for it in messages}
     answers = []
     begun = time.perf_counter()
     async with retriever(messages) as ask:
         stored = Stored(user["dataset"], len(messages), time.perf_counter() - begun)
         for query in user["queries"]:
-            known = [[it for it in group if it in session_of] for group in query["evidence_groups"]]
-            groups = [*filter(None, known)] if query["answerable"] else []
+            groups = evidence(query, messages)
             if query["answerable"] and not groups:
                 continue
             asked = time.perf_counter()
@@ -130,7 +97,7 @@ async def measure(user: dict[str, Any], retriever: Retriever) -> tuple[Stored, l
                 many = await ask(query, MANY)
                 metrics = score(groups, [it for it, _ in hits])
                 metrics |= session_score(groups, many, session_of)
-            evidence = {it for group in groups for it in group}
+            evident = {it for group in groups for it in group}
             answers.append(
                 Answer(
                     user["dataset"],
@@ -139,7 +106,7 @@ async def measure(user: dict[str, Any], retriever: Retriever) -> tuple[Stored, l
                     f"{user['user']} {query['qid']}",
                     metrics,
                     took,
-                    [(worth, it in evidence) for it, worth in hits[:10]],
+                    [(worth, it in evident) for it, worth in hits[:10]],
                 )
             )
     return stored, answers
@@ -150,18 +117,6 @@ def asking(user: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, 
     name = user["user"].rpartition("/")[-1]
     queries = (it["queries"] for it in others if it["user"].rpartition("/")[-1] == name)
     return {**user, "queries": next(queries, [])}
-
-
-def mean(values: Sequence[float]) -> float:
-    """The average; 0 of nothing."""
-    return sum(values) / len(values) if values else 0.0
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of a mean, by bootstrap."""
-    chance, size = random.Random(0), len(values)
-    means = sorted(mean(chance.choices(values, k=size)) for _ in range(SAMPLES))
-    return means[int(0.025 * SAMPLES)], means[int(0.975 * SAMPLES)]
 
 
 def by_set(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
@@ -274,14 +229,29 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--datasets", default="", help="names of sets, separated by commas")
     parser.add_argument("--system", choices=sorted(RETRIEVERS), default="kemem")
     parser.add_argument("--questions", help="a set whose questions are asked instead of their own")
+    parser.add_argument(
+        "--leave-one-out",
+        type=int,
+        nargs="?",
+        const=120,
+        metavar="N",
+        help="ask N questions of each set (120) with numbers that were chosen on the others",
+    )
     parser.add_argument("--save", type=Path, help="keep every answer here")
     parser.add_argument("--against", type=Path, help="compare with answers that were kept")
     parser.add_argument("--quality", type=Path, help="also write the figures, for kemem quality")
     chosen = parser.parse_args(arguments)
+    datasets = [*filter(None, chosen.datasets.split(","))]
+    if (most := chosen.leave_one_out) is not None:
+        if most < 1 or chosen.system != "kemem":
+            wrong = f"{most} of {chosen.system}"
+            parser.error(f"--leave-one-out takes one or more questions of kemem, not {wrong}")
+        print(*await leave_one_out(users(chosen.data, datasets), most), sep="\n")
+        return
     answers: list[Answer] = []
     stored: list[Stored] = []
     others = [*users(chosen.data, [chosen.questions])] if chosen.questions else []
-    for user in users(chosen.data, list(filter(None, chosen.datasets.split(",")))):
+    for user in users(chosen.data, datasets):
         user = asking(user, others) if others else user
         kept, answered = await measure(user, RETRIEVERS[chosen.system])
         stored.append(kept)

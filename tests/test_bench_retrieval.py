@@ -1,14 +1,20 @@
 """The retrieval benchmark: what it counts, and that it runs as a user runs it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import retrieval
-from bench.retrieval import Answer, compared, reliability, runs, score, session_score
+from bench import leave_one_out, retrieval
+from bench.ablation import Switch, switched
+from bench.leave_one_out import Question
+from bench.retrieval import Answer, compared, reliability, runs, session_score
+from bench.scoring import score
+from kemem.search import fuse
 from kemem.serve.telemetry.journal import parse_runs
+from kemem.text import rank
 
 MESSAGES = {
     "zh": ["你妹妹养了什么宠物？", "一只金毛，叫豆豆", "周末去爬山吧", "好，山上见"],
@@ -154,3 +160,54 @@ async def test_a_set_that_is_not_there_is_refused_with_those_that_are(
 async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"--data must be a file, not .*没有\.jsonl"):
         await retrieval.main(["--data", str(tmp_path / "没有.jsonl")])
+
+
+async def test_a_set_is_asked_with_what_the_others_chose(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words alone serve the one set, meaning alone the other: each is left with the wrong one."""
+
+    async def metrics(question: Question, switches: Sequence[Switch] = ()) -> dict[str, float]:
+        assert question.groups == [["m1"]]
+        wanted = {"small-zh": "words", "large-en": "meaning"}[question.dataset]
+        values = [value for *_, value in switches]
+        return dict.fromkeys(leave_one_out.SHOWN, 100.0 * (values == [wanted]))
+
+    text = data.read_text("utf-8").replace("small-en", "large-en")
+    data.write_text(text, "utf-8")
+    switches = {name: ((rank, "K1", name),) for name in ("words", "meaning")}
+    monkeypatch.setattr(leave_one_out, "NUMBERS", {"weight": {**switches, "shipped": ()}})
+    monkeypatch.setattr(Question, "metrics", metrics)
+    await retrieval.main(["--data", str(data), "--leave-one-out", "5"])
+    printed = capsys.readouterr().out
+    assert printed.count("| 1 | 0.0, 0.0 … 0.0 | ") == 2
+    assert (
+        "| weight | words | +100.0* / +100.0* / +100.0* | +0.0 / +0.0 / +0.0 | large-en |"
+        in printed
+    )
+    assert (
+        "| weight | meaning | +0.0 / +0.0 / +0.0 | +100.0* / +100.0* / +100.0* | small-zh |"
+        in printed
+    )
+
+
+async def test_two_languages_of_a_set_are_left_out_together(data: Path) -> None:
+    with pytest.raises(SystemExit, match="takes two or more, not small-zh, small-en"):
+        await retrieval.main(["--data", str(data), "--leave-one-out"])
+
+
+def test_sampled_questions_are_spread_over_users() -> None:
+    many = user("en") | {"queries": [{**user("en")["queries"][0], "qid": f"q{at}"} for at in "123"]}
+    chosen = leave_one_out.sampled([many | {"user": "ann"}, user("en") | {"user": "bob"}], 3)
+    assert {name: len(some) for name, some in chosen.items()} == {"ann": 2, "bob": 1}
+
+
+def test_every_value_can_be_set_while_a_question_is_asked() -> None:
+    """A number that is renamed or gone is noticed here, not by a run of minutes."""
+    before = vars(rank).copy(), vars(fuse).copy()
+    for values in leave_one_out.NUMBERS.values():
+        assert leave_one_out.SHIPPED in values
+        for switches in values.values():
+            with switched(switches):
+                pass
+    assert (vars(rank), vars(fuse)) == before

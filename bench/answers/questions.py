@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.retrieval import users
+from bench.scoring import users
 from kemem.text.language import is_chinese
 
 ACCEPTED = Path(__file__).parents[1] / "data" / "answers" / "truth.txt"

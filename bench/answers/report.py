@@ -9,7 +9,7 @@ from bench.answers.prompt import Line
 from bench.answers.questions import History, Question
 from bench.answers.systems import SYSTEMS
 from bench.report import table
-from bench.retrieval import interval, mean
+from bench.scoring import interval, mean
 from kemem.text.language import count_tokens
 
 OWN = ("search", "recall", "chat")

@@ -14,8 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bench.retrieval import users
 from bench.retrievers import BATCH, given
+from bench.scoring import users
 from bench.truth import has
 from bench.truth_systems import SECOND, Life, read_truth
 from kemem import AsyncMemory
