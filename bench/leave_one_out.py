@@ -18,11 +18,10 @@ from typing import Any
 
 from bench.ablation import NO_NEWS, NO_OPENING, NO_SPEAKER, Switch, switched
 from bench.retrievers import RETRIEVERS, Ask, Query
-from bench.scoring import MAIN, evidence, interval, mean, score, texts, with_interval
+from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
 from kemem.search import fuse
 from kemem.text import rank
 
-SHOWN = (MAIN, "hit@1", "ndcg@10")
 CHOSEN_BY = (MAIN, "ndcg@10")
 SHIPPED = "shipped"
 
@@ -200,14 +199,14 @@ async def leave_one_out(users: Iterable[User], most: int) -> Iterator[str]:
 
 def report(trials: Trials) -> Iterator[str]:
     """Each set with what the others chose, then as shipped."""
-    heads = [f"{metric}, {how}" for how in ("left out", SHIPPED) for metric in SHOWN]
+    heads = [f"{metric}, {how}" for how in ("left out", SHIPPED) for metric in JUDGED]
     yield "| set | n | " + " | ".join(heads) + " |"
     yield "|---" * (2 + len(heads)) + "|"
     for name in trials.sets:
         columns = [
             trials.values(rows, name, metric)
             for rows in (trials.left_out, trials.shipped)
-            for metric in SHOWN
+            for metric in JUDGED
         ]
         yield f"| {name} | {len(columns[0])} | " + " | ".join(map(with_interval, columns)) + " |"
 
@@ -215,7 +214,7 @@ def report(trials: Trials) -> Iterator[str]:
 def report_numbers(trials: Trials) -> Iterator[str]:
     """What each value changes, and for which sets the others chose it."""
     chosen = {name: trials.chosen_without(name) for name in trials.sets}
-    yield f"Change of {' / '.join(SHOWN)} against what ships; * where its 95 % interval is not 0:"
+    yield f"Change of {' / '.join(JUDGED)} against what ships; * where its 95 % interval is not 0:"
     yield ""
     yield "| number | value | " + " | ".join(trials.sets) + " | chosen without |"
     yield "|---" * (3 + len(trials.sets)) + "|"
@@ -230,7 +229,7 @@ def report_numbers(trials: Trials) -> Iterator[str]:
 def _changes(trials: Trials, rows: Sequence[Mapping[str, float]], name: str) -> str:
     """How the metrics of a set differ from those as shipped."""
     cells = []
-    for metric in SHOWN if rows is not trials.shipped else ():
+    for metric in JUDGED if rows is not trials.shipped else ():
         both = (trials.values(it, name, metric) for it in (rows, trials.shipped))
         changes = [now - before for now, before in zip(*both, strict=True)]
         low, high = interval(changes)

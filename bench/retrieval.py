@@ -27,7 +27,7 @@ from typing import Any
 
 from bench.leave_one_out import leave_one_out
 from bench.retrievers import RETRIEVERS, Found, Retriever
-from bench.scoring import KS, MAIN, evidence, interval, mean, score, texts, users
+from bench.scoring import JUDGED, KS, evidence, interval, mean, score, texts, users, with_interval
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.text.language import is_chinese
@@ -36,8 +36,8 @@ MANY = 200  # hits that sessions are ranked by
 MORE = 4  # hits of a session that count half, besides its best one
 BINS = 10  # of scores
 SURE = 0.5  # the score at which a caller may cut
-SHOWN = ("recall@1", "recall@5", "recall@10", "recall@20", "hit@10", "mrr", "ndcg@10")
 SESSIONS = ("sessions@10", "session@5")  # the share of them, and whether one is found
+OTHERS = ("recall@1", "recall@5", "recall@20", "hit@10", "mrr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +130,33 @@ def by_set(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
 def report(answers: Sequence[Answer], stored: Sequence[Stored]) -> Iterator[str]:
     """Tables: the sets, then their categories, of the questions that have an answer."""
     answers = [it for it in answers if it.metrics]
-    yield "| set | n | " + " | ".join((*SHOWN, *SESSIONS)) + " | interval | ms | messages/s |"
-    yield "|---" * (len(SHOWN) + len(SESSIONS) + 5) + "|"
+    names = (*(f"{it}, 95 %" for it in JUDGED), *OTHERS, *SESSIONS)
+    yield "| set | n | " + " | ".join(names) + " | ms | messages/s |"
+    yield "|---" * (len(names) + 4) + "|"
     for name, rows in by_set(answers).items():
-        shares = [100 * mean([it.metrics[metric] for it in rows]) for metric in (*SHOWN, *SESSIONS)]
-        low, high = interval([100 * it.metrics[MAIN] for it in rows])
-        speed = [it for it in stored if it.dataset == name]
-        yield (
-            f"| {name} | {len(rows)} | "
-            + " | ".join(f"{share:.1f}" for share in shares)
-            + f" | {low:.1f} … {high:.1f} | {1_000 * mean([it.seconds for it in rows]):.1f} | "
-            + f"{sum(it.messages for it in speed) / sum(it.seconds for it in speed):,.0f} |"
+        others = (
+            100 * mean([it.metrics[metric] for it in rows]) for metric in (*OTHERS, *SESSIONS)
         )
+        speed = [it for it in stored if it.dataset == name]
+        cells = [
+            *judged(rows),
+            *(f"{share:.1f}" for share in others),
+            f"{1_000 * mean([it.seconds for it in rows]):.1f}",
+            f"{sum(it.messages for it in speed) / sum(it.seconds for it in speed):,.0f}",
+        ]
+        yield f"| {name} | {len(rows)} | " + " | ".join(cells) + " |"
     yield ""
-    yield f"| set | category | n | {MAIN} |"
-    yield "|---|---|---|---|"
+    yield "| set | category | n | " + " | ".join(names[: len(JUDGED)]) + " |"
+    yield "|---" * (len(JUDGED) + 3) + "|"
     for name, rows in by_set(answers).items():
         for category in sorted({it.category for it in rows}):
-            some = [it.metrics[MAIN] for it in rows if it.category == category]
-            yield f"| {name} | {category} | {len(some)} | {100 * mean(some):.1f} |"
+            some = [it for it in rows if it.category == category]
+            yield f"| {name} | {category} | {len(some)} | " + " | ".join(judged(some)) + " |"
+
+
+def judged(answers: Sequence[Answer]) -> list[str]:
+    """The metrics that decide, each with its interval."""
+    return [with_interval([100 * it.metrics[metric] for it in answers]) for metric in JUDGED]
 
 
 def reliability(answers: Sequence[Answer]) -> Iterator[str]:
@@ -184,18 +192,18 @@ def reliability(answers: Sequence[Answer]) -> Iterator[str]:
 def compared(answers: Sequence[Answer], before: Sequence[Answer]) -> Iterator[str]:
     """What changed, question by question."""
     known = {it.question: it for it in before}
-    yield f"| set | n | {MAIN} before | now | difference | 95 % interval |"
-    yield "|---|---|---|---|---|---|"
+    yield "| set | n | metric | before | now | difference | 95 % interval |"
+    yield "|---|---|---|---|---|---|---|"
     for name, rows in by_set(answers).items():
         pairs = [(known[it.question], it) for it in rows if it.metrics and it.question in known]
-        if pairs:
+        for metric in JUDGED if pairs else ():
             old, new = (
-                [100 * it.metrics[MAIN] for it in side] for side in zip(*pairs, strict=True)
+                [100 * it.metrics[metric] for it in side] for side in zip(*pairs, strict=True)
             )
             changes = [after - earlier for earlier, after in zip(old, new, strict=True)]
             low, high = interval(changes)
             yield (
-                f"| {name} | {len(pairs)} | {mean(old):.1f} | {mean(new):.1f} "
+                f"| {name} | {len(pairs)} | {metric} | {mean(old):.1f} | {mean(new):.1f} "
                 f"| {mean(changes):+.1f} | {low:+.1f} … {high:+.1f} |"
             )
 
@@ -215,7 +223,9 @@ def runs(answers: Sequence[Answer], system: str) -> list[dict[str, Any]]:
             "language": language,
             "category": category,
             "n": len(rows),
-            "metrics": {it: round(mean([row.metrics[it] for row in rows]), 4) for it in SHOWN},
+            "metrics": {
+                it: round(mean([row.metrics[it] for row in rows]), 4) for it in (*JUDGED, *OTHERS)
+            },
             "version": version("kemem-memory"),
         }
         for (dataset, language, category), rows in sorted(groups.items())

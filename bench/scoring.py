@@ -10,6 +10,7 @@ from typing import Any
 
 KS = (1, 5, 10, 20)
 MAIN = "recall@10"
+JUDGED = (MAIN, "hit@1", "ndcg@10")  # what decides
 SAMPLES = 1_000  # of the bootstrap
 
 

@@ -11,7 +11,7 @@ from bench import leave_one_out, retrieval
 from bench.ablation import Switch, switched
 from bench.leave_one_out import Question
 from bench.retrieval import Answer, compared, reliability, runs, session_score
-from bench.scoring import score
+from bench.scoring import JUDGED, score
 from kemem.search import fuse
 from kemem.serve.telemetry.journal import parse_runs
 from kemem.text import rank
@@ -92,7 +92,7 @@ def test_sessions_are_ranked_by_their_best_hits() -> None:
 
 
 def answer(recall: float, *scores: tuple[float, bool], question: str = "q") -> Answer:
-    metrics = dict.fromkeys((*retrieval.SHOWN, *retrieval.SESSIONS), recall)
+    metrics = dict.fromkeys((*JUDGED, *retrieval.OTHERS, *retrieval.SESSIONS), recall)
     return Answer("set", "en", "c", question, metrics if scores else {}, 0.1, scores)
 
 
@@ -106,8 +106,9 @@ def test_the_reliability_table_counts_what_a_threshold_keeps() -> None:
 
 def test_two_runs_are_compared_question_by_question() -> None:
     before = [answer(0, (1, True), question="q"), answer(1, (1, True), question="other")]
-    *_, line = compared([answer(1, (1, True), question="q")], before)
-    assert line == "| set | 1 | 0.0 | 100.0 | +100.0 | +100.0 … +100.0 |"
+    *_, recall, first, _ = compared([answer(1, (1, True), question="q")], before)
+    assert recall == "| set | 1 | recall@10 | 0.0 | 100.0 | +100.0 | +100.0 … +100.0 |"
+    assert first == "| set | 1 | hit@1 | 0.0 | 100.0 | +100.0 | +100.0 … +100.0 |"
 
 
 @pytest.mark.parametrize("system", ["kemem", "bm25"])
@@ -120,7 +121,8 @@ async def test_it_runs_and_keeps_what_it_found(
     await retrieval.main(["--data", str(data), "--system", system, *files])
     printed = capsys.readouterr().out
     assert "| small-zh | 1 |" in printed
-    assert "| small-en | pets | 1 |" in printed
+    cells = printed.partition("| small-en | pets | 1 | ")[-1].splitlines()[0].split(" | ")
+    assert [it.count("…") for it in cells] == [1, 1, 1]  # each metric with its interval
     answers = json.loads(kept.read_text("utf-8"))
     assert [bool(it["metrics"]) for it in answers] == [True, False] * 2
     assert all(it["scores"] for it in answers if it["metrics"])
@@ -171,7 +173,7 @@ async def test_a_set_is_asked_with_what_the_others_chose(
         assert question.groups == [["m1"]]
         wanted = {"small-zh": "words", "large-en": "meaning"}[question.dataset]
         values = [value for *_, value in switches]
-        return dict.fromkeys(leave_one_out.SHOWN, 100.0 * (values == [wanted]))
+        return dict.fromkeys(JUDGED, 100.0 * (values == [wanted]))
 
     text = data.read_text("utf-8").replace("small-en", "large-en")
     data.write_text(text, "utf-8")
