@@ -62,14 +62,19 @@ class Stored:
     seconds: float
 
 
-def session_score(
-    groups: Sequence[Sequence[str]], hits: Found, session_of: Mapping[str, str]
-) -> dict[str, float]:
-    """The same for sessions, which are as good as their best hits."""
+def ranked_sessions(hits: Found, session_of: Mapping[str, str]) -> list[str]:
+    """The sessions of hits: they are as good as their best ones."""
     scores: dict[str, list[float]] = defaultdict(list)
     for name, worth in hits:
         scores[session_of[name]].append(worth)
-    ranked = sorted(scores, key=lambda it: -(scores[it][0] + sum(scores[it][1 : 1 + MORE]) / 2))
+    return sorted(scores, key=lambda it: -(scores[it][0] + sum(scores[it][1 : 1 + MORE]) / 2))
+
+
+def session_score(
+    groups: Sequence[Sequence[str]], hits: Found, session_of: Mapping[str, str]
+) -> dict[str, float]:
+    """What a ranking is worth by its sessions."""
+    ranked = ranked_sessions(hits, session_of)
     wanted = {session_of[group[0]] for group in groups}
     return {
         "sessions@10": len(wanted & {*ranked[:10]}) / len(wanted),
