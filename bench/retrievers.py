@@ -66,7 +66,7 @@ def given(message: Message) -> dict[str, Any]:
 @asynccontextmanager
 async def bm25(messages: Sequence[Message]) -> AsyncIterator[Ask]:
     """Plain BM25 over stems, and over Chinese characters and their pairs."""
-    rows = [_terms(f"{it.get('speaker') or ''} {it['content']}") for it in messages]
+    rows = [terms(f"{it.get('speaker') or ''} {it['content']}") for it in messages]
     lengths = [sum(row.values()) for row in rows]
     usual = sum(lengths) / max(len(rows), 1) or 1.0
 
@@ -87,7 +87,7 @@ async def bm25(messages: Sequence[Message]) -> AsyncIterator[Ask]:
     yield ask
 
 
-def _terms(text: str) -> Counter[str]:
+def terms(text: str) -> Counter[str]:
     """The tokens of a text and, for Chinese, their pairs."""
     tokens = search_text(text).split()
     pairs = (f"{one} {two}" for one, two in pairwise(tokens))
