@@ -31,18 +31,10 @@ Switch = tuple[Any, str, object]  # a module, one of its names, and the value th
 
 NO_CONTEXT: tuple[Switch, ...] = (
     (rank, "NEAR", (0.0,) * len(rank.NEAR)),
-    *((rank, name, 0.0) for name in ("ASKED", "SESSION", "OPENING", "TOPIC")),
+    (rank, "SESSION", 0.0),
 )
-NO_OPENING: tuple[Switch, ...] = (
-    *((rank, name, rank.SESSION) for name in ("OPENING", "TOPIC")),
-    *((rank, name, 0.0) for name in ("_OPENING", "_TOPIC")),
-)
-NO_REPLIES: tuple[Switch, ...] = (
-    (rank, "ASKED", rank.NEAR[0]),
-    (rank, "_ASKING", 1.0),
-)
+NO_ASKING: tuple[Switch, ...] = ((rank, "_ASKING", 1.0),)
 NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)
-NO_NEWS: tuple[Switch, ...] = ((rank, "_NEWS", 0.0),)
 NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)
 NO_LABELS: tuple[Switch, ...] = ((understand, "_TURNS", sys.maxsize),)
 NO_TIME: tuple[Switch, ...] = ((fuse, "IN_TIME", 0.0),)
@@ -50,20 +42,16 @@ NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0),)
 STAGES: dict[str, tuple[Switch, ...]] = {
     "all stages": (),
     "without words around a message": NO_CONTEXT,
-    "without what opens a session": NO_OPENING,
-    "without replies before questions": NO_REPLIES,
+    "without answers before questions": NO_ASKING,
     "without who speaks": NO_SPEAKER,
-    "without what is new": NO_NEWS,
     "without parts of a question": NO_PARTS,
     "without reading transcripts": NO_LABELS,
     "without time phrases": NO_TIME,
     "without meaning": NO_MEANING,
     "own words and meaning only": (
         *NO_CONTEXT,
-        *NO_OPENING[2:],
-        *NO_REPLIES[1:],
+        *NO_ASKING,
         *NO_SPEAKER,
-        *NO_NEWS,
         *NO_PARTS,
         *NO_LABELS,
         *NO_TIME,
@@ -73,11 +61,11 @@ STAGES: dict[str, tuple[Switch, ...]] = {
 
 @contextmanager
 def switched(off: Sequence[Switch]) -> Iterator[None]:
-    """Other values for a while, and the table that is made of NEAR and ASKED."""
+    """Other values for a while, and the table that is made of NEAR."""
     with ExitStack() as stack:
         for module, name, value in off:
             stack.enter_context(patch.object(module, name, value))
-        shares = np.array([0, *reversed(rank.NEAR), rank.ASKED, 1])
+        shares = np.array([0, *reversed(rank.NEAR), 1])
         stack.enter_context(patch.object(rank, "_SHARES", shares))
         yield
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from bench.ablation import NO_NEWS, NO_OPENING, NO_SPEAKER, Switch, switched
+from bench.ablation import NO_ASKING, NO_SPEAKER, Switch, switched
 from bench.retrievers import RETRIEVERS, Ask, Query
 from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
 from kemem.search import fuse
@@ -35,22 +35,12 @@ def _near(scale: float) -> tuple[Switch, ...]:
 
 # The values of each number by their names, the simplest first: it is taken where two are as good.
 NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
-    "openers (_OPENING, _TOPIC, OPENING, TOPIC)": {
-        "off": NO_OPENING,
-        "borrow more only": NO_OPENING[2:],
-        SHIPPED: (),
-    },
-    "news (_NEWS)": {"off": NO_NEWS, "0.1": ((rank, "_NEWS", 0.1),), SHIPPED: ()},
     "who is named (_NAMED)": {"off": NO_SPEAKER, "0.06": ((rank, "_NAMED", 0.06),), SHIPPED: ()},
     "what asks (_ASKING)": {
-        "off": ((rank, "_ASKING", 1.0),),
+        "off": NO_ASKING,
         "0.9": ((rank, "_ASKING", 0.9),),
         SHIPPED: (),
         "0.7": ((rank, "_ASKING", 0.7),),
-    },
-    "reply to a question (ASKED)": {
-        "off": ((rank, "ASKED", rank.NEAR[0]),),
-        SHIPPED: (),
     },
     "session (SESSION)": {
         "off": ((rank, "SESSION", 0.0),),

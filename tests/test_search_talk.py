@@ -47,12 +47,12 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
 
 @EACH
 def test_a_reply_is_found_by_its_question(memory: Memory, language: str) -> None:
-    """It shares no word with what is asked; by words it is better than its question."""
+    """It shares no word with what is asked; by words it comes right after its question."""
     memory.ingest(told(FILL[language], "fill"), "u")
     memory.ingest(told(TALK[language], "talk", day=2), "u")
     hits = memory.search(ASKED[language], "u", limit=2, explain=True)
     assert [hit.id for hit in hits] == ["talk-0", "talk-1"]
-    assert hits[1].why[0].startswith("lexical#1 ")
+    assert hits[1].why[0].startswith("lexical#2 ")
     assert (hits[1].why[-1], hits[1].snippets) == ("terms: around it", ())
     assert "talk-1" not in [it.id for it in memory.lexical_search(ASKED[language], "u").items]
 

@@ -7,7 +7,8 @@ the score exact from row sets alone, the same on every engine.
 The context of a message counts, too: a short turn means what the turns near it say. "Yes, in May"
 answers "Did you see Rome?" and holds none of its words. So a word of the query that a message lacks
 counts in part where a message near it has the word. The shares were measured on eight sets in
-Chinese and English; `docs/benchmarks.md` says what each of them is worth.
+Chinese and English; `docs/benchmarks.md` says what each of them is worth. Where a message stands in
+its session and how new it is count for nothing: that helped only the sets it was chosen on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,21 +25,13 @@ K1 = 1.2
 B = 0.5  # how much a long message has to say more to be worth the same
 _STEEPNESS = 1.6  # a message of usual length that holds the whole query scores 0.8
 
-# What a message of a conversation is worth before its words count, in shares of the question.
-_OPENING = 0.026  # the first of a session, and more where the question is long
-_TOPIC = 0.13
-_NEWS = 0.2  # one said just now, where the question is long: it goes on with something
-_NAMED = 0.13  # one said by somebody whom the question names
-_ASKING = 0.8  # and what one that asks keeps of its score, unless the question is long
+_NAMED = 0.13  # what a message said by somebody whom the question names is worth more
+_ASKING = 0.8  # what one that asks keeps of its score, unless the question is long
 
 SPEAKERS = ROLES[:2]  # user and assistant; systems and tools take no part in a conversation
 NEAR = (0.6, 0.4, 0.3, 0.25, 0.2)  # what a word counts that is said 1, 2, … messages away,
-ASKED = 0.9  # in the question right before,
-SESSION = 0.12  # elsewhere in the session,
-OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out what it is about:
-# the more, the longer the question
-RECENT = 14 * 86_400_000_000  # microseconds in which a message's news falls to a third
-_SHARES = np.array([0, *reversed(NEAR), ASKED, 1])
+SESSION = 0.12  # and elsewhere in the session
+_SHARES = np.array([0, *reversed(NEAR), 1])
 _AROUND = np.arange(-len(NEAR), len(NEAR) + 1)
 _PIECE = 1 << 13  # slots that are worked on at once: they stay in the processor's cache
 _RARE = 40  # a word that one of so many messages has is rare
@@ -66,13 +59,11 @@ class Conversation:
     """
 
     rows: Numbers  # their places among the rows of a scope
-    times: Ints
     questions: Numbers  # places of those that ask
     openings: Numbers  # which of them are the first of their sessions
     slots: Numbers
     slot_of: Numbers  # for each row of the scope; -1 where it is not among them
     session_of: Numbers  # for each slot, numbered from 0
-    asks: Mask  # for each slot
 
     @classmethod
     def of(
@@ -85,11 +76,11 @@ class Conversation:
         rows = rows[(speaks[:, 0] & speaks[:, 1])[sessions[rows]]]
         rows = rows[np.lexsort((times[rows], sessions[rows]))]
         openings = np.flatnonzero(np.diff(sessions[rows], prepend=-1))
-        return cls._with_slots(rows, times[rows], rows[asks[rows]], openings, len(visible))
+        return cls._with_slots(rows, rows[asks[rows]], openings, len(visible))
 
     @classmethod
     def _with_slots(
-        cls, rows: Numbers, times: Ints, questions: Numbers, openings: Numbers, size: int
+        cls, rows: Numbers, questions: Numbers, openings: Numbers, size: int
     ) -> "Conversation":
         sizes = np.diff(openings, append=len(rows))
         slots = np.arange(len(rows)) + len(NEAR) * np.repeat(np.arange(len(openings)) + 1, sizes)
@@ -97,9 +88,7 @@ class Conversation:
         slot_of[rows] = slots
         session_of = np.repeat(np.arange(len(openings)), sizes + len(NEAR))
         session_of = np.pad(session_of, (len(NEAR) if len(rows) else 0, 0))
-        asks = np.zeros(len(session_of), np.bool_)
-        asks[slot_of[questions]] = True
-        return cls(rows, times, questions, openings, slots, slot_of, session_of, asks)
+        return cls(rows, questions, openings, slots, slot_of, session_of)
 
     @classmethod
     def join(cls, parts: Sequence["Conversation"], starts: Numbers) -> "Conversation":
@@ -107,22 +96,20 @@ class Conversation:
         if len(parts) == 1:
             return parts[0]
         none = np.zeros(0, np.intp)
-        columns, size = [(none, none, none, none)], 0
+        columns, size = [(none, none, none)], 0
         for part, start in zip(parts, starts, strict=False):
             rows, questions = part.rows + start, part.questions + start
-            columns.append((rows, part.times, questions, part.openings + size))
+            columns.append((rows, questions, part.openings + size))
             size += len(rows)
         merged: list[Numbers] = [np.concatenate(each) for each in zip(*columns, strict=True)]
-        return cls._with_slots(merged[0], merged[1], merged[2], merged[3], int(starts[-1]))
+        return cls._with_slots(merged[0], merged[1], merged[2], int(starts[-1]))
 
-    def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Scores:
+    def word_weights(self, words: Sequence[tuple[Mask, float]]) -> Scores:
         """The weight of the words that each message has, itself or by its context."""
-        size, first = len(self.session_of), self.slots[self.openings]
+        size = len(self.session_of)
         own, levels = np.zeros(size), np.zeros(size, np.uint8)  # of a word: places in _SHARES
-        of_opening, of_session = np.zeros(len(first)), np.zeros(len(first))
-        # The least that a word of the session counts, in a message and in its first one.
-        least = (SESSION, OPENING + (TOPIC - OPENING) * length)
-        above, above_first = (np.maximum(_SHARES - share, 0) for share in least)
+        of_session = np.zeros(len(self.openings))
+        above = np.maximum(_SHARES - SESSION, 0)  # what a word of the session counts at least
         for mask, weight in words if size else ():
             has = self.slot_of.take(np.flatnonzero(mask), mode="clip")
             has = has[has >= 0]
@@ -134,22 +121,19 @@ class Conversation:
                     levels[near[len(NEAR) + away]] = len(NEAR) + 1 - away
             else:  # too many messages have it to visit the slots near each
                 levels = _levels_by_shifts(has, size)
-            levels[has[self.asks[has]] + 1] = len(NEAR) + 1
-            levels[has] = len(NEAR) + 2
+            levels[has] = len(NEAR) + 1
             near = near.ravel()
             # A slot that is there twice is added once. take() is slow with other numbers than intp.
             own[near] += shares.take(levels.take(near).astype(np.intp), mode="clip")
             for at in range(0, 0 if is_rare else size, _PIECE):
                 piece = levels[at : at + _PIECE].astype(np.intp)
                 own[at : at + _PIECE] += shares.take(piece, mode="clip")
-            of_opening += weight * (above_first - above)[levels[first]]
-            in_session = np.zeros(len(first), np.bool_)
+            in_session = np.zeros(len(of_session), np.bool_)
             in_session[self.session_of.take(has, mode="clip")] = True
             of_session += weight * in_session
             levels[near if is_rare else ...] = 0
         weights = of_session.take(self.session_of, mode="clip")
         weights *= SESSION
-        weights[first] = least[1] * of_session + of_opening
         weights += own
         return weights.take(self.slots, mode="clip")
 
@@ -193,7 +177,7 @@ def word_scores(
         for rows, weight in words:
             weights[rows] += weight
     if question and conversation:
-        weights[conversation.rows] = conversation.word_weights(words, question.length)
+        weights[conversation.rows] = conversation.word_weights(words)
     usual = max(int((lengths if total == len(lengths) else lengths[counted]).sum()) / total, 1.0)
     # In place from here on: every array of a large scope costs as much as a step of the arithmetic.
     raw = np.multiply(weights, (K1 + 1) / query_weight, out=weights)
@@ -203,13 +187,6 @@ def word_scores(
     if question and question.speakers:
         named = np.flatnonzero(reduce(np.bitwise_or, map(rows_with.__getitem__, question.speakers)))
         raw[named] += (raw[named] > 0) * _NAMED
-    if question and conversation:
-        places, length = conversation.rows, question.length
-        openings = places[conversation.openings]
-        raw[openings] += (raw[openings] > 0) * (_OPENING + _TOPIC * length)
-        if length:
-            age = (conversation.times.max(initial=0) - conversation.times) / RECENT
-            raw[places] += (raw[places] > 0) * (_NEWS * length * np.exp(-age))
     scores = np.exp(np.multiply(raw, -_STEEPNESS, out=raw), out=raw)
     np.subtract(1, scores, out=scores)
     if question and conversation:
