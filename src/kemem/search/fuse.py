@@ -53,6 +53,7 @@ class Signals:
     missing: tuple[str, ...] = ()
     in_time: tuple[Match, ...] = ()  # messages of the times that are asked for
     of_topics: tuple[Match, ...] = ()  # notes of the topics that are asked for
+    hops: tuple[SignalHits, ...] = ()  # for the question with a name that was found
 
 
 def fuse(
@@ -68,6 +69,9 @@ def fuse(
         share = PARTS * min(2 * size, 1)
         best_part = {key: max(part.get(key, 0.0) for part in parts) for key in rows}
         values = {key: (1 - share) * values.get(key, 0.0) + share * best_part[key] for key in rows}
+    for hop in signals.hops:
+        for key, value in _values(hop, weight, rows, signals.depth).items():
+            values[key] = max(values.get(key, 0.0), value)
     for match, _ in signals.linked:
         value = values.get(key := match[:3], 0.0)
         rows.setdefault(key, match)

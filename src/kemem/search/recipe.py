@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kemem.errors import Unavailable
-from kemem.ports import Deps, Reranker
+from kemem.ports import Deps
 from kemem.ports.request import (
     Candidates,
     Context,
@@ -19,15 +19,17 @@ from kemem.ports.request import (
     SearchResponse,
     key_of,
 )
-from kemem.records import NOTES, Match, Matrix, Note, Relation, Where
+from kemem.records import NOTES, Match, Matrix, Micros, Note, Relation, Where
 from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
 from kemem.search.endings import below_parts, below_successors, unexpired
-from kemem.search.features import JUDGED, Candidate, worth
+from kemem.search.features import JUDGED, Candidate, Column, worth
 from kemem.search.fuse import SignalHits, Signals, fuse
-from kemem.search.judge import JUDGED_MODEL, Judgement, Meant, judge
+from kemem.search.hops import Hop, combined, follow, hops_from
+from kemem.search.judge import JUDGED_MODEL, Meant, judge
 from kemem.search.pages import MAX_PAGE, page_limit
 from kemem.search.previous import Nearest, join, nearest_before, scale, scaled
+from kemem.search.rerank import rerank
 from kemem.search.topics import asked_notes
 from kemem.search.understand import Mode, ParsedQuery, understand
 from kemem.text.language import is_chinese
@@ -47,9 +49,7 @@ _HOPS = 2
 _RELATIONS = 50
 _NEAR, _FAR = 1.0, 0.5  # what a relation of the named entity is worth, and one of its neighbors
 
-_RERANKED = 20  # hits that are worth the time of a large model
 _LEFT_OUT = 3  # words of a message that a note does not say: it may be another clause
-_SHARE = 0.6  # of the model in the new score; the rest is the old one's
 
 log = logging.getLogger("kemem")
 
@@ -85,35 +85,35 @@ async def search(
     past = past or is_about_past(text, now, query.times)
     where = replace(where, valid_at=None if past else where.valid_at or now)
     depth = max(most * _DEPTH, MAX_PAGE if count else _LEAST)
-    spare = _SPARE if where.kinds & NOTES else 1
     reranker = deps.reranker if reranked else None
     asks = query.question is not None
     least = threshold if reranker is None and not asks else 0.0
     ranked: list[tuple[Match, tuple[str, ...]]] = []
 
     def select(signals: Signals) -> list[Match]:
-        size = max(most * spare, JUDGED) if asks else most * spare
+        size = max(most * (_SPARE if where.kinds & NOTES else 1), JUDGED if asks else 0)
         best = fuse(signals, query, None if count else size, explain)
         ranked[:] = [(match, why) for match, why in best if match.score >= least]
         return [match for match, _ in ranked]
 
-    response, meant, missing = await _gather(query, where, depth, deps, select)
+    found = await _gather(query, where, depth, deps, select)
+    hops, response = await _second_hop(query, found, [it for it, _ in ranked], select, now, deps)
     if past:
         response = replace(response, rows=unexpired(response.rows, now))
-    hits = await _in_order(query, meant, *_candidates(ranked, response))
-    hits = await _rerank(text, hits, reranker)
+    hits = await _in_order(query, found.meant, hops, *_candidates(ranked, response))
+    hits = await rerank(text, hits, reranker)
     if not past:  # a question is answered by what matches no word of it; a search for words is not
         instead = response.rows if asks and query.keywords is None else {}
         hits = below_successors(hits, instead, response.contexts)
     hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
-    best = hits[:most]
+    best, total = hits[:most], len(hits) if count else 0
     if explain:
-        best = await asyncio.to_thread(lambda: [_explain(hit, query) for hit in best])
+        best = await asyncio.to_thread(lambda: [_explain(hit, query, hops) for hit in best])
     elif reranker:
         best = [replace(hit, why=()) for hit in best]
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
     until = next_end(response.rows.values(), now)
-    return Memories(tuple(best), None, missing, language, len(hits) if count else 0, past, until)
+    return Memories(tuple(best), None, found.missing, language, total, past, until)
 
 
 def _checked(limit: int, **flags: bool) -> int:
@@ -124,12 +124,18 @@ def _checked(limit: int, **flags: bool) -> int:
 
 
 async def _in_order(
-    query: ParsedQuery, meant: Meant, candidates: Sequence[Candidate], hits: Sequence[Hit]
+    query: ParsedQuery,
+    meant: Meant,
+    hops: Sequence[Hop],
+    candidates: Sequence[Candidate],
+    hits: Sequence[Hit],
 ) -> Sequence[Hit]:
     """Hits by how well they answer, where a question is asked; without what is said twice."""
     if query.question and candidates:
-        judged = partial(judge, query.question, meant, candidates[:JUDGED])
-        hits = _by_judgement(hits, await asyncio.to_thread(judged))
+        asked = [(query.question, meant), *((it.question, Meant(it.vector)) for it in hops)]
+        some = candidates[:JUDGED]
+        judged = await asyncio.to_thread(lambda: [judge(*it, some).scores for it in asked])
+        hits = _by_judgement(hits, combined(judged, hops, some))
         if not query.question.past:
             hits = below_parts(hits, {key_of(it.row): it.context for it in candidates})
     return _said_once(hits)
@@ -150,9 +156,9 @@ def _candidates(
     return candidates, hits
 
 
-def _by_judgement(hits: Sequence[Hit], judgement: Judgement) -> list[Hit]:
+def _by_judgement(hits: Sequence[Hit], scores: Column) -> list[Hit]:
     """Hits in the order of a judgement of the first ones; none that follows scores more."""
-    pairs = zip(hits, judgement.scores.tolist(), strict=False)
+    pairs = zip(hits, scores.tolist(), strict=False)
     judged = [replace(hit, score=round(score, 6)) for hit, score in pairs]
     judged.sort(key=lambda hit: -hit.score)
     least = judged[-1].score
@@ -179,17 +185,24 @@ async def nearest_notes(text: str, where: Where, limit: int, deps: Deps) -> list
     return [row for row in rows if isinstance(row, Note)]
 
 
+class _Found(NamedTuple):
+    """What was asked of the store and found; what the question means; and what is missing."""
+
+    request: SearchRequest
+    response: SearchResponse
+    signals: Signals
+    meant: Meant
+    missing: tuple[str, ...]
+
+
 async def _gather(
     query: ParsedQuery,
     where: Where,
     depth: int,
     deps: Deps,
     select: Callable[[Signals], Sequence[Match]],
-) -> tuple[SearchResponse, Meant, tuple[str, ...]]:
-    """Ask every signal, and read the rows that are selected; signals that are missing are named.
-
-    With the rows comes what the question means.
-    """
+) -> _Found:
+    """Ask every signal, and read the rows that are selected; signals that are missing are named."""
     missing: list[str] = []
     vectors: Matrix | None = None
     meant = Meant()
@@ -212,16 +225,16 @@ async def _gather(
     around = _around(query, where)
     relations = await _from_graph(around, missing, deps)
     told = await asked_notes(question, meant.advice, where, deps)
+    gathered: list[Signals] = []
 
     def select_matches(candidates: Candidates) -> Sequence[Match]:
-        words = (ranking.matches for ranking in candidates.words)
         near = scaled(nearest or join(candidates.vectors, old), slope)
-        pairs = zip_longest(words, near, fillvalue=())
-        whole, *parts = (SignalHits(*pair) for pair in pairs)
+        whole, *parts = _in_pairs(candidates, near)
         linked = _linked_notes((*candidates.relations, *relations), query, candidates.admitted)
         of_topics = _admitted(told, candidates)
         rest = (linked, tuple(missing), candidates.in_time, of_topics)
-        return select(Signals(whole, depth, tuple(parts), *rest))
+        gathered[:] = [Signals(whole, depth, tuple(parts), *rest)]
+        return select(gathered[0])
 
     by_words = query.mode != "semantic" or "semantic" in missing  # words stand in for vectors
     request = SearchRequest(
@@ -238,7 +251,34 @@ async def _gather(
     )
     response = await deps.store.search(request)
     late = ["vectors"] if response.candidates.unembedded and not old else []
-    return response, meant, (*missing, *late)
+    return _Found(request, response, gathered[0], meant, (*missing, *late))
+
+
+async def _second_hop(
+    query: ParsedQuery,
+    found: _Found,
+    best: Sequence[Match],
+    select: Callable[[Signals], Sequence[Match]],
+    now: Micros,
+    deps: Deps,
+) -> tuple[Sequence[Hop], SearchResponse]:
+    """The question with names that the best rows give, and the rows with those that use them."""
+    response, signals = found.response, found.signals
+    rows = [response.rows[key] for match in best if (key := key_of(match)) in response.rows]
+    hops = await hops_from(query, rows, now, deps if found.meant.topic is not None else None)
+    if not hops:
+        return (), response
+
+    def select_more(candidates: Candidates) -> Sequence[Match]:
+        return select(replace(signals, hops=_in_pairs(candidates, candidates.vectors)))
+
+    return hops, await follow(found.request, hops, response, select_more, deps)
+
+
+def _in_pairs(candidates: Candidates, near: Sequence[tuple[Match, ...]]) -> tuple[SignalHits, ...]:
+    """What words and vectors rank for each text."""
+    words = (ranking.matches for ranking in candidates.words)
+    return tuple(SignalHits(*pair) for pair in zip_longest(words, near, fillvalue=()))
 
 
 async def _from_graph(
@@ -347,31 +387,11 @@ def _says_all(notes: Sequence[Hit], message: Hit) -> bool:
     return sum(worth(word) for word in read(message.memory).words - own) < _LEFT_OUT
 
 
-async def _rerank(query: str, hits: Sequence[Hit], reranker: Reranker | None) -> Sequence[Hit]:
-    """The head of a ranking in the order of a model that reads question and text together.
-
-    Without a model, or when it fails, the ranking stays as it is.
-    """
-    if reranker is None or not hits:
-        return hits
-    head, better = hits[:_RERANKED], list[Hit]()
-    try:
-        scores = [float(it) for it in await reranker.rank(query, [hit.memory for hit in head])]
-        for hit, judged in zip(head, scores, strict=True):
-            judged = min(max(judged, 0.0), 1.0)
-            score = round(_SHARE * judged + (1 - _SHARE) * hit.score, 6)
-            better.append(replace(hit, score=score, why=(*hit.why, f"rerank {judged:.2f}")))
-    except Exception as error:  # the model's code or network, which may raise anything
-        told = error.message if isinstance(error, Unavailable) else type(error).__name__
-        log.warning("the reranker failed: %s", told)
-        return [replace(hit, why=(*hit.why, "rerank: unavailable")) for hit in hits]
-    return sorted([*better, *hits[_RERANKED:]], key=lambda hit: -hit.score)
-
-
-def _explain(hit: Hit, query: ParsedQuery) -> Hit:
+def _explain(hit: Hit, query: ParsedQuery, hops: Sequence[Hop]) -> Hit:
     """A hit with the terms that matched, and snippets."""
     found = matches(hit.row.content, query.query)
     borrowed = ["around it"] if any(it.startswith("lexical") for it in hit.why) else []
     terms = [*found.terms] or borrowed
-    why = (*hit.why, f"terms: {', '.join(terms)}") if terms else hit.why
+    why = (*hit.why, *filter(None, (hop.reason(hit.row.content) for hop in hops)))
+    why = (*why, f"terms: {', '.join(terms)}") if terms else why
     return replace(hit, why=why, snippets=found.snippets)

@@ -37,7 +37,7 @@ _PLAIN = """
 I Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April May June
 July August September October November December User The A An My
 """
-_NAMELESS = frozenset(_PLAIN.split())
+NAMELESS = frozenset(_PLAIN.split())
 ANSWERS = ("who", "where", "when", "how_much", "what_name")
 _SIGNS = ("asks", "requests", "first_person", "changes", "ends", "number", "time", "called")
 
@@ -83,7 +83,7 @@ def read(text: str) -> Reading:
     signs = {name for name in _SIGNS if name not in ("asks", "number") and shows(text, name)}
     signs |= {"number"} if shows(bare, "number") else set()
     signs |= {name for name in ("place", "pronoun") if shows(text, name)}
-    if any(match[0] not in _NAMELESS for match in _CAPITAL.finditer(text)):
+    if any(match[0] not in NAMELESS for match in _CAPITAL.finditer(text)):
         signs.add("capital")
     if _PLACE.search(text):
         signs.add("place")
@@ -212,7 +212,7 @@ def people_of(text: str) -> frozenset[str]:
         table = lexicon.tables[f"{language}_PEOPLE"]
         people |= {table[match.lower()] for match in _people_pattern(language, word).findall(text)}
     names = (match[0] for match in _CAPITAL.finditer(text))
-    return frozenset(people | {f"@{name.lower()}" for name in names if name not in _NAMELESS})
+    return frozenset(people | {f"@{name.lower()}" for name in names if name not in NAMELESS})
 
 
 @lru_cache(maxsize=8192)
@@ -222,7 +222,7 @@ def named_people(text: str) -> Mapping[str, str]:
     for pattern in ("EN_NAMED", "EN_NAMED_AFTER", "ZH_NAMED"):
         table = lexicon.tables[f"{pattern[:2]}_PEOPLE"]
         for match in lexicon.pattern(pattern).finditer(text):
-            if match["name"] not in _NAMELESS:
+            if match["name"] not in NAMELESS:
                 name, one = match["name"].lower(), table[match["one"].lower()]
                 # How long a Chinese name is cannot be seen: 李芳退休 may go on with 退.
                 names |= {name: one, name[:2]: one} if pattern == "ZH_NAMED" else {name: one}

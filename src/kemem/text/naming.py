@@ -1,0 +1,96 @@
+"""Which names a text gives, and to what: "my cousin goes by Pip", 房东姓蒲，都叫他蒲叔."""
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from kemem.text.lexicon import Lexicon, load
+from kemem.text.reading import NAMELESS
+from kemem.text.segment import STOP_WORDS
+from kemem.text.summary import sentences
+
+# What a name is given to stands right beside it, somewhere before it, or after it.
+_BESIDE = ("EN_NAMED", "EN_IS_NAMED", "EN_APPOSED", "ZH_NAMED", "ZH_IS_NAMED")
+_BEFORE = ("EN_NAMING", "EN_QUOTED", "ZH_NAMING")
+_AFTER = ("EN_NAME_IS", "EN_NAME_APPOSED", "ZH_NAME_IS")
+_PLACE = ("EN_AT", "ZH_AT")  # a company or a school, which is what it is to somebody
+_TITLE = re.compile(r"^(?:Mrs?|Ms|Miss|Dr|Prof)\.? ")
+_CLAUSE = re.compile(r"[^,，;；:：]*")
+_NO_NAMES = frozenset(("Here", "There", "Today", "Tonight", "Tomorrow", "Yesterday", "Now", "Then"))
+_LONGEST = 400  # characters of a text that introduces somebody or something
+
+
+class Naming(NamedTuple):
+    """A name, and the words that say whose it is."""
+
+    name: str  # as it may be said later: Okafor, not Mr Okafor
+    said: str
+    before: str  # the sentence before: "The puppy is here. We named her Waffle."
+    is_place: bool  # of a company, school …: "my first job was at Halden"
+
+
+@lru_cache(maxsize=8192)
+def namings(text: str) -> tuple[Naming, ...]:
+    """The names that a text gives.  "our landlord is a Mr Okafor" -> Okafor"""
+    if len(text) > _LONGEST:
+        return ()
+    found, before = list[Naming](), ""
+    for sentence in sentences(text):
+        found += (Naming(name, said, before, at) for name, said, at in _in_sentence(sentence))
+        before = sentence
+    return tuple(found)
+
+
+def _in_sentence(sentence: str) -> Iterator[tuple[str, str, bool]]:
+    for kind, pattern in _patterns():
+        for match in pattern.finditer(sentence):
+            name = match["name"].strip("\"'“”‘’ ")
+            first, *_ = name.split() or [""]
+            if len(name) < 2 or first in NAMELESS | _NO_NAMES or first.lower() in STOP_WORDS:
+                continue
+            if kind == "ZH_NAMED":  # how long the name is cannot be seen: 李芳退休 may go on
+                name = name[:2]
+                said = sentence[match.start() : match.start("name") + 2]
+            elif kind in _BESIDE:
+                said = match[0]
+            elif kind in (*_BEFORE, *_PLACE):
+                said = sentence[: match.end("name")]
+            else:
+                rest = _CLAUSE.match(sentence, match.end())
+                said = sentence[match.start("name") : rest.end() if rest else None]
+            yield _short(name), said, kind in _PLACE
+
+
+def _short(name: str) -> str:
+    """A name as it may be said later.  "Mr Okafor" -> Okafor, 沈若溪 -> 若溪"""
+    full = _lexicon().pattern("ZH_FULL_NAME").fullmatch(name)
+    return name[1:] if full else _TITLE.sub("", name)
+
+
+def is_named(name: str, text: str) -> bool:
+    """Whether a text uses a name.  "Pip" ~ "Pip's job" -> True; ~ "a pipe" -> False"""
+    return _name_pattern(name).search(text) is not None
+
+
+@lru_cache(maxsize=256)
+def _name_pattern(name: str) -> re.Pattern[str]:
+    border = r"\b" if name.isascii() else ""
+    return re.compile(border + re.escape(name) + border, re.IGNORECASE)
+
+
+def institutions(text: str) -> str:
+    """The words of a text for companies, schools and the like.  "my son's school" -> school"""
+    patterns = (_lexicon().pattern(name) for name in ("EN_INSTITUTION", "ZH_INSTITUTION"))
+    return " ".join(match[0] for pattern in patterns for match in pattern.finditer(text))
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple(
+        (name, _lexicon().pattern(name)) for name in (*_BESIDE, *_BEFORE, *_AFTER, *_PLACE)
+    )
+
+
+def _lexicon() -> Lexicon:
+    return load(__package__, "reading.rules")

@@ -1,0 +1,121 @@
+"""Two hops: what is told of a name answers a question about whom another message names so."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kemem import Memory
+from kemem.ports.request import SearchRequest, SearchResponse
+from kemem.testing import FakeClock, HashingEmbedder
+from kemem.text.naming import namings
+from kemem_conformance import RamStore
+
+FILL = {
+    "en": ["My uncle works at the brickyard", "The bus was late again", "I painted the hall green"],
+    "zh": ["我二叔在砖厂上班", "公交车又晚点了", "我把走廊刷成了绿色"],
+}
+NAMES = {"en": "My cousin goes by Pip", "zh": "我表妹大名叫沈若溪"}
+TELLS = {"en": "Pip got a job at the lighthouse", "zh": "若溪去灯塔博物馆上班了"}
+ASKED = {"en": "Where does my cousin work?", "zh": "我表妹在哪上班？"}
+EACH = pytest.mark.parametrize("language", ["en", "zh"])
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Memory]:
+    with Memory(data_dir=tmp_path, clock=FakeClock(1_770_000_000_000_000)) as memory:
+        yield memory
+
+
+def tell(memory: Memory, texts: list[str], user_id: str = "u") -> None:
+    """Messages, each of a session of its own."""
+    for at, text in enumerate(texts):
+        line = {"message_id": text, "content": text, "ts": f"2026-01-{at + 1:02}T10:00:00Z"}
+        memory.ingest([line], user_id, session_id=f"s{at}")
+
+
+class CountingStore(RamStore):
+    """A store that counts how often it is searched."""
+
+    searches = 0
+
+    async def search(self, request: SearchRequest) -> SearchResponse:
+        self.searches += 1
+        return await super().search(request)
+
+
+@EACH
+def test_a_question_about_somebody_is_answered_by_what_is_told_of_the_name(
+    memory: Memory, language: str
+) -> None:
+    """The row that gives the name comes next, and `why` shows the hop."""
+    tell(memory, [NAMES[language], *FILL[language], TELLS[language]])
+    first, second, *_ = memory.search(ASKED[language], "u", explain=True)
+    assert [first.id, second.id] == [TELLS[language], NAMES[language]]
+    name = {"en": "Pip", "zh": "若溪"}[language]
+    assert f'hop: {name} -> "{NAMES[language]}"' in first.why
+    assert not any(reason.startswith("hop") for reason in second.why)
+
+
+@EACH
+def test_a_hop_stays_in_its_scope(memory: Memory, language: str) -> None:
+    """What another user tells of the name is not found, nor what the filters leave out."""
+    tell(memory, [NAMES[language], *FILL[language]])
+    tell(memory, [TELLS[language]], "another")
+    hits = memory.search(ASKED[language], "u", limit=50)
+    assert TELLS[language] not in [hit.id for hit in hits]
+    tell(memory, [TELLS[language]])
+    hits = memory.search(ASKED[language], "u", limit=50, since="2026-01-02T00:00:00Z")
+    assert TELLS[language] not in [hit.id for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("question", "times"),
+    [
+        ("Where does my cousin work?", 2),
+        ("Where does my uncle work?", 1),  # nobody gives him a name
+        ("Where does Pip work?", 1),  # it has the name
+        ("What is my cousin's name?", 1),  # it asks for it
+        ("Who is my cousin?", 1),
+        ("cousin", 1),
+        ("我表妹在哪上班？", 2),
+        ("我二叔在哪上班？", 1),
+        ("若溪在哪上班？", 1),
+        ("我表妹叫什么？", 1),
+    ],
+)
+def test_the_store_is_asked_twice_only_for_a_hop(question: str, times: int) -> None:
+    """A name that the question lacks and does not ask for leads on."""
+    store = CountingStore()
+    with Memory(store=store, embedder=HashingEmbedder()) as memory:
+        tell(memory, [text for it in (NAMES, TELLS) for text in it.values()])
+        tell(memory, FILL["en"] + FILL["zh"])
+        store.searches = 0
+        memory.search(question, "u")
+    assert store.searches == times
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("our landlord is a Mr Okafor", {"Okafor"}),
+        ("The puppy is here. We named her Waffle", {"Waffle"}),
+        ("we call the old van 'Greta'", {"Greta"}),
+        ("Kofi is my brother-in-law", {"Kofi"}),
+        ("my therapist, Oona, called", {"Oona"}),
+        ("I called my sister in Berlin", set()),
+        ("That's great practice, John", set()),
+        ("Here's our latest work", set()),
+        ("Thankfully, my son was fine", set()),
+        ("房东姓蒲，都叫他蒲叔", {"蒲叔"}),
+        ("阿克就是我姐夫", {"阿克"}),
+        ("我的咨询师是欧老师", {"欧老师"}),
+        ("我妈李芳退休了", {"李芳"}),
+        ("随便叫几个人", set()),
+        ("我妹妹叫我去吃饭", set()),
+        ("我妈妈的家乡是武汉", set()),
+    ],
+)
+def test_names_are_read_where_a_text_gives_them(text: str, names: set[str]) -> None:
+    """A call, an address or a place gives nobody a name."""
+    assert {it.name for it in namings(text)} == names
