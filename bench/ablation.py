@@ -31,8 +31,9 @@ Switch = tuple[Any, str, object]  # a module, one of its names, and the value th
 
 NO_CONTEXT: tuple[Switch, ...] = (
     (rank, "NEAR", (0.0,) * len(rank.NEAR)),
-    (rank, "SESSION", 0.0),
+    *((rank, name, 0.0) for name in ("SESSION", "OPENING", "TOPIC")),
 )
+NO_OPENING: tuple[Switch, ...] = tuple((rank, name, rank.SESSION) for name in ("OPENING", "TOPIC"))
 NO_ASKING: tuple[Switch, ...] = ((rank, "_ASKING", 1.0),)
 NO_SPEAKER: tuple[Switch, ...] = ((rank, "_NAMED", 0.0),)
 NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)
@@ -42,6 +43,7 @@ NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0),)
 STAGES: dict[str, tuple[Switch, ...]] = {
     "all stages": (),
     "without words around a message": NO_CONTEXT,
+    "without what opens a session": NO_OPENING,
     "without answers before questions": NO_ASKING,
     "without who speaks": NO_SPEAKER,
     "without parts of a question": NO_PARTS,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from bench.ablation import NO_ASKING, NO_SPEAKER, Switch, switched
+from bench.ablation import NO_ASKING, NO_OPENING, NO_SPEAKER, Switch, switched
 from bench.retrievers import RETRIEVERS, Ask, Query
 from bench.scoring import JUDGED, MAIN, evidence, interval, mean, score, texts, with_interval
 from kemem.search import fuse
@@ -35,6 +35,7 @@ def _near(scale: float) -> tuple[Switch, ...]:
 
 # The values of each number by their names, the simplest first: it is taken where two are as good.
 NUMBERS: Mapping[str, Mapping[str, Sequence[Switch]]] = {
+    "openers (OPENING, TOPIC)": {"off": NO_OPENING, SHIPPED: ()},
     "who is named (_NAMED)": {"off": NO_SPEAKER, "0.06": ((rank, "_NAMED", 0.06),), SHIPPED: ()},
     "what asks (_ASKING)": {
         "off": NO_ASKING,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kemem.text import rank
 from kemem.text.query import ConversationQuery, Phrase, Query
-from kemem.text.rank import NEAR, SESSION, Conversation, word_scores
+from kemem.text.rank import NEAR, OPENING, SESSION, TOPIC, Conversation, word_scores
 
 WORDS = (Phrase(("火",)), Phrase(("hot",)), Phrase(("tea",)))
 
@@ -60,33 +60,39 @@ def sessions_of(rows: list[Row]) -> list[list[int]]:
     return found
 
 
-def borrowed(rows: list[Row], session: list[int], place: int, word: int) -> float:
+def borrowed(rows: list[Row], session: list[int], place: int, word: int, length: float) -> float:
     """What a word counts for one message: the best that any of its session can lend."""
     if rows[session[place]].holds[word]:
         return 1.0
+    elsewhere = OPENING + (TOPIC - OPENING) * length if place == 0 else SESSION
     shares = [0.0]
     for other, at in enumerate(session):
         if rows[at].holds[word]:
             away = abs(other - place)
             near = NEAR[away - 1] if away <= len(NEAR) else 0.0
-            shares.append(max(near, SESSION))
+            shares.append(max(near, elsewhere))
     return max(shares)
 
 
 @settings(deadline=None)
-@given(rows=SCOPES, rare=st.sampled_from((0, 3, 1 << 20)))
-def test_a_word_counts_by_the_best_that_lends_it(rows: list[Row], rare: int) -> None:
+@given(
+    rows=SCOPES,
+    length=st.sampled_from((0.0, 0.5, 1.0)),
+    rare=st.sampled_from((0, 3, 1 << 20)),
+)
+def test_a_word_counts_by_the_best_that_lends_it(rows: list[Row], length: float, rare: int) -> None:
     """Whichever words are rare."""
     weights = (1.0, 0.5, 2.0)
     masks = [np.array([row.holds[word] for row in rows], np.bool_) for word in range(len(WORDS))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "_RARE", rare)
         found = talk_of(rows)
-        shares = found.word_weights([*zip(masks, weights, strict=True)])
+        shares = found.word_weights([*zip(masks, weights, strict=True)], length)
         held = dict(zip(found.rows, shares, strict=True))
     wanted = {
         at: sum(
-            weight * borrowed(rows, session, place, word) for word, weight in enumerate(weights)
+            weight * borrowed(rows, session, place, word, length)
+            for word, weight in enumerate(weights)
         )
         for session in sessions_of(rows)
         for place, at in enumerate(session)
@@ -119,7 +125,7 @@ def test_scores_of_a_talk_stay_between_0_and_1(rows: list[Row], length: float) -
 
 
 @pytest.mark.parametrize("length", [0.0, 1.0])
-def test_what_is_said_counts_not_where_or_when(length: float) -> None:
+def test_what_a_message_says_counts_alike_wherever_it_stands(length: float) -> None:
     """The first message of a session, an old one and the newest score alike."""
     day = 86_400_000_000
     rows = [Row(0, at * day, at % 2, False, True, (at in (0, 20, 40),)) for at in range(41)]

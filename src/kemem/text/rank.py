@@ -7,8 +7,8 @@ the score exact from row sets alone, the same on every engine.
 The context of a message counts, too: a short turn means what the turns near it say. "Yes, in May"
 answers "Did you see Rome?" and holds none of its words. So a word of the query that a message lacks
 counts in part where a message near it has the word. The shares were measured on eight sets in
-Chinese and English; `docs/benchmarks.md` says what each of them is worth. Where a message stands in
-its session and how new it is count for nothing: that helped only the sets it was chosen on.
+Chinese and English; `docs/benchmarks.md` says what each of them is worth. That a message opens its
+session, or is new, makes it no better by itself: that helped only the sets it was chosen on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,9 @@ _ASKING = 0.8  # what one that asks keeps of its score, unless the question is l
 
 SPEAKERS = ROLES[:2]  # user and assistant; systems and tools take no part in a conversation
 NEAR = (0.6, 0.4, 0.3, 0.25, 0.2)  # what a word counts that is said 1, 2, … messages away,
-SESSION = 0.12  # and elsewhere in the session
+SESSION = 0.12  # elsewhere in the session,
+OPENING, TOPIC = 0.25, 0.7  # and there for its first message, which sets out what it is about:
+# the more, the longer the question
 _SHARES = np.array([0, *reversed(NEAR), 1])
 _AROUND = np.arange(-len(NEAR), len(NEAR) + 1)
 _PIECE = 1 << 13  # slots that are worked on at once: they stay in the processor's cache
@@ -104,12 +106,14 @@ class Conversation:
         merged: list[Numbers] = [np.concatenate(each) for each in zip(*columns, strict=True)]
         return cls._with_slots(merged[0], merged[1], merged[2], int(starts[-1]))
 
-    def word_weights(self, words: Sequence[tuple[Mask, float]]) -> Scores:
+    def word_weights(self, words: Sequence[tuple[Mask, float]], length: float) -> Scores:
         """The weight of the words that each message has, itself or by its context."""
-        size = len(self.session_of)
+        size, first = len(self.session_of), self.slots[self.openings]
         own, levels = np.zeros(size), np.zeros(size, np.uint8)  # of a word: places in _SHARES
-        of_session = np.zeros(len(self.openings))
-        above = np.maximum(_SHARES - SESSION, 0)  # what a word of the session counts at least
+        of_opening, of_session = np.zeros(len(first)), np.zeros(len(first))
+        # The least that a word of the session counts, in a message and in its first one.
+        least = (SESSION, OPENING + (TOPIC - OPENING) * length)
+        above, above_first = (np.maximum(_SHARES - share, 0) for share in least)
         for mask, weight in words if size else ():
             has = self.slot_of.take(np.flatnonzero(mask), mode="clip")
             has = has[has >= 0]
@@ -128,12 +132,14 @@ class Conversation:
             for at in range(0, 0 if is_rare else size, _PIECE):
                 piece = levels[at : at + _PIECE].astype(np.intp)
                 own[at : at + _PIECE] += shares.take(piece, mode="clip")
-            in_session = np.zeros(len(of_session), np.bool_)
+            of_opening += weight * (above_first - above)[levels[first]]
+            in_session = np.zeros(len(first), np.bool_)
             in_session[self.session_of.take(has, mode="clip")] = True
             of_session += weight * in_session
             levels[near if is_rare else ...] = 0
         weights = of_session.take(self.session_of, mode="clip")
         weights *= SESSION
+        weights[first] = least[1] * of_session + of_opening
         weights += own
         return weights.take(self.slots, mode="clip")
 
@@ -177,7 +183,7 @@ def word_scores(
         for rows, weight in words:
             weights[rows] += weight
     if question and conversation:
-        weights[conversation.rows] = conversation.word_weights(words)
+        weights[conversation.rows] = conversation.word_weights(words, question.length)
     usual = max(int((lengths if total == len(lengths) else lengths[counted]).sum()) / total, 1.0)
     # In place from here on: every array of a large scope costs as much as a step of the arithmetic.
     raw = np.multiply(weights, (K1 + 1) / query_weight, out=weights)
