@@ -158,9 +158,9 @@ def likely_ended(new: Told, notes: Sequence[Told]) -> int | None:
 
 
 def is_lost_in_part(new: Told, note: str) -> bool:
-    """Whether a statement says that one of several things that a note lists is gone."""
+    """Whether a change that is told is the end of one of several things that a note lists."""
     undone = signs(new.message) & {"FOUND", "UNDONE"} or signs(new.text) & {"OTHERS", "THEIRS"}
-    return new.changes and not undone and is_gone_in_part(new.text, note)
+    return not undone and is_gone_in_part(new.text, note)
 
 
 def says_instead(note: str, first: str, second: str) -> bool:
