@@ -207,6 +207,28 @@ def test_a_reader_that_began_before_a_drop_brings_nothing_back(tmp_path: Path) -
     asyncio.run(scenario())
 
 
+def test_vectors_take_the_room_of_their_numbers(tmp_path: Path) -> None:
+    """Those of the default width, too, and when they are replaced; in version 9 it was a page."""
+    model, names = Model("m", 512), [f"{number}" for number in range(300)]
+
+    async def scenario() -> None:
+        store = SqlStore(Sqlite(tmp_path), 1 << 20)
+        await store.apply(Batch(put=tuple(message(name) for name in names)))
+        for number in (1.0, 2.0):
+            matrix = np.full((300, 512), number, np.float32)
+            embedded = Embedded(Scope("agent", "小明"), model, tuple(names), matrix)
+            await store.apply(Batch(vectors=(embedded,)))
+        await store.close()
+
+    asyncio.run(scenario())
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        (pages,) = database.execute(
+            "SELECT count(*) FROM dbstat WHERE name = 'row_vector'"
+        ).fetchone()
+        (count,) = database.execute("SELECT count(*) FROM row_vector").fetchone()
+    assert (count, pages * 4096 < 1.5 * 300 * 1024) == (300, True)
+
+
 def test_columns_stay_within_their_budget(tmp_path: Path) -> None:
     """Those not used for longest go first; the answers stay the same."""
 
@@ -325,7 +347,7 @@ def test_rows_are_looked_up_by_their_ids(tmp_path: Path, opened: str) -> None:
         assert writing == plans(connection)
     database.close()
     assert "uk_message_id (space_no=? AND message_id=?)" in writing[0]
-    assert "PRIMARY KEY (space_no=? AND id=?)" in writing[1]
+    assert "INTEGER PRIMARY KEY (rowid=?)" in writing[1]
     assert "idx_message_sensitive" in writing[2] and "idx_note_sensitive" in writing[2]
 
 

@@ -58,6 +58,24 @@ def _blob(element: HalfVector, compiler: Any, **options: Any) -> str:
     return "BLOB"
 
 
+class RowNumber(UserDefinedType[int]):
+    """The number of a row, which is unique in a store; on SQLite the table is in its order."""
+
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[int]:
+        return int
+
+    def get_col_spec(self, **options: Any) -> str:
+        return "BIGINT"
+
+
+@compiles(RowNumber, "sqlite")
+def _rowid(element: RowNumber, compiler: Any, **options: Any) -> str:
+    return "INTEGER PRIMARY KEY"
+
+
 def dump_json(value: Any) -> str:
     """JSON as both engines take it; NaN and infinity are refused."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -218,11 +236,15 @@ embedding_model = sa.Table(
 
 # Vectors live apart: inside a wide row they cost three times as much to read. Messages and notes
 # of a space draw their ids from one sequence, so one table of vectors and one of words serve both.
-row_vector = _table(
+# In a table without rowid, which is an index, SQLite would give each of 1 KB a page of its own.
+row_vector = sa.Table(
     "row_vector",
-    *_columns(BigInteger, "space_no", "id", primary_key=True),
+    metadata,
+    Column("space_no", BigInteger, nullable=False),
+    Column("id", RowNumber, nullable=False),
     Column("model_no", Integer, sa.ForeignKey("embedding_model.model_no"), nullable=False),
     Column("vector", HalfVector, nullable=False),
+    sa.PrimaryKeyConstraint("space_no", "id").ddl_if(dialect="postgresql"),
 )
 
 job = _table(

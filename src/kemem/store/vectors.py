@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import Embedded, Matrix, Model
-from kemem.store.database import Statement, in_list, upsert
+from kemem.store.database import Statement, bound, in_list, upsert
 from kemem.store.migrate import write_meta
 from kemem.store.schema import embedding_model, row_vector
 from kemem.store.spaces import Transaction, model_number
@@ -31,6 +31,7 @@ def _named(rows: RowTable[Any], of_session: bool) -> Statement:
 _of_space, _of_session = (
     sa.union_all(*(_named(table, of_session) for table in TABLES)) for of_session in (False, True)
 )
+_remove = sa.delete(row_vector).where(*bound(row_vector, space_no="of_space", id="of_row"))
 
 
 def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
@@ -59,11 +60,15 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
         {"space_no": row.space_no, "id": row.id, "model_no": number, "vector": vector}
         for row, vector in zip(rows, transaction.database.dump_vectors(matrix), strict=True)
     ]
-    upsert(connection, row_vector, lines, "model_no", "vector")
     # Of any model: a cache may hold the vectors of the one that a row had.
-    replaced = {row.space_no for row in rows if row.model_no is not None}
+    replaced = [row for row in rows if row.model_no is not None]
+    if replaced:
+        old = [{"of_space": row.space_no, "of_row": row.id} for row in replaced]
+        connection.execute(_remove, old)
+    connection.execute(sa.insert(row_vector), lines)
+    changed = {row.space_no for row in replaced}
     for space_no in {row.space_no for row in rows}:
-        transaction.invalidate_cache(space_no, rows=space_no in replaced)
+        transaction.invalidate_cache(space_no, rows=space_no in changed)
 
 
 def check_vectors(matrix: Matrix, count: int, width: int) -> None:
