@@ -25,7 +25,7 @@ def _image() -> tuple[bytes, str]:
         return made.path.read_bytes(), secret
 
 
-def _open_copy(self: Sqlite) -> None:
+def _open_copy(self: Sqlite, *, moving: bool = False) -> None:
     """Open a store; one that is not there yet is a copy with a secret of its own."""
     folder = self.path.parent
     if not self.path.exists() and os.access(folder.parent, os.W_OK):
@@ -37,7 +37,7 @@ def _open_copy(self: Sqlite) -> None:
                 copy.flush()
                 os.chmod(copy.name, 0o644)
                 os.link(copy.name, self.path)  # at once, and only if nobody else was faster
-    open_store(self)
+    open_store(self, moving=moving)
 
 
 def share_empty_store() -> None:

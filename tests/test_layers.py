@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "session": CORE,
     "snapshot": CORE | {"settings", "workspace"},
     "runtime": CORE | {"settings", "backends", "store", "fork"},
+    "admin": {"errors", "settings", "store"},
     "memory": CORE
     | {"hooks", "jobs", "journal", "recall", "runtime", "session", "settings", "snapshot"}
     | {"imports", "workspace"},
@@ -58,7 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": (FACES - {"__init__", "jobs"}) | {"add"},
     "compat": WORDS | {"settings", "add", "search", "recall", "memory"},
     "integrations": CORE | {"settings", "recall", "memory", "sync", "chat", "compat"},
-    "serve": FACES | {"imports", "compat"},
+    "serve": FACES | {"admin", "imports", "compat"},
 }
 FLOORS = 10
 

@@ -31,7 +31,7 @@ class Reused(Postgres):
         with self._engine.begin() as connection:
             self._to_empty = connection.execute(TO_EMPTY).scalar_one()
 
-    def open(self) -> None:
+    def open(self, *, moving: bool = False) -> None:
         """Remove what an earlier test left."""
         with self._engine.begin() as connection:
             connection.exec_driver_sql(self._to_empty)

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby, islice
 from typing import Any
@@ -12,10 +12,10 @@ import numpy as np
 import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
-from kemem.records import NOTE_KINDS, ROLES
+from kemem.records import NOTE_KINDS, ROLES, Matrix
 from kemem.store import schema
 from kemem.store.branches import mark_all_branches
-from kemem.store.database import Database
+from kemem.store.database import Database, Values
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import put_sources, read_meta, write_meta
 from kemem.store.schema import embedding_model, message, meta, note, row_vector, space_state
@@ -36,19 +36,35 @@ def export(database: Database, take: Callable[[str, Mapping[str, Any]], None]) -
     """Hand over every row as of one moment, parents first."""
     with database.snapshot() as connection:
         for table in _TABLES.values():
-            statement = sa.select(table).order_by(*table.primary_key)
-            if table is row_vector:
-                vector = database.joined_vectors(row_vector.c.vector).label("vector")
-                columns = [vector if it is row_vector.c.vector else it for it in table.c]
-                statement = statement.with_only_columns(*columns).group_by(*table.primary_key)
-            if table is meta:
-                statement = statement.where(meta.c.key.in_(_CARRIED))
-            rows = connection.execute(statement, execution_options={"yield_per": _PAGE})
-            for row in map(dict, rows.mappings()):
-                if table is row_vector:
-                    halves = database.load_halves(row["vector"], 1).astype("<u2")
-                    row["vector"] = base64.b64encode(halves.tobytes()).decode()
+            carried = [meta.c.key.in_(_CARRIED)] if table is meta else []
+            for row in stored_rows(connection, database, table, *carried):
                 take(table.name, row)
+
+
+def stored_rows(
+    connection: sa.Connection,
+    database: Database,
+    table: sa.Table,
+    *conditions: sa.ColumnElement[bool],
+) -> Iterator[Values]:
+    """The rows of a table in the order of its key, with values as JSON has them."""
+    statement = sa.select(table).where(*conditions).order_by(*table.primary_key)
+    if table is row_vector:
+        vector = database.joined_vectors(row_vector.c.vector).label("vector")
+        columns = [vector if it is row_vector.c.vector else it for it in table.c]
+        statement = statement.with_only_columns(*columns).group_by(*table.primary_key)
+    rows = connection.execute(statement, execution_options={"yield_per": _PAGE})
+    for row in map(dict, rows.mappings()):
+        if table is row_vector:
+            halves = database.load_halves(row["vector"], 1).astype("<u2")
+            row["vector"] = base64.b64encode(halves.tobytes()).decode()
+        yield row
+
+
+def decode_vector(text: str) -> Matrix:
+    """A vector of `stored_rows` as a matrix of one row."""
+    halves = np.frombuffer(base64.b64decode(text, validate=True), "<f2")
+    return halves.astype(np.float32)[np.newaxis]
 
 
 def replace(connection: sa.Connection, database: Database, rows: Rows, label: str) -> None:
@@ -141,8 +157,7 @@ def _json_type(column: sa.Column[Any]) -> type[Any]:
 
 def _vector(row: Mapping[str, Any], widths: Mapping[int, int], database: Database) -> Any:
     try:
-        raw = base64.b64decode(row["vector"], validate=True)
-        matrix = np.frombuffer(raw, "<f2").astype(np.float32)[np.newaxis]
+        matrix = decode_vector(row["vector"])
         check_vectors(matrix, 1, widths.get(row["model_no"], 0))
     except (binascii.Error, ValueError):  # InvalidArgument among them
         raise InvalidArgument("the backup has a vector that is none") from None

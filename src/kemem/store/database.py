@@ -61,8 +61,11 @@ class Database(Protocol):
 
     name: str
 
-    def open(self) -> None:
-        """Connect; create or migrate the tables."""
+    def open(self, *, moving: bool = False) -> None:
+        """Connect; create or migrate the tables.
+
+        A store that was moved elsewhere, or is being filled by a move, opens only for `moving`.
+        """
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """A connection for reads."""
@@ -81,6 +84,9 @@ class Database(Protocol):
 
     def after_restore(self, connection: sa.Connection) -> None:
         """Number new rows above those that came, and let no read that began before see them."""
+
+    def seal(self, connection: sa.Connection) -> None:
+        """Refuse every later write of any process; reads go on."""
 
     def close(self) -> None:
         """Finish the writes and disconnect."""

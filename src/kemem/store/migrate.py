@@ -20,6 +20,10 @@ from kemem.text.segment import TEXT_VERSION
 
 Step = Callable[[sa.Connection, Database], None]
 
+# Keys of meta.
+MOVED_TO = "moved_to"  # where the store is now; it takes no more writes
+MOVING_FROM = "moving_from"  # the fingerprint of the store that is being copied here
+
 _ORDERED_BY_TIME = ("uk_agent_user_session_time", "idx_message_user_create_time", "idx_note_time")
 _old = sa.table(  # notes until version 4
     "note",
@@ -177,15 +181,27 @@ STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number)
 
 
 def bring_up_to_date(
-    connection: sa.Connection, database: Database, steps: Sequence[Step] = STEPS
+    connection: sa.Connection,
+    database: Database,
+    steps: Sequence[Step] = STEPS,
+    *,
+    moving: bool = False,
 ) -> None:
-    """Create or migrate the store inside the caller's transaction."""
+    """Create or migrate the store inside the caller's transaction.
+
+    One that was moved elsewhere, or is being filled by a move, opens only for `moving`.
+    """
     tables = sa.inspect(connection).get_table_names()
     if tables and "meta" not in tables:
         raise Unavailable(
             "the database holds tables of another program; KeMem needs one of its own"
         )
-    version = int(read_meta(connection).get("schema_version", 0)) if tables else 0
+    values = read_meta(connection) if tables else {}
+    if MOVED_TO in values and not moving:
+        raise Unavailable(f"this store was moved to {values[MOVED_TO]}; use that")
+    if MOVING_FROM in values and not moving:
+        raise Unavailable("kemem move has not finished filling this store; run it again")
+    version = int(values.get("schema_version", 0))
     newest = 1 + len(steps)
     if version > newest:
         raise Unavailable(

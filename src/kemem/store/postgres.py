@@ -26,6 +26,12 @@ _DO_NOT_WAIT = sa.text("SET LOCAL synchronous_commit = off")
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
 _REPLACING = _MIGRATING + 1  # of the one that writers share and who replaces all rows has alone
 
+_SEALED = "KM001"  # SQLSTATE of a write to a store that was moved
+_REFUSE = (
+    "CREATE FUNCTION kemem_sealed() RETURNS trigger LANGUAGE plpgsql AS "
+    f"$$ BEGIN RAISE EXCEPTION 'the store was moved' USING ERRCODE = '{_SEALED}'; END $$"
+)
+
 _SEQ = (1 << SEQ_BITS) - 1  # the bits of a row's number that count within its space
 
 T = TypeVar("T")
@@ -67,7 +73,7 @@ class Postgres:
     def __init__(self, url: sa.URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
 
-    def open(self) -> None:
+    def open(self, *, moving: bool = False) -> None:
         try:
             from pgvector.psycopg import register_vector
         except ImportError:
@@ -92,7 +98,7 @@ class Postgres:
                 first.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
             with self._engine.begin() as connection:
                 connection.execute(lock)
-                bring_up_to_date(connection, self)
+                bring_up_to_date(connection, self, moving=moving)
         except (sa.exc.DBAPIError, KeMemError) as error:
             self._engine.dispose()
             raise (error if isinstance(error, KeMemError) else self.to_error(error)) from None
@@ -128,6 +134,8 @@ class Postgres:
         state = getattr(error.orig, "sqlstate", None)
         if state is None:
             return Unavailable(f"PostgreSQL at {self._url.host or 'its socket'} cannot be reached")
+        if state == _SEALED:
+            return Unavailable("the store was moved, kemem doctor says where; nothing was written")
         return Unavailable(f"PostgreSQL refused (SQLSTATE {state}); nothing was written")
 
     def create(self, connection: sa.Connection) -> None:
@@ -149,6 +157,16 @@ class Postgres:
         # A read consists of several statements, the first of which asks for spaces: those under
         # way end before the numbers of spaces change their meaning, others begin afterwards.
         connection.execute(sa.text("LOCK TABLE space IN ACCESS EXCLUSIVE MODE"))
+
+    def seal(self, connection: sa.Connection) -> None:
+        connection.execute(sa.text(_REFUSE))
+        for table in metadata.sorted_tables:
+            connection.execute(
+                sa.text(
+                    f"CREATE TRIGGER sealed BEFORE INSERT OR UPDATE OR DELETE ON {table.name} "
+                    "FOR EACH STATEMENT EXECUTE FUNCTION kemem_sealed()"
+                )
+            )
 
     def add_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
         rows = [

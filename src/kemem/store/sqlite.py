@@ -108,7 +108,7 @@ class Sqlite:
         self._erased: str | None = None  # what it covers
         self._suspended: list[sa.PoolProxiedConnection] = []  # while the process forks
 
-    def open(self) -> None:
+    def open(self, *, moving: bool = False) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -119,7 +119,7 @@ class Sqlite:
         try:
             with self._writer.begin() as connection:
                 is_too_new = _is_index_too_new(connection)
-                bring_up_to_date(connection, self)
+                bring_up_to_date(connection, self, moving=moving)
                 if is_too_new:
                     rebuild_words(connection, self)
                 if _SECURE_DELETE:
@@ -273,6 +273,7 @@ class Sqlite:
                 f"the store {self.path} is damaged or not a KeMem store; restore a backup"
             )
         reasons = {
+            "SQLITE_CONSTRAINT_TRIGGER": "the store was moved, kemem doctor says where",
             "SQLITE_FULL": "the disk is full",
             "SQLITE_READONLY": "the store is read-only",
             "SQLITE_CANTOPEN": "the store cannot be opened",
@@ -301,6 +302,14 @@ class Sqlite:
 
     def after_restore(self, connection: sa.Connection) -> None:
         pass  # numbers follow the largest, and every read is of one moment
+
+    def seal(self, connection: sa.Connection) -> None:
+        for table in metadata.sorted_tables:
+            for event in ("INSERT", "UPDATE", "DELETE"):
+                connection.exec_driver_sql(
+                    f"CREATE TRIGGER sealed_{table.name}_{event} BEFORE {event} ON {table.name} "
+                    "BEGIN SELECT RAISE(ABORT, 'moved'); END"
+                )
 
     def add_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
         connection.execute(_add, [{"id": row.id, "text": row.text} for row in texts])

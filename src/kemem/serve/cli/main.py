@@ -42,6 +42,7 @@ OPTIONAL_PACKAGES = {  # and the extra that brings them
 }
 NOT_LISTED = ("install_completion", "show_completion", "help")  # options that typer adds
 STORE_FILE = "kemem.db"  # of the embedded store
+PLACE = "A directory of an embedded store, or the URL of a PostgreSQL."
 TO_TRY = (
     "kemem search 我上周说的那家牙医叫什么 --user lin_yue",
     'kemem recall "Does Grace still eat bacon?" --user grace',
@@ -145,6 +146,36 @@ def serve(
     options = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}
     flags = frozenset(name for name, value in options.items() if value is not None)
     serve_http(settings, flags, announce)
+
+
+@app.command(hidden=True)  # once in the life of a store, and the help must fit a screen
+def move(
+    source: Annotated[str, Option("--from", metavar="PLACE", help=PLACE)],
+    destination: Annotated[str, Option("--to", metavar="PLACE", help="An empty one of these.")],
+    as_json: terminal.AsJson = False,
+    yes: terminal.Yes = False,
+) -> None:
+    """Move a store to another database while it is in use."""
+    from kemem import admin
+
+    def report(done: admin.Pass) -> None:
+        if not as_json:
+            output.print(f"copied {done.rows} rows of {done.spaces} spaces, {done.seconds:.1f} s")
+
+    def confirm() -> None:
+        if not yes:
+            question = "All of it is copied and verified. Switch, so that writers of the old"
+            typer.confirm(f"{question} store are refused from now on?", abort=True, err=True)
+
+    with progress("Moving"):
+        moved = admin.move(source, destination, report, confirm)
+    if as_json:
+        terminal.print_json(asdict(moved))
+    else:
+        rows = ", ".join(f"{name}: {count}" for name, count in moved.rows.items() if count)
+        output.print(
+            f"moved to {moved.place}; writers waited {moved.seconds:.1f} s", rows, sep="\n"
+        )
 
 
 def reindex(common: Common) -> None:

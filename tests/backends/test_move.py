@@ -1,0 +1,226 @@
+"""A store that is moved to another database while it is in use: nothing is lost."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy.engine import make_url
+
+from kemem import Conflict, InvalidArgument, KeMemError, Memory, NotFound, Unavailable, admin
+from kemem.records.batch import Batch
+from kemem.settings import load
+from kemem.store.database import Database
+from kemem.store.move import Move
+from kemem.store.postgres import Postgres
+from kemem.store.sqlite import FILE, Sqlite
+from kemem.store.store import SqlStore
+from kemem_conformance.note_world import note_batches
+from tests import warm
+from tests.command import command, environment, kemem
+from tests.fixtures import EXAMPLES_ON_POSTGRES, drop_databases, new_database
+from tests.snapshots import picture
+
+WRITER = """
+import json, sys
+from kemem import Memory, Unavailable
+from kemem.settings import load
+
+def main(places):
+    number = 0
+    for options in places:
+        try:
+            with Memory(settings=load(**options, embedder="none", llm="none")) as memory:
+                while True:
+                    number += 1
+                    user = f"u{number % 10}"
+                    text = f"I moved to town {number}." if number % 2 else f"我搬到了{number}号。"
+                    added = memory.add(text, user)
+                    print(json.dumps([user, added.message_ids[0], None]), flush=True)
+                    if number % 7 == 0:
+                        memory.delete(added.message_ids[0], user_id=user)
+                        print(json.dumps([user, added.message_ids[0], "gone"]), flush=True)
+        except Unavailable as error:
+            print(json.dumps(error.message), flush=True)
+
+main(json.loads(sys.argv[1]))
+"""
+WORLDS = st.lists(note_batches(), min_size=1, max_size=3)
+
+
+def refused(*_: object) -> None:
+    raise AssertionError("nothing is to be asked or reported")
+
+
+def no_report(*_: object) -> None:
+    """Neither reports nor questions."""
+
+
+async def apply_all(store: SqlStore, batches: list[Batch]) -> None:
+    for batch in batches:
+        try:
+            await store.apply(batch)
+        except KeMemError:  # some of them are to be refused
+            continue
+
+
+def opened(database: Database) -> Database:
+    database.open(moving=True)
+    return database
+
+
+@settings(max_examples=(EXAMPLES_ON_POSTGRES + 1) // 2)
+@given(before=WORLDS, meanwhile=WORLDS, at_last=WORLDS, back=st.booleans())
+def test_a_copy_that_catches_up_is_the_store(
+    postgres: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[Batch],
+    meanwhile: list[Batch],
+    at_last: list[Batch],
+    back: bool,
+) -> None:
+    """What was added, changed and dropped between two passes, and until the last; both ways."""
+    url = new_database(postgres)
+
+    def places() -> list[Database]:
+        pair: list[Database] = [Sqlite(tmp_path_factory.mktemp("a")), Postgres(make_url(url))]
+        return pair[::-1] if back else pair
+
+    source, target = places()
+
+    async def scenario() -> None:
+        store = SqlStore(source, 1 << 20)
+        await apply_all(store, before)
+        work = Move(source, opened(target))
+        work.catch_up(no_report)
+        await apply_all(store, meanwhile)
+        Move(source, target).catch_up(no_report)
+        await apply_all(store, at_last)
+        expected = await picture(store)
+        Move(source, target).switch("there")
+        target.close()
+        with pytest.raises(Unavailable, match="moved"):
+            await store.claim(1, 1)
+            await store.apply(before[0])
+        assert await picture(store) == expected
+        moved = SqlStore(target, 1 << 20)
+        assert await picture(moved) == expected
+        assert (await moved.info()).secret == (await store.info()).secret
+        await apply_all(moved, [*before, *meanwhile])  # it goes on
+        await store.close()
+        with pytest.raises(Unavailable, match="moved to there"):
+            source.open()
+        await moved.close()
+
+    asyncio.run(scenario())
+    drop_databases(postgres, [url])
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a store of 20 users."""
+    directory = tmp_path / "old"
+    with Memory(settings=load(data_dir=directory, embedder="none", llm="none")) as memory:
+        for number in range(20):
+            memory.add(f"I like tea {number}. 我喜欢茶。", f"u{number}")
+    yield directory
+
+
+def test_no_acknowledged_write_is_lost(tmp_path: Path, store_database: str) -> None:
+    """A writer that never pauses is told that the store moved, and goes on at the new place."""
+    places = [{"data_dir": str(tmp_path / "old")}, {"database_url": store_database}]
+    arguments = [*warm.python(), "-c", WRITER, json.dumps(places)]
+    writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout
+    lines = [json.loads(writer.stdout.readline()) for _ in range(40)]
+    moved = admin.move(str(tmp_path / "old"), store_database, no_report, no_report)
+    assert moved.rows["message"] > 20
+    while isinstance(lines[-1], list):
+        lines.append(json.loads(writer.stdout.readline()))
+    assert "moved" in lines[-1]
+    lines += [json.loads(writer.stdout.readline()) for _ in range(20)]
+    writer.kill()
+    lines += map(json.loads, writer.communicate()[0].splitlines())
+    written = [line for line in lines if isinstance(line, list)]
+    kept = {(user, name): gone for user, name, gone in written}
+    with Memory(settings=load(**places[1], embedder="none", llm="none")) as memory:
+        for user in {user for user, _ in kept}:
+            there = {it.message_id for it in memory.messages(user, page_size=1000).items}
+            own = {name: gone for (owner, name), gone in kept.items() if owner == user}
+            assert {name for name, gone in own.items() if not gone} <= there
+            assert not {name for name, gone in own.items() if gone} & there
+        assert memory.search("town", user_id="u1").items
+
+
+def test_a_move_that_was_killed_goes_on(filled: Path, tmp_path: Path, store_database: str) -> None:
+    """Until then the destination opens to nobody; the second run copies only the rest."""
+    home, words = environment(tmp_path), ("--from", str(filled), "--to", store_database, "--yes")
+    with psycopg.connect(store_database, autocommit=True) as other:
+        # A move that waits for this lock has copied who has spaces, and not all of them yet.
+        other.execute("BEGIN; LOCK TABLE note_history IN ACCESS EXCLUSIVE MODE")
+        run = subprocess.Popen(command("move", *words), env=home, cwd=tmp_path)
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        with psycopg.connect(store_database, autocommit=True) as watching:
+            while watching.execute(waiting).fetchone() != (1,):
+                assert run.poll() is None
+                time.sleep(0.05)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        other.execute("ROLLBACK")
+    with pytest.raises(Unavailable, match="has not finished"):
+        SqlStore(Postgres(make_url(store_database)), 1 << 20)
+    done = kemem(tmp_path, "move", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"]["message"] == 20
+    again = kemem(tmp_path, "move", *words, "--json")
+    assert json.loads(again.stdout)["rows"] == json.loads(done.stdout)["rows"]
+    with Memory(settings=load(database_url=store_database, embedder="none")) as memory:
+        assert len(memory.search("茶 tea", user_id="u7").items)
+
+
+def test_a_copy_that_differs_is_not_switched_to(filled: Path, tmp_path: Path) -> None:
+    """Counts and checksums are compared; whoever declines leaves the store as it is."""
+    target = str(tmp_path / "new")
+    declined = kemem(tmp_path, "move", "--from", str(filled), "--to", target, typed="n\n")
+    assert declined.returncode == 1
+    lose = "CREATE TRIGGER lose AFTER INSERT ON note BEGIN UPDATE note SET content = ''; END"
+    with closing(sqlite3.connect(tmp_path / "new" / FILE)) as damaged:
+        damaged.execute(lose)
+    with Memory(settings=load(data_dir=filled, embedder="none", llm="none")) as memory:
+        memory.add("我不吃辣。 I like hotpot.", "u1")
+        with pytest.raises(Unavailable, match="copy of note"):
+            admin.move(str(filled), target, no_report, no_report)
+        memory.add("I still write here.", "u1")
+
+
+def test_a_place_that_cannot_be_is_refused(filled: Path, tmp_path: Path) -> None:
+    """Nothing is overwritten, made up or moved onto itself; nothing secret is shown."""
+    other = tmp_path / "other"
+    with Memory(settings=load(data_dir=other, embedder="none", llm="none")) as memory:
+        memory.add("Somebody else's. 别人的。", "x")
+    hidden = "mysql://me:秘密secret@host/db"
+    for old, new, error, reason in (
+        (tmp_path / "none", tmp_path / "new", NotFound, "no store in"),
+        (filled, other, Conflict, "not empty: it has rows of agent"),
+        (filled, filled, Conflict, "same store"),
+        (filled, hidden, InvalidArgument, "--to must be a directory or begin with postgresql"),
+        (hidden, filled, InvalidArgument, "--from must be a directory or begin with postgresql"),
+    ):
+        with pytest.raises(error, match=reason) as caught:
+            admin.move(str(old), str(new), refused, refused)
+        assert "secret" not in caught.value.message
+    assert not (tmp_path / "none").exists()
+    admin.move(str(filled), str(tmp_path / "new"), no_report, no_report)
+    with pytest.raises(Conflict, match="new already"):
+        admin.move(str(filled), str(tmp_path / "newer"), refused, refused)
+    with pytest.raises(Conflict, match="not empty"):
+        admin.move(str(other), str(filled), refused, refused)
