@@ -21,7 +21,7 @@ from kemem.testing import FakeClock, HashingEmbedder
 from kemem_conformance.suite import noted, said
 from kemem_conformance.world import NOW
 
-MOST = 12
+MOST = 13
 QUESTION = "We talked about food. What does Ann like to eat in Rome? 小明喜欢吃什么？"
 
 
@@ -77,7 +77,6 @@ async def test_a_hybrid_search_is_one_read(
     monkeypatch.setattr(ThreadPoolExecutor, "submit", counted)
     listeners = {
         "before_cursor_execute": lambda *given: statements.append(given[2]),
-        "commit": lambda connection: statements.append("COMMIT"),
         "rollback": lambda connection: statements.append("ROLLBACK"),
     }
     for name, listener in listeners.items():

@@ -72,7 +72,7 @@ def statements() -> Iterator[list[str]]:
     sent: list[str] = []
     listeners = {
         "before_cursor_execute": lambda *given: sent.append(given[2]),
-        "commit": lambda connection: sent.append("COMMIT"),
+        "commit": lambda connection: sent.append("COMMIT") if sent[-1:] != ["COMMIT"] else None,
     }
     for name, listener in listeners.items():
         event.listen(Engine, name, listener)

@@ -28,12 +28,12 @@ class Reused(Postgres):
     def __init__(self, url: sa.URL) -> None:
         super().__init__(url)
         super().open()
-        with self._engine.begin() as connection:
+        with self._plain.begin() as connection:
             self._to_empty = connection.execute(TO_EMPTY).scalar_one()
 
     def open(self, *, moving: bool = False) -> None:
         """Remove what an earlier test left."""
-        with self._engine.begin() as connection:
+        with self._plain.begin() as connection:
             connection.exec_driver_sql(self._to_empty)
 
     def close(self) -> None:

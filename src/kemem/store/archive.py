@@ -15,7 +15,7 @@ from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES, Matrix
 from kemem.store import schema
 from kemem.store.branches import mark_all_branches
-from kemem.store.database import Database, Values
+from kemem.store.database import COUNTED, Database, Values
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import put_sources, read_meta, write_meta
 from kemem.store.schema import embedding_model, message, meta, note, row_vector, space_state
@@ -113,7 +113,7 @@ def _insert(connection: sa.Connection, database: Database, rows: Rows) -> None:
                 elif table is row_vector:
                     row["vector"] = _vector(row, widths, database)
             try:
-                connection.execute(sa.insert(table), page)
+                connection.execute(sa.insert(table), page, execution_options=COUNTED)
             except (sa.exc.DataError, sa.exc.IntegrityError, UnicodeEncodeError):
                 text = f"the backup does not hold together: a {table.name} that cannot be"
                 raise InvalidArgument(text) from None

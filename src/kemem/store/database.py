@@ -24,6 +24,8 @@ T = TypeVar("T")
 K = TypeVar("K")
 Statement = sa.Select[*tuple[Any, ...]]
 Values = dict[str, Any]
+# Execution options of a statement whose `rowcount`, or whose failure, is of interest at once.
+COUNTED = {"preserve_rowcount": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,8 @@ def upsert(
 ) -> int:
     """Insert rows; where the key of one is there already, change these columns, if any.
 
-    Returns how many were written; a session that is disabled is left as it is.
+    Returns how many were written, or -1 where that would have to be waited for. A session that is
+    disabled is left as it is.
     """
     if not rows:
         return 0

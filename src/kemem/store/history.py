@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from kemem import records
 from kemem.errors import InvalidArgument
 from kemem.records.batch import Ending, Job, JobKind, Trim
-from kemem.store.database import Values, bound, equal, group, upsert
+from kemem.store.database import COUNTED, Values, bound, equal, group, upsert
 from kemem.store.schema import (
     DISABLED_SESSION,
     checkpoint,
@@ -295,9 +295,10 @@ def trim_lines(connection: sa.Connection, trim: Trim) -> int:
     count, this_kind = 0, journal.c.kind == trim.kind
     if trim.before is not None:
         old = sa.delete(journal).where(this_kind, journal.c.create_time < trim.before)
-        count += connection.execute(old).rowcount
+        count += connection.execute(old, execution_options=COUNTED).rowcount
     if trim.keep is not None:
         names = sa.select(journal.c.line_id).where(this_kind).order_by(*_newest_line_first)
         surplus = journal.c.line_id.in_(names.offset(trim.keep))
-        count += connection.execute(sa.delete(journal).where(this_kind, surplus)).rowcount
+        excess = sa.delete(journal).where(this_kind, surplus)
+        count += connection.execute(excess, execution_options=COUNTED).rowcount
     return count

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store.database import IndexedText, Lookup, Values
 from kemem.store.migrate import bring_up_to_date
+from kemem.store.pipeline import pipeline, retried, transaction
 from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
 
@@ -22,7 +24,8 @@ _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
 # that a phrase across a border stands whole in one of them.
 _PART = 256
-_DO_NOT_WAIT = sa.text("SET LOCAL synchronous_commit = off")
+_DO_NOT_WAIT = "SET LOCAL synchronous_commit = off"
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"  # of one moment
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
 _REPLACING = _MIGRATING + 1  # of the one that writers share and who replaces all rows has alone
 
@@ -83,48 +86,48 @@ class Postgres:
         # A prepared statement must not get a generic plan, which knows nothing of the phrases.
         custom_plans = {"options": "-c plan_cache_mode=force_custom_plan"}
         options = {"connect_args": custom_plans, "json_serializer": dump_json}
-        self._engine = sa.create_engine(
-            self._url, pool_size=_CONNECTIONS, pool_pre_ping=True, **options
-        )
+        self._plain = sa.create_engine(self._url, poolclass=sa.NullPool, **options)
+        own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
+        self._engine = sa.create_engine(self._url, pool_size=_CONNECTIONS, **own, **options)
         sa.event.listen(self._engine, "connect", lambda driver, _: register_vector(driver))
-        lock = sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING))
+        pipeline(self._engine)
+        lock = f"SELECT pg_advisory_xact_lock({_MIGRATING})"
         try:
             # Vector types must exist before a connection can learn them.
-            with sa.create_engine(self._url, poolclass=sa.NullPool, **options).begin() as first:
+            with self._plain.begin() as first:
                 version = first.connection.dbapi_connection.info.server_version  # type: ignore[union-attr]
                 if version < _OLDEST:
                     raise Unavailable(f"PostgreSQL 15 or newer is needed, not {version // 10_000}")
-                first.execute(lock)
+                first.execute(sa.text(lock))
                 first.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
-            with self._engine.begin() as connection:
-                connection.execute(lock)
+            with transaction(self._engine, "BEGIN", lock) as connection:
                 bring_up_to_date(connection, self, moving=moving)
         except (sa.exc.DBAPIError, KeMemError) as error:
             self._engine.dispose()
             raise (error if isinstance(error, KeMemError) else self.to_error(error)) from None
         self._writers = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="kemem-writer")
 
-    @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        with self._engine.connect() as connection:
-            connection.execution_options(isolation_level="REPEATABLE READ")  # one moment
-            yield connection
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        return transaction(self._engine, _READ)
 
-    snapshot = reading
+    @contextmanager
+    def snapshot(self) -> Iterator[sa.Connection]:
+        with self._plain.connect() as connection:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+            yield connection
 
     def write(
         self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
     ) -> "Future[T]":
-        advisory = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
+        lock = f"SELECT pg_advisory_xact_lock{'' if alone else '_shared'}({_REPLACING})"
+        begin = ("BEGIN", lock) if durable else ("BEGIN", lock, _DO_NOT_WAIT)
 
         def transact() -> T:
-            with self._engine.begin() as connection:
-                connection.execute(sa.select(advisory(_REPLACING)))
-                if not durable:
-                    connection.execute(_DO_NOT_WAIT)
+            with transaction(self._engine, *begin) as connection:
                 return work(connection)
 
-        return self._writers.submit(transact)
+        # What is alone may consume what it is given, and cannot be done again.
+        return self._writers.submit(transact if alone else partial(retried, transact))
 
     def close(self) -> None:
         self._writers.shutdown()

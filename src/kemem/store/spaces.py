@@ -33,6 +33,7 @@ from kemem.store.schema import (
     space,
     space_state,
 )
+from kemem.store.tables import Stored
 
 # A key of meta. A space may have the number of one that was there before all rows were replaced;
 # its epoch begins where no cache has been.
@@ -117,10 +118,20 @@ def served(connection: sa.Connection, spaces: Sequence[Space], scope: Scope) -> 
         if each.disabled and getattr(scope, f"{each.disabled}_id") is not None:
             raise refusal(each.disabled, getattr(each, f"{each.disabled}_id"))
     if scope.session_id is not None:
-        numbers = {"numbers": [each.space_no for each in spaces], "of_session": scope.session_id}
-        if connection.execute(_disabled_session, numbers).first():
-            raise refusal("session", scope.session_id)
+        numbers = [each.space_no for each in spaces]
+        _refuse_session(_disabled_sessions(connection, numbers, [scope.session_id]))
     return [each for each in spaces if not each.disabled]
+
+
+def _disabled_sessions(
+    connection: sa.Connection, numbers: Sequence[int], names: Sequence[str]
+) -> sa.Result[*tuple[Any, ...]]:
+    return connection.execute(_disabled_session, {"numbers": numbers, "names": names})
+
+
+def _refuse_session(disabled: sa.Result[*tuple[Any, ...]]) -> None:
+    for session_id in disabled.scalars():
+        raise refusal("session", session_id)
 
 
 def ids_of(scope: Scope) -> dict[str, Any]:
@@ -138,7 +149,7 @@ def generation(connection: sa.Connection, where: Where) -> str:
 
 _disabled_session = sa.select(session.c.session_id).where(
     in_list(session.c.space_no, "numbers"),
-    *bound(session, session_id="of_session"),
+    in_list(session.c.session_id, "names"),
     session.c.status == DISABLED_SESSION,
 )
 _this_user = app_user.c.user_id == sa.bindparam("of_user")
@@ -146,6 +157,7 @@ _set_active = (
     sa.update(app_user)
     .where(_this_user)
     .values(last_active_time=sa.bindparam("now"), update_time=sa.bindparam("now"))
+    .returning(app_user.c.user_id)
 )
 _lock = sa.select(app_user.c.user_id).where(_this_user).with_for_update()
 _first_epoch = sa.select(meta.c.value).where(meta.c.key == FIRST_EPOCH)
@@ -180,6 +192,8 @@ class Transaction:
         self._next_seq: dict[int, int] = {}  # of the spaces above
         self._more: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTERS, 0))
         self._sessions: dict[tuple[int, str], Micros] = {}  # when those ensured were used
+        self._disabled: list[sa.Result[*tuple[Any, ...]]] = []  # sessions that are said in
+        self.inserted: list[Stored[Any]] = []
         self.texts: list[IndexedText] = []  # of the rows that it has inserted
         self.model_numbers: dict[Model, int | None] = {}  # of the models whose vectors it writes
 
@@ -227,12 +241,11 @@ class Transaction:
     ) -> list[Space]:
         """The spaces of a user, created where missing; the update of the user's row is the lock."""
         connection, values = self.connection, {"of_user": user_id, "now": now}
-        is_new = not connection.execute(_set_active, values).rowcount
-        spaces, model = list[Space](), next(iter(self.model_numbers), None)
-        if not is_new:
-            spaces, number = spaces_and_model(connection, Scope(user_id=user_id), model)
-            self.model_numbers |= {model: number} if model else {}
-        if not is_new and agents <= {each.agent_id for each in spaces}:
+        locked = connection.execute(_set_active, values)
+        model = next(iter(self.model_numbers), None)
+        spaces, number = spaces_and_model(connection, Scope(user_id=user_id), model)
+        self.model_numbers |= {model: number} if model else {}
+        if locked.first() and agents <= {each.agent_id for each in spaces}:
             return spaces
         names, times = sorted(agents), {"create_time": begun, "update_time": now}
         upsert(connection, agent, [{"agent_id": it, "agent_name": it, **times} for it in names])
@@ -290,7 +303,7 @@ class Transaction:
         """Sessions come into being on first use, and open again after their end.
 
         The times say when they began and were used. Where something was `said` in one that is
-        disabled, it is PermissionDenied.
+        disabled, `finish` refuses it.
         """
         owner = {"agent_id": space.agent_id, "user_id": space.user_id, "space_no": space.space_no}
         rows = []
@@ -301,14 +314,19 @@ class Transaction:
                 rows.append({**owner, "session_id": session_id, **times, "status": 1})
         written = upsert(self.connection, session, rows, "update_time", "status", "end_time")
         if said and written < len(rows):
-            for name in sessions:
-                served(self.connection, [space], Scope(session_id=name))
+            names = [*sessions]
+            self._disabled.append(_disabled_sessions(self.connection, [space.space_no], names))
 
     def finish(self) -> None:
-        """Write the counters; after this the transaction can be committed."""
+        """Write the counters; after this the transaction can be committed.
+
+        Where something was said in a session that is disabled, it is PermissionDenied.
+        """
         rows = [
             {"of_space": space_no, **{f"more_{name}": count for name, count in more.items()}}
             for space_no, more in sorted(self._more.items())
         ]
         if rows:
             self.connection.execute(_count, rows)
+        for disabled in self._disabled:
+            _refuse_session(disabled)

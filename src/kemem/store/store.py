@@ -19,6 +19,7 @@ from kemem.store.branches import mark_branches
 from kemem.store.database import Database, Space, group
 from kemem.store.index import SpaceCache, rebuild_words
 from kemem.store.migrate import read_meta
+from kemem.store.pipeline import retried
 from kemem.store.spaces import Refused, Transaction
 from kemem.store.write import count_uses, drop_rows, put_messages, put_notes, withdraw_messages
 
@@ -149,7 +150,8 @@ class SqlStore:
                 return work(connection, *args, **options)
 
         with self._working():
-            return await asyncio.get_running_loop().run_in_executor(self._readers, with_connection)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._readers, retried, with_connection)
 
     async def _write(
         self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False

@@ -13,6 +13,8 @@ from kemem.store.schema import embedding_model, row_vector
 from kemem.store.spaces import Transaction, model_number
 from kemem.store.tables import TABLES, RowTable
 
+_Named = tuple[int, int, str, int | None]  # space, row, its name, the model of its vector
+
 
 def _named(rows: RowTable[Any], of_session: bool) -> Statement:
     """Rows of a space by their names, each with the model of the vector that it has."""
@@ -37,14 +39,7 @@ _remove = sa.delete(row_vector).where(*bound(row_vector, space_no="of_space", id
 def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
     """Store the vectors of the rows that exist; older ones are replaced."""
     check_vectors(embedded.matrix, len(embedded.ids), embedded.model.width)
-    connection, session_id = transaction.connection, embedded.scope.session_id
-    statement = _of_space if session_id is None else _of_session
-    this = {"names": [*embedded.ids], "of_session": session_id}
-    rows = [
-        row
-        for space in transaction.spaces(embedded.scope)
-        for row in connection.execute(statement, {**this, "of_space": space.space_no})
-    ]
+    connection, rows = transaction.connection, _rows(transaction, embedded)
     if not rows:
         return
     model = {"name": embedded.model.name, "width": embedded.model.width}
@@ -56,19 +51,41 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
         number = connection.execute(model_number, values).scalar_one()
     place = {name: at for at, name in enumerate(embedded.ids)}
     matrix = embedded.matrix[[place[name] for _, _, name, _ in rows]]
+    vectors = transaction.database.dump_vectors(matrix)
     lines = [
-        {"space_no": row.space_no, "id": row.id, "model_no": number, "vector": vector}
-        for row, vector in zip(rows, transaction.database.dump_vectors(matrix), strict=True)
+        {"space_no": space_no, "id": key, "model_no": number, "vector": vector}
+        for (space_no, key, *_), vector in zip(rows, vectors, strict=True)
     ]
     # Of any model: a cache may hold the vectors of the one that a row had.
-    replaced = [row for row in rows if row.model_no is not None]
-    if replaced:
-        old = [{"of_space": row.space_no, "of_row": row.id} for row in replaced]
-        connection.execute(_remove, old)
+    old = [(space_no, key) for space_no, key, _, model_no in rows if model_no is not None]
+    if old:
+        connection.execute(_remove, [{"of_space": it[0], "of_row": it[1]} for it in old])
     connection.execute(sa.insert(row_vector), lines)
-    changed = {row.space_no for row in replaced}
-    for space_no in {row.space_no for row in rows}:
+    transaction.inserted.clear()  # they have vectors now
+    changed = {space_no for space_no, _ in old}
+    for space_no in {space_no for space_no, *_ in rows}:
         transaction.invalidate_cache(space_no, rows=space_no in changed)
+
+
+def _rows(transaction: Transaction, embedded: Embedded) -> list[_Named]:
+    """The rows that vectors are of; they are not looked up if this transaction inserted them."""
+    spaces, session_id = transaction.spaces(embedded.scope), embedded.scope.session_id
+    numbers, names = {space.space_no for space in spaces}, {*embedded.ids}
+    rows: list[_Named] = [
+        (it.space_no, it.id, it.row.id, None)
+        for it in transaction.inserted
+        if it.space_no in numbers and it.row.id in names
+        if session_id in (None, it.row.session_id)
+    ]
+    if {name for _, _, name, _ in rows} == names:
+        return rows
+    statement = _of_space if session_id is None else _of_session
+    this = {"names": [*embedded.ids], "of_session": session_id}
+    return [
+        tuple(row)
+        for space in spaces
+        for row in transaction.connection.execute(statement, {**this, "of_space": space.space_no})
+    ]
 
 
 def check_vectors(matrix: Matrix, count: int, width: int) -> None:

@@ -15,6 +15,7 @@ from kemem.store.branches import mark_branches, may_branch
 from kemem.store.database import Space, Values, bound, group, in_list
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
+from kemem.store.numbers import ask_lasts, number_messages
 from kemem.store.schema import message, note, note_history, note_source, row_vector
 from kemem.store.spaces import Refused, Transaction
 from kemem.store.tables import R, RowTable, Stored
@@ -40,14 +41,6 @@ _same_notes = sa.union_all(  # by their ids; or they say the same and have not b
     _notes.where(in_list(note.c.note_id, "names")),
     _notes.where(in_list(note.c.digest, "digests"), note.c.valid_until.is_(None)),
 )
-_of_session = bound(message, space_no="space_no", session_id="session_id")
-_last = sa.select(
-    sa.select(sa.func.max(message.c.sequence_no)).where(*_of_session).scalar_subquery(),
-    sa.select(sa.func.max(message.c.create_time)).where(*_of_session).scalar_subquery(),
-)
-_times = sa.select(message.c.create_time).where(*_of_session).order_by(message.c.create_time)
-_taken = _times.where(tables.one_of(message.c.create_time, "times"))
-_taken_from = _times.where(message.c.create_time >= sa.bindparam("time")).limit(read.CHUNK)
 
 
 def put_messages(
@@ -56,12 +49,13 @@ def put_messages(
     """Store messages; returns them as stored, and the ids that were there already."""
     stored: dict[tuple[str, str], Message] = {}
     for user_id, own in group(items, lambda item: item.user_id).items():
+        lasts = ask_lasts(transaction, own)
         new_items = _new_messages(transaction, user_id, own)
         for agent_id, new in group(new_items, lambda item: item.agent_id).items():
             space, now = transaction.open_space(agent_id, user_id), new[0].ingest_time
             begun = {item.session_id: (now, now) for item in new}
             transaction.ensure_sessions(space, begun, said=True)
-            numbered = _number(transaction.connection, space.space_no, new)
+            numbered = number_messages(transaction.connection, space.space_no, new, lasts)
             rows = [it.row for it in _insert_rows(transaction, tables.messages, space, numbered)]
             for row in _with_branches(transaction.connection, space.space_no, rows):
                 stored[user_id, row.message_id] = row
@@ -121,57 +115,6 @@ def _new_messages(
     return new
 
 
-def _number(connection: sa.Connection, space_no: int, items: Sequence[Message]) -> list[Message]:
-    """Messages with consecutive numbers in their sessions; a time that was chosen is not changed.
-
-    A message whose time is that of its storing gets the next microsecond that is free.
-    """
-    numbered = list(items)
-    sessions = group(range(len(items)), lambda at: items[at].session_id)
-    for session_id, indexes in sessions.items():
-        values = {"space_no": space_no, "session_id": session_id}
-        last, newest = connection.execute(_last, values).one()
-        times = _free_times(connection, values, [items[at] for at in indexes], newest or 0)
-        for number, (at, time) in enumerate(zip(indexes, times, strict=True), 1 + (last or 0)):
-            numbered[at] = replace(
-                items[at], ts=time, sequence_no=number, valid_until=None, arrival=0
-            )
-    return numbered
-
-
-def _free_times(
-    connection: sa.Connection, values: Values, items: Sequence[Message], newest: Micros
-) -> list[Micros]:
-    """The times of a session's messages; those not chosen are moved to the next free microsecond.
-
-    With 6 taken, 5, 5 and 5 become 5, 7 and 8; a 6 that was chosen stays one.
-    """
-    taken: set[Micros] = set()
-    while True:
-        times, used, moved = [], set(taken), set()
-        following: dict[Micros, Micros] = {}  # where the search goes on for messages of one time
-        for item in items:
-            time = item.ts
-            if time == item.ingest_time:
-                time = following.get(time, time)
-                while time in used:
-                    time += 1
-                following[item.ts] = time + 1
-                moved.add(time)
-            used.add(time)
-            times.append(time)
-        clashes = {
-            time
-            for chunk in read.chunks(sorted(time for time in moved if time <= newest))
-            for time in connection.execute(_taken, {**values, "times": chunk}).scalars()
-        }
-        if not clashes:
-            return times
-        taken |= clashes
-        # Where one is taken the next ones often are: read the run instead of meeting it bit by bit.
-        taken |= set(connection.execute(_taken_from, {**values, "time": min(clashes)}).scalars())
-
-
 def _insert_rows(
     transaction: Transaction, table: RowTable[R], space: Space, rows: Sequence[R]
 ) -> list[Stored[R]]:
@@ -191,6 +134,7 @@ def _insert_rows(
     ]
     connection.execute(_insert[table.table], values)
     transaction.texts += texts
+    transaction.inserted += stored
     return stored
 
 
