@@ -1,7 +1,7 @@
-"""What operators do with a whole database: move it to another one."""
+"""What operators do with a whole database: move it to another one, or spread it over several."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,9 @@ from sqlalchemy.exc import ArgumentError
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.store.database import Database
-from kemem.store.move import Move
+from kemem.store.distribute import LOCAL, REFERENCES, SHARDED
+from kemem.store.distribute import distribute as distribute_tables
+from kemem.store.move import Move, driver_errors
 from kemem.store.move import Pass as Pass
 from kemem.store.postgres import Postgres
 from kemem.store.sqlite import Sqlite
@@ -42,6 +44,30 @@ def move(
         work.catch_up(report)  # with what was written while somebody decided
         done, sizes = work.switch(place)
         return Moved(place, sizes, done.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Where the tables of a distributed store are."""
+
+    sharded: tuple[str, ...]  # by the number of a space
+    references: tuple[str, ...]  # on every server
+    local: tuple[str, ...]  # on the coordinator
+    is_new: bool
+
+
+def distribute(url: str, shards: int) -> Distribution:
+    """Spread an empty store over the servers of Citus; once more changes nothing."""
+    database = _database(url, "database-url")
+    if not isinstance(database, Postgres):
+        raise InvalidArgument("--database-url must begin with postgresql://", field="database_url")
+    database.open()
+    with closing(database), driver_errors(database):
+        is_new = database.write(lambda it: distribute_tables(it, shards), alone=True).result()
+    sharded, references, local = (
+        tuple(it.name for it in group) for group in (SHARDED, REFERENCES, LOCAL)
+    )
+    return Distribution(sharded, references, local, is_new)
 
 
 @contextmanager

@@ -26,6 +26,8 @@ Statement = sa.Select[*tuple[Any, ...]]
 Values = dict[str, Any]
 # Execution options of a statement whose `rowcount`, or whose failure, is of interest at once.
 COUNTED = {"preserve_rowcount": True}
+# A key of meta and an execution option: rows are on several servers, by the number of their space.
+DISTRIBUTED = "distributed"
 
 
 @dataclass(frozen=True, slots=True)

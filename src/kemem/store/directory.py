@@ -21,7 +21,7 @@ from kemem.store.schema import (
     space,
     space_state,
 )
-from kemem.store.spaces import ids_of
+from kemem.store.spaces import ids_of, routed
 
 _PLACES = {  # what the entries of a level are ordered by; the first column is their id
     "agent": (agent.c.agent_id,),
@@ -80,6 +80,8 @@ def directory(
         statement = statement.where(space.c.space_no.in_(having))
     if scope is not None:
         statement = statement.where(_in_scope(level, scope))
+        if level == "session":
+            statement = statement.where(*routed(connection, session, scope))
     if after is not None:
         statement = statement.where(sa.tuple_(*place) > sa.tuple_(*after[: len(place)]))
     rows = connection.execute(statement.order_by(*place).limit(limit))

@@ -21,7 +21,7 @@ from kemem.store.schema import (
     session,
     space,
 )
-from kemem.store.spaces import Transaction, find_spaces, ids_of
+from kemem.store.spaces import Transaction, find_spaces, ids_of, routed
 
 # Columns of the history, in the order of the fields that they hold.
 _CHANGE = {"note_id": "note_id", "event": "event", "create_time": "at"}
@@ -71,6 +71,7 @@ def history(
         raise InvalidArgument("a history belongs to a user or agent, not to a session")
     owner, columns = (space.c.agent_id, space.c.user_id), [note_history.c[it] for it in _CHANGE]
     lines = equal(note_history, note_id=note_id, event=event, reason=reason)
+    lines += routed(connection, note_history, scope)
     statement = (
         sa.select(*owner, *columns)
         .join_from(space, note_history)
@@ -103,7 +104,7 @@ def checkpoints(
 ) -> list[records.Checkpoint]:
     """States of a scope's sessions, newest first."""
     own = equal(space, agent_id=scope.agent_id, user_id=scope.user_id)
-    own += equal(checkpoint, session_id=scope.session_id)
+    own += equal(checkpoint, session_id=scope.session_id) + routed(connection, checkpoint, scope)
     statement = sa.select(checkpoint, space.c.agent_id, space.c.user_id).join_from(
         space, checkpoint
     )

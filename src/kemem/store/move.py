@@ -89,11 +89,11 @@ class Move:
     def __init__(self, source: Database, target: Database) -> None:
         """Refuse a target that holds anything but a copy of the source."""
         self._source, self._target = source, target
-        with _errors(source), source.reading() as connection:
+        with driver_errors(source), source.reading() as connection:
             own = read_meta(connection)
         self._secret, moved_to = own["secret"], own.get(MOVED_TO)
         fingerprint = blake2b(self._secret.encode(), digest_size=16).hexdigest()
-        with _errors(target), target.reading() as connection:
+        with driver_errors(target), target.reading() as connection:
             other = read_meta(connection)
             held = [it.name for it in (agent, job, journal) if _count(connection, it)]
         begun, is_same = other.get(MOVING_FROM), other["secret"] == self._secret
@@ -137,7 +137,7 @@ class Move:
                 self._source.seal(connection)
             return done, sizes, own
 
-        with _errors(self._source):
+        with driver_errors(self._source):
             done, sizes, own = self._source.write(finish, alone=True).result()
 
         def open_target(connection: sa.Connection) -> None:
@@ -153,15 +153,15 @@ class Move:
     def _pass(self, snapshot: Snapshot) -> Pass:
         """Copy what is not, or no longer, as it is in the source."""
         began, rows, spaces = time.monotonic(), 0, 0
-        with _errors(self._source), snapshot() as taken:
+        with driver_errors(self._source), snapshot() as taken:
             if read_meta(taken)["secret"] != self._secret:
                 raise Conflict("a backup was restored to the source meanwhile; move it anew")
             rows += self._transfer(taken, _SHARED)
             states = _read_states(taken)
-        with _errors(self._target), self._target.reading() as connection:
+        with driver_errors(self._target), self._target.reading() as connection:
             copied = _read_states(connection)
         for numbers in _batches({it: own for it, own in states.items() if own != copied.get(it)}):
-            with _errors(self._source), snapshot() as taken:
+            with driver_errors(self._source), snapshot() as taken:
                 rows += self._transfer(taken, _OF_SPACES, numbers)
             spaces += len(numbers)
         return Pass(spaces, rows, time.monotonic() - began)
@@ -175,13 +175,13 @@ class Move:
 
     def sizes(self) -> Sizes:
         """How many rows each table of the target has."""
-        with _errors(self._target), self._target.reading() as connection:
+        with driver_errors(self._target), self._target.reading() as connection:
             return {table.name: _count(connection, table) for table in _ALL}
 
     def _verify(self, taken: sa.Connection) -> Sizes:
         """The size of every table, which is the same on both sides, as are the states of spaces."""
         sizes = self.sizes()
-        with _errors(self._target), self._target.reading() as connection:
+        with driver_errors(self._target), self._target.reading() as connection:
             copied = _read_states(connection)
         for table in _ALL:
             if sizes[table.name] != _count(taken, table):
@@ -191,7 +191,7 @@ class Move:
         return sizes
 
     def _write(self, work: Callable[[sa.Connection], T]) -> T:
-        with _errors(self._target):
+        with driver_errors(self._target):
             return self._target.write(work).result()
 
 
@@ -289,7 +289,7 @@ class _Copier:
 
 
 @contextmanager
-def _errors(database: Database) -> Iterator[None]:
+def driver_errors(database: Database) -> Iterator[None]:
     """Raise the errors of a database's driver as KeMem's."""
     try:
         yield

@@ -13,8 +13,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, TSQUERY, TSVECTOR
 
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
-from kemem.store.database import IndexedText, Lookup, Values
-from kemem.store.migrate import bring_up_to_date
+from kemem.store.database import DISTRIBUTED, IndexedText, Lookup, Values, in_list
+from kemem.store.migrate import bring_up_to_date, read_meta
 from kemem.store.pipeline import pipeline, retried, transaction
 from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
@@ -40,7 +40,7 @@ _SEQ = (1 << SEQ_BITS) - 1  # the bits of a row's number that count within its s
 T = TypeVar("T")
 
 _own = sa.MetaData()
-_words = sa.Table(
+row_words = _words = sa.Table(
     "row_words",
     _own,
     *(sa.Column(name, sa.BigInteger, primary_key=True) for name in ("space_no", "id")),
@@ -66,6 +66,7 @@ _phrase_query = (
     .where(_seq > _lookups.c.after)
     .group_by(_lookups.c.number)
 )
+_routed_phrase_query = _phrase_query.where(in_list(_words.c.space_no, "numbers"))
 
 
 class Postgres:
@@ -102,6 +103,9 @@ class Postgres:
                 first.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
             with transaction(self._engine, "BEGIN", lock) as connection:
                 bring_up_to_date(connection, self, moving=moving)
+                self._is_distributed = DISTRIBUTED in read_meta(connection)
+            if self._is_distributed:
+                self._engine.update_execution_options(**{DISTRIBUTED: True})
         except (sa.exc.DBAPIError, KeMemError) as error:
             self._engine.dispose()
             raise (error if isinstance(error, KeMemError) else self.to_error(error)) from None
@@ -191,7 +195,11 @@ class Postgres:
             + (":*" if phrase.prefix else "")
             for space, phrase, _ in lookups
         ]
-        return _phrase_query, {"phrases": notation, "afters": [after for *_, after in lookups]}
+        values: Values = {"phrases": notation, "afters": [after for *_, after in lookups]}
+        if not self._is_distributed:
+            return _phrase_query, values
+        values["numbers"] = sorted({space.space_no for space, *_ in lookups})
+        return _routed_phrase_query, values
 
     def joined_vectors(self, vector: Any) -> Any:
         wire = sa.func.halfvec_send(vector)  # faster to read than text

@@ -12,6 +12,7 @@ from kemem.ports.entries import refusal
 from kemem.records import Micros, Model, Scope, Where
 from kemem.records.batch import Batch, Refusal
 from kemem.store.database import (
+    DISTRIBUTED,
     Database,
     IndexedText,
     Space,
@@ -51,13 +52,15 @@ _columns = (*space.c, *list(space_state.c)[1:], _disabled, model_number.scalar_s
 
 
 @cache
-def _spaces(ids: frozenset[str], with_rows: bool, shared: bool) -> Statement:
-    """The statement for a scope that has these ids."""
+def _spaces(ids: frozenset[str], with_rows: bool, shared: bool, numbered: bool) -> Statement:
+    """The statement for a scope that has these ids; if `numbered`, within these spaces."""
     conditions = [space.c[name] == sa.bindparam(name) for name in sorted(ids - {"session_id"})]
     if "session_id" in ids:
         sessions = sa.select(session.c.space_no).where(
             session.c.session_id == sa.bindparam("session_id")
         )
+        if numbered:
+            sessions = sessions.where(in_list(session.c.space_no, "numbers"))
         if with_rows:
             own = (
                 sa.exists().where(
@@ -68,12 +71,39 @@ def _spaces(ids: frozenset[str], with_rows: bool, shared: bool) -> Statement:
             )
             sessions = sessions.where(sa.or_(*own))
         conditions.append(space.c.space_no.in_(sessions))
-    reached = sa.and_(*conditions)
-    if shared:
-        all_users = sa.and_(space.c.agent_id == sa.bindparam("shared"), space.c.user_id == "")
-        reached = sa.or_(reached, all_users)
+    reached = _with_shared(sa.and_(*conditions), shared)
     statement = sa.select(*_columns).join_from(space, space_state).where(reached)
+    if numbered:
+        statement = statement.where(in_list(space_state.c.space_no, "numbers"))
     return statement.order_by(space.c.space_no)
+
+
+def _with_shared(reached: sa.ColumnElement[bool], shared: bool) -> sa.ColumnElement[bool]:
+    all_users = sa.and_(space.c.agent_id == sa.bindparam("shared"), space.c.user_id == "")
+    return sa.or_(reached, all_users) if shared else reached
+
+
+@cache
+def _numbers(ids: frozenset[str], shared: bool) -> Statement:
+    """The numbers of the spaces that a scope may have, which every server of a database knows.
+
+    Of a session alone nobody knows where it is: all servers are asked.
+    """
+    owner = [space.c[name] == sa.bindparam(name) for name in sorted(ids - {"session_id"})]
+    sessions = sa.select(session.c.space_no)
+    sessions = sessions.where(session.c.session_id == sa.bindparam("session_id"))
+    reached = sa.and_(*owner) if owner else space.c.space_no.in_(sessions)
+    return sa.select(space.c.space_no).where(_with_shared(reached, shared))
+
+
+def routed(
+    connection: sa.Connection, table: sa.Table, scope: Scope
+) -> list[sa.ColumnElement[bool]]:
+    """A condition that leads a distributed database to the servers with the spaces of a scope."""
+    if DISTRIBUTED not in connection.get_execution_options():
+        return []
+    ids = ids_of(scope)
+    return [table.c.space_no.in_(connection.scalars(_numbers(frozenset(ids), False), ids).all())]
 
 
 def find_spaces(
@@ -104,7 +134,11 @@ def spaces_and_model(
     values = {**ids, "shared": shared, "of_name": None, "of_width": None}
     if model:
         values |= {"of_name": model.name, "of_width": model.width}
-    statement = _spaces(frozenset(ids), with_rows, shared is not None)
+    names, is_shared = frozenset(ids), shared is not None
+    is_distributed = DISTRIBUTED in connection.get_execution_options()
+    if is_distributed:
+        values["numbers"] = connection.scalars(_numbers(names, is_shared), values).all()
+    statement = _spaces(names, with_rows, is_shared, is_distributed)
     rows = connection.execute(statement, values).all()
     return [Space(*row[:-1]) for row in rows], rows[0][-1] if rows else None
 

@@ -178,6 +178,23 @@ def move(
         )
 
 
+def distribute(
+    common: Common,
+    shards: Annotated[int, Option(help="Parts of each table.", min=1, max=4096)] = 32,
+) -> None:
+    """Spread an empty store over the servers of a PostgreSQL with Citus."""
+    from kemem import admin
+
+    url = common.settings.database_url
+    if url is None:
+        raise InvalidArgument("--database-url is required: the coordinator", field="database_url")
+    done = admin.distribute(url, shards)
+    groups = {"by space": done.sharded, "everywhere": done.references, "coordinator": done.local}
+    lines = [f"{where}: {', '.join(tables)}" for where, tables in groups.items()]
+    state = "distributed" if done.is_new else "was distributed already"
+    common.print(asdict(done), f"{shown_url(url)} {state}", *lines)
+
+
 def reindex(common: Common) -> None:
     """Derive the words and vectors of all messages and notes again."""
     started = time.monotonic()
@@ -373,6 +390,10 @@ for each in (data.backup, data.restore, reindex, jobs, work, retry):
     app.command()(command(each))
 app.command()(command(doctor))
 app.command(hidden=True)(command(configure))  # the dashboard has a form for it
+operators = typer.Typer(help="What is done with a whole database.", no_args_is_help=True)
+operators.callback()(lambda: None)  # with one command alone it would be that command
+operators.command()(command(distribute))
+app.add_typer(operators, name="admin", hidden=True)
 app.command(hidden=True)(command(bench))  # few judge models, and the help must fit a screen
 app.command(hidden=True)(command(data.quality))  # after a benchmark, which few run
 
