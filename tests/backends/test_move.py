@@ -78,8 +78,9 @@ def opened(database: Database) -> Database:
     return database
 
 
+@pytest.mark.parametrize("back", [False, True])
 @settings(max_examples=(EXAMPLES_ON_POSTGRES + 1) // 2)
-@given(before=WORLDS, meanwhile=WORLDS, at_last=WORLDS, back=st.booleans())
+@given(before=WORLDS, meanwhile=WORLDS, at_last=WORLDS)
 def test_a_copy_that_catches_up_is_the_store(
     postgres: str,
     tmp_path_factory: pytest.TempPathFactory,

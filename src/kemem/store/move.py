@@ -362,4 +362,6 @@ def _upsert(dialect: str, table: sa.Table) -> Any:
     new = {it.name: statement.excluded[it.name] for it in table.c if it.name not in key}
     if not new:
         return statement.on_conflict_do_nothing(index_elements=key)
+    if dialect == "sqlite" and table is row_vector:
+        key = ["id"]  # which is unique in a store, and the key there
     return statement.on_conflict_do_update(index_elements=key, set_=new)
