@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES, Matrix
-from kemem.store import schema
+from kemem.store import schema, segments
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import COUNTED, Database, Values
 from kemem.store.index import rebuild_words
@@ -24,7 +24,8 @@ from kemem.store.vectors import check_vectors
 
 Rows = Iterable[tuple[str, Mapping[str, Any]]]
 
-_TABLES = {it.name: it for it in schema.metadata.sorted_tables if it is not schema.journal}
+_LEFT_OUT = (schema.journal, schema.space_segment)
+_TABLES = {it.name: it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
 _LARGEST = 1 << 62  # of a whole number; none of ours comes near
@@ -48,11 +49,12 @@ def stored_rows(
     *conditions: sa.ColumnElement[bool],
 ) -> Iterator[Values]:
     """The rows of a table in the order of its key, with values as JSON has them."""
-    statement = sa.select(table).where(*conditions).order_by(*table.primary_key)
+    key = schema.key_of(table, database.name)
+    statement = sa.select(table).where(*conditions).order_by(*key)
     if table is row_vector:
         vector = database.joined_vectors(row_vector.c.vector).label("vector")
         columns = [vector if it is row_vector.c.vector else it for it in table.c]
-        statement = statement.with_only_columns(*columns).group_by(*table.primary_key)
+        statement = statement.with_only_columns(*columns).group_by(*key)
     rows = connection.execute(statement, execution_options={"yield_per": _PAGE})
     for row in map(dict, rows.mappings()):
         if table is row_vector:
@@ -72,6 +74,7 @@ def replace(connection: sa.Connection, database: Database, rows: Rows, label: st
     largest = sa.select(sa.func.max(space_state.c.epoch))
     before = connection.execute(largest).scalar() or 0
     before = max(before, int(read_meta(connection).get(FIRST_EPOCH, 0)))
+    segments.clear(connection)
     for table in reversed(_TABLES.values()):
         own = sa.delete(table)
         connection.execute(own.where(meta.c.key.in_(_CARRIED)) if table is meta else own)

@@ -174,10 +174,16 @@ def _vectors_by_number(connection: sa.Connection, database: Database) -> None:
     database.seed_statistics(connection)
 
 
+def _add_segments(connection: sa.Connection, database: Database) -> None:
+    """Until version 10 every process read the columns of a large space row by row."""
+    schema.space_segment.create(connection, checkfirst=True)
+    database.seed_statistics(connection)
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
-STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number)
+STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number, _add_segments)
 
 
 def bring_up_to_date(

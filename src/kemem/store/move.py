@@ -50,7 +50,8 @@ _MOST_ROWS = 20_000  # as far as their numbers tell
 _CARRIED = ("embedder", "label", "secret", FIRST_EPOCH)  # keys of meta that move with the rows
 _SHORT = 1.0  # seconds of a pass that writers can wait for
 
-_ALL = [it for it in schema.metadata.sorted_tables if it is not meta]
+_LEFT_OUT = (meta, schema.space_segment)  # which every store makes for itself
+_ALL = [it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT]
 _SHARED = [it for it in _ALL if "space_no" not in it.c or it is schema.space]
 _OF_SPACES = [embedding_model, *(it for it in _ALL if it not in _SHARED)]
 
@@ -230,7 +231,11 @@ class _Copier:
         self, connection: sa.Connection, database: Database, table: sa.Table
     ) -> Iterator[tuple[Key, Values]]:
         is_of_spaces = "space_no" in table.c and table is not schema.space
+        own: list[sa.ColumnElement[bool]]
         own = [table.c.space_no.in_(self._numbers)] if is_of_spaces else []
+        if table is row_vector:  # which SQLite has by their numbers
+            ranges = (_first_and_last(it) for it in self._numbers)
+            own.append(sa.or_(sa.false(), *(table.c.id.between(*each) for each in ranges)))
         for row in stored_rows(connection, database, table, *own):
             yield tuple(row[it.name] for it in table.primary_key), row
 
@@ -352,6 +357,11 @@ def _plain(value: Any) -> Any:
         case list():
             return [_plain(each) for each in value]
     return value
+
+
+def _first_and_last(space_no: int) -> tuple[int, int]:
+    """The range of the ids of a space."""
+    return space_no << schema.SEQ_BITS, ((space_no + 1) << schema.SEQ_BITS) - 1
 
 
 @cache

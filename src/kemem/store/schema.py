@@ -247,6 +247,21 @@ row_vector = sa.Table(
     sa.PrimaryKeyConstraint("space_no", "id").ddl_if(dialect="postgresql"),
 )
 
+
+def key_of(table: sa.Table, dialect: str) -> list[Column[Any]]:
+    """The primary key of a table as an engine has it."""
+    by_number = table is row_vector and dialect == "sqlite"
+    return [row_vector.c.id] if by_number else list(table.primary_key)
+
+
+# What segments.py tells of: derived, and in no backup.
+space_segment = _table(
+    "space_segment",
+    Column("space_no", BigInteger, sa.ForeignKey("space.space_no"), primary_key=True),
+    *_columns(Integer, "model_no", "number", primary_key=True, autoincrement=False),
+    Column("body", sa.LargeBinary, nullable=False),
+)
+
 job = _table(
     "job",
     Column("job_id", Id, primary_key=True),

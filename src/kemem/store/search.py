@@ -20,20 +20,38 @@ from kemem.ports.request import (
     SearchResponse,
     key_of,
 )
-from kemem.records import NOTES, ROLES, Match, Message, Micros, Note, Rank, Relation, Row, Where
+from kemem.records import (
+    NOTES,
+    ROLES,
+    Match,
+    Matrix,
+    Message,
+    Micros,
+    Note,
+    Rank,
+    Relation,
+    Row,
+    Vector,
+    Where,
+)
+from kemem.store import codes
+from kemem.store.codes import nearest
+from kemem.store.columns import SpaceSnapshot
 from kemem.store.database import Database, Space, Values, in_list
 from kemem.store.graph import around
-from kemem.store.index import SpaceCache, SpaceSnapshot, rows_with
+from kemem.store.index import SpaceCache, rows_with
 from kemem.store.read import keyed, matching_ids, named
 from kemem.store.schema import message, note, note_history, note_source
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, one_of
 from kemem.store.vectors import check_vectors
 from kemem.text.query import Mask, Query
-from kemem.text.rank import Conversation, Scores, context_scope, word_scores
+from kemem.text.rank import Conversation, Scored, context_scope, likely_rows, word_scores
 
 _ROUNDING = 1e-6  # scores closer than this can be equal
 _IN_TIME = 20  # messages of the times that are asked for
+_LIKELY = 4096  # rows of a large space that are scored by words,
+_NEAREST = 1000  # and by vectors
 _CHAIN = 8  # times that one thing takes the place of another, as far as it is followed
 
 # When a note was over, its id, and whether its text was replaced by another.
@@ -117,6 +135,8 @@ class _Ranked:
         model_no: int | None,
     ) -> None:
         self._connection = connection
+        self._cache = cache
+        self._model_no = model_no or 0
         self._request = request
         self._where = request.where
         self.numbers: dict[Key, tuple[type[Row], int]] = {}  # of ranked rows, with their types
@@ -152,16 +172,13 @@ class _Ranked:
             scored += [self._by_vector(vector) for vector in request.vectors]
         afters: list[Rank | None] = [None] * len(scored)
         if request.after is not None:
-            afters[0] = self._current(*scored[0], request.after)
-        heads = [self._head(*it, after) for it, after in zip(scored, afters, strict=True)]
-        self._load_keys(heads)
-        matches = [
-            self._matches(scores, head, after)
-            for (scores, _), head, after in zip(scored, heads, afters, strict=True)
-        ]
+            afters[0] = self._current(scored[0], request.after)
+        heads = [self._head(it, after) for it, after in zip(scored, afters, strict=True)]
+        self._load_keys([head.rows for head in heads])
+        matches = [self._matches(head, after) for head, after in zip(heads, afters, strict=True)]
         words = tuple(
-            Ranking(best, int(np.count_nonzero(matched)), self._mark)
-            for best, (_, matched) in zip(matches[:by_words], scored, strict=False)
+            Ranking(best, it.total, self._mark)
+            for best, it in zip(matches[:by_words], scored, strict=False)
         )
         count = 0 if request.vectors is None else len(request.vectors)
         return words, tuple(matches[by_words:]) or ((),) * count
@@ -187,10 +204,12 @@ class _Ranked:
         mask &= self._visible & (kinds < len(ROLES))
         scores = np.zeros(len(mask))
         if self._embeds and self._request.vectors is not None:
-            scores, _ = self._by_vector(self._request.vectors[0])
-        head = self._head(scores, mask, None)
-        self._load_keys([head])
-        return self._matches(scores, head, None)[:_IN_TIME]
+            near = self._by_vector(self._request.vectors[0])
+            scores[near.rows] = near.scores
+        rows = np.flatnonzero(mask)
+        head = self._head(Scored(rows, scores[rows], len(rows)), None)
+        self._load_keys([head.rows])
+        return self._matches(head, None)[:_IN_TIME]
 
     def contexts(self, rows: Mapping[Key, Row], count: int) -> dict[Key, Context]:
         """The vectors of rows, and what was said before them."""
@@ -199,13 +218,14 @@ class _Ranked:
         numbers = _join([view.ids for view in self._views], np.int64)
         wanted = sorted({int(numbers[row]) for some in before.values() for row in some})
         messages = {it.id: it.row for it in keyed(self._connection, TABLES[0], wanted)}
+        vectors = self._vectors({*places.values(), *(it[0] for it in before.values() if it)})
         contexts = {}
         for key, row in places.items():
             said = [messages.get(int(numbers[it])) for it in before[key]]
             contexts[key] = Context(
-                self._vector(row),
+                vectors.get(row),
                 tuple(message for message in said if isinstance(message, Message)),
-                self._vector(before[key][0]) if before[key] else None,
+                vectors.get(before[key][0]) if before[key] else None,
             )
         return contexts
 
@@ -222,10 +242,21 @@ class _Ranked:
             if at >= away and int(talk.slots[at - away]) == slot - away
         ]
 
-    def _vector(self, row: int) -> NDArray[np.float32] | None:
-        at = int(np.searchsorted(self._starts, row, side="right")) - 1
-        view, place = self._views[at], row - int(self._starts[at])
-        return view.vectors[place] if self._embeds and view.embedded[place] else None
+    def _vectors(self, rows: Iterable[int]) -> dict[int, Vector]:
+        """The vectors of those rows that have one."""
+        ordered, vectors = np.array(sorted(rows), np.intp), dict[int, Vector]()
+        borders = np.searchsorted(ordered, self._starts)
+        for at, view in enumerate(self._views if self._embeds else ()):
+            own = ordered[borders[at] : borders[at + 1]]
+            own = own[view.embedded[own - self._starts[at]]]
+            vectors |= zip(own.tolist(), self._read(view, own - self._starts[at]), strict=True)
+        return vectors
+
+    def _read(self, view: SpaceSnapshot, places: Rows) -> Matrix:
+        """The vectors of rows that have one: of large spaces the database has them."""
+        if not view.planes or not len(places):
+            return view.vectors[places]
+        return self._cache.read_vectors(self._connection, self._model_no, view.ids[places])
 
     def admitted_notes(self) -> frozenset[Key]:
         """The notes that the keywords admit."""
@@ -249,33 +280,50 @@ class _Ranked:
                 views.append(view.upto(int(end)))
         return views
 
-    def _by_words(self, query: Query) -> tuple[Scores, Mask]:
+    def _by_words(self, query: Query) -> Scored:
         lengths = _join([view.lengths for view in self._views], np.int64)
         talk = None
         if query.conversation:  # those that the Where lets a row borrow words from
             seen = np.split(self._seen(context_scope(self._where)), self._starts[1:-1])
             talks = [view.talk(own) for view, own in zip(self._views, seen, strict=False)]
             talk = self._talk = Conversation.join(talks, self._starts)
-        scores = word_scores(query, self._masks, lengths, self._counted, talk)
         matched = query.evaluate(self._masks.__getitem__, self._counted)
-        if talk:
-            matched = matched | (scores > 0)
-        return scores, matched & self._visible
+        among = None
+        if (
+            len(lengths) > codes.EXACT and self._request.after is None
+        ):  # later pages are of all rows
+            most = max(_LIKELY, self._request.limit)
+            among = likely_rows(query, self._masks, lengths, self._visible, most, talk)
+        scores = word_scores(query, self._masks, lengths, self._counted, talk, among)
+        if among is None:
+            matched = (matched | (scores > 0) if talk else matched) & self._visible
+            rows = np.flatnonzero(matched)
+            return Scored(rows, scores[rows], len(rows))
+        total = int(np.count_nonzero(matched & self._visible))
+        own = matched[among] | (scores > 0) if talk else matched[among]
+        return Scored(among[own], scores[own], total)
 
-    def _by_vector(self, vector: NDArray[np.float32]) -> tuple[Scores, Mask]:
+    def _by_vector(self, vector: Vector) -> Scored:
         unit = np.asarray(vector / np.linalg.norm(vector), np.float32)
-        # Not "@": its threads wait for each other in a busy loop, which costs ten times the product
-        # itself on a machine that has other work.
-        cosines = _join([np.vecdot(view.vectors, unit) for view in self._views], np.float32)
-        matched = self._visible & _join([view.embedded for view in self._views], np.bool_)
-        seen, limit = cosines if matched.all() else cosines[matched], self._request.limit
-        if len(seen) > limit:  # only rows that can be among the first are rounded and ordered
-            least = np.partition(seen, len(seen) - limit)[len(seen) - limit] - _ROUNDING
+        limit, parts = self._request.limit, [(np.zeros(0, np.intp), np.zeros(0, np.float32))]
+        for view, start in zip(self._views, self._starts, strict=False):
+            seen = self._visible[start : start + len(view.ids)] & view.embedded
+            if view.planes:
+                places = nearest(view.planes, unit, seen, max(_NEAREST, 4 * limit))
+                cosines = np.vecdot(self._read(view, places), unit)
+            else:
+                # Not "@": its threads wait for each other in a busy loop, which costs ten times the
+                # product itself on a machine that has other work.
+                cosines, places = np.vecdot(view.vectors, unit), np.flatnonzero(seen)
+                cosines = cosines if len(places) == len(cosines) else cosines[places]
+            parts.append((places + start, cosines))
+        rows, cosines = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if len(rows) > limit:  # only rows that can be among the first are rounded and ordered
+            least = np.partition(cosines, len(rows) - limit)[len(rows) - limit] - _ROUNDING
             if least > 0:  # what is below 0 counts as 0: all tie
-                matched &= cosines >= least
-        scores = np.zeros(len(cosines))
-        scores[matched] = np.round(np.clip(cosines[matched].astype(np.float64), 0, 1), 6)
-        return scores, matched
+                rows, cosines = rows[cosines >= least], cosines[cosines >= least]
+        scores = np.round(np.clip(cosines.astype(np.float64), 0, 1), 6)
+        return Scored(rows, scores, len(rows))
 
     def _seen(self, where: Where) -> Mask:
         """Rows that a Where admits, whatever their contents."""
@@ -322,32 +370,29 @@ class _Ranked:
             places.append(at[view.ids[at] == keys] + start)
         return np.concatenate(places)
 
-    def _head(self, scores: Scores, matched: Mask, after: Rank | None) -> Rows:
+    def _head(self, scored: Scored, after: Rank | None) -> Scored:
         """The first rows by score and time, with all that share the last one's place."""
-        limit = self._request.limit
+        (rows, scores, total), limit = scored, self._request.limit
         if after is not None:
-            level = (scores == after.score) & (self._times == after.ts)
-            matched = matched & (
-                (scores < after.score)
-                | ((scores == after.score) & (self._times < after.ts))
-                | level
-            )
-            limit += int((level & matched).sum())  # they may be left out later by their names
-        own = scores if matched.all() else scores[matched]
-        if len(own) > limit:
-            matched = matched & (scores >= np.partition(own, len(own) - limit)[len(own) - limit])
-        rows = np.flatnonzero(matched)
-        own, times = scores[rows], self._times[rows]
-        order = np.lexsort((-times, -own))
+            times = self._times[rows]
+            level = (scores == after.score) & (times == after.ts)
+            limit += int(level.sum())  # they may be left out later by their names
+            beyond = (scores < after.score) | ((scores == after.score) & (times < after.ts)) | level
+            rows, scores = rows[beyond], scores[beyond]
+        if len(rows) > limit:
+            first = scores >= np.partition(scores, len(rows) - limit)[len(rows) - limit]
+            rows, scores = rows[first], scores[first]
+        times = self._times[rows]
+        order = np.lexsort((-times, -scores))
         if len(order) > limit:
             last = order[limit - 1]
-            level = (own[order] == own[last]) & (times[order] == times[last])
+            level = (scores[order] == scores[last]) & (times[order] == times[last])
             order = order[: int(np.flatnonzero(level)[-1]) + 1]
-        return rows[order]
+        return Scored(rows[order], scores[order], total)
 
-    def _matches(self, scores: Scores, head: Rows, after: Rank | None) -> tuple[Match, ...]:
+    def _matches(self, head: Scored, after: Rank | None) -> tuple[Match, ...]:
         """The head of a ranking in its final order: best score, then newest, then by name."""
-        columns = (head.tolist(), self._times[head].tolist(), scores[head].tolist())
+        columns = (head.rows.tolist(), self._times[head.rows].tolist(), head.scores.tolist())
         rows = zip(*columns, strict=True)
         matches = [Match(*self._keys[row], time, score) for row, time, score in rows]
         matches.sort(key=lambda it: (-it.score, -it.ts, it.id, it.agent_id, it.user_id))
@@ -356,11 +401,11 @@ class _Ranked:
             matches = [it for it in matches if (-it.score, -it.ts, it.id) > place]
         return tuple(matches[: self._request.limit])
 
-    def _current(self, scores: Scores, matched: Mask, after: Rank) -> Rank:
+    def _current(self, scored: Scored, after: Rank) -> Rank:
         """The place of a row in today's ranking; deletions may have changed its score."""
         for row in self._places(self._named([after.id])):
-            if matched[row]:
-                return Rank(float(scores[row]), int(self._times[row]), after.id, after.mark)
+            for score in scored.scores[scored.rows == row].tolist():
+                return Rank(score, int(self._times[row]), after.id, after.mark)
         return after
 
     def _load_keys(self, heads: Sequence[Rows]) -> None:
@@ -371,7 +416,7 @@ class _Ranked:
         for at, view in enumerate(self._views):
             own, space = rows[borders[at] : borders[at + 1]], view.space
             place = own - self._starts[at]
-            keys = [(space.agent_id, space.user_id, it) for it in view.names[place].tolist()]
+            keys = [(space.agent_id, space.user_id, it) for it in view.names(place)]
             types = [Note if it >= len(ROLES) else Message for it in view.kinds[place].tolist()]
             numbers = zip(types, view.ids[place].tolist(), strict=True)
             self._keys.update(zip(own.tolist(), keys, strict=True))

@@ -1,7 +1,7 @@
 """Spaces: the (agent, user) pairs behind a scope, found for a read and locked for a write."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from kemem.ports.entries import refusal
 from kemem.records import Micros, Model, Scope, Where
 from kemem.records.batch import Batch, Refusal
+from kemem.store import segments
 from kemem.store.database import (
     DISTRIBUTED,
     Database,
@@ -225,6 +226,7 @@ class Transaction:
         self._spaces: dict[str, dict[str, Space]] = {}  # of users written to, by user and agent
         self._next_seq: dict[int, int] = {}  # of the spaces above
         self._more: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTERS, 0))
+        self._changed: set[int] = set()  # rows that went or changed
         self._sessions: dict[tuple[int, str], Micros] = {}  # when those ensured were used
         self._disabled: list[sa.Result[*tuple[Any, ...]]] = []  # sessions that are said in
         self.inserted: list[Stored[Any]] = []
@@ -327,9 +329,11 @@ class Transaction:
         next_seq = self.connection.execute(_count_now, {"of_space": number, **more}).scalar_one()
         return space.first_id + int(next_seq) - count
 
-    def invalidate_cache(self, space_no: int, *, rows: bool) -> None:
-        """Let every cache notice that rows went or changed, or that vectors came."""
-        self._more[space_no]["epoch" if rows else "vector_writes"] += 1
+    def invalidate_cache(self, space_no: int, *, rows: Iterable[int] = ()) -> None:
+        """Let every cache notice that these rows went or changed, or else that vectors came."""
+        changed = {*rows}
+        self._changed |= changed
+        self._more[space_no]["epoch" if changed else "vector_writes"] += 1
 
     def ensure_sessions(
         self, space: Space, sessions: Mapping[str, tuple[Micros, Micros]], *, said: bool = False
@@ -362,5 +366,6 @@ class Transaction:
         ]
         if rows:
             self.connection.execute(_count, rows)
+        segments.remove(self.connection, self._changed)
         for disabled in self._disabled:
             _refuse_session(disabled)

@@ -62,9 +62,9 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
         connection.execute(_remove, [{"of_space": it[0], "of_row": it[1]} for it in old])
     connection.execute(sa.insert(row_vector), lines)
     transaction.inserted.clear()  # they have vectors now
-    changed = {space_no for space_no, _ in old}
     for space_no in {space_no for space_no, *_ in rows}:
-        transaction.invalidate_cache(space_no, rows=space_no in changed)
+        changed = [key for owner, key in old if owner == space_no]
+        transaction.invalidate_cache(space_no, rows=changed)
 
 
 def _rows(transaction: Transaction, embedded: Embedded) -> list[_Named]:

@@ -249,7 +249,7 @@ def _change(
             moved.append(before._replace(row=item))
         cached = ("ts", "kind", "session_id")
         if any(getattr(before.row, name) != getattr(item, name) for name in cached):
-            transaction.invalidate_cache(before.space_no, rows=True)
+            transaction.invalidate_cache(before.space_no, rows=[before.id])
     if rows:
         transaction.connection.execute(_update, rows)
     if moved:
@@ -270,7 +270,7 @@ def _remove(transaction: Transaction, table: RowTable[R], rows: Sequence[Stored[
             connection.execute(
                 sa.delete(each).where(each.c.space_no == space_no, each.c.id.in_(keys))
             )
-        transaction.invalidate_cache(space_no, rows=True)
+        transaction.invalidate_cache(space_no, rows=keys)
 
 
 def drop_rows(
@@ -308,7 +308,7 @@ def withdraw_messages(transaction: Transaction, where: Where) -> set[tuple[int, 
         for space_no, own in group(rows, lambda it: it.space_no).items():
             these = (message.c.space_no == space_no, message.c.id.in_([it.id for it in own]))
             connection.execute(sa.update(message).where(*these).values(withdrawn=True))
-            transaction.invalidate_cache(space_no, rows=True)
+            transaction.invalidate_cache(space_no, rows=[it.id for it in own])
     return sessions
 
 

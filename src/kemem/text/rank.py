@@ -13,7 +13,8 @@ session, or is new, makes it no better by itself: that helped only the sets it w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +38,21 @@ _SHARES = np.array([0, *reversed(NEAR), 1])
 _AROUND = np.arange(-len(NEAR), len(NEAR) + 1)
 _PIECE = 1 << 13  # slots that are worked on at once: they stay in the processor's cache
 _RARE = 40  # a word that one of so many messages has is rare
+_VISITED = 1 << 17  # places near rare words that a guess looks at
+_LEVELS = np.array([*range(1, len(NEAR) + 2), *range(len(NEAR), 0, -1)], np.uint8)[:, np.newaxis]
 
 Numbers = NDArray[np.intp]
 Ints = NDArray[np.int64]
 Scores = NDArray[np.float64]
+Guess = NDArray[np.float32]
+
+
+class Scored(NamedTuple):
+    """Rows that match, by their places in a scope; and how many do, where some are left out."""
+
+    rows: Numbers
+    scores: Scores
+    total: int
 
 
 def context_scope(where: Where) -> Where:
@@ -53,7 +65,7 @@ def context_scope(where: Where) -> Where:
     return replace(seen, sources=None, filters=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Conversation:
     """The messages of sessions in which both sides speak, session by session, as they were said.
 
@@ -66,6 +78,32 @@ class Conversation:
     slots: Numbers
     slot_of: Numbers  # for each row of the scope; -1 where it is not among them
     session_of: Numbers  # for each slot, numbered from 0
+
+    @cached_property
+    def row_at(self) -> NDArray[np.int32]:
+        """For each slot its row; -1 between sessions."""
+        rows = np.full(len(self.session_of) + len(NEAR) + 1, -1, np.int32)
+        rows[self.slots] = self.rows
+        return rows
+
+    @cached_property
+    def session_of_row(self) -> NDArray[np.int32]:
+        """For each row of the scope its session; -1 where it is in none."""
+        sessions = np.full(len(self.slot_of), -1, np.int32)
+        sessions[self.rows] = self.session_of[self.slots]
+        return sessions
+
+    @cached_property
+    def asks(self) -> Mask:
+        """For each row of the scope whether it asks."""
+        asking = np.zeros(len(self.slot_of), np.bool_)
+        asking[self.questions] = True
+        return asking
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of its arrays."""
+        return sum(it.nbytes for it in vars(self).values())
 
     @classmethod
     def of(
@@ -143,6 +181,62 @@ class Conversation:
         weights += own
         return weights.take(self.slots, mode="clip")
 
+    def weights_at(
+        self, rows: Numbers, words: Sequence[tuple[Mask, float]], length: float
+    ) -> Scores:
+        """The same for some rows, in a time that hardly depends on how many others there are.
+
+        A common word counts as one of every session; rows that are not among the messages have
+        their own words.
+        """
+        slots, sessions = self.slot_of[rows], self.session_of_row[rows]
+        inside = slots >= 0
+        near = self.row_at[np.add.outer(_AROUND, slots * inside)]
+        near[:, ~inside], near[len(NEAR)] = -1, rows
+        is_row = near >= 0
+        first = inside & (slots == self.slots[self.openings].take(sessions, mode="clip"))
+        least = np.where(first, OPENING + (TOPIC - OPENING) * length, SESSION) * inside
+        weights = np.zeros(len(rows))
+        for mask, weight in words:
+            levels = ((mask[near] & is_row) * _LEVELS).max(axis=0, initial=0)
+            held = np.flatnonzero(mask) if np.count_nonzero(mask) * _RARE < len(mask) else None
+            lends = True if held is None else self._sessions_with(held)[sessions]
+            weights += weight * np.maximum(_SHARES[levels], least * lends)
+        return weights
+
+    def guess(self, words: Sequence[tuple[Mask, float]], length: float) -> Guess:
+        """About what weights_at() tells of every row: what is lent counts for rare words only."""
+        # The last place: between sessions.
+        guess, lent, own = np.zeros((3, len(self.slot_of) + 1), np.float32)
+        of_session, room = np.zeros(len(self.openings) + 1, np.float32), _VISITED
+        for mask, weight in sorted(words, key=lambda it: -it[1]):
+            room -= int(np.count_nonzero(mask)) * len(_AROUND)
+            if room < 0:
+                guess[:-1] += np.multiply(mask, weight, out=own[:-1], dtype=np.float32)
+                continue
+            rows = np.flatnonzero(mask)
+            guess[rows] += weight
+            of_session += weight * self._sessions_with(rows)
+            slots = self.slot_of[rows]
+            near = self.row_at[np.add.outer(_AROUND, slots[slots >= 0])]
+            for away in range(len(NEAR), 0, -1):  # from far to near: the greater share stays
+                lent[near[len(NEAR) - away]] = lent[near[len(NEAR) + away]] = NEAR[away - 1]
+            lent[near[len(NEAR)]] = 0
+            near = near.ravel()
+            guess[near] += np.float32(weight) * lent[near]
+            lent[near] = 0
+        first = self.rows[self.openings]
+        least = (OPENING + (TOPIC - OPENING) * length) * of_session[:-1]
+        guess[first] = np.maximum(guess[first], least)
+        return guess[:-1]
+
+    def _sessions_with(self, rows: Numbers) -> Mask:
+        """Which sessions have a word that some rows have; the last is none."""
+        sessions = np.zeros(len(self.openings) + 1, np.bool_)
+        sessions[self.session_of_row[rows]] = True
+        sessions[-1] = False
+        return sessions
+
 
 def _levels_by_shifts(has: Numbers, size: int) -> NDArray[np.uint8]:
     """Places in _SHARES by the messages near each slot that have a word."""
@@ -156,45 +250,112 @@ def _levels_by_shifts(has: Numbers, size: int) -> NDArray[np.uint8]:
     return levels
 
 
+def likely_rows(
+    query: Query,
+    rows_with: Mapping[Phrase, Mask],
+    lengths: Ints,
+    visible: Mask,
+    most: int,
+    conversation: Conversation | None = None,
+) -> Numbers:
+    """Places of rows among which the `most` best of a large scope are, by a cheap guess; as many
+    more as are guessed to be equal to the last.
+    """
+    words, _ = _weighted(query, rows_with, len(lengths))
+    if query.conversation and conversation:
+        guess = conversation.guess(words, query.conversation.length)
+    else:
+        guess = np.zeros(len(lengths), np.float32)
+        for rows, weight in words:
+            guess += rows * np.float32(weight)
+    guess *= visible
+    usual = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+    divisor = np.multiply(lengths, K1 * B / usual, dtype=np.float32)
+    divisor += 1 + K1 * (1 - B)
+    guess /= divisor
+    if len(guess) > most:
+        least = np.partition(guess, len(guess) - most)[len(guess) - most]
+        return np.flatnonzero((guess >= least * (1 - 1e-5)) & (guess > 0))
+    return np.flatnonzero(guess)
+
+
+def _weighted(
+    query: Query, rows_with: Mapping[Phrase, Mask], total: int
+) -> tuple[list[tuple[Mask, float]], float]:
+    """The words of a query with what each is worth (idf), and what all are."""
+    masks = [rows_with[unit] for unit in query.units]
+    counts = [int(np.count_nonzero(rows)) for rows in masks]
+    idfs = [float(np.log(1 + (total - count + 0.5) / (count + 0.5))) for count in counts]
+    return list(zip(masks, idfs, strict=True)), sum(idfs)
+
+
 def word_scores(
     query: Query,
     rows_with: Mapping[Phrase, Mask],
     lengths: Ints,
     counted: Mask | None = None,
     conversation: Conversation | None = None,
+    among: Numbers | None = None,
 ) -> Scores:
     """How well each row of a scope answers the query's words, 0-1 and comparable across queries.
 
     The share of the query's information (idf) that a row contains, weighted by the row's length.
     Where rows are `counted`, only they make up the statistics, and no other row may be in a mask.
-    With a `conversation` the context of a row counts, too.
+    With a `conversation` the context of a row counts, too. With `among` only these rows are scored.
     """
     total = len(lengths) if counted is None else int(np.count_nonzero(counted))
-    masks = [rows_with[unit] for unit in query.units]
-    counts = [int(np.count_nonzero(rows)) for rows in masks]
-    idfs = [float(np.log(1 + (total - count + 0.5) / (count + 0.5))) for count in counts]
-    words = list(zip(masks, idfs, strict=True))
-    query_weight = sum(weight for _, weight in words)
-    weights = np.zeros(len(lengths))
+    words, query_weight = _weighted(query, rows_with, total)
     if not query_weight or not total:
-        return weights
+        return np.zeros(len(lengths) if among is None else len(among))
     question = query.conversation
-    if question is None or conversation is None or len(conversation.rows) < len(weights):
-        for rows, weight in words:
-            weights[rows] += weight
-    if question and conversation:
-        weights[conversation.rows] = conversation.word_weights(words, question.length)
+    if among is not None:
+        weights = _weights_at(among, words, query, conversation)
+    else:
+        weights = _weights(len(lengths), words, query, conversation)
     usual = max(int((lengths if total == len(lengths) else lengths[counted]).sum()) / total, 1.0)
     # In place from here on: every array of a large scope costs as much as a step of the arithmetic.
     raw = np.multiply(weights, (K1 + 1) / query_weight, out=weights)
-    divisor = lengths * (K1 * B / usual)
+    divisor = (lengths if among is None else lengths[among]) * (K1 * B / usual)
     divisor += 1 + K1 * (1 - B)
     raw /= divisor
     if question and question.speakers:
-        named = np.flatnonzero(reduce(np.bitwise_or, map(rows_with.__getitem__, question.speakers)))
+        by_named = reduce(np.bitwise_or, map(rows_with.__getitem__, question.speakers))
+        named = np.flatnonzero(by_named if among is None else by_named[among])
         raw[named] += (raw[named] > 0) * _NAMED
     scores = np.exp(np.multiply(raw, -_STEEPNESS, out=raw), out=raw)
     np.subtract(1, scores, out=scores)
     if question and conversation:
-        scores[conversation.questions] *= _ASKING + (1 - _ASKING) * question.length
+        asking = conversation.questions if among is None else conversation.asks[among]
+        scores[asking] *= _ASKING + (1 - _ASKING) * question.length
     return np.round(scores, 9, out=scores)  # equal rows stay equal whatever was added first
+
+
+def _weights(
+    size: int,
+    words: Sequence[tuple[Mask, float]],
+    query: Query,
+    conversation: Conversation | None,
+) -> Scores:
+    """The weight of the words that each row of a scope has."""
+    weights, question = np.zeros(size), query.conversation
+    if question is None or conversation is None or len(conversation.rows) < size:
+        for rows, weight in words:
+            weights[rows] += weight
+    if question and conversation:
+        weights[conversation.rows] = conversation.word_weights(words, question.length)
+    return weights
+
+
+def _weights_at(
+    among: Numbers,
+    words: Sequence[tuple[Mask, float]],
+    query: Query,
+    conversation: Conversation | None,
+) -> Scores:
+    """The same for some rows."""
+    if query.conversation and conversation and len(conversation.rows):
+        return conversation.weights_at(among, words, query.conversation.length)
+    weights = np.zeros(len(among))
+    for rows, weight in words:
+        weights += weight * rows[among]
+    return weights

@@ -1,0 +1,50 @@
+"""Vectors of large spaces by the signs of their numbers: one bit for each, compared by counting.
+
+The nearest by signs are few enough to be read from the database and compared exactly.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kemem.records import Matrix, Vector
+from kemem.text.query import Mask
+
+EXACT = 100_000  # rows of a space up to which every vector is compared
+_BITS = 64
+_BLOCK = 1 << 15  # rows that are compared at once: they stay in the processor's cache
+
+Plane = NDArray[np.uint64]  # 64 signs of each row
+Rows = NDArray[np.intp]
+
+
+def planes_of(width: int) -> int:
+    """How many planes vectors of a width need."""
+    return -(-width // _BITS)
+
+
+def encode(vectors: Matrix) -> list[Plane]:
+    """The signs of vectors, plane by plane."""
+    signs = np.packbits(vectors > 0, axis=1, bitorder="little")
+    count = planes_of(vectors.shape[1])
+    padded = np.zeros((len(vectors), count * _BITS // 8), np.uint8)
+    padded[:, : signs.shape[1]] = signs
+    return [*np.ascontiguousarray(padded.view(np.uint64).T)]
+
+
+def nearest(planes: Sequence[Plane], vector: Vector, among: Mask, count: int) -> Rows:
+    """Places of the `count` rows whose signs differ least from a vector's, and of their equals."""
+    wanted = [plane[0] for plane in encode(vector[np.newaxis])]
+    distances = np.zeros(len(among), np.uint16)
+    differing, counts = np.zeros(_BLOCK, np.uint64), np.zeros(_BLOCK, np.uint8)
+    for start in range(0, len(among), _BLOCK):
+        block = distances[start : start + _BLOCK]
+        size = len(block)
+        for plane, bits in zip(planes, wanted, strict=True):
+            np.bitwise_xor(plane[start : start + size], bits, out=differing[:size])
+            np.bitwise_count(differing[:size], out=counts[:size])
+            block += counts[:size]
+    at_distance = np.bincount(distances[among])  # how many rows, for each distance
+    farthest = int(np.searchsorted(np.cumsum(at_distance), count))
+    return np.flatnonzero(among & (distances <= farthest))
