@@ -277,7 +277,8 @@ def open_store(settings: Settings) -> Store:
         from kemem.store.postgres import Postgres
         from kemem.store.store import SqlStore
 
-        return SqlStore(Postgres(url), cache_bytes)
+        limits = (settings.database_connections, settings.database_timeout_seconds)
+        return SqlStore(Postgres(url, *limits), cache_bytes)
     for plugin in entry_points(group=BACKENDS, name=scheme):
         return cast(Store, plugin.load()(settings))
     installed = [f"{each.name}://" for each in entry_points(group=BACKENDS)]

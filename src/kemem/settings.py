@@ -50,6 +50,12 @@ class Settings(BaseSettings):
         default=None,
         description="PostgreSQL to use instead, as postgresql://user:password@host/database.",
     )
+    database_connections: int = Field(
+        default=12, ge=2, le=1000, description="Connections of a process to PostgreSQL, at most."
+    )
+    database_timeout_seconds: float = Field(
+        default=60, ge=0, description="PostgreSQL gives up a statement that takes longer; 0: never."
+    )
     embedder: str = Field(
         default="local",
         description="local: the multilingual model that comes with the package; none: words only; "

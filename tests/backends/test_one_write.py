@@ -15,7 +15,7 @@ from kemem.store.database import Database
 from kemem.store.store import SqlStore
 from kemem.testing import HashingEmbedder
 
-MOST = 33
+MOST = 36
 SAID = [
     {"role": "user", "content": "我叫李明，我住在杭州，我在北京大学学习。I like jazz."},
     {"role": "assistant", "content": "好的。Noted."},

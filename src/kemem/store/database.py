@@ -64,6 +64,7 @@ class Database(Protocol):
     """An engine: how it connects, and its own forms of words and vectors."""
 
     name: str
+    readers: int  # how many can read at once
 
     def open(self, *, moving: bool = False) -> None:
         """Connect; create or migrate the tables.

@@ -19,7 +19,7 @@ from kemem.store.pipeline import pipeline, retried, transaction
 from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
 
-_CONNECTIONS = 8
+_TOO_LONG = "57014"  # SQLSTATE of a statement that was given up
 _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
 # that a phrase across a border stands whole in one of them.
@@ -74,8 +74,10 @@ class Postgres:
 
     name = "postgresql"
 
-    def __init__(self, url: sa.URL) -> None:
+    def __init__(self, url: sa.URL, connections: int = 12, timeout: float = 60) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
+        self._connections, self._timeout = connections, timeout
+        self.readers = connections // 2  # the others write
 
     def open(self, *, moving: bool = False) -> None:
         try:
@@ -88,8 +90,8 @@ class Postgres:
         custom_plans = {"options": "-c plan_cache_mode=force_custom_plan"}
         options = {"connect_args": custom_plans, "json_serializer": dump_json}
         self._plain = sa.create_engine(self._url, poolclass=sa.NullPool, **options)
-        own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
-        self._engine = sa.create_engine(self._url, pool_size=_CONNECTIONS, **own, **options)
+        own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None, "max_overflow": 0}
+        self._engine = sa.create_engine(self._url, pool_size=self._connections, **own, **options)
         sa.event.listen(self._engine, "connect", lambda driver, _: register_vector(driver))
         pipeline(self._engine)
         lock = f"SELECT pg_advisory_xact_lock({_MIGRATING})"
@@ -109,10 +111,15 @@ class Postgres:
         except (sa.exc.DBAPIError, KeMemError) as error:
             self._engine.dispose()
             raise (error if isinstance(error, KeMemError) else self.to_error(error)) from None
-        self._writers = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="kemem-writer")
+        writers = self._connections - self.readers
+        self._writers = ThreadPoolExecutor(writers, thread_name_prefix="kemem-writer")
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        return transaction(self._engine, _READ)
+        return transaction(self._engine, _READ, self._limit)
+
+    @property
+    def _limit(self) -> str:
+        return f"SET LOCAL statement_timeout = {round(self._timeout * 1000)}"
 
     @contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
@@ -124,7 +131,8 @@ class Postgres:
         self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
     ) -> "Future[T]":
         lock = f"SELECT pg_advisory_xact_lock{'' if alone else '_shared'}({_REPLACING})"
-        begin = ("BEGIN", lock) if durable else ("BEGIN", lock, _DO_NOT_WAIT)
+        begin = ["BEGIN", lock, *([] if alone else [self._limit])]
+        begin += [] if durable else [_DO_NOT_WAIT]
 
         def transact() -> T:
             with transaction(self._engine, *begin) as connection:
@@ -143,6 +151,9 @@ class Postgres:
             return Unavailable(f"PostgreSQL at {self._url.host or 'its socket'} cannot be reached")
         if state == _SEALED:
             return Unavailable("the store was moved, kemem doctor says where; nothing was written")
+        if state == _TOO_LONG:
+            reason = f"took longer than {self._timeout:g} seconds (KEMEM_DATABASE_TIMEOUT_SECONDS)"
+            return Unavailable(f"PostgreSQL {reason}; nothing was written")
         return Unavailable(f"PostgreSQL refused (SQLSTATE {state}); nothing was written")
 
     def create(self, connection: sa.Connection) -> None:

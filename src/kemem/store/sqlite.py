@@ -98,6 +98,7 @@ class Sqlite:
     """A store in a directory."""
 
     name = "sqlite"
+    readers = _READERS
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE

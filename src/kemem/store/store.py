@@ -23,8 +23,6 @@ from kemem.store.pipeline import retried
 from kemem.store.spaces import Refused, Transaction
 from kemem.store.write import count_uses, drop_rows, put_messages, put_notes, withdraw_messages
 
-_READERS = 4
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -36,7 +34,7 @@ class SqlStore:
         self._database = database
         self._database.open()
         self._cache = SpaceCache(database, cache_bytes)
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="kemem-reader")
+        self._readers = ThreadPoolExecutor(database.readers, thread_name_prefix="kemem-reader")
         self._closed = False
 
     async def apply(self, batch: Batch) -> Applied:

@@ -6,17 +6,35 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pg0
 
 
+@dataclass(frozen=True, slots=True)
+class PostgresServer:
+    """A server that can be restarted."""
+
+    url: str
+    stop: Callable[[], object]
+    start: Callable[[], object]
+
+
 @contextmanager
 def running_postgres() -> Iterator[str]:
     """The URL of a fresh server that writes durably and is gone afterwards."""
+    with postgres_server() as server:
+        yield server.url
+
+
+@contextmanager
+def postgres_server(*options: str) -> Iterator[PostgresServer]:
+    """The same as what can be stopped and started, with options of the server."""
     home = Path(tempfile.mkdtemp(prefix="kemem-pg-"))
     home.chmod(0o755)
     # The server refuses to run as root, and another user may not reach the package's directory.
@@ -39,9 +57,15 @@ def running_postgres() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     data = ("--data-dir", str(home / "data"), "--port", str(port))
+    chosen = [it for each in ("fsync=on", "max_connections=200", *options) for it in ("-c", each)]
+
+    def start() -> str:
+        return command("start", *data, *chosen)
+
     try:
-        command("start", *data, "-c", "fsync=on", "-c", "max_connections=200")
-        yield str(json.loads(command("info", "-o", "json"))["uri"])
+        start()
+        url = str(json.loads(command("info", "-o", "json"))["uri"])
+        yield PostgresServer(url, partial(command, "stop"), start)
     finally:
         command("stop")
         shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,69 @@
+"""A PostgreSQL that restarts under load: nothing acknowledged is lost, and service resumes."""
+
+import asyncio
+from itertools import count
+
+import psycopg
+import pytest
+
+from kemem import AsyncMemory, Unavailable
+from kemem.settings import load
+from kemem.testing.postgres import PostgresServer, postgres_server
+
+WRITERS = 4
+
+
+async def restart_under_load(server: PostgresServer, memory: AsyncMemory) -> tuple[set[str], int]:
+    """What was acknowledged, and how many calls failed."""
+    stored, failed, resumed = set[str](), 0, asyncio.Event()
+
+    async def write(number: int) -> None:
+        nonlocal failed
+        for turn in count():
+            name = f"m{number}_{turn}"
+            said = {"role": "user", "content": "我不吃辣 no spice", "message_id": name}
+            try:
+                await memory.ingest(said, f"u{number}")
+                await memory.messages(f"u{number}", page_size=1)
+            except Unavailable:  # any other error fails the test
+                failed += 1
+                await asyncio.sleep(0.05)
+            else:
+                stored.add(name)
+                if resumed.is_set():
+                    return
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for number in range(WRITERS):
+            group.create_task(write(number))
+        while len(stored) < 3 * WRITERS:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(server.start)
+        resumed.set()
+    return stored, failed
+
+
+async def test_a_restart_under_load_loses_nothing() -> None:
+    with postgres_server() as server:
+        settings = load(database_url=server.url, embedder="none", llm="none")
+        async with AsyncMemory(settings=settings) as memory:
+            await memory.health()
+            acknowledged, failed = await restart_under_load(server, memory)
+            assert failed
+            for number in range(WRITERS):
+                page = await memory.messages(f"u{number}", page_size=1000)
+                own = {name for name in acknowledged if name.startswith(f"m{number}_")}
+                assert own <= {message.message_id for message in page.items}
+
+
+async def test_a_statement_that_takes_too_long_is_given_up(store_database: str) -> None:
+    """As is one that waits for a lock, which an operator holds here."""
+    options = {"database_timeout_seconds": 0.2, "embedder": "none", "llm": "none"}
+    async with AsyncMemory(settings=load(database_url=store_database, **options)) as memory:
+        await memory.ingest("我不吃辣", "小明")
+        with psycopg.connect(store_database) as operator:
+            operator.execute("LOCK TABLE message")
+            with pytest.raises(Unavailable, match=r"longer than 0\.2 seconds"):
+                await memory.ingest("still here", "小明")
+        assert (await memory.ingest("still here", "小明")).inserted
