@@ -56,7 +56,7 @@ def test_every_setting_is_documented() -> None:
 
 def test_texts_name_only_real_settings() -> None:
     """Pages, docstrings, messages and the help of commands: no variable is invented."""
-    tests = "".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("*.py"))
+    tests = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("*.py"))
     known = VARIABLES | {it for it in variables_named(tests) if it.startswith("KEMEM_TEST_")}
     invented = {
         str(path.relative_to(ROOT)): unknown

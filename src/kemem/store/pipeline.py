@@ -43,7 +43,7 @@ def pipeline(engine: sa.Engine) -> None:
 
 
 @contextmanager
-def transaction(engine: sa.Engine, *begin: str) -> Iterator[sa.Connection]:
+def transaction(engine: sa.Engine, *begin: sa.Executable) -> Iterator[sa.Connection]:
     """A transaction that begins with these statements and is committed at the end of the block.
 
     Of a statement that changes rows, the `rowcount` is known only if it has the execution option
@@ -56,7 +56,7 @@ def transaction(engine: sa.Engine, *begin: str) -> Iterator[sa.Connection]:
             connection.info[_PIPELINE] = (manager, manager.__enter__())
         try:
             for statement in begin:
-                connection.exec_driver_sql(statement, execution_options=_UNREAD)
+                connection.execute(statement, execution_options=_UNREAD)
             yield connection
             _commit(connection)
         except BaseException:

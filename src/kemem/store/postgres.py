@@ -24,8 +24,9 @@ _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
 # that a phrase across a border stands whole in one of them.
 _PART = 256
-_DO_NOT_WAIT = "SET LOCAL synchronous_commit = off"
-_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"  # of one moment
+_BEGIN = sa.text("BEGIN")
+_DO_NOT_WAIT = sa.text("SET LOCAL synchronous_commit = off")
+_READ = sa.text("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")  # of one moment
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
 _REPLACING = _MIGRATING + 1  # of the one that writers share and who replaces all rows has alone
 
@@ -94,16 +95,16 @@ class Postgres:
         self._engine = sa.create_engine(self._url, pool_size=self._connections, **own, **options)
         sa.event.listen(self._engine, "connect", lambda driver, _: register_vector(driver))
         pipeline(self._engine)
-        lock = f"SELECT pg_advisory_xact_lock({_MIGRATING})"
+        lock = sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING))
         try:
             # Vector types must exist before a connection can learn them.
             with self._plain.begin() as first:
                 version = first.connection.dbapi_connection.info.server_version  # type: ignore[union-attr]
                 if version < _OLDEST:
                     raise Unavailable(f"PostgreSQL 15 or newer is needed, not {version // 10_000}")
-                first.execute(sa.text(lock))
+                first.execute(lock)
                 first.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
-            with transaction(self._engine, "BEGIN", lock) as connection:
+            with transaction(self._engine, _BEGIN, lock) as connection:
                 bring_up_to_date(connection, self, moving=moving)
                 self._is_distributed = DISTRIBUTED in read_meta(connection)
             if self._is_distributed:
@@ -118,8 +119,9 @@ class Postgres:
         return transaction(self._engine, _READ, self._limit)
 
     @property
-    def _limit(self) -> str:
-        return f"SET LOCAL statement_timeout = {round(self._timeout * 1000)}"
+    def _limit(self) -> sa.Select[tuple[str]]:
+        milliseconds = str(round(self._timeout * 1000))
+        return sa.select(sa.func.set_config("statement_timeout", milliseconds, True))
 
     @contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
@@ -130,8 +132,9 @@ class Postgres:
     def write(
         self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
     ) -> "Future[T]":
-        lock = f"SELECT pg_advisory_xact_lock{'' if alone else '_shared'}({_REPLACING})"
-        begin = ["BEGIN", lock, *([] if alone else [self._limit])]
+        lock = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
+        begin: list[sa.Executable] = [_BEGIN, sa.select(lock(_REPLACING))]
+        begin += [] if alone else [self._limit]
         begin += [] if durable else [_DO_NOT_WAIT]
 
         def transact() -> T:

@@ -76,6 +76,7 @@ def _command(name: str, **values: Any) -> sa.Insert:
 _text: dict[str, Any] = {"rowid": sa.bindparam("id"), "body": sa.bindparam("text")}
 _add, _remove = sa.insert(_words).values(_text), _command("delete", **_text)
 # FTS5 can erase removed words at once since SQLite 3.42.
+_SEAL = "CREATE TRIGGER %(name)s BEFORE %(event)s ON %(on)s BEGIN SELECT RAISE(ABORT, 'moved'); END"
 _SECURE_DELETE = sqlite3.sqlite_version_info >= (3, 42)
 _secure_delete = _command("secure-delete", rank=sa.literal(1))
 _merge = _command("merge", rank=sa.bindparam("pages", type_=sa.Integer))
@@ -307,10 +308,8 @@ class Sqlite:
     def seal(self, connection: sa.Connection) -> None:
         for table in metadata.sorted_tables:
             for event in ("INSERT", "UPDATE", "DELETE"):
-                connection.exec_driver_sql(
-                    f"CREATE TRIGGER sealed_{table.name}_{event} BEFORE {event} ON {table.name} "
-                    "BEGIN SELECT RAISE(ABORT, 'moved'); END"
-                )
+                names = {"name": f"sealed_{table.name}_{event}", "event": event, "on": table.name}
+                connection.execute(sa.DDL(_SEAL, context=names))  # type: ignore[no-untyped-call]
 
     def add_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
         connection.execute(_add, [{"id": row.id, "text": row.text} for row in texts])
