@@ -1,6 +1,7 @@
 """Learn the weights of `kemem.search.judge`, and say how well they hold for strangers.
 
 python -m bench.train_judge [--truth FILE] [--retrieval FILE] [--save]
+python -m bench.train_judge --talks FILE [--retrieval FILE] [--save]    # for large memories
 
 Lives are stored through the public API, their questions are searched for, and what the judge sees
 of each candidate is recorded. Every group of authors is judged by weights that were learned from
@@ -8,6 +9,10 @@ the others: that figure comes first, and after it that of lives which never teac
 file in the format of the truth set as one more group. --retrieval names sets of conversations in
 the format of `bench.retrieval`, which teach nothing: the judge must not lose in large memories what
 the signals before it found. --save writes the weights that were learned from all groups.
+
+--talks learns the weights for large memories instead, with the judgement as it is: from lives that
+are hidden among many messages, and from conversations in the format of `bench.retrieval` that
+`python -m bench.talks` makes of public data. Each set is judged by what the others taught.
 """
 
 import argparse
@@ -17,7 +22,7 @@ import json
 import math
 import random
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -51,6 +56,11 @@ UNTAUGHT = {"earlier_shared_past", "earlier_alike_past"}  # of chance: few ask a
 CAUTIOUS = "hi"  # authors from whom only the chance is learned
 PER_SET, PER_USER = 100, 25  # questions of a set
 HIDDEN, SESSIONS = 100, 60  # lives that are hidden, and sessions that each is hidden among
+PER_TALK, PER_TALKER = 150, 12  # questions of a set of talks that teaches, and of one user
+# Of a large memory: how far weights keep to the ranking before and the judgement, and how much
+# more a question of a small set counts.
+KEEPING, RARE = 3000.0, 0.5
+BEFORE = ("score", "odds", "rank", "place", "judgement")
 _HIDDEN = " (hidden)"
 # What must speak for an answer, and what against it.
 FOR = """
@@ -113,10 +123,10 @@ def recorded() -> Iterator[Seen]:
 
 
 def sample_of(seen: Seen, life: Life, asked: Asked, ids: Mapping[str, int]) -> list[Sample]:
-    """The last question that the judge saw, if it saw one; `ids` are places of messages."""
+    """The question, if the judge saw one, before its hops; `ids` are places of messages."""
     if not seen:  # no question in its eyes
         return []
-    question, vector, candidates = seen[-1]
+    question, vector, candidates = seen[0]
     sources = [(it.row.id,) if isinstance(it.row, Message) else it.row.sources for it in candidates]
     own = [frozenset(ids[name] for name in names if name in ids) for names in sources]
     candidates = features.with_sources(candidates)
@@ -165,7 +175,9 @@ async def _ask(life: Life, embedder: str, seen: Seen) -> list[Sample]:
     return samples
 
 
-async def collect_retrieval(path: Path) -> dict[str, list[Sample]]:
+async def collect_retrieval(
+    path: Path, per_set: int = PER_SET, per_user: int = PER_USER
+) -> dict[str, list[Sample]]:
     """The same for sets of conversations."""
     samples: dict[str, list[Sample]] = defaultdict(list)
     with recorded() as seen, gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -173,7 +185,7 @@ async def collect_retrieval(path: Path) -> dict[str, list[Sample]]:
             user = json.loads(line)
             name = user["dataset"]
             asked = [it for it in user["queries"] if it["answerable"] and it["evidence_groups"]]
-            asked = asked[: min(PER_USER, PER_SET - len(samples[name]))]
+            asked = asked[: min(per_user, per_set - len(samples[name]))]
             messages = [it for it in user["messages"] if it["content"].strip()]
             if not asked:
                 continue
@@ -293,28 +305,40 @@ def fit_logistic(
     return dict(zip(names, own.tolist(), strict=True)) | {"bias": float(weights[-1] - mean @ own)}
 
 
-def fit_choice(groups: Sequence[tuple[Column, Column]], names: Sequence[str]) -> Weights:
-    """A conditional logit: the answer among the candidates of each question."""
+def fit_choice(
+    groups: Sequence[tuple[Column, Column]],
+    names: Sequence[str],
+    counts: Column | None = None,
+    near: Mapping[str, float] | None = None,
+    ridge: float = RIDGE,
+) -> Weights:
+    """A conditional logit: the answer among the candidates of each question.
+
+    `counts` say how much each question counts, and weights keep `near` some that are given.
+    """
     units = np.concatenate([rows for rows, _ in groups])
     scale = units.std(0) + 1e-6
     units = units / scale
-    shares = np.concatenate([gold / gold.sum() for _, gold in groups])
     starts = np.cumsum([0, *(len(gold) for _, gold in groups[:-1])])
     group = np.repeat(np.arange(len(groups)), [len(gold) for _, gold in groups])
+    counts = np.ones(len(groups)) if counts is None else counts / counts.mean()
+    each = counts[group]
+    shares = each * np.concatenate([gold / gold.sum() for _, gold in groups])
+    start = np.array([(near or {}).get(name, 0.0) for name in names]) * scale
 
     def look(weights: Column) -> tuple[float, Column, Column]:
-        values = units @ weights
+        values, away = units @ weights, weights - start
         values -= np.maximum.reduceat(values, starts)[group]
         chance = np.exp(values)
         sums = np.add.reduceat(chance, starts)
-        loss = RIDGE / 2 * float(weights @ weights) + float(np.log(sums).sum() - shares @ values)
+        loss = ridge / 2 * float(away @ away) + float(counts @ np.log(sums) - shares @ values)
         chance /= sums[group]
         means = np.add.reduceat(units * chance[:, None], starts)
-        slope = RIDGE * weights + units.T @ (chance - shares)
-        curve = RIDGE * np.eye(len(names)) + (units * chance[:, None]).T @ units - means.T @ means
-        return loss, slope, curve
+        slope = ridge * away + units.T @ (each * chance - shares)
+        curve = ridge * np.eye(len(names)) + (units * (each * chance)[:, None]).T @ units
+        return loss, slope, curve - (means * counts[:, None]).T @ means
 
-    weights = np.zeros(len(names))
+    weights = start
     loss, slope, curve = look(weights)
     for _ in range(STEPS):
         step = np.linalg.solve(curve, slope)
@@ -389,7 +413,7 @@ def learn_ranking(samples: Sequence[Sample]) -> dict[str, Weights]:
         return fit_logistic(rows, np.concatenate(labels), names)
 
     weights = {"relevance": with_right_signs(fit_relevance, names, SIGNS)}
-    ordered = [_ordered(it, weights) for it in answerable]
+    ordered = [it.about | _order(it, weights) for it in answerable]
     names = list(ordered[0])
 
     def fit_answer(names: list[str]) -> Weights:
@@ -422,15 +446,104 @@ def learn_chance(
     return fit_logistic(rows, right, names, counts)
 
 
-def _ordered(sample: Sample, weights: Mapping[str, Weights]) -> features.Features:
+def _order(sample: Sample, weights: Mapping[str, Weights]) -> features.Features:
     relevance = judge.weigh(sample.about, weights["relevance"])
-    more = judge.order_features(sample.question, sample.candidates, sample.about, relevance)
-    return sample.about | more
+    return judge.order_features(sample.question, sample.candidates, sample.about, relevance)
 
 
 def _answer_features(sample: Sample, weights: Mapping[str, Weights]) -> features.Features:
-    columns = _ordered(sample, weights)
-    return judge.answer_features(columns, judge.rate(columns, weights["answer"]))
+    order = _order(sample, weights)
+    values = judge.rate(sample.about, order, weights["answer"])
+    return judge.answer_features(sample.about | order, values)
+
+
+# Learning for large memories
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """A question put to a large memory: what tells the answer, and which rows are the answer."""
+
+    set: str
+    language: str
+    told: features.Features  # what tells the answer
+    gold: Column
+    groups: Sequence[Column]  # of rows of which one is needed, where several are
+
+
+def large(sample: Sample, name: str) -> Large:
+    """A sample as the judge sees it in a large memory."""
+    weights = judge.load_weights("hybrid")
+    (sample,) = projected([sample], judge.load_projection())
+    order = _order(sample, dict(weights))
+    values = judge.rate(sample.about, order, weights["answer"])
+    told = judge.large_features(sample.about, order, values)
+    groups = [np.array([bool(it & hop) for it in sample.places]) for hop in sample.asked.hops]
+    return Large(name, sample.life.language, told, sample.gold, groups)
+
+
+def learn_large(samples: Sequence[Large]) -> dict[str, Weights]:
+    """Which row answers; the weights keep near to the ranking before and the judgement."""
+    sizes = Counter(it.set for it in samples)
+    counts = np.array([sizes[it.set] ** -RARE for it in samples])
+    names = [name for name in samples[0].told if not name.startswith("large_")]
+
+    def fit(names: Sequence[str], near: Weights, ridge: float) -> Weights:
+        groups = [(matrix(it.told, names), it.gold) for it in samples]
+        return fit_choice(groups, names, counts, near, ridge)
+
+    return {"answer": fit(names, fit(BEFORE, {}, 1.0), KEEPING)}
+
+
+def report_large(name: str, samples: Sequence[Large], weights: Mapping[str, Weights]) -> None:
+    """One line: the share of the evidence among ten, and of first hits that are, before and now."""
+    found = []
+    for it in samples:
+        before = np.argsort(-it.told["score"], kind="stable")
+        now = np.argsort(-judge.weigh(it.told, weights["answer"]), kind="stable")
+        found.append(
+            [*(_ten(it, one) for one in (before, now)), it.gold[before[0]], it.gold[now[0]]]
+        )
+    ten, ten_now, first, first_now = (100 * np.mean(found, 0)).tolist()
+    line = f"ten {ten:.1f} -> {ten_now:.1f}, first {first:.1f} -> {first_now:.1f}"
+    print(f"{name:32} {len(samples):4} {line}", flush=True)
+
+
+def _is_taught(sample: Sample) -> bool:
+    """Whether a question put to a large memory tells what an answer is."""
+    return judge.is_large(sample.about) and sample.gold.any() and not sample.gold.all()
+
+
+def _ten(sample: Large, order: Column) -> float:
+    """The share of what is needed that is among the first ten."""
+    return float(np.mean([group[order[:10].astype(int)].any() for group in sample.groups]))
+
+
+def main_large(talks: Path, retrieval: Path | None, save_it: bool) -> None:
+    """Learn for large memories, report, save."""
+    lives = asyncio.run(collect(hidden(read_lives()), "local"))
+    sets = {f"lives {it.language}": list[Sample]() for it in read_lives()}
+    for it in lives:
+        sets[f"lives {it.life.language}"].append(it)
+    sets |= asyncio.run(collect_retrieval(talks, PER_TALK, PER_TALKER))
+    sets = {name: [it for it in some if _is_taught(it)] for name, some in sets.items()}
+    own = {name: [large(it, name) for it in some] for name, some in sets.items() if some}
+    for name, some in own.items():
+        family = name.split("-")[0].split()[0]
+        others = [it for other in own for it in own[other] if not other.startswith(family)]
+        report_large(f"{name}, learned elsewhere", some, learn_large(others))
+    weights = learn_large([it for some in own.values() for it in some])
+    held = {"strangers": asyncio.run(collect(read_lives(STRANGERS), "local"))}
+    if retrieval:
+        held |= asyncio.run(collect_retrieval(retrieval, PER_TALK))
+    for name, samples in held.items():
+        for language in ("en", "zh"):
+            some = [it for it in samples if _is_taught(it) and it.life.language == language]
+            if some:
+                own_large = [large(it, name) for it in some]
+                report_large(f"{name} {language}, learned elsewhere", own_large, weights)
+    if save_it:
+        save(Learned(None, weights), "large")
 
 
 # Judging
@@ -443,10 +556,10 @@ def figures(samples: Sequence[Sample], learned: Learned) -> dict[str, float]:
     chances: dict[bool, list[float]] = {True: [], False: []}
     weights = learned.weights
     for it in projected(samples, learned.projection):
-        columns = _ordered(it, weights)
-        values = judge.rate(columns, weights["answer"])
+        more = _order(it, weights)
+        values = judge.rate(it.about, more, weights["answer"])
         order = np.argsort(-values, kind="stable").tolist()
-        best = judge.answer_features(columns, values)
+        best = judge.answer_features(it.about | more, values)
         chance = judge.weigh(best, weights["chance"])
         chances[bool(it.asked.hops)].append(1 / (1 + math.exp(-float(chance[0]))))
         if not it.asked.hops:
@@ -511,7 +624,11 @@ def main() -> None:
     parser.add_argument("--retrieval", type=Path, help="sets of conversations, gzipped")
     parser.add_argument("--embedder", default="local", choices=["local", "none"])
     parser.add_argument("--save", action="store_true")
+    parser.add_argument("--talks", type=Path, help="conversations that teach, gzipped")
     chosen = parser.parse_args()
+    if chosen.talks:
+        main_large(chosen.talks, chosen.retrieval, chosen.save)
+        return
     if chosen.retrieval and chosen.embedder == "none":
         parser.error("--retrieval needs the embedder")
     groups: dict[str, list[Life]] = defaultdict(list)

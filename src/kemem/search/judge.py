@@ -3,7 +3,8 @@
 Two linear models over plain features. The first tells whether a row is about what is asked for; the
 second orders rows that are, by time, change and what the question asks for: its answer is seldom
 the row with most of its words. A third tells from the best rows how likely there is an answer at
-all. `judge.json` has the weights, which `python -m bench.train_judge` learns.
+all. Rows of a large memory are ordered by one more, which other kinds of talk taught as well.
+`judge.json` has the weights, which `python -m bench.train_judge` learns.
 """
 
 import json
@@ -36,9 +37,9 @@ from kemem.text.advice import ADVISING
 from kemem.text.reading import Question, people_of, read
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
-SHARE, SHARE_OF_WORDS = 0.5, 0.25  # of the judgement in a large memory, and without vectors
-BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully there, and not at all
-HEAD = 5  # rows of both rankings that the judgement orders there
+SHARE = 0.25  # of the judgement where there are no vectors
+BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully, and not at all
+LEAST = -12.0  # of a judgement: rows that are out of the question are all alike
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
 ASKED = 2.0  # how much likelier a note is the answer whose topic is what the question asks for
@@ -46,6 +47,7 @@ BEHIND = 0.1  # how much less than a later row that may have changed it
 ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and which may or not;
 LIMIT = 0.1  # how much nearer a limit of health is
 VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
+_ABOUT = {"gap", "relevance", "irrelevant"}  # what is asked; the others of the order are of time
 _IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
 
 
@@ -73,9 +75,12 @@ def judge(question: Question, meant: Meant, candidates: Sequence[Candidate]) -> 
     if vector is not None:
         about |= fits(vector, candidates, load_projection())
     relevance = weigh(about, weights["relevance"])
-    ordered = about | order_features(question, candidates, about, relevance)
-    values = _with_topics(question, candidates, about, rate(ordered, weights["answer"]))
-    figures = answer_features(ordered, values)
+    order = order_features(question, candidates, about, relevance)
+    values = rate(about, order, weights["answer"])
+    if is_large(about):
+        values = weigh(large_features(about, order, values), load_weights("large")["answer"])
+    values = _with_topics(question, candidates, about, values)
+    figures = answer_features(about | order, values)
     chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))
     if not (question.words or question.times or question.answers or question.people):
         chance = min(chance, VAGUE)
@@ -129,28 +134,41 @@ def _with_topics(
     return np.asarray(lifted - lifted.max())
 
 
-def rate(columns: Features, weights: Mapping[str, float]) -> Column:
+def rate(about: Features, order: Features, weights: Mapping[str, float]) -> Column:
     """How much less likely each candidate is the answer than the best one, as a logarithm.
 
-    Of a large memory only the rows are judged that the signals before have ranked first, and they
-    know more: of many rows some always look like an answer. So both rankings count there, and
-    where no vectors tell what is meant. The weights were learned from short messages: the longer
-    the texts of a large memory are, the less they tell.
+    Where no vectors tell what is meant, the ranking of the signals before counts as well.
     """
-    values, by_meaning = weigh(columns, weights), columns["similarity"].any()
-    if len(values) < JUDGED and by_meaning:
-        return np.asarray(values - values.max())
-    length = float(columns["log_length"].mean()) if len(values) >= JUDGED else 0.0
-    trust = min(max((LONG - length) / (LONG - BRIEF), 0.0), 1.0)
-    share = trust * (SHARE if by_meaning else SHARE_OF_WORDS)
-    ranks = np.argsort(np.argsort(-values, kind="stable"), kind="stable")
-    both = share / (K + ranks) + (1 - share) * columns["rank"] / (1 + (K - 1) * columns["rank"])
-    both = STEEPNESS * np.log(both)
-    if by_meaning:  # which of the first holds now, only the judgement tells
-        head = np.argsort(-both, kind="stable")[:HEAD]
-        order = np.argsort(-(both + trust * values)[head], kind="stable")
-        both[head[order]] = both[head]
-    return np.asarray(both - both.max())
+    values = weigh(about | order, weights)
+    if not about["similarity"].any():
+        trust = _trust(about) if len(values) >= JUDGED else 1.0
+        ranks = np.argsort(np.argsort(-values, kind="stable"), kind="stable")
+        before = about["rank"] / (1 + (K - 1) * about["rank"])
+        values = STEEPNESS * np.log(trust * SHARE / (K + ranks) + (1 - trust * SHARE) * before)
+    return np.asarray(values - values.max())
+
+
+def is_large(about: Features) -> bool:
+    """Whether candidates are the best of a large memory, and vectors tell what they mean."""
+    return len(about["rank"]) >= JUDGED and bool(about["similarity"].any())
+
+
+def large_features(about: Features, order: Features, values: Column) -> Features:
+    """What tells the answer in a large memory, beside the `values` of the judgement.
+
+    Only the rows are judged there that the signals before have ranked first, and of many rows some
+    always look like an answer. The judgement was learned from what people tell an assistant, in
+    short messages; other kinds of talk taught how far it holds. The longer the texts are, the less.
+    """
+    trust = _trust(about)
+    by_time = {name: trust * order[name] for name in order.keys() - _ABOUT}
+    judgement = trust * np.maximum(values, LEAST)
+    return about | order | by_time | {"judgement": judgement, "place": -np.log1p(1 / about["rank"])}
+
+
+def _trust(about: Features) -> float:
+    """How far the judgement holds for texts of this length, 0-1."""
+    return min(max((LONG - float(about["log_length"].mean())) / (LONG - BRIEF), 0.0), 1.0)
 
 
 def weigh(columns: Mapping[str, Column], weights: Mapping[str, float]) -> Column:
@@ -164,7 +182,7 @@ def weigh(columns: Mapping[str, Column], weights: Mapping[str, float]) -> Column
 
 @cache
 def load_weights(name: str) -> Mapping[str, Mapping[str, float]]:
-    """The weights where vectors are known, or where there are words only."""
+    """The weights where vectors are known, where there are words only, or for a large memory."""
     text = (files(__package__) / "judge.json").read_text("utf-8")
     weights: Mapping[str, Mapping[str, float]] = json.loads(text)[name]
     return weights
