@@ -199,6 +199,53 @@ def test_what_was_never_said_is_not_known_in_chinese(talk: Talk) -> None:
     assert talk.confidence("我的护照什么时候到期？") < 0.5
 
 
+# Of what two facts are told, one after the other; and what is asked about the first.
+TWO_FACTS = {
+    "en": [
+        ("My sister's bakery on Elm Road", " sells rye bread.", " opens at six."),
+        (
+            "The Tidewater Robotics Expo in Porto",
+            " expects six thousand guests.",
+            " lasts nine days.",
+        ),
+        ("The Saturday pottery course at Mill Lane", " costs ninety euros.", " begins at ten."),
+    ],
+    "zh": [
+        ("我姐在榆树路的面包房", "卖黑麦面包。", "六点开门。"),
+        ("海潮机器人展览会", "的规模是六千人。", "的时长是九天。"),
+        ("磨坊街的周六陶艺课", "学费是九十块。", "十点开始。"),
+    ],
+}
+ABOUT_THE_FIRST = {
+    "en": [
+        "What does my sister's bakery sell?",
+        "How many guests does the Robotics Expo expect?",
+        "What does the pottery course cost?",
+    ],
+    "zh": ["我姐的面包房卖什么？", "机器人展览会的规模是多少？", "陶艺课的学费是多少？"],
+}
+FILL = {
+    "en": "Letter {} tells of rain and of the course of the Rhine.",
+    "zh": "第{}封信讲下雨和课本。",
+}
+
+
+@pytest.mark.parametrize(("language", "others"), [("en", 0), ("zh", 0), ("en", 60), ("zh", 60)])
+def test_another_fact_about_the_same_thing_replaces_nothing(
+    talk: Talk, language: str, others: int
+) -> None:
+    """In a small memory; in a large one it has more to go by, and answers one more."""
+    asked = slice(None if others else 2)
+    told = TWO_FACTS[language][asked]
+    facts = [thing + fact for thing, fact, _ in told]
+    fill = [FILL[language].format(number) for number in range(others)]
+    for text in (*facts, *fill, *(thing + more for thing, _, more in told)):
+        talk.memory.ingest([text], "u", session_id=text[:60])
+        talk.now += timedelta(days=1)
+    talk.memory.run_jobs()
+    assert [*map(talk.first, ABOUT_THE_FIRST[language][asked])] == facts
+
+
 TEXTS = st.lists(st.text(max_size=60), min_size=1, max_size=8)
 
 

@@ -207,6 +207,10 @@ def order_features(
         weight = weight * around["before_event"]
     beside = _beside_others(question, candidates, about, weight)
     change = np.maximum(about["changes"], about["ends"])
+    # What takes the place of something earlier is about what is asked, or tells of a change: that
+    # the course begins at ten does not replace what it costs.
+    own = np.maximum(np.exp(gap / 2), change)
+    beside |= {name: own * beside[name] for name in ("earlier_alike", "earlier_shared")}
     follows = np.maximum(beside["earlier_alike"], beside["earlier_shared"])
     past, present, now = question.past, float(not question.past), question.present
     timed, original = float(bool(question.times)), float(question.original)
