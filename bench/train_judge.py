@@ -60,7 +60,7 @@ PER_TALK, PER_TALKER = 150, 12  # questions of a set of talks that teaches, and 
 # Of a large memory: how far weights keep to the ranking before and the judgement, and how much
 # more a question of a small set counts.
 KEEPING, RARE = 3000.0, 0.5
-BEFORE = ("score", "odds", "rank", "place", "judgement")
+BEFORE = ("score", "odds", "rank", "standing", "judgement")
 _HIDDEN = " (hidden)"
 # What must speak for an answer, and what against it.
 FOR = """

@@ -163,7 +163,8 @@ def large_features(about: Features, order: Features, values: Column) -> Features
     trust = _trust(about)
     by_time = {name: trust * order[name] for name in order.keys() - _ABOUT}
     judgement = trust * np.maximum(values, LEAST)
-    return about | order | by_time | {"judgement": judgement, "place": -np.log1p(1 / about["rank"])}
+    standing = -np.log1p(1 / about["rank"])  # among the signals before
+    return about | order | by_time | {"judgement": judgement, "standing": standing}
 
 
 def _trust(about: Features) -> float:

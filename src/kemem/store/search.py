@@ -289,9 +289,8 @@ class _Ranked:
             talk = self._talk = Conversation.join(talks, self._starts)
         matched = query.evaluate(self._masks.__getitem__, self._counted)
         among = None
-        if (
-            len(lengths) > codes.EXACT and self._request.after is None
-        ):  # later pages are of all rows
+        # Later pages are of all rows.
+        if len(lengths) > codes.EXACT and self._request.after is None:
             most = max(_LIKELY, self._request.limit)
             among = likely_rows(query, self._masks, lengths, self._visible, most, talk)
         scores = word_scores(query, self._masks, lengths, self._counted, talk, among)
