@@ -17,7 +17,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from kemem.errors import KeMemError
 from kemem.records import Matrix
-from kemem.store.schema import DISABLED_SESSION, SEQ_BITS, dump_json
+from kemem.store.schema import DISABLED_SESSION, SEQ_BITS, HalfVector, HalfVectors, dump_json
 from kemem.text.query import Phrase
 
 T = TypeVar("T")
@@ -244,3 +244,41 @@ def upsert(
     if not rows:
         return 0
     return connection.execute(_upsert(connection.dialect.name, table, changed), rows).rowcount
+
+
+@cache
+def _insert(table: sa.Table, names: tuple[str, ...]) -> Any:
+    """An INSERT of all rows in one statement, for PostgreSQL: each column is bound as an array."""
+    arrays = [sa.bindparam(it, type_=_array_of(table.c[it].type)) for it in names]
+    rows = sa.func.unnest(*arrays).table_valued(*(sa.column(it) for it in names))
+    rows = rows.render_derived(name="new")
+    values = [
+        sa.cast(rows.c[it], table.c[it].type) if _is_json(table.c[it]) else rows.c[it]
+        for it in names
+    ]
+    return sa.insert(table).from_select(names, sa.select(*values), include_defaults=False)
+
+
+def _array_of(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
+    if isinstance(kind, sa.JSON):
+        kind = sa.Text()  # a list among the values is no dimension of the array
+    return HalfVectors() if isinstance(kind, HalfVector) else postgresql.ARRAY(kind)
+
+
+def _is_json(column: sa.Column[Any]) -> bool:
+    return isinstance(column.type, sa.JSON)
+
+
+def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Values]) -> None:
+    """Insert rows that all have the same columns."""
+    if not rows:
+        return
+    if connection.dialect.name != "postgresql":
+        connection.execute(sa.insert(table), rows)
+        return
+    names = tuple(rows[0])
+    columns = {name: [row[name] for row in rows] for name in names}
+    for name in names:
+        if _is_json(table.c[name]):
+            columns[name] = [None if it is None else dump_json(it) for it in columns[name]]
+    connection.execute(_insert(table, names), columns)

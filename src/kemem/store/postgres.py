@@ -13,10 +13,10 @@ from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, TSQUERY, TSVECTOR
 
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
-from kemem.store.database import DISTRIBUTED, IndexedText, Lookup, Values, in_list
+from kemem.store.database import DISTRIBUTED, IndexedText, Lookup, Values, in_list, insert
 from kemem.store.migrate import bring_up_to_date, read_meta
 from kemem.store.pipeline import pipeline, retried, transaction
-from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
+from kemem.store.schema import SEQ_BITS, Vectors, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
 
 _TOO_LONG = "57014"  # SQLSTATE of a statement that was given up
@@ -49,7 +49,6 @@ row_words = _words = sa.Table(
     sa.Column("words", TSVECTOR, nullable=False),
     sa.Index("idx_row_words", "words", postgresql_using="gin"),
 )
-_add = sa.insert(_words).values(words=sa.cast(sa.bindparam("words", type_=sa.Text), TSVECTOR))
 _remove = sa.delete(_words).where(
     _words.c.space_no == sa.bindparam("of_space"), _words.c.id == sa.bindparam("of_row")
 )
@@ -83,6 +82,7 @@ class Postgres:
     def open(self, *, moving: bool = False) -> None:
         try:
             from pgvector.psycopg import register_vector
+            from psycopg.types.array import ListBinaryDumper
         except ImportError:
             raise InvalidArgument(
                 "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
@@ -93,7 +93,12 @@ class Postgres:
         self._plain = sa.create_engine(self._url, poolclass=sa.NullPool, **options)
         own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None, "max_overflow": 0}
         self._engine = sa.create_engine(self._url, pool_size=self._connections, **own, **options)
-        sa.event.listen(self._engine, "connect", lambda driver, _: register_vector(driver))
+
+        def learn_vectors(driver: Any, _: object) -> None:
+            register_vector(driver)
+            driver.adapters.register_dumper(Vectors, ListBinaryDumper)
+
+        sa.event.listen(self._engine, "connect", learn_vectors)
         pipeline(self._engine)
         lock = sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING))
         try:
@@ -195,7 +200,7 @@ class Postgres:
             for row in texts
             for part, words in enumerate(_parts(row))
         ]
-        connection.execute(_add, rows)
+        insert(connection, _words, rows)
 
     def remove_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
         connection.execute(_remove, [{"of_space": row.space_no, "of_row": row.id} for row in texts])

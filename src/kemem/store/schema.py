@@ -76,6 +76,22 @@ def _rowid(element: RowNumber, compiler: Any, **options: Any) -> str:
     return "INTEGER PRIMARY KEY"
 
 
+class Vectors(list[Any]):
+    """Many vectors as one array, which PostgreSQL is sent in its binary form."""
+
+
+class HalfVectors(UserDefinedType[Any]):
+    """An array of HalfVector, on PostgreSQL."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **options: Any) -> str:
+        return "HALFVEC[]"
+
+    def bind_processor(self, dialect: sa.Dialect) -> Any:
+        return Vectors
+
+
 def dump_json(value: Any) -> str:
     """JSON as both engines take it; NaN and infinity are refused."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -12,7 +12,7 @@ from kemem.records import Message, Micros, Note, Scope, Where, merge_notes
 from kemem.records.batch import Use
 from kemem.store import read, tables
 from kemem.store.branches import mark_branches, may_branch
-from kemem.store.database import Space, Values, bound, group, in_list
+from kemem.store.database import Space, Values, bound, group, in_list, insert
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
 from kemem.store.numbers import ask_lasts, number_messages
@@ -35,7 +35,6 @@ _use = (
     .where(*bound(note, note_id="of_note", agent_id="of_agent", user_id="of_user"))
     .values(use_count=note.c.use_count + sa.bindparam("more"), use_time=sa.bindparam("at"))
 )
-_insert = {table: sa.insert(table) for table in (message, note, note_source)}
 _notes = sa.select(*tables.notes.columns).where(*bound(note, space_no="of_space"))
 _same_notes = sa.union_all(  # by their ids; or they say the same and have not been replaced
     _notes.where(in_list(note.c.note_id, "names")),
@@ -132,7 +131,7 @@ def _insert_rows(
         {**table.dump(it.row), "space_no": it.space_no, "id": it.id, "length": length(text.text)}
         for it, text in zip(stored, texts, strict=True)
     ]
-    connection.execute(_insert[table.table], values)
+    insert(connection, table.table, values)
     transaction.texts += texts
     transaction.inserted += stored
     return stored
@@ -208,8 +207,7 @@ def _put_space(
         for it in (*inserted_notes, *_change(transaction, changed))
         for position, name in enumerate(it.row.sources)
     ]
-    if lines:
-        connection.execute(_insert[note_source], lines)
+    insert(connection, note_source, lines)
     return {it.row.note_id: it.id for it in (*stored.values(), *inserted_notes)}
 
 
