@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -112,18 +112,27 @@ def running_server(
 
 def start(data_dir: Path, **settings: str) -> Server:
     """A server process that may not listen yet."""
+    port, log = free_port(), data_dir.with_suffix(".log")
+    process = start_process(data_dir, ["serve", "--port", str(port)], **settings)
+    return Server(f"http://127.0.0.1:{port}", port, log, process)
+
+
+def free_port() -> int:
+    """One that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = data_dir.with_suffix(".log")
-    given = {"embedder": "none", **settings}
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def start_process(data_dir: Path, command: Sequence[str], **settings: str) -> Warm:
+    """A command that goes on beside the test, with its log beside the directory."""
+    given = {"embedder": "none", "data_dir": str(data_dir), **settings}
     environment = {k: v for k, v in os.environ.items() if not k.startswith("KEMEM_")}
     environment |= {f"KEMEM_{name.upper()}": value for name, value in given.items()}
-    command = ["serve", "--data-dir", str(data_dir), "--port", str(port)]
     away = data_dir.parent  # no kemem.toml of the checkout
-    with open(os.devnull, "r+b") as nothing, log.open("ab") as written:
-        process = start_warm(command, (nothing, nothing, written), environment, away)
-    return Server(f"http://127.0.0.1:{port}", port, log, process)
+    with open(os.devnull, "r+b") as nothing, data_dir.with_suffix(".log").open("ab") as written:
+        return start_warm(command, (nothing, nothing, written), environment, away)
 
 
 def stop(server: Server) -> None:

@@ -4,8 +4,10 @@ Rules' facts come at once all the same, and whoever waits for the model's gets t
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from kemem import AsyncMemory
 from kemem.chat import ChatService
+from kemem.ports import Prompt
 from kemem.settings import load
 from kemem.testing import FakeClock, ScriptedLLM
 from kemem.testing.openai_server import running_openai_server
@@ -111,6 +114,27 @@ async def test_whoever_waits_for_the_model_is_not_kept_waiting(tmp_path: Path) -
         await memory.run_jobs()
         assert questions(llm, *said)[1:] == [list(said[:3])]
         assert await memory.jobs() == []
+
+
+async def test_workers_that_join_jobs_at_once_note_nothing_twice(tmp_path: Path) -> None:
+    """Each has claimed one job and sees the others, which only one of them may take."""
+    llm, answers, numbers = ScriptedLLM([], repeat=True), count(), range(100, 120)
+
+    def reply(messages: Prompt) -> dict[str, Any]:
+        said = re.findall(r"number \d+", messages[-1]["content"].rpartition("<conversation>")[2])
+        manner = ("fully", "wholly", "entirely", "all")[next(answers) % 4]
+        return {"facts": [{"text": f"User's ticket {it} is paid {manner}"} for it in said]}
+
+    llm.replies, settings = [reply], load(data_dir=tmp_path, embedder="none")
+    workers = [AsyncMemory(settings=settings, llm=llm) for _ in range(4)]
+    for number in numbers:
+        said = f"My ticket number {number} is paid."
+        await workers[0].add(said, "u", session_id="s", wait=False, prompt="Tickets only.")
+    await asyncio.gather(*(worker.run_jobs() for worker in workers))
+    notes = " ".join(item.memory for item in await workers[0].get_all("u"))
+    assert sorted(re.findall(r"number (\d+)", notes)) == [str(number) for number in numbers]
+    for worker in workers:
+        await worker.close()
 
 
 async def test_a_job_that_has_failed_waits_for_no_quiet(tmp_path: Path) -> None:

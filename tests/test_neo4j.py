@@ -355,7 +355,7 @@ class TestNeo4jGraph(GraphingRules):
     ) -> None:
         """After changes, merges and deletions, for every scope, time and distance."""
         for batch in batches:
-            await store.apply(replace(batch, put=(), vectors=(), jobs=(), only_if=None))
+            await store.apply(replace(batch, put=(), vectors=(), jobs=(), only_if=()))
         held = {end for edge in store.server.edges for end in (edge.source, edge.destination)}
         assert store.server.entities.keys() == held
         for where, names, hops, limit in asked:
@@ -373,7 +373,7 @@ class TestNeo4jGraph(GraphingRules):
         self, store: Mirrored, *, batch: Batch, scope: Scope, again: bool
     ) -> None:
         """Whatever ids it gives; what is carried over once more is there as before."""
-        await store.apply(replace(batch, put=(), vectors=(), jobs=(), only_if=None))
+        await store.apply(replace(batch, put=(), vectors=(), jobs=(), only_if=()))
         before = {id(edge): edge for edge in store.server.edges}
         inside = Where(scope, kinds=NOTES)
         ids = {

@@ -109,12 +109,12 @@ async def run_due(
             job = await run_rules(job, deps)
             if debounce and quiet_at > deps.clock():
                 waiting = replace(job, attempts=job.attempts - 1, due=quiet_at)
-                await deps.store.apply(Batch(jobs=(waiting,), only_if=job.job_id))
+                await deps.store.apply(Batch(jobs=(waiting,), only_if=(job,)))
             elif not gives_way:
                 await _run(job, policy, run_import, deps)
             elif turns.waiting or not await turns.run(_run(job, policy, run_import, deps)):
                 again = replace(job, attempts=job.attempts - 1, due=due)
-                await deps.store.apply(Batch(jobs=(again,), only_if=job.job_id))
+                await deps.store.apply(Batch(jobs=(again,), only_if=(job,)))
                 return done  # whoever has replied runs jobs again
         except Exception as error:  # one job's fault must not keep the others waiting
             if not isinstance(error, Unavailable):
@@ -149,7 +149,9 @@ async def _with_waiting(job: Job, deps: Deps) -> tuple[Job, Micros]:
     joined = replace(job, ids=ids, details=details)
     if len(jobs) > 1:
         joined, done = replace(joined, due=now + deps.lease), tuple(it.job_id for it in jobs[1:])
-        await deps.store.apply(Batch(jobs=(joined,), done=done, only_if=job.job_id))
+        applied = await deps.store.apply(Batch(jobs=(joined,), done=done, only_if=tuple(jobs)))
+        if applied.refused:  # another worker has done one of them, or joined it to its own
+            joined = replace(job, details={**job.details, SINCE: since})
     return joined, min(quiet_at, since + _LONGEST_TALK)
 
 
@@ -158,7 +160,7 @@ async def _stop_waiting(deps: Deps) -> None:
     now = deps.clock()
     for job in await deps.store.jobs(None, kinds=("extract",)):
         if SINCE in job.details and not job.attempts and job.due > now:
-            await deps.store.apply(Batch(jobs=(replace(job, due=now),), only_if=job.job_id))
+            await deps.store.apply(Batch(jobs=(replace(job, due=now),), only_if=(job,)))
 
 
 async def _run(job: Job, policy: Policy, run_import: RunJob, deps: Deps) -> None:

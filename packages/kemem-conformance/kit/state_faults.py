@@ -18,7 +18,7 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.records.batch import Applied, Batch, Use
+from kemem.records.batch import Applied, Batch, Job, Use
 from kemem_conformance.ram import RamStore
 from kemem_conformance.ram_tables import Key, Tables, key, pair
 
@@ -125,7 +125,21 @@ class ErasureForgetsStrangersJobs(RamStore):
 
 class ConditionIgnored(RamStore):
     async def apply(self, batch: Batch) -> Applied:
-        return await super().apply(replace(batch, only_if=None))
+        return await super().apply(replace(batch, only_if=()))
+
+
+class JobsThatGrewAreTheSame(RamStore):
+    def _is_open(self, draft: Tables, job: Job) -> bool:
+        return job.job_id in draft.jobs
+
+
+class KnownMessagesGetJobs(RamStore):
+    async def apply(self, batch: Batch) -> Applied:
+        applied = await super().apply(batch)
+        if not applied.refused:
+            open_jobs = (job for job in batch.jobs if job.job_id not in batch.done)
+            await super().apply(Batch(jobs=tuple(open_jobs)))
+        return applied
 
 
 class RefusedJobsWritten(RamStore):

@@ -150,6 +150,7 @@ BY_LAW: dict[str, list[type[RamStore]]] = {
         state_faults.DropLeavesStates,
         state_faults.ErasureLeavesSessions,
         state_faults.ConditionIgnored,
+        state_faults.JobsThatGrewAreTheSame,
         state_faults.UseIsAChange,
         state_faults.EndLeavesStates,
         state_faults.EndsTheUsersSessions,

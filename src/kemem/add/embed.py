@@ -129,7 +129,7 @@ async def run_embed(
     batch = Batch(vectors=vectors, jobs=vector_jobs(vectors, now, deps), done=(job.job_id,))
     if rest is not None:  # unless another change of the embedder has replaced the job
         later = replace(rest, due=now, attempts=0, error=None)
-        batch = replace(batch, jobs=(*batch.jobs, later), done=(), only_if=job.job_id)
+        batch = replace(batch, jobs=(*batch.jobs, later), done=(), only_if=(job,))
     if is_new and (await deps.store.info()).model is None:  # the first vectors of all
         batch = replace(batch, model=deps.model)
     await deps.store.apply(batch)
@@ -160,7 +160,7 @@ def reschedule(job: Job, error: Unavailable, now: Micros) -> Batch:
         state="failed" if attempts >= MAX_ATTEMPTS else "pending",
         error=error.message[:500],
     )
-    return Batch(jobs=(again,), only_if=job.job_id)
+    return Batch(jobs=(again,), only_if=(job,))
 
 
 def mirror_jobs(scope: Scope, ids: Sequence[str], now: Micros, deps: Deps) -> tuple[Job, ...]:

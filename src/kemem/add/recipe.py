@@ -169,12 +169,7 @@ async def _store(
     mirrored = vector_jobs(vectors, now, deps)
     batch = Batch(put=tuple(messages), vectors=vectors, jobs=(*promised, *mirrored))
     applied = await deps.store.apply(batch)
-    if applied.ignored:  # they were there already: for them there is nothing to do
-        new = {message.message_id for message in applied.inserted}
-        left = [replace(job, ids=tuple(it for it in job.ids if it in new)) for job in promised]
-        promised = tuple(job for job in left if job.ids)
-        done = tuple(job.job_id for job in left if not job.ids)
-        await deps.store.apply(Batch(jobs=promised, done=done))
+    promised = replace(batch, jobs=promised).jobs_of(applied.inserted)
     embed_jobs = tuple(job for job in promised if job.kind == "embed")
     failures = [job.error for job in embed_jobs]
     if not is_embedded_first:

@@ -196,7 +196,7 @@ async def commit(
             reason="session ended",
             ended=(Ending(work.scope, now),) if is_end else (),
             done=(job.job_id,) if job and not work.rest else (),
-            only_if=job.job_id if job else None,
+            only_if=(job,) if job else (),
             present=(*(note for name, note in final.items() if name not in new), *cited),
             expects=expects,
         )

@@ -152,7 +152,7 @@ class AsyncImports:
             return
         details = {**details, "portions": count, "state": _plain(state)}
         rest = replace(job, due=deps.clock(), attempts=0, error=None, details=details)
-        await deps.store.apply(Batch(jobs=(rest,), journal=(line,), only_if=job.job_id))
+        await deps.store.apply(Batch(jobs=(rest,), journal=(line,), only_if=(job,)))
 
     async def _step(
         self, path: Path, target: Target, state: ImportState, before: int

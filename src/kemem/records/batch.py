@@ -169,8 +169,9 @@ class Batch:
     it loses its links. A new note that says what an open one of its owner, kind and session says
     already is merged into that one, which gains its sources. Dropped notes leave a line without
     text in the history; with any row of a session its checkpoints go, as they quote it. Jobs of the
-    owner no longer name a dropped message, and a job that named no other is gone. What a Where
-    drops includes withdrawn messages.
+    owner no longer name a dropped message, and a job that named no other is gone; so it is with
+    jobs of the batch that name messages of it which were there already. What a Where drops includes
+    withdrawn messages.
 
     A withdrawn message stays for transcripts: a Where reads it only if it says so, and no search
     finds it. The checkpoints of its session go, and no precondition takes it for present.
@@ -200,7 +201,7 @@ class Batch:
     configured: tuple[Configuration, ...] = ()  # of those that are there
     jobs: tuple[Job, ...] = ()  # new or changed
     done: tuple[str, ...] = ()  # ids of finished jobs
-    only_if: str | None = None  # a job that must be open still
+    only_if: tuple[Job, ...] = ()  # that must be open still, and name nothing besides their ids
     # Rows that must be there still, messages not withdrawn, and checkpoints that must be the newest
     # of their session still.
     present: tuple[Row | Checkpoint, ...] = ()
@@ -209,6 +210,18 @@ class Batch:
     trim: tuple[Trim, ...] = ()
     model: Model | None = None  # the embedding model in use, to be recorded
     rebuild_words: bool = False  # derive the word index again from messages and notes
+
+    def jobs_of(self, inserted: Sequence[Message]) -> tuple[Job, ...]:
+        """The jobs to write where these of its messages are new: the others have had theirs."""
+        new = {(it.user_id, it.message_id) for it in inserted}
+        known = {(it.user_id, it.message_id) for it in self.put} - new
+        jobs = [
+            replace(job, ids=tuple(it for it in job.ids if (job.scope.user_id, it) not in known))
+            for job in self.jobs
+        ]
+        return tuple(
+            it for it, before in zip(jobs, self.jobs, strict=True) if it.ids or not before.ids
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from kemem import records
 from kemem.errors import InvalidArgument
 from kemem.records.batch import Ending, Job, JobKind, Trim
-from kemem.store.database import COUNTED, Values, bound, equal, group, upsert
+from kemem.store.database import COUNTED, Values, bound, equal, group, in_list, upsert
 from kemem.store.schema import (
     DISABLED_SESSION,
     checkpoint,
@@ -171,7 +171,8 @@ _next_job = (
 _lease = sa.update(job).where(_this_job)
 _lease = _lease.values(due_time=sa.bindparam("until"), attempts=job.c.attempts + 1)
 _oldest_first = sa.select(job).order_by(job.c.due_time, job.c.job_id)
-_exists = sa.select(job.c.job_id).where(_this_job).with_for_update()
+_still = sa.select(job).where(in_list(job.c.job_id, "names")).order_by(job.c.job_id)
+_still = _still.with_for_update()
 _finish = sa.delete(job).where(_this_job)
 
 
@@ -237,9 +238,13 @@ def _job(row: sa.Row[*tuple[Any, ...]]) -> Job:
     )
 
 
-def has_job(connection: sa.Connection, job_id: str) -> bool:
-    """Whether a job is still open."""
-    return connection.execute(_exists, {"of_job": job_id}).first() is not None
+def are_open(connection: sa.Connection, jobs: Sequence[Job]) -> bool:
+    """Whether jobs are still open, and nobody has given one of them more to do."""
+    if not jobs:
+        return True
+    rows = connection.execute(_still, {"names": [it.job_id for it in jobs]})
+    ids = {row.job_id: {*row.payload["ids"]} for row in rows}
+    return all(it.job_id in ids and ids[it.job_id] <= {*it.ids} for it in jobs)
 
 
 def remove_from_jobs(connection: sa.Connection, messages: Iterable[records.Message]) -> None:

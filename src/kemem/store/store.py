@@ -39,7 +39,7 @@ class SqlStore:
 
     async def apply(self, batch: Batch) -> Applied:
         # Vectors can be made again from their rows, and a job taken back asks for them.
-        truth = replace(batch, vectors=(), used=(), done=(), only_if=None, journal=(), trim=())
+        truth = replace(batch, vectors=(), used=(), done=(), only_if=(), journal=(), trim=())
         durable = truth != Batch()
         try:
             return await self._write(lambda it: apply(it, self._database, batch), durable)
@@ -204,7 +204,7 @@ def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applie
     history.end_sessions(transaction, batch.ended)
     for configuration in batch.configured:
         directory.configure(connection, configuration)
-    history.put_jobs(connection, batch.jobs)
+    history.put_jobs(connection, batch.jobs_of(inserted))
     history.finish_jobs(connection, batch.done)
     history.put_lines(connection, batch.journal)
     dropped += sum(history.trim_lines(connection, each) for each in batch.trim)
@@ -220,7 +220,7 @@ def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applie
 def _check(transaction: Transaction, batch: Batch) -> None:
     """Refuse a batch whose preconditions do not hold."""
     connection = transaction.connection
-    if batch.only_if is not None and not history.has_job(connection, batch.only_if):
+    if not history.are_open(connection, batch.only_if):
         raise Refused("job")
     by_owner = group(batch.present, lambda row: records.Scope(row.agent_id, row.user_id))
     if not all(_has(transaction, owner, rows) for owner, rows in by_owner.items()):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kemem.ports import Store, read_health, read_owners
 from kemem.records import Line, Scope, Where
-from kemem.records.batch import Batch, Trim
+from kemem.records.batch import Batch, Job, Trim
 from kemem_conformance.note_world import ALL_KINDS
 from kemem_conformance.ram import RamStore
 from kemem_conformance.suite import (
@@ -135,7 +135,7 @@ class JournalRules(Suite):
         await log(store, [line("a", user_id="u_"), line("行", user_id="小明")])
         await put(store, said("a"), said("消息", user_id="小明"))
         await store.apply(Batch(drop=(MINE, Where(Scope(user_id="小明"), role="user"))))
-        await store.apply(Batch(drop=(ALL_MINE,), only_if="没有"))
+        await store.apply(Batch(drop=(ALL_MINE,), only_if=(Job("没有", "extract", ME, NOW),)))
         assert await ids(store) == ["a", "行"]
 
     @rule

@@ -460,8 +460,9 @@ class NotingRules(Suite):
 
     @rule
     async def test_a_batch_whose_job_is_gone_writes_nothing(self, store: Store) -> None:
-        """Not even in part; with the job there it is written as any other."""
-        await remember(store, noted("n"), links=(STUDIES,), jobs=(Job("任务", "extract", ME, NOW),))
+        """Not even in part, nor where it has more to do by now; else it is written as any other."""
+        job = Job("任务", "extract", ME, NOW, ids=("a", "乙"))
+        await remember(store, noted("n"), links=(STUDIES,), jobs=(job,))
         batch = Batch(
             put=(said("a"),),
             notes=(noted("笔", "tea"),),
@@ -470,12 +471,28 @@ class NotingRules(Suite):
             done=("任务",),
         )
         before = await contents_of(store)
-        assert await store.apply(replace(batch, only_if="没有 gone")) == Applied(refused="job")
-        assert await contents_of(store) == before
-        applied = await store.apply(replace(batch, only_if="任务"))
+        for changed in ({"job_id": "没有 gone"}, {"ids": ("a",)}):
+            refused = replace(batch, only_if=(job, replace(job, **changed)))
+            assert await store.apply(refused) == Applied(refused="job")
+            assert await contents_of(store) == before
+        applied = await store.apply(replace(batch, only_if=(replace(job, ids=("乙", "b", "a")),)))
         assert (len(applied.inserted), applied.dropped, applied.refused) == (1, 1, None)
         assert await note_ids(store) == ["笔"]
-        assert (await store.apply(replace(batch, only_if="任务"))).refused
+        assert (await store.apply(replace(batch, only_if=(job,)))).refused
+
+    @rule
+    async def test_messages_that_were_there_get_no_second_job(self, store: Store) -> None:
+        """Sent again, also together with new ones: whoever is fast would do it twice."""
+        first, both, other = (
+            Job(name, "extract", scope, NOW, ids=ids)
+            for name, scope, ids in (
+                *(("j", ME, ("a",)), ("任务", ME, ("a", "b"))),
+                *(("J", Scope(user_id="小明"), ("a",)),),
+            )
+        )
+        await store.apply(Batch(put=(said("a"),), jobs=(first,), done=("j",)))
+        await store.apply(Batch(put=(said("a"), said("b")), jobs=(first, both, other)))
+        assert {it.job_id: it.ids for it in await store.jobs()} == {"任务": ("b",), "J": ("a",)}
 
     @rule
     async def test_a_batch_of_notes_that_fails_changes_nothing(self, store: Store) -> None:

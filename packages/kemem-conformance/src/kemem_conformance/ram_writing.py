@@ -22,7 +22,7 @@ from kemem.records import (
     Scope,
     Where,
 )
-from kemem.records.batch import Applied, Batch, Configuration, Expected, Use
+from kemem.records.batch import Applied, Batch, Configuration, Expected, Job, Use
 from kemem.records.branches import branch_ends
 from kemem.text.query import index_text
 from kemem_conformance.ram_ranking import Stored, directions
@@ -38,7 +38,7 @@ class RamWriter:
     async def apply(self, batch: Batch) -> Applied:
         """Write a batch wholly or not at all."""
         draft = self._draft()
-        if batch.only_if is not None and batch.only_if not in draft.jobs:
+        if not all(self._is_open(draft, job) for job in batch.only_if):
             return Applied(refused="job")
         if not all(self._is_present(draft, row) for row in batch.present):
             return Applied(refused="row")
@@ -65,7 +65,7 @@ class RamWriter:
             self._end(draft, ending.scope, ending.at)
         for configuration in batch.configured:
             self._configure(draft, configuration)
-        draft.jobs.update({job.job_id: job for job in batch.jobs})
+        draft.jobs.update({job.job_id: job for job in batch.jobs_of(inserted)})
         for job_id in batch.done:
             draft.jobs.pop(job_id, None)
         self._append(draft, batch.journal)
@@ -110,6 +110,11 @@ class RamWriter:
 
     def _sees(self, where: Where, row: Row) -> bool:
         return where.matches(row)
+
+    def _is_open(self, draft: Tables, job: Job) -> bool:
+        """Whether a job is there, and names nothing else."""
+        known = draft.jobs.get(job.job_id)
+        return known is not None and {*known.ids} <= {*job.ids}
 
     def _is_present(self, draft: Tables, row: Row | Checkpoint) -> bool:
         """Whether a row is there, or a checkpoint is the newest of its session."""
