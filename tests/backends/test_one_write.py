@@ -9,11 +9,12 @@ from sqlalchemy import Engine, event
 
 from kemem.add import recipe
 from kemem.memory import AsyncMemory
-from kemem.records import Matrix
+from kemem.records import Matrix, Scope, Where
 from kemem.records.batch import Applied, Batch
 from kemem.store.database import Database
 from kemem.store.store import SqlStore
 from kemem.testing import HashingEmbedder
+from kemem_conformance.suite import said
 
 MOST = 36
 SAID = [
@@ -178,3 +179,16 @@ async def test_of_facts_told_at_the_same_time_the_last_is_true(store: RecordedSt
             await memory.add(named, user_id="u", timestamp=day)
         notes = await memory.get_all(user_id="u", kinds=["user_info"])
         assert [item.memory for item in notes] == ["User lives in Bern"]
+
+
+async def test_many_rows_in_one_batch_come_back_as_they_went_in(store: RecordedStore) -> None:
+    """PostgreSQL is sent whole columns, in which no text may be taken for another or for NULL."""
+    texts = ['"', "\\", '\\"},{"', "NULL", "{a,b}", "火锅 'tea", "\0", "line\nbreak"]
+    put = tuple(
+        said(f"m{n}", f"{texts[n % 8]} {n}", metadata={"said": [texts[n % 6], None, n]})
+        for n in range(450)
+    )
+    await store.apply(Batch(put=put))
+    rows = await store.read(Where(Scope("agent", "u_")), limit=500)
+    kept = {row.id: (row.content, row.metadata) for row in rows}
+    assert kept == {it.id: (it.content, it.metadata) for it in put}

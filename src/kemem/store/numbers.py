@@ -8,17 +8,21 @@ import sqlalchemy as sa
 
 from kemem.records import Message, Micros
 from kemem.store import read, tables
-from kemem.store.database import Values, bound, group
-from kemem.store.schema import message
+from kemem.store.database import Values, bound, group, in_list
+from kemem.store.schema import SEQ_BITS, message, session
 from kemem.store.spaces import Transaction
 
-Lasts = Mapping[tuple[int, str], sa.Result[*tuple[Any, ...]]]  # by number of the space and session
+Lasts = Mapping[int, sa.Result[*tuple[Any, ...]]]  # by number of the space
 
+_own = (message.c.space_no == session.c.space_no, message.c.session_id == session.c.session_id)
+_lasts = sa.select(
+    session.c.session_id,
+    *(
+        sa.select(sa.func.max(column)).where(*_own).scalar_subquery()
+        for column in (message.c.sequence_no, message.c.create_time)
+    ),
+).where(*bound(session, space_no="space_no"), in_list(session.c.session_id, "names"))
 _of_session = bound(message, space_no="space_no", session_id="session_id")
-_last = sa.select(
-    sa.select(sa.func.max(message.c.sequence_no)).where(*_of_session).scalar_subquery(),
-    sa.select(sa.func.max(message.c.create_time)).where(*_of_session).scalar_subquery(),
-)
 _times = sa.select(message.c.create_time).where(*_of_session).order_by(message.c.create_time)
 _taken = _times.where(tables.one_of(message.c.create_time, "times"))
 _taken_from = _times.where(message.c.create_time >= sa.bindparam("time")).limit(read.CHUNK)
@@ -26,29 +30,34 @@ _taken_from = _times.where(message.c.create_time >= sa.bindparam("time")).limit(
 
 def ask_lasts(transaction: Transaction, items: Sequence[Message]) -> Lasts:
     """The last number and time of each session; asked for before anything is waited for."""
-    keys = {(transaction.space(it.agent_id, it.user_id).space_no, it.session_id) for it in items}
+    owned = group(items, lambda it: transaction.space(it.agent_id, it.user_id).space_no)
     return {
-        key: transaction.connection.execute(_last, {"space_no": key[0], "session_id": key[1]})
-        for key in keys
+        space_no: transaction.connection.execute(
+            _lasts, {"space_no": space_no, "names": sorted({it.session_id for it in own})}
+        )
+        for space_no, own in owned.items()
     }
 
 
 def number_messages(
-    connection: sa.Connection, space_no: int, items: Sequence[Message], lasts: Lasts
+    connection: sa.Connection, first: int, items: Sequence[Message], lasts: Lasts
 ) -> list[Message]:
-    """Messages with consecutive numbers in their sessions; a time that was chosen is not changed.
+    """Messages with consecutive ids from `first` on, and consecutive numbers in their sessions.
 
-    A message whose time is that of its storing gets the next microsecond that is free.
+    A time that was chosen is not changed; a message whose time is that of its storing gets the next
+    microsecond that is free.
     """
+    space_no = first >> SEQ_BITS
     numbered = list(items)
     sessions = group(range(len(items)), lambda at: items[at].session_id)
+    known = {session_id: last for session_id, *last in lasts[space_no]}
     for session_id, indexes in sessions.items():
         values = {"space_no": space_no, "session_id": session_id}
-        last, newest = lasts[space_no, session_id].one()
+        last, newest = known.get(session_id, (None, None))
         times = _free_times(connection, values, [items[at] for at in indexes], newest or 0)
         for number, (at, time) in enumerate(zip(indexes, times, strict=True), 1 + (last or 0)):
             numbered[at] = replace(
-                items[at], ts=time, sequence_no=number, valid_until=None, arrival=0
+                items[at], ts=time, sequence_no=number, valid_until=None, arrival=first + at
             )
     return numbered
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from operator import add
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
 # that a phrase across a border stands whole in one of them.
 _PART = 256
+_PLACES = [f"':{at}" for at in range(1, _PART + 1)]
 _BEGIN = sa.text("BEGIN")
 _DO_NOT_WAIT = sa.text("SET LOCAL synchronous_commit = off")
 _READ = sa.text("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")  # of one moment
@@ -195,11 +197,11 @@ class Postgres:
             )
 
     def add_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
-        rows = [
+        rows = (
             {"space_no": row.space_no, "id": row.id, "part": part, "words": words}
             for row in texts
             for part, words in enumerate(_parts(row))
-        ]
+        )
         insert(connection, _words, rows)
 
     def remove_words(self, connection: sa.Connection, texts: Sequence[IndexedText]) -> None:
@@ -227,7 +229,7 @@ class Postgres:
     def dump_vectors(self, matrix: Matrix) -> list[Any]:
         from pgvector import HalfVector
 
-        return [HalfVector(row) for row in matrix]
+        return [HalfVector(row) for row in matrix.astype(np.float16)]
 
     def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
         # The width and an unused number stand before the values.
@@ -241,9 +243,9 @@ def _parts(row: IndexedText) -> Iterator[str]:
     With the space in the lexeme its rows are found without those of others in between, and no
     query can reach them.
     """
-    tokens = row.text.split()
+    tokens, own = row.text.split(), f"'{row.space_no}:"
     for start in range(0, max(len(tokens), 1), _PART - MAX_PHRASE):
         part = tokens[start : start + _PART]
-        yield " ".join(f"'{row.space_no}:{token}':{at}" for at, token in enumerate(part, 1))
+        yield own + f" {own}".join(map(add, part, _PLACES)) if part else ""
         if start + _PART >= len(tokens):
             return

@@ -52,10 +52,10 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
     place = {name: at for at, name in enumerate(embedded.ids)}
     matrix = embedded.matrix[[place[name] for _, _, name, _ in rows]]
     vectors = transaction.database.dump_vectors(matrix)
-    lines = [
+    lines = (
         {"space_no": space_no, "id": key, "model_no": number, "vector": vector}
         for (space_no, key, *_), vector in zip(rows, vectors, strict=True)
-    ]
+    )
     # Of any model: a cache may hold the vectors of the one that a row had.
     old = [(space_no, key) for space_no, key, _, model_no in rows if model_no is not None]
     if old:

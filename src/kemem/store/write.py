@@ -16,7 +16,7 @@ from kemem.store.database import Space, Values, bound, group, in_list, insert
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
 from kemem.store.numbers import ask_lasts, number_messages
-from kemem.store.schema import message, note, note_history, note_source, row_vector
+from kemem.store.schema import SEQ_BITS, message, note, note_history, note_source, row_vector
 from kemem.store.spaces import Refused, Transaction
 from kemem.store.tables import R, RowTable, Stored
 from kemem.text.query import index_text, length
@@ -54,8 +54,9 @@ def put_messages(
             space, now = transaction.open_space(agent_id, user_id), new[0].ingest_time
             begun = {item.session_id: (now, now) for item in new}
             transaction.ensure_sessions(space, begun, said=True)
-            numbered = number_messages(transaction.connection, space.space_no, new, lasts)
-            rows = [it.row for it in _insert_rows(transaction, tables.messages, space, numbered)]
+            first = transaction.reserve(space, len(new))
+            numbered = number_messages(transaction.connection, first, new, lasts)
+            rows = [it.row for it in _insert_rows(transaction, tables.messages, first, numbered)]
             for row in _with_branches(transaction.connection, space.space_no, rows):
                 stored[user_id, row.message_id] = row
     inserted, ignored = [], []
@@ -73,10 +74,10 @@ def _with_branches(
     """New messages of a space, marked where their session has left them; as are others."""
     marked = list[Message]()
     for session_id, own in group(messages, lambda it: it.session_id).items():
-        ends = dict[str, Micros]()
         if may_branch(connection, space_no, session_id, own):
             ends = mark_branches(connection, space_no, session_id)
-        marked += [replace(it, valid_until=ends.get(it.message_id)) for it in own]
+            own = [replace(it, valid_until=ends.get(it.message_id)) for it in own]
+        marked += own
     return marked
 
 
@@ -115,23 +116,19 @@ def _new_messages(
 
 
 def _insert_rows(
-    transaction: Transaction, table: RowTable[R], space: Space, rows: Sequence[R]
+    transaction: Transaction, table: RowTable[R], first: int, rows: Sequence[R]
 ) -> list[Stored[R]]:
-    """New rows of one space with their words."""
-    if not rows:
-        return []
-    connection = transaction.connection
-    first = transaction.reserve(space, len(rows))
+    """New rows of one space, the first of which has this id, with their words."""
     stored = [
-        Stored(space.space_no, number, replace(row, arrival=row.arrival or number))
+        Stored(first >> SEQ_BITS, number, row if row.arrival else replace(row, arrival=number))
         for number, row in enumerate(rows, first)
     ]
     texts = indexed_texts(stored)
-    values = [
+    values = (
         {**table.dump(it.row), "space_no": it.space_no, "id": it.id, "length": length(text.text)}
         for it, text in zip(stored, texts, strict=True)
-    ]
-    insert(connection, table.table, values)
+    )
+    insert(transaction.connection, table.table, values)
     transaction.texts += texts
     transaction.inserted += stored
     return stored
@@ -201,7 +198,8 @@ def _put_space(
             changed.append((before, item))
     if replaced:
         _remove(transaction, tables.notes, replaced)
-    inserted_notes = _insert_rows(transaction, tables.notes, space, new)
+    first = transaction.reserve(space, len(new))
+    inserted_notes = _insert_rows(transaction, tables.notes, first, new)
     lines = [
         {"space_no": it.space_no, "note_row": it.id, "position": position, "message_id": name}
         for it in (*inserted_notes, *_change(transaction, changed))

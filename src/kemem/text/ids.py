@@ -8,6 +8,7 @@ from kemem.errors import InvalidArgument
 from kemem.records import Micros
 
 MAX_ID = 64
+_CONTROLS = ("Cc", "Cs", "Zl", "Zp")  # categories of characters
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
 
 
@@ -21,7 +22,7 @@ def check_id(value: object, field: str) -> str:
         problem = f"not be {value!r}, which no path can name"
     elif value != value.strip():
         problem = f"not begin or end with blanks: {value!r}"
-    elif any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value):
+    elif not value.isprintable() and any(unicodedata.category(it) in _CONTROLS for it in value):
         problem = f"not hold control characters: {value!a}"
     else:
         return value

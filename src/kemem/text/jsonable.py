@@ -61,6 +61,8 @@ def _container(value: object, depth: int, left: list[int]) -> Any:
 
 def to_fields(item: object) -> Mapping[str, Any] | None:
     """The fields of a dict or an object of a client library; None for what has none."""
+    if item is None:
+        return None
     if isinstance(item, Mapping):
         return item
     if isinstance(item, Message):

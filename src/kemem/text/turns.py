@@ -113,7 +113,7 @@ def _turns(
     """The turns of a message: neighbours of one speaker together, calls and results apart."""
     role = role_of(item.role)
     own = {name: item.rest[name] for name in _OWN if item.rest.get(name) is not None}
-    if times := [it for key in _TIMES if _is_time(it := item.rest.get(key))]:
+    if times := [it for key in _TIMES if key in item.rest and _is_time(it := item.rest[key])]:
         own.setdefault("ts", times[0])
     name = item.rest.get("name")
     if isinstance(name, str) and name.strip() and role in ("user", "assistant"):
