@@ -18,6 +18,11 @@ FILL = {
 NAMES = {"en": "My cousin goes by Pip", "zh": "我表妹大名叫沈若溪"}
 TELLS = {"en": "Pip got a job at the lighthouse", "zh": "若溪去灯塔博物馆上班了"}
 ASKED = {"en": "Where does my cousin work?", "zh": "我表妹在哪上班？"}
+# The other way round: the question has the name, and the answer has not.
+IS = {"en": "Pip is my cousin", "zh": "孙志宏是我的上司"}
+TOLD = {"en": "My cousin got a job at the lighthouse", "zh": "我上司的生日是2月5号"}
+NAMED = {"en": "Where does Pip work?", "zh": "孙志宏的生日是哪天？"}
+ANOTHER = {"en": "My aunt works at the bakery", "zh": "我二叔的生日是3月4号"}
 EACH = pytest.mark.parametrize("language", ["en", "zh"])
 
 
@@ -58,6 +63,70 @@ def test_a_question_about_somebody_is_answered_by_what_is_told_of_the_name(
 
 
 @EACH
+def test_a_question_about_a_name_is_answered_by_what_is_told_of_whose_it_is(
+    memory: Memory, language: str
+) -> None:
+    """The row that gives the name comes next, and `why` shows the hop."""
+    tell(memory, [IS[language], *FILL[language], ANOTHER[language], TOLD[language]])
+    first, second, *_ = memory.search(NAMED[language], "u", explain=True)
+    assert [first.id, second.id] == [TOLD[language], IS[language]]
+    role = {"en": "my cousin", "zh": "我上司"}[language]
+    assert f'hop: {role} -> "{IS[language]}"' in first.why
+    assert not any(reason.startswith("hop") for reason in second.why)
+
+
+@pytest.mark.parametrize(
+    ("texts", "question"),
+    [
+        (
+            ["My cousin turned 30", "My boss turned 41", "Pip is my cousin", "Tom is my boss"],
+            "Who is older, Pip or Tom?",
+        ),
+        (
+            [
+                "我上司的生日是2月5号",
+                "我表妹的生日是4月21号",
+                "孙志宏是我的上司",
+                "赵雅琳是我的表妹",
+            ],
+            "孙志宏和赵雅琳谁的生日更早？",
+        ),
+    ],
+)
+def test_a_comparison_follows_both_names(memory: Memory, texts: list[str], question: str) -> None:
+    """What is told of each comes before the row that gives its name."""
+    tell(memory, [*FILL["en"], *FILL["zh"], *texts])
+    hits = {hit.id: hit for hit in memory.search(question, "u", explain=True)}
+    order = [*hits]
+    for told, named in zip(texts[:2], texts[2:], strict=True):
+        assert any(reason.startswith("hop") for reason in hits[told].why)
+        assert order.index(told) < order.index(named)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "sure"),
+    [
+        ("en", "My other cousin got a job at the brewery", True),
+        ("en", "Ann's cousin got a job at the brewery", True),
+        ("en", "My cousin's wife got a job at the brewery", True),
+        ("en", "My cousin Tom got a job at the brewery", False),
+        ("zh", "我前上司的生日是6月1号", True),
+        ("zh", "小王的上司的生日是6月1号", True),
+        ("zh", "我上司的老婆的生日是6月1号", True),
+        ("zh", "我上司叫赵雅琳", False),
+    ],
+)
+def test_what_is_told_of_another_is_not_led_to(
+    memory: Memory, language: str, text: str, sure: bool
+) -> None:
+    """Where a second one has a name, it is open whom "my cousin" means."""
+    tell(memory, [IS[language], *FILL[language], text, TOLD[language]])
+    hits = memory.search(NAMED[language], "u", limit=50, explain=True)
+    led = [hit.id for hit in hits if any(reason.startswith("hop") for reason in hit.why)]
+    assert led == ([TOLD[language]] if sure else [])
+
+
+@EACH
 def test_a_hop_stays_in_its_scope(memory: Memory, language: str) -> None:
     """What another user tells of the name is not found, nor what the filters leave out."""
     tell(memory, [NAMES[language], *FILL[language]])
@@ -67,6 +136,9 @@ def test_a_hop_stays_in_its_scope(memory: Memory, language: str) -> None:
     tell(memory, [TELLS[language]])
     hits = memory.search(ASKED[language], "u", limit=50, since="2026-01-02T00:00:00Z")
     assert TELLS[language] not in [hit.id for hit in hits]
+    tell(memory, [IS[language]])
+    tell(memory, [TOLD[language]], "another")
+    assert TOLD[language] not in [hit.id for hit in memory.search(NAMED[language], "u", limit=50)]
 
 
 @pytest.mark.parametrize(
@@ -74,18 +146,22 @@ def test_a_hop_stays_in_its_scope(memory: Memory, language: str) -> None:
     [
         ("Where does my cousin work?", 2),
         ("Where does my uncle work?", 1),  # nobody gives him a name
-        ("Where does Pip work?", 1),  # it has the name
+        ("Where does Pip work?", 2),
+        ("Who is Pip?", 1),
+        ("Where does Tom work?", 1),  # nobody says who he is
         ("What is my cousin's name?", 1),  # it asks for it
         ("Who is my cousin?", 1),
         ("cousin", 1),
         ("我表妹在哪上班？", 2),
         ("我二叔在哪上班？", 1),
-        ("若溪在哪上班？", 1),
+        ("若溪在哪上班？", 2),
+        ("若溪是谁？", 1),
+        ("李志宏在哪上班？", 1),
         ("我表妹叫什么？", 1),
     ],
 )
 def test_the_store_is_asked_twice_only_for_a_hop(question: str, times: int) -> None:
-    """A name that the question lacks and does not ask for leads on."""
+    """A name leads on that the question lacks or has, and does not ask about."""
     store = CountingStore()
     with Memory(store=store, embedder=HashingEmbedder()) as memory:
         tell(memory, [text for it in (NAMES, TELLS) for text in it.values()])

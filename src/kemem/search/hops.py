@@ -2,6 +2,7 @@
 
 The best rows of the first hop may give a name to what a question is about. Then the question is put
 once more with the name in the place of the words, and rows that use the name are judged by that.
+The other way round, what is asked of Pip is asked of "my cousin".
 """
 
 import re
@@ -13,16 +14,17 @@ import numpy as np
 from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.ports.request import Key, SearchRequest, SearchResponse, Select, key_of
-from kemem.records import Message, Micros, Row, Vector
+from kemem.records import Micros, Row, Vector
 from kemem.search.features import Candidate, Column, speaker_of, worth
+from kemem.search.roles import MOST, OTHERWISE, Role, by_person, certain, roles
 from kemem.search.understand import ParsedQuery, understand
-from kemem.text.naming import institutions, is_named, namings
+from kemem.text.naming import institutions, is_named, namings, unnamed
 from kemem.text.query import AllOf, Query, any_of
 from kemem.text.reading import Question, asks_for_past, content, people_of, read
 from kemem.text.segment import is_cjk, tokens
+from kemem.text.things import SEVERAL
 
 _BEST = 12  # rows that may give a name
-_MOST = 2  # names that are followed
 BEHIND = 0.99  # how far a row that gives a name scores of the best one that it leads to
 _OWNER = re.compile(
     r"\b(?:my|our|the|his|her|their|\w+['’]s) (?:(?!of|in|at|to|for|that)[\w-]+ ){0,2}$"
@@ -32,9 +34,6 @@ _OWNER = re.compile(
 _WHICH = re.compile(
     r"\b(?:which|what) ([\w-]+)|(?:哪[个家座种位款]?|什么|啥)(.{1,2})", re.IGNORECASE
 )
-_OTHERWISE = frozenset(("where", "when", "how_much"))  # what a question can ask without more words
-# Those of whom one has several: "my friend" may be another than "my oldest pal".
-_SEVERAL = frozenset(("friend", "colleague", "neighbour", "client", "teacher", "doctor", "cousin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +46,46 @@ class Alias:
     said: str  # what gives the name,
     given_by: Key  # and in which row
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What a row has that the hop may lead to."""
+        return (self.name,)
+
+    def leads_to(self, row: Row) -> bool:
+        """Whether a row uses the name."""
+        return is_named(self.name, row.content)
+
     def speaks_of(self, text: str) -> bool:
         """Whether a text says itself what the name stands for."""
         return bool(self.people & people_of(text)) or _tells(self.words & read(text).words)
 
 
+Link = Alias | Role
+
+
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A question that is put once more with a name."""
+    """A question that is put once more in other words."""
 
-    alias: Alias
+    links: tuple[Link, ...]
     query: ParsedQuery
     question: Question
     vector: Vector | None = None  # of the question's topic
 
-    def reason(self, text: str) -> str | None:
-        """Why the hop leads to a text, if it does."""
-        led = is_named(self.alias.name, text) and not self.alias.speaks_of(text)
-        return f'hop: {self.alias.name} -> "{self.alias.said}"' if led else None
+    def reason(self, row: Row) -> str | None:
+        """Why the hop leads to a row, if it does."""
+        led = (it for it in self.links if it.leads_to(row) and not it.speaks_of(row.content))
+        return next((f'hop: {it.name} -> "{it.said}"' for it in led), None)
 
 
 async def hops_from(
     query: ParsedQuery, rows: Sequence[Row], now: Micros, deps: Deps | None
 ) -> Sequence[Hop]:
-    """A question with the names that rows give to what it is about; none if embedding fails.
+    """A question with the names that rows give to what it is about, or with that for the names.
 
-    Without `deps` their vectors are not wanted.
+    None if embedding fails. Without `deps` their vectors are not wanted.
     """
-    hops = [*_hops_from(query, rows, now)]
+    hops = [*_by_role(query, rows, now)] or [*_by_name(query, rows, now)]
     if not hops or deps is None:
         return hops
     try:
@@ -84,7 +95,7 @@ async def hops_from(
     return [replace(hop, vector=it) for hop, it in zip(hops, vectors, strict=True)]
 
 
-def _hops_from(query: ParsedQuery, rows: Sequence[Row], now: Micros) -> Iterator[Hop]:
+def _by_name(query: ParsedQuery, rows: Sequence[Row], now: Micros) -> Iterator[Hop]:
     plain = query.question if not query.parts else None
     if plain is None:
         return
@@ -95,7 +106,24 @@ def _hops_from(query: ParsedQuery, rows: Sequence[Row], now: Micros) -> Iterator
             # "First" and "old" tell which one has the name; that one is asked about as of now.
             past = plain.past and not asks_for_past(alias.said)
             original = plain.original and past
-            yield Hop(alias, other, replace(question, past=past, original=original))
+            yield Hop((alias,), other, replace(question, past=past, original=original))
+
+
+def _by_role(query: ParsedQuery, rows: Sequence[Row], now: Micros) -> Iterator[Hop]:
+    text, links = query.whole.text, roles(query, rows)
+    for role in links:
+        text = unnamed(role.naming, text) or text
+    other = understand(text, now) if links else None
+    if other and other.question and query.question:
+        past, original = query.question.past, query.question.original
+        yield Hop(links, other, replace(other.question, past=past, original=original))
+
+
+def still_certain(hop: Hop, rows: Sequence[Row]) -> Hop | None:
+    """A hop without the links that more rows make doubtful; None if that leaves none."""
+    links = (certain(it, rows) if isinstance(it, Role) else it for it in hop.links)
+    some = tuple(it for it in links if it)
+    return replace(hop, links=some) if some else None
 
 
 def aliases(question: Question, rows: Sequence[Row]) -> tuple[Alias, ...]:
@@ -108,14 +136,12 @@ def aliases(question: Question, rows: Sequence[Row]) -> tuple[Alias, ...]:
     found: dict[str, Alias] = {}
     speakers = {*map(speaker_of, rows)}  # who is spoken to is not introduced
     for row in rows[:_BEST]:
-        if isinstance(row, Message) and row.role != "user" and not speaker_of(row):
-            continue
-        for alias in _given(row, question):
+        for alias in _given(row, question) if by_person(row) else ():
             name = alias.name.casefold()
             if name not in speakers and _can_help(alias, question):
                 found[name] = max(found.get(name, alias), alias, key=_weight)
     most = max(map(_weight, found.values()), default=0.0)
-    return tuple(it for it in found.values() if _weight(it) == most)[:_MOST]
+    return tuple(it for it in found.values() if _weight(it) == most)[:MOST]
 
 
 def _can_help(alias: Alias, question: Question) -> bool:
@@ -123,7 +149,7 @@ def _can_help(alias: Alias, question: Question) -> bool:
     asked, text = frozenset(question.words), question.topic
     if is_named(alias.name, text) or _tells(asked & {*content(alias.name)}):
         return False
-    if not (asked - alias.words or question.answers & _OTHERWISE):
+    if not (asked - alias.words or question.answers & OTHERWISE):
         return False
     which = {word for it in _WHICH.findall(text) for word in content(" ".join(it))}
     return not (alias.words & which or (alias.people and "who" in question.answers))
@@ -138,18 +164,19 @@ def _given(row: Row, question: Question) -> Iterator[Alias]:
     names = {word for it in question.people if it[0] == "@" for word in content(it[1:])}
     asked = frozenset(question.words)
     places = asked & {*content(institutions(question.topic))}
-    for name, said, before, is_place in namings(row.content):
-        for words_of in (said, f"{before} {said}"):
+    for it in namings(row.content):
+        for words_of in (it.said, f"{it.before} {it.said}"):
             words = asked & {*content(words_of)}
-            people = frozenset(it for it in question.people & people_of(words_of) if it[0] != "@")
-            people -= _SEVERAL if not words else set()
+            both = question.people & people_of(words_of)
+            people = frozenset(one for one in both if one[0] != "@")
+            people -= SEVERAL if not words else set()
             if people and (not words or not asked - words):  # "my cousin at work goes by Pip"
-                words = frozenset(it for it in asked if people & people_of(it))
-            if is_place:  # "the company of my first job"
+                words = frozenset(word for word in asked if people & people_of(word))
+            if it.is_place:  # "the company of my first job"
                 words = words | places if places and words - places else frozenset()
                 people = frozenset()
             if _tells(words - names) or (people and words):
-                yield Alias(name, words, people, words_of, key_of(row))
+                yield Alias(it.name, words, people, words_of, key_of(row))
                 break
 
 
@@ -190,8 +217,8 @@ def _runs(text: str, words: frozenset[str]) -> list[tuple[int, int]]:
 async def follow(
     request: SearchRequest, hops: Sequence[Hop], first: SearchResponse, select: Select, deps: Deps
 ) -> SearchResponse:
-    """What was found, with the selected ones of the rows that use names: of the same Where."""
-    named = any_of([it.alias.name for it in hops])
+    """What was found, with the selected rows that hops may lead to: of the same Where."""
+    named = any_of([term for hop in hops for it in hop.links for term in it.terms])
     if request.keywords is not None:
         named = Query(AllOf((request.keywords.root, named.root)), named.units)
     vectors = [it.vector for it in hops if it.vector is not None]
@@ -213,30 +240,39 @@ async def follow(
 def combined(
     judged: Sequence[Column], hops: Sequence[Hop], candidates: Sequence[Candidate]
 ) -> Column:
-    """The scores of candidates by a question, and by the same one with the name of each hop.
+    """The scores of candidates by a question, and by the same one in the words of each hop.
 
     What uses a name is judged by the question with it; the row that gives the name comes after what
-    it leads to. What has only the words that the name stands for may answer either. The rest must
-    answer both, unless a pronoun may mean anybody.
+    it leads to. What has only the words that the name stands for may answer either, and so may what
+    tells of a role. The rest must answer both, unless a pronoun may mean anybody.
     """
     scores, *by_hop = judged
     either, every = np.max(judged, axis=0), np.min(judged, axis=0)
-    result, giving, led = scores.copy(), list[int](), 0.0
+    result, giving, led = scores.copy(), list[tuple[int, Link]](), dict[Link, float]()
     for at, it in enumerate(candidates if hops else ()):
-        text = it.row.content
-        pairs = zip(hops, by_hop, strict=True)
-        named = [others[at] for hop, others in pairs if is_named(hop.alias.name, text)]
-        speaks = any(hop.alias.speaks_of(text) for hop in hops)
-        if named:
-            result[at] = max(named)
-            giving += [at] if speaks else []
-            led = led if speaks else max(led, result[at])
+        text, row = it.row.content, it.row
+        links = [
+            (link, column[at])
+            for hop, column in zip(hops, by_hop, strict=True)
+            for link in hop.links
+        ]
+        uses = [(link, score) for link, score in links if link.leads_to(row)]
+        speaks = any(link.speaks_of(text) for link, _ in links)
+        if uses:
+            by_role = any(isinstance(link, Role) for link, _ in uses)
+            result[at] = either[at] if by_role else max(score for _, score in uses)
+            giving += [(at, link) for link, _ in uses if speaks]
+            led |= {link: max(led.get(link, 0.0), result[at]) for link, _ in uses if not speaks}
         elif speaks:
             result[at] = either[at]
         elif "pronoun" not in read(text):
             result[at] = every[at]
-    givers, best = {hop.alias.given_by for hop in hops}, result.max()
-    for at in giving:
-        most = 1.0 if led == best and key_of(candidates[at].row) in givers else scores[at]
-        result[at] = max(result[at], min(most, BEHIND * led))
+    best = result.max()
+    for at, link in giving:
+        most, after, row = scores[at], BEHIND * led.get(link, 0.0), candidates[at].row
+        if led.get(link) == best and key_of(row) == link.given_by:
+            most = 1.0
+        result[at] = max(result[at], min(most, after))
+        if after and isinstance(link, Role) and not read(row.content).words - {*content(link.said)}:
+            result[at] = min(result[at], after)  # it says nothing else
     return result

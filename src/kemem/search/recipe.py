@@ -25,7 +25,7 @@ from kemem.scope import check_flag
 from kemem.search.endings import below_parts, below_successors, unexpired
 from kemem.search.features import JUDGED, Candidate, Column, worth
 from kemem.search.fuse import SignalHits, Signals, fuse
-from kemem.search.hops import Hop, combined, follow, hops_from
+from kemem.search.hops import Hop, combined, follow, hops_from, still_certain
 from kemem.search.judge import JUDGED_MODEL, Meant, judge
 from kemem.search.pages import MAX_PAGE, page_limit
 from kemem.search.previous import Nearest, join, nearest_before, scale, scaled
@@ -272,7 +272,9 @@ async def _second_hop(
     def select_more(candidates: Candidates) -> Sequence[Match]:
         return select(replace(signals, hops=_in_pairs(candidates, candidates.vectors)))
 
-    return hops, await follow(found.request, hops, response, select_more, deps)
+    response = await follow(found.request, hops, response, select_more, deps)
+    sure = (still_certain(it, [*response.rows.values()]) for it in hops)
+    return [it for it in sure if it], response
 
 
 def _in_pairs(candidates: Candidates, near: Sequence[tuple[Match, ...]]) -> tuple[SignalHits, ...]:
@@ -392,6 +394,6 @@ def _explain(hit: Hit, query: ParsedQuery, hops: Sequence[Hop]) -> Hit:
     found = matches(hit.row.content, query.query)
     borrowed = ["around it"] if any(it.startswith("lexical") for it in hit.why) else []
     terms = [*found.terms] or borrowed
-    why = (*hit.why, *filter(None, (hop.reason(hit.row.content) for hop in hops)))
+    why = (*hit.why, *filter(None, (hop.reason(hit.row) for hop in hops)))
     why = (*why, f"terms: {', '.join(terms)}") if terms else why
     return replace(hit, why=why, snippets=found.snippets)

@@ -9,13 +9,15 @@ from kemem.text.lexicon import Lexicon, load
 from kemem.text.reading import NAMELESS
 from kemem.text.segment import STOP_WORDS
 from kemem.text.summary import sentences
+from kemem.text.things import Thing, thing_beside
 
 # What a name is given to stands right beside it, somewhere before it, or after it.
 _BESIDE = ("EN_NAMED", "EN_IS_NAMED", "EN_APPOSED", "ZH_NAMED", "ZH_IS_NAMED")
 _BEFORE = ("EN_NAMING", "EN_QUOTED", "ZH_NAMING")
 _AFTER = ("EN_NAME_IS", "EN_NAME_APPOSED", "ZH_NAME_IS")
 _PLACE = ("EN_AT", "ZH_AT")  # a company or a school, which is what it is to somebody
-_TITLE = re.compile(r"^(?:Mrs?|Ms|Miss|Dr|Prof)\.? ")
+_A_TITLE = r"(?:Mrs?|Ms|Miss|Dr|Prof)\.? "
+_TITLE = re.compile(f"^{_A_TITLE}")
 _CLAUSE = re.compile(r"[^,，;；:：]*")
 _NO_NAMES = frozenset(("Here", "There", "Today", "Tonight", "Tomorrow", "Yesterday", "Now", "Then"))
 _LONGEST = 400  # characters of a text that introduces somebody or something
@@ -28,6 +30,8 @@ class Naming(NamedTuple):
     said: str
     before: str  # the sentence before: "The puppy is here. We named her Waffle."
     is_place: bool  # of a company, school …: "my first job was at Halden"
+    full: str  # the name as it is given
+    thing: Thing | None  # what it stands for, where the speaker has it: "my cousin"
 
 
 @lru_cache(maxsize=8192)
@@ -37,12 +41,12 @@ def namings(text: str) -> tuple[Naming, ...]:
         return ()
     found, before = list[Naming](), ""
     for sentence in sentences(text):
-        found += (Naming(name, said, before, at) for name, said, at in _in_sentence(sentence))
+        found += (it._replace(before=before) for it in _in_sentence(sentence))
         before = sentence
     return tuple(found)
 
 
-def _in_sentence(sentence: str) -> Iterator[tuple[str, str, bool]]:
+def _in_sentence(sentence: str) -> Iterator[Naming]:
     for kind, pattern in _patterns():
         for match in pattern.finditer(sentence):
             name = match["name"].strip("\"'“”‘’ ")
@@ -59,7 +63,10 @@ def _in_sentence(sentence: str) -> Iterator[tuple[str, str, bool]]:
             else:
                 rest = _CLAUSE.match(sentence, match.end())
                 said = sentence[match.start("name") : rest.end() if rest else None]
-            yield _short(name), said, kind in _PLACE
+            # 我妈高中毕业 names nobody 高中.
+            sure = kind not in _PLACE and (kind != "ZH_NAMED" or name[0] in "小老阿")
+            thing = thing_beside(sentence, *match.span("name")) if sure else None
+            yield Naming(_short(name), said, "", kind in _PLACE, name, thing)
 
 
 def _short(name: str) -> str:
@@ -71,6 +78,22 @@ def _short(name: str) -> str:
 def is_named(name: str, text: str) -> bool:
     """Whether a text uses a name.  "Pip" ~ "Pip's job" -> True; ~ "a pipe" -> False"""
     return _name_pattern(name).search(text) is not None
+
+
+def unnamed(naming: Naming, text: str) -> str | None:
+    """A text with what a name stands for in its place.  "Pip's job" -> "my cousin's job"
+
+    None where it does not use the name: "a pip", and of 李志宏 孙志宏.
+    """
+    name, thing = naming.full, naming.thing
+    if name.isascii():
+        pattern = rf"\b(?:{_A_TITLE})?(?:{re.escape(name)}|{re.escape(naming.name)})\b"
+        flags = re.IGNORECASE if text.islower() else 0
+    else:
+        surnames = _lexicon().lines["ZH_SURNAMES"].text
+        pattern, flags = f"{name}|(?<!{surnames}){naming.name}", 0
+    changed, count = re.subn(pattern, thing.text, text, flags=flags) if thing else ("", 0)
+    return changed if count else None
 
 
 @lru_cache(maxsize=256)
