@@ -244,7 +244,8 @@ def combined(
 
     What uses a name is judged by the question with it; the row that gives the name comes after what
     it leads to. What has only the words that the name stands for may answer either, and so may what
-    tells of a role. The rest must answer both, unless a pronoun may mean anybody.
+    tells of a role. The rest must answer both, unless a pronoun may mean anybody, or another
+    sentence asks for it.
     """
     scores, *by_hop = judged
     either, every = np.max(judged, axis=0), np.min(judged, axis=0)
@@ -259,13 +260,15 @@ def combined(
         uses = [(link, score) for link, score in links if link.leads_to(row)]
         speaks = any(link.speaks_of(text) for link, _ in links)
         if uses:
-            by_role = any(isinstance(link, Role) for link, _ in uses)
-            result[at] = either[at] if by_role else max(score for _, score in uses)
+            if not any(isinstance(link, Role) for link, _ in uses):
+                result[at] = max(score for _, score in uses)
+            elif not speaks:
+                result[at] = either[at]
             giving += [(at, link) for link, _ in uses if speaks]
             led |= {link: max(led.get(link, 0.0), result[at]) for link, _ in uses if not speaks}
         elif speaks:
             result[at] = either[at]
-        elif "pronoun" not in read(text):
+        elif "pronoun" not in read(text) and not any(hop.query.parts for hop in hops):
             result[at] = every[at]
     best = result.max()
     for at, link in giving:
