@@ -24,10 +24,31 @@ import numpy as np
 from bench.retrievers import RETRIEVERS
 from bench.scoring import MAIN, interval, mean, score, users
 from kemem.backends import local
-from kemem.search import fuse, understand
+from kemem.ports import Deps
+from kemem.records import Micros, Row
+from kemem.search import fuse, judge, recipe, understand
+from kemem.search.features import Candidate
+from kemem.search.hops import Hop
+from kemem.search.understand import ParsedQuery
 from kemem.text import rank
 
 Switch = tuple[Any, str, object]  # a module, one of its names, and the value that switches it off
+METRICS = (MAIN, "hit@1")
+
+
+def as_ranked(
+    question: object, meant: judge.Meant, candidates: Sequence[Candidate]
+) -> judge.Judgement:
+    """The scores of the signals before the judge."""
+    return judge.Judgement(0.5, np.array([it.score for it in candidates]))
+
+
+async def no_hops(
+    query: ParsedQuery, rows: Sequence[Row], now: Micros, deps: Deps | None
+) -> Sequence[Hop]:
+    """No name is followed."""
+    return ()
+
 
 NO_CONTEXT: tuple[Switch, ...] = (
     (rank, "NEAR", (0.0,) * len(rank.NEAR)),
@@ -40,6 +61,9 @@ NO_PARTS: tuple[Switch, ...] = ((understand, "MAX_PARTS", 0),)
 NO_LABELS: tuple[Switch, ...] = ((understand, "_TURNS", sys.maxsize),)
 NO_TIME: tuple[Switch, ...] = ((fuse, "IN_TIME", 0.0),)
 NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0),)
+NO_JUDGE: tuple[Switch, ...] = ((recipe, "judge", as_ranked),)
+NO_LARGE: tuple[Switch, ...] = ((judge, "is_large", lambda about: False),)
+NO_HOPS: tuple[Switch, ...] = ((recipe, "hops_from", no_hops),)
 STAGES: dict[str, tuple[Switch, ...]] = {
     "all stages": (),
     "without words around a message": NO_CONTEXT,
@@ -50,6 +74,9 @@ STAGES: dict[str, tuple[Switch, ...]] = {
     "without reading transcripts": NO_LABELS,
     "without time phrases": NO_TIME,
     "without meaning": NO_MEANING,
+    "without judgement": NO_JUDGE,
+    "without judgement of large memories": NO_LARGE,
+    "without a second hop": NO_HOPS,
     "own words and meaning only": (
         *NO_CONTEXT,
         *NO_ASKING,
@@ -57,8 +84,12 @@ STAGES: dict[str, tuple[Switch, ...]] = {
         *NO_PARTS,
         *NO_LABELS,
         *NO_TIME,
+        *NO_JUDGE,
+        *NO_HOPS,
     ),
 }
+
+Found = dict[tuple[str, str], list[float]]  # by metric and stage, question by question
 
 
 @contextmanager
@@ -72,14 +103,12 @@ def switched(off: Sequence[Switch]) -> Iterator[None]:
         yield
 
 
-async def measure(
-    user: Mapping[str, Any], most: int
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Recall and cost of each stage's absence, question by question."""
+async def measure(user: Mapping[str, Any], most: int) -> tuple[Found, dict[str, list[float]]]:
+    """What is found without each stage, and its cost."""
     messages = [it for it in user["messages"] if it["content"].strip()]
     queries = [it for it in user["queries"] if it["answerable"] and it["evidence_groups"]]
     random.Random(0).shuffle(queries)
-    recalls: dict[str, list[float]] = defaultdict(list)
+    found: Found = defaultdict(list)
     costs: dict[str, list[float]] = defaultdict(list)
     async with RETRIEVERS["kemem"](messages) as ask:
         for query in queries[:most]:
@@ -89,18 +118,20 @@ async def measure(
                     begun = time.process_time()
                     hits = await ask(query, 10)
                     costs[name].append(1_000 * (time.process_time() - begun))
-                found = score(query["evidence_groups"], [it for it, _ in hits])
-                recalls[name].append(100 * found[MAIN])
-    return recalls, costs
+                metrics = score(query["evidence_groups"], [it for it, _ in hits])
+                for metric in METRICS:
+                    found[metric, name].append(100 * metrics[metric])
+    return found, costs
 
 
 def report(
-    recalls: Mapping[str, Mapping[str, list[float]]], costs: Mapping[str, list[float]]
+    metric: str, by_set: Mapping[str, Found], costs: Mapping[str, list[float]]
 ) -> Iterator[str]:
-    """A line for each stage: recall by set, what its absence changes on average, and its cost."""
+    """A line for each stage: a metric by set, what its absence changes on average, and its cost."""
     whole, *_ = STAGES
-    sets = [*recalls[whole]]
-    yield f"| {MAIN} | " + " | ".join(sets) + " | mean | gain, 95 % interval | ms |"
+    recalls = {name: {it: by_set[it][metric, name] for it in by_set} for name in STAGES}
+    sets = [*by_set]
+    yield f"| {metric} | " + " | ".join(sets) + " | mean | gain, 95 % interval | ms |"
     yield "|---" * (len(sets) + 4) + "|"
     for name in STAGES:
         means = [mean(recalls[name][it]) for it in sets]
@@ -125,15 +156,17 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--datasets", default="", help="names of sets, separated by commas")
     parser.add_argument("--queries", type=int, default=20, help="most questions of a user")
     chosen = parser.parse_args(arguments)
-    recalls: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    by_set: dict[str, Found] = defaultdict(lambda: defaultdict(list))
     costs: dict[str, list[float]] = defaultdict(list)
     for user in users(chosen.data, list(filter(None, chosen.datasets.split(",")))):
         found, took = await measure(user, chosen.queries)
+        for key, values in found.items():
+            by_set[user["dataset"]][key] += values
         for name in STAGES:
-            recalls[name][user["dataset"]] += found[name]
             costs[name] += took[name]
         print(f"{user['user']}: {len(costs[name])} questions", file=sys.stderr)
-    print(*report(recalls, costs), sep="\n")
+    for metric in METRICS:
+        print(*report(metric, by_set, costs), "", sep="\n")
 
 
 if __name__ == "__main__":
