@@ -6,10 +6,11 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 
 Address = tuple[str, int]
+_WAITS = (b"H\0\0\0\4", b"S\0\0\0\4")  # Flush and Sync: until then a server need not answer
 
 
 class Balancer:
-    """Connections in turn to some servers; counts how often clients waited for an answer."""
+    """Connections in turn to some servers; counts how often clients of PostgreSQL waited."""
 
     def __init__(self, servers: Sequence[Address]) -> None:
         self._servers = list(servers)
@@ -39,20 +40,16 @@ class Balancer:
             client.close()
             return
         with client, server:
-            answered = [True]  # whether the server has spoken last
-            back = Thread(target=self._copy, args=(server, client, False, answered), daemon=True)
+            back = Thread(target=self._copy, args=(server, client, False), daemon=True)
             back.start()
-            self._copy(client, server, True, answered)
+            self._copy(client, server, True)
             back.join()
 
-    def _copy(
-        self, source: socket.socket, sink: socket.socket, is_client: bool, answered: list[bool]
-    ) -> None:
+    def _copy(self, source: socket.socket, sink: socket.socket, is_client: bool) -> None:
         with suppress(OSError):
             sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while data := source.recv(1 << 16):
-                self.round_trips += is_client and answered[0]
-                answered[0] = not is_client
+                self.round_trips += sum(map(data.count, _WAITS)) if is_client else 0
                 sink.sendall(data)
         for each in (source, sink):
             with suppress(OSError):

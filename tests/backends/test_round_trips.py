@@ -6,8 +6,14 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from kemem.memory import AsyncMemory
+from kemem.ports import Deps
+from kemem.search.recipe import search
 from kemem.settings import load
-from kemem.testing import HashingEmbedder
+from kemem.store.postgres import Postgres
+from kemem.store.store import SqlStore
+from kemem.testing import FakeClock, HashingEmbedder
+from kemem_conformance.world import NOW
+from tests.backends.test_one_read import QUESTION, SEEN, fill
 from tests.balancer import Balancer, balanced
 
 
@@ -32,3 +38,20 @@ async def test_a_single_add_waits_four_times(memory: tuple[AsyncMemory, Balancer
     counter.round_trips = 0
     assert (await opened.add("喜欢火锅 hotpot", "小明", infer=False)).results
     assert counter.round_trips <= 4
+
+
+@pytest.mark.parametrize("keywords", [None, ["hotpot", "火锅"]])
+async def test_a_search_waits_five_times(store_database: str, keywords: list[str] | None) -> None:
+    """By words, meaning and two hops of the graph, with what cites the hits; COMMIT included."""
+    url = make_url(store_database)
+    with balanced([(url.host or "", url.port or 0)]) as counter:
+        store = SqlStore(Postgres(url.set(port=counter.port)), cache_bytes=1 << 24)
+        await fill(store)
+        deps = Deps(store, HashingEmbedder(), FakeClock(NOW))
+        for _ in range(2):  # the first one fills the cache
+            counter.round_trips = 0
+            hits = await search(QUESTION, SEEN, 10, deps, keywords=keywords, explain=False)
+        waits = counter.round_trips
+        await store.close()
+    assert len(hits) == 10
+    assert waits <= 5

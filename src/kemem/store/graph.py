@@ -1,21 +1,20 @@
 """The graph as rows: entities, relations, and the notes that say so."""
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.ports.request import Key, Neighborhood
 from kemem.records import Link, Relation
-from kemem.store.database import Space, Statement, Values, in_list, upsert
+from kemem.store.database import Joined, Space, Statement, Values, in_list, upsert
 from kemem.store.read import chunks
 from kemem.store.schema import entity, note, relation, relation_source
 from kemem.store.spaces import Transaction
-from kemem.store.tables import Shape, conditions_of, notes, one_of, shape_of, values_of
+from kemem.store.tables import SEPARATOR, Shape, conditions_of, notes, one_of, shape_of, values_of
 from kemem.text.segment import normalise
 
 MAX_HOPS = 5
@@ -164,6 +163,7 @@ _named = sa.select(entity.c.id).where(
 _source = entity.alias("source_end")
 _destination = entity.alias("destination_end")
 _begun: Any = sa.func.min(note.c.valid_from).label("begun")
+_ended = sa.func.coalesce(sa.cast(note.c.valid_until, sa.Text), "")
 _edges = (
     sa.select(
         *(relation.c.id, relation.c.space_no, relation.c.relationship, _begun),
@@ -171,6 +171,10 @@ _edges = (
         *(relation.c.destination_id, _destination.c.name.label("destination")),
         _source.c.type.label("source_type"),
         _destination.c.type.label("destination_type"),
+        # The visible notes that support it.
+        Joined(note.c.id).label("note_rows"),
+        sa.func.aggregate_strings(note.c.note_id, SEPARATOR).label("note_ids"),
+        sa.func.aggregate_strings(_ended, SEPARATOR).label("ends"),
     )
     .select_from(relation)
     .join(relation_source, _refers(relation_source.c.relation_id, relation))
@@ -187,36 +191,28 @@ _edges = (
 
 
 @cache
-def _edges_of(shape: Shape, by_ends: bool) -> Statement:
-    """Visible relations, newest first; if `by_ends`, those of some entities."""
+def _edges_of(shape: Shape, of: Literal["all", "named", "ends"]) -> Statement:
+    """Visible relations, newest first: all, or those of entities by their names or ids."""
     of_spaces = one_of(relation.c.space_no, "spaces")
     conditions = [of_spaces, *conditions_of(notes, shape)]
-    if by_ends:  # each direction has an index of its own
+    if of != "all":  # each direction has an index of its own
         ends = (relation.c.source_id, relation.c.destination_id)
-        rows = (sa.select(relation.c.id).where(of_spaces, in_list(end, "ends")) for end in ends)
+        own = [in_list(end, "ends") if of == "ends" else end.in_(_named) for end in ends]
+        rows = (sa.select(relation.c.id).where(of_spaces, condition) for condition in own)
         conditions.append(relation.c.id.in_(sa.union_all(*rows)))
     return _edges.where(*conditions).limit(sa.bindparam("most"))
 
 
-@cache
-def _notes_of(shape: Shape) -> Statement:
-    """The visible notes that support some relations."""
-    supports = relation_source.c
-    columns = (supports.relation_id, note.c.id, note.c.note_id, note.c.valid_until)
-    return (
-        sa.select(*columns)
-        .join_from(relation_source, note, _refers(supports.note_row, note))
-        .where(one_of(supports.space_no, "spaces"), in_list(supports.relation_id, "relations"))
-        .where(*conditions_of(notes, shape))
-    )
+Around = tuple[list[Relation], dict[Key, int]]
 
 
-def around(
+def ask_around(
     connection: sa.Connection, near: Neighborhood, spaces: Sequence[Space]
-) -> tuple[list[Relation], dict[Key, int]]:
+) -> Callable[[], Around]:
     """Relations near some entities, breadth first, one query for each hop; and the rows of notes.
 
-    A recursive query would be planned badly by some versions of SQLite, by a factor of hundreds.
+    The first hop is asked for now and waited for when the answer is called. A recursive query would
+    be planned badly by some versions of SQLite, by a factor of hundreds.
     """
     hops, limit = near.hops, near.limit
     if near.where.filters is not None:
@@ -227,61 +223,57 @@ def around(
         raise InvalidArgument(f"limit must be 1-{MAX_RELATIONS}, not {limit!r:.80}", field="limit")
     visible = notes.spaces(spaces, near.where)
     if not visible:
-        return [], {}
+        return lambda: ([], {})
     shape, values = shape_of(near.where), values_of(near.where, visible)
-    levels: list[Sequence[sa.Row[Any]]] = []  # the relations of each hop, newest first
+    owners = {each.space_no: (each.agent_id, each.user_id) for each in visible}
     if not near.names:
-        levels.append(connection.execute(_edges_of(shape, False), {**values, "most": limit}).all())
-    else:
-        names = sorted({name_key(name) for name in near.names})
-        frontier = set(connection.execute(_named, {**values, "names": names}).scalars())
-        reached, passed = set(frontier), set[int]()  # entities, relations
-        for _ in range(hops):
+        newest = connection.execute(_edges_of(shape, "all"), {**values, "most": limit})
+        return lambda: _load_relations([newest.all()], owners, limit)
+    values |= {"names": sorted({name_key(name) for name in near.names})}
+    named = connection.execute(_named, values)
+    first = connection.execute(_edges_of(shape, "named"), {**values, "most": limit})
+
+    def walk() -> Around:
+        reached = set(named.scalars())  # entities
+        levels = [first.all()]  # the relations of each hop, newest first
+        passed = {row.id for row in levels[0]}
+        for _ in range(1, hops):
+            ends = {end for row in levels[-1] for end in (row.source_id, row.destination_id)}
+            frontier, reached = ends - reached, reached | ends
             if not frontier or len(passed) >= limit:
                 break
             # Enough of them, however many were passed already.
             bound = {**values, "ends": sorted(frontier), "most": limit + len(passed)}
-            rows = connection.execute(_edges_of(shape, True), bound)
+            rows = connection.execute(_edges_of(shape, "ends"), bound)
             levels.append([row for row in rows if row.id not in passed])
             passed |= {row.id for row in levels[-1]}
-            ends = {end for row in levels[-1] for end in (row.source_id, row.destination_id)}
-            frontier = ends - reached
-            reached |= ends
-    relations, keys = _load_relations(connection, levels, shape, values, visible)
-    return relations[:limit], keys
+        return _load_relations(levels, owners, limit)
+
+    return walk
 
 
 def _load_relations(
-    connection: sa.Connection,
-    levels: Sequence[Sequence[sa.Row[Any]]],
-    shape: Shape,
-    values: Values,
-    spaces: Sequence[Space],
-) -> tuple[list[Relation], dict[Key, int]]:
+    levels: Sequence[Sequence[sa.Row[Any]]], owners: Mapping[int, tuple[str, str]], limit: int
+) -> Around:
     """Relations with their visible notes, hop by hop, newest first; and the rows of the notes."""
-    owners = {each.space_no: (each.agent_id, each.user_id) for each in spaces}
-    support: dict[int, list[sa.Row[Any]]] = defaultdict(list)
-    ids = [row.id for level in levels for row in level]
-    if ids:
-        for it in connection.execute(_notes_of(shape), {**values, "relations": ids}):
-            support[it.relation_id].append(it)
     relations: list[Relation] = []
     keys: dict[Key, int] = {}
     for level in levels:
         loaded = []
         for row in level:
-            ends = [it.valid_until for it in support[row.id]]
+            note_ids, ends = row.note_ids.split(SEPARATOR), row.ends.split(SEPARATOR)
             loaded.append(
                 Relation(
                     *owners[row.space_no],
                     *(row.source, row.relationship, row.destination),
                     *(row.source_type, row.destination_type),
-                    note_ids=tuple(sorted(it.note_id for it in support[row.id])),
+                    note_ids=tuple(sorted(note_ids)),
                     valid_from=row.begun,
-                    valid_until=None if None in ends else max(ends),
+                    valid_until=None if "" in ends else max(map(int, ends)),
                 )
             )
-            keys |= {(*owners[row.space_no], it.note_id): it.id for it in support[row.id]}
+            rows = zip(note_ids, row.note_rows.split(","), strict=True)
+            keys |= {(*owners[row.space_no], name): int(number) for name, number in rows}
         relations += sorted(
             loaded,
             key=lambda it: (
@@ -289,4 +281,4 @@ def _load_relations(
                 *(it.agent_id, it.user_id),
             ),
         )
-    return relations, keys
+    return relations[:limit], keys

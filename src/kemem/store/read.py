@@ -1,6 +1,6 @@
 """Reads of messages and notes: in time order, by name, by number."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ from kemem.store.spaces import visible_spaces
 from kemem.store.tables import TABLES, R, RowTable, Stored
 
 CHUNK = 512  # ids in one statement
+Answer = Callable[[], list[Stored[R]]]
 
 
 def chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -118,12 +119,24 @@ def named(
     connection: sa.Connection, table: RowTable[R], spaces: Iterable[Space], names: Iterable[str]
 ) -> list[Stored[R]]:
     """Rows by the names that callers know them by; those that do not exist are left out."""
+    return ask_named(connection, table, spaces, names)()
+
+
+def ask_named(
+    connection: sa.Connection, table: RowTable[R], spaces: Iterable[Space], names: Iterable[str]
+) -> Answer[R]:
+    """The same, asked for now and waited for when the answer is called."""
     of_spaces = [space.space_no for space in spaces]
     return _matching(connection, table, table.name, of_spaces, sorted(set(names)))
 
 
 def keyed(connection: sa.Connection, table: RowTable[R], keys: Sequence[int]) -> list[Stored[R]]:
     """Rows by their numbers, which hold those of their spaces."""
+    return ask_keyed(connection, table, keys)()
+
+
+def ask_keyed(connection: sa.Connection, table: RowTable[R], keys: Sequence[int]) -> Answer[R]:
+    """The same, asked for now and waited for when the answer is called."""
     spaces = sorted({key >> SEQ_BITS for key in keys})
     return _matching(connection, table, table.table.c.id, spaces, keys)
 
@@ -134,11 +147,11 @@ def _matching(
     column: sa.Column[Any],
     spaces: Sequence[int],
     values: Sequence[Any],
-) -> list[Stored[R]]:
+) -> Answer[R]:
     if not spaces or not values:
-        return []
-    statement = _by_values(table, column)
-    return table.load(connection.execute(statement, {"spaces": spaces, "values": values}))
+        return list
+    result = connection.execute(_by_values(table, column), {"spaces": spaces, "values": values})
+    return lambda: table.load(result)
 
 
 @cache

@@ -1,7 +1,7 @@
 """One search: rankings by words and by vectors over cached columns, the graph, and the rows."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -29,7 +29,6 @@ from kemem.records import (
     Micros,
     Note,
     Rank,
-    Relation,
     Row,
     Vector,
     Where,
@@ -38,9 +37,9 @@ from kemem.store import codes
 from kemem.store.codes import nearest
 from kemem.store.columns import SpaceSnapshot
 from kemem.store.database import Database, Space, Values, in_list
-from kemem.store.graph import around
+from kemem.store.graph import Around, ask_around
 from kemem.store.index import SpaceCache, rows_with
-from kemem.store.read import keyed, matching_ids, named
+from kemem.store.read import Answer, ask_keyed, ask_named, keyed, matching_ids, named
 from kemem.store.schema import message, note, note_history, note_source
 from kemem.store.spaces import served, spaces_and_model, visible_spaces
 from kemem.store.tables import TABLES, one_of
@@ -71,15 +70,16 @@ def search(
     spaces, model_no = spaces_and_model(connection, where.scope, request.model, shared=where.shared)
     if request.queries or request.vectors is not None or request.times:  # not the graph alone
         spaces = served(connection, spaces, where.scope)
-    ranked = _Ranked(connection, database, cache, request, spaces, model_no)
-    words, vectors = ranked.rankings()
-    relations: list[Relation] = []
-    note_rows: dict[Key, int] = {}
+    ranked = _Ranked(connection, cache, request, spaces, model_no)
+    graph: Callable[[], Around] | None = None
     if near is not None:
         same = (near.where.scope, near.where.shared) == (where.scope, where.shared)
         reached = spaces if same else visible_spaces(connection, near.where)
         if not same or request.after or ranked.may_have_notes:  # which state relations
-            relations, note_rows = around(connection, near, reached)
+            graph = ask_around(connection, near, reached)
+    ranked.look_up(database)
+    words, vectors = ranked.rankings()
+    relations, note_rows = graph() if graph else ([], {})
     admitted = ranked.admitted_notes() if relations and request.keywords else None
     in_time = ranked.in_time(request.times) if request.times else ()
     unembedded = request.vectors is not None and ranked.has_unembedded
@@ -88,38 +88,40 @@ def search(
         return SearchResponse(candidates)
     selected = [key_of(match) for match in request.select(candidates)]
     numbers = {key: (Note, row) for key, row in note_rows.items()} | ranked.numbers
-    rows = _fetch(connection, where, spaces, selected, numbers)
-    contexts = ranked.contexts(rows, request.before) if request.before else {}
+    answers = _ask_rows(connection, spaces, selected, numbers)
+    before = ranked.ask_contexts(selected, request.before) if request.before else None
+    cited = _ask_citing(connection, spaces, selected, numbers)
+    rows = _admitted(where, selected, answers)
+    contexts = before(rows) if before else {}
     at = where.valid_at if where.known_by is None else where.known_by
-    for key, ending in _endings(connection, spaces, rows, at).items():
+    for key, ending in _endings(connection, spaces, rows, cited, at).items():
         contexts[key] = replace(contexts.get(key, Context()), **ending)
     rows |= _instead(connection, where, spaces, contexts, rows)
     return SearchResponse(candidates, rows, contexts)
 
 
-def _fetch(
-    connection: sa.Connection,
-    where: Where,
-    spaces: Sequence[Space],
-    keys: Sequence[Key],
-    numbers: Mapping[Key, tuple[type[Row], int]],
-) -> dict[Key, Row]:
-    """The visible rows of some keys; those without a number, found elsewhere, by their names."""
+_Numbers = Mapping[Key, tuple[type[Row], int]]
+
+
+def _ask_rows(
+    connection: sa.Connection, spaces: Sequence[Space], keys: Sequence[Key], numbers: _Numbers
+) -> list[Answer[Any]]:
+    """The rows of some keys; those without a number, found elsewhere, by their names."""
     own = {numbers[key] for key in keys if key in numbers}
-    rows: list[Any] = []
-    for table in TABLES:
-        rows += keyed(
-            connection, table, sorted(number for kind, number in own if kind is table.record)
-        )
+    answers: list[Answer[Any]] = [
+        ask_keyed(connection, table, sorted(number for kind, number in own if kind is table.record))
+        for table in TABLES
+    ]
     if names := {key[-1] for key in keys if key not in numbers}:
-        for table in TABLES:  # notes last: where a message has the same id, the graph means them
-            rows += named(connection, table, spaces, names)
-    selected = {*keys}
-    return {
-        key_of(it.row): it.row
-        for it in rows
-        if key_of(it.row) in selected and where.matches(it.row)
-    }
+        # Notes last: where a message has the same id, the graph means them.
+        answers += [ask_named(connection, table, spaces, names) for table in TABLES]
+    return answers
+
+
+def _admitted(where: Where, keys: Sequence[Key], answers: Iterable[Answer[Any]]) -> dict[Key, Row]:
+    """The rows of some keys that a Where admits."""
+    selected, stored = {*keys}, [it.row for answer in answers for it in answer()]
+    return {key_of(it): it for it in stored if key_of(it) in selected and where.matches(it)}
 
 
 class _Ranked:
@@ -128,7 +130,6 @@ class _Ranked:
     def __init__(
         self,
         connection: sa.Connection,
-        database: Database,
         cache: SpaceCache,
         request: SearchRequest,
         spaces: Sequence[Space],
@@ -155,9 +156,13 @@ class _Ranked:
         self._views = views = self._load_views(cache, spaces, model)
         self._starts = np.cumsum([0, *(len(view.ids) for view in views)])
         self._times = _join([view.times for view in views], np.int64)
-        phrases = tuple(dict.fromkeys(it for query in queries for it in query.phrases))
+        self._phrases = tuple(dict.fromkeys(it for query in queries for it in query.phrases))
         self._counted = _join([view.of_kinds(self._where.kinds) for view in views], np.bool_)
-        self._masks = rows_with(connection, database, views, phrases)
+        self._hidden_ids = _ask_hidden(connection, self._where, views)
+
+    def look_up(self, database: Database) -> None:
+        """Which rows have the phrases, and which are visible."""
+        self._masks = rows_with(self._connection, database, self._views, self._phrases)
         if not self._counted.all():
             for mask in self._masks.values():
                 mask &= self._counted
@@ -211,23 +216,31 @@ class _Ranked:
         self._load_keys([head.rows])
         return self._matches(head, None)[:_IN_TIME]
 
-    def contexts(self, rows: Mapping[Key, Row], count: int) -> dict[Key, Context]:
-        """The vectors of rows, and what was said before them."""
-        places = {key: row for row, key in self._keys.items() if key in rows}
+    def ask_contexts(
+        self, keys: Sequence[Key], count: int
+    ) -> Callable[[Mapping[Key, Row]], dict[Key, Context]]:
+        """The vectors of the rows among some keys, and what was said before them."""
+        selected = {*keys}
+        places = {key: row for row, key in self._keys.items() if key in selected}
         before = {key: self._before(row, count) for key, row in places.items()}
         numbers = _join([view.ids for view in self._views], np.int64)
         wanted = sorted({int(numbers[row]) for some in before.values() for row in some})
-        messages = {it.id: it.row for it in keyed(self._connection, TABLES[0], wanted)}
-        vectors = self._vectors({*places.values(), *(it[0] for it in before.values() if it)})
-        contexts = {}
-        for key, row in places.items():
-            said = [messages.get(int(numbers[it])) for it in before[key]]
-            contexts[key] = Context(
-                vectors.get(row),
-                tuple(message for message in said if isinstance(message, Message)),
-                vectors.get(before[key][0]) if before[key] else None,
-            )
-        return contexts
+        answer = ask_keyed(self._connection, TABLES[0], wanted)
+
+        def load(rows: Mapping[Key, Row]) -> dict[Key, Context]:
+            messages = {it.id: it.row for it in answer()}
+            vectors = self._vectors({*places.values(), *(it[0] for it in before.values() if it)})
+            contexts = {}
+            for key in places.keys() & rows.keys():
+                said = [messages.get(int(numbers[it])) for it in before[key]]
+                contexts[key] = Context(
+                    vectors.get(places[key]),
+                    tuple(message for message in said if isinstance(message, Message)),
+                    vectors.get(before[key][0]) if before[key] else None,
+                )
+            return contexts
+
+        return load
 
     def _before(self, row: int, count: int) -> list[int]:
         """The places of messages said right before a row, nearest first."""
@@ -332,7 +345,7 @@ class _Ranked:
 
     def _admissible(self) -> Mask:
         """Rows that the Where and the keywords admit."""
-        self._hidden = self._places(_hidden_rows(self._connection, self._where, self._views))
+        self._hidden = self._places([*self._hidden_ids])
         mask = self._seen(self._where)
         where, keywords = self._where, self._request.keywords
         if where.ids is not None:
@@ -472,6 +485,7 @@ def _endings(
     connection: sa.Connection,
     spaces: Sequence[Space],
     rows: Mapping[Key, Row],
+    cited: Iterable[Any],
     at: Micros | None,
 ) -> dict[Key, dict[str, Any]]:
     """The endings, as fields of a Context, of rows of which all was over at a time, or ever is;
@@ -480,7 +494,7 @@ def _endings(
     owners = {space.space_no: (space.agent_id, space.user_id) for space in spaces}
     notes: dict[Key, list[_End]] = defaultdict(list)
     if messages := {key: row.ts for key, row in rows.items() if isinstance(row, Message)}:
-        notes |= _cited_ends(connection, owners, messages)
+        notes |= _cited_ends(connection, owners, messages, cited)
     for key, row in rows.items():
         if isinstance(row, Note):
             notes[key].append((row.valid_until, row.id, False))
@@ -522,15 +536,24 @@ def _following(
     return instead
 
 
+def _ask_citing(
+    connection: sa.Connection, spaces: Sequence[Space], keys: Sequence[Key], numbers: _Numbers
+) -> Iterable[Any]:
+    """The notes that cite the messages among some keys."""
+    names = sorted({key[-1] for key in keys if numbers.get(key, (Message,))[0] is Message})
+    values = {"spaces": [space.space_no for space in spaces], "names": names}
+    return connection.execute(_citing, values) if names else ()
+
+
 def _cited_ends(
     connection: sa.Connection,
     owners: Mapping[int, tuple[str, str]],
     messages: Mapping[Key, Micros],
+    citing: Iterable[Any],
 ) -> dict[Key, list[_End]]:
     """When the notes that cite messages ended, or their texts were replaced after the messages."""
     values: Values = {"spaces": [*owners]}
-    names = [name for _, _, name in messages]
-    cited = connection.execute(_citing, {**values, "names": names}).all()
+    cited = [it for it in citing if (*owners[it.space_no], it.message_id) in messages]
     rewritten: dict[tuple[int, str], Micros] = {}
     if updated := sorted({it.note_id for it in cited if it.updated}):
         for space_no, name, time in connection.execute(_rewritten, {**values, "names": updated}):
@@ -539,7 +562,7 @@ def _cited_ends(
     for space_no, message_id, name, until, _ in cited:
         key = (*owners[space_no], message_id)
         time = rewritten.get((space_no, name))
-        is_replaced = time is not None and key in messages and time > messages[key]
+        is_replaced = time is not None and time > messages[key]
         ends[key].append((time, name, True) if is_replaced else (until, name, False))
     return ends
 
@@ -581,9 +604,9 @@ def _instead(
     return {key_of(row): row for row in found if where.matches(row)}
 
 
-def _hidden_rows(
+def _ask_hidden(
     connection: sa.Connection, where: Where, views: Sequence[SpaceSnapshot]
-) -> Sequence[int]:
+) -> Iterable[int]:
     """Rows that the columns show and a Where does not: what had ended, or not begun, at the time
     that it asks for, and what is sensitive.
     """
@@ -596,7 +619,7 @@ def _hidden_rows(
         return ()
     values: Values = {"valid_at": where.valid_at, "known_by": where.known_by}
     values |= {"spaces": [view.space.space_no for view in views]}
-    return connection.execute(_hidden(ends, not_begun, where.sensitive), values).scalars().all()
+    return connection.execute(_hidden(ends, not_begun, where.sensitive), values).scalars()
 
 
 @cache

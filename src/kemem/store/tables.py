@@ -16,7 +16,7 @@ from kemem.store.schema import message, note, note_source
 R = TypeVar("R", bound=Row)
 Shape = frozenset[str]  # names of the conditions that a Where makes
 
-_SEPARATOR = "\x1f"  # no id contains it
+SEPARATOR = "\x1f"  # no id contains it
 _in_order = (
     sa.select(note_source.c.message_id)
     .where(note_source.c.space_no == note.c.space_no, note_source.c.note_row == note.c.id)
@@ -24,13 +24,11 @@ _in_order = (
     .correlate(note)
     .subquery()
 )
-_sources = sa.select(
-    sa.func.aggregate_strings(_in_order.c.message_id, _SEPARATOR)
-).scalar_subquery()
+_sources = sa.select(sa.func.aggregate_strings(_in_order.c.message_id, SEPARATOR)).scalar_subquery()
 _LOADED: dict[str, Callable[[Any], Any]] = {  # field -> its value from that of the column
     "keywords": lambda value: tuple(value or ()),
     "metadata": lambda value: value or {},
-    "sources": lambda value: tuple(value.split(_SEPARATOR)) if value else (),
+    "sources": lambda value: tuple(value.split(SEPARATOR)) if value else (),
 }
 _DUMPED: dict[str, Any] = {"keywords": list, "metadata": dict}  # empty ones are stored as NULL
 _FILTERS = {  # what a filter calls the fields that messages and notes share
