@@ -12,7 +12,7 @@ from reprlib import repr as shown
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from kemem.add.edit import Policy
@@ -268,17 +268,18 @@ def open_store(settings: Settings) -> Store:
         from kemem.store.store import SqlStore
 
         return SqlStore(Sqlite(settings.data_dir), cache_bytes)
-    try:
-        url = make_url(settings.database_url)
-    except ArgumentError:
-        raise InvalidArgument("database_url is not a URL", field="database_url") from None
+    url = _database_url(settings.database_url, "database_url")
     scheme = url.get_backend_name()
     if scheme == "postgresql":
         from kemem.store.postgres import Postgres
+        from kemem.store.replica import Replica
         from kemem.store.store import SqlStore
 
         limits = (settings.database_connections, settings.database_timeout_seconds)
-        return SqlStore(Postgres(url, *limits), cache_bytes)
+        if settings.database_replica_url is None:
+            return SqlStore(Postgres(url, *limits), cache_bytes)
+        standby = _database_url(settings.database_replica_url, "database_replica_url")
+        return SqlStore(Postgres(url, *limits), cache_bytes, lambda: Replica(url, standby, *limits))
     for plugin in entry_points(group=BACKENDS, name=scheme):
         return cast(Store, plugin.load()(settings))
     installed = [f"{each.name}://" for each in entry_points(group=BACKENDS)]
@@ -287,6 +288,13 @@ def open_store(settings: Settings) -> Store:
         f"not {scheme}://; for SQLite set data_dir instead",
         field="database_url",
     )
+
+
+def _database_url(text: str, field: str) -> URL:
+    try:
+        return make_url(text)
+    except ArgumentError:
+        raise InvalidArgument(f"{field} is not a URL", field=field) from None
 
 
 def open_embedder(settings: Settings) -> Embedder | None:

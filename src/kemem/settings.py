@@ -50,6 +50,10 @@ class Settings(BaseSettings):
         default=None,
         description="PostgreSQL to use instead, as postgresql://user:password@host/database.",
     )
+    database_replica_url: str | None = Field(
+        default=None,
+        description="A standby of that PostgreSQL, for reads that may be a second old.",
+    )
     database_connections: int = Field(
         default=12, ge=2, le=1000, description="Connections of a process to PostgreSQL, at most."
     )

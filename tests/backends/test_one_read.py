@@ -101,13 +101,13 @@ async def test_a_search_through_the_memory_reads_once(tmp_path: Path) -> None:
     async with AsyncMemory(store=store, embedder=HashingEmbedder(), llm=None) as memory:
         await memory.add("我不吃辣 I can't eat spicy food", user_id="小明")
         await memory.search("辣 spicy", "小明")
-        read = store._read
+        read = store._read_of
 
-        async def counted(work: Any, *given: Any, **named: Any) -> Any:
+        async def counted(wheres: Any, work: Any, *given: Any, **named: Any) -> Any:
             calls.append(work.__name__)
-            return await read(work, *given, **named)
+            return await read(wheres, work, *given, **named)
 
-        store._read = counted  # type: ignore[method-assign]
+        store._read_of = counted  # type: ignore[method-assign]
         assert await memory.search("辣 spicy", "小明")
     assert calls == ["search"]
 

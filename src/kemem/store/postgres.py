@@ -20,6 +20,7 @@ from kemem.store.pipeline import pipeline, retried, transaction
 from kemem.store.schema import SEQ_BITS, Vectors, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
 
+DRIVER = "postgresql+psycopg"
 _TOO_LONG = "57014"  # SQLSTATE of a statement that was given up
 _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
@@ -28,7 +29,7 @@ _PART = 256
 _PLACES = [f"':{at}" for at in range(1, _PART + 1)]
 _BEGIN = sa.text("BEGIN")
 _DO_NOT_WAIT = sa.text("SET LOCAL synchronous_commit = off")
-_READ = sa.text("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")  # of one moment
+READ = sa.text("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")  # of one moment
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
 _REPLACING = _MIGRATING + 1  # of the one that writers share and who replaces all rows has alone
 
@@ -71,37 +72,53 @@ _phrase_query = (
 _routed_phrase_query = _phrase_query.where(in_list(_words.c.space_no, "numbers"))
 
 
+def _options() -> dict[str, Any]:
+    # A prepared statement must not get a generic plan, which knows nothing of the phrases.
+    custom_plans = {"options": "-c plan_cache_mode=force_custom_plan"}
+    return {"connect_args": custom_plans, "json_serializer": dump_json}
+
+
+def engine_of(url: sa.URL, connections: int) -> sa.Engine:
+    """Connections to a PostgreSQL that know vectors and do not wait for each answer."""
+    try:
+        from pgvector.psycopg import register_vector
+        from psycopg.types.array import ListBinaryDumper
+    except ImportError:
+        raise InvalidArgument(
+            "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
+        ) from None
+    own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None, "max_overflow": 0}
+    url = url.set(drivername=DRIVER)
+    engine = sa.create_engine(url, pool_size=connections, **own, **_options())
+
+    def learn_vectors(driver: Any, _: object) -> None:
+        register_vector(driver)
+        driver.adapters.register_dumper(Vectors, ListBinaryDumper)
+
+    sa.event.listen(engine, "connect", learn_vectors)
+    pipeline(engine)
+    return engine
+
+
+def limit_of(seconds: float) -> sa.Select[tuple[str]]:
+    """A statement that limits those after it in its transaction; 0: not at all."""
+    milliseconds = str(round(seconds * 1000))
+    return sa.select(sa.func.set_config("statement_timeout", milliseconds, True))
+
+
 class Postgres:
     """A store in a PostgreSQL database."""
 
     name = "postgresql"
 
     def __init__(self, url: sa.URL, connections: int = 12, timeout: float = 60) -> None:
-        self._url = url.set(drivername="postgresql+psycopg")
+        self._url = url.set(drivername=DRIVER)
         self._connections, self._timeout = connections, timeout
         self.readers = connections // 2  # the others write
 
     def open(self, *, moving: bool = False) -> None:
-        try:
-            from pgvector.psycopg import register_vector
-            from psycopg.types.array import ListBinaryDumper
-        except ImportError:
-            raise InvalidArgument(
-                "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
-            ) from None
-        # A prepared statement must not get a generic plan, which knows nothing of the phrases.
-        custom_plans = {"options": "-c plan_cache_mode=force_custom_plan"}
-        options = {"connect_args": custom_plans, "json_serializer": dump_json}
-        self._plain = sa.create_engine(self._url, poolclass=sa.NullPool, **options)
-        own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None, "max_overflow": 0}
-        self._engine = sa.create_engine(self._url, pool_size=self._connections, **own, **options)
-
-        def learn_vectors(driver: Any, _: object) -> None:
-            register_vector(driver)
-            driver.adapters.register_dumper(Vectors, ListBinaryDumper)
-
-        sa.event.listen(self._engine, "connect", learn_vectors)
-        pipeline(self._engine)
+        self._engine = engine_of(self._url, self._connections)
+        self._plain = sa.create_engine(self._url, poolclass=sa.NullPool, **_options())
         lock = sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING))
         try:
             # Vector types must exist before a connection can learn them.
@@ -123,12 +140,7 @@ class Postgres:
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix="kemem-writer")
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        return transaction(self._engine, _READ, self._limit)
-
-    @property
-    def _limit(self) -> sa.Select[tuple[str]]:
-        milliseconds = str(round(self._timeout * 1000))
-        return sa.select(sa.func.set_config("statement_timeout", milliseconds, True))
+        return transaction(self._engine, READ, limit_of(self._timeout))
 
     @contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
@@ -141,7 +153,7 @@ class Postgres:
     ) -> "Future[T]":
         lock = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
         begin: list[sa.Executable] = [_BEGIN, sa.select(lock(_REPLACING))]
-        begin += [] if alone else [self._limit]
+        begin += [] if alone else [limit_of(self._timeout)]
         begin += [] if durable else [_DO_NOT_WAIT]
 
         def transact() -> T:

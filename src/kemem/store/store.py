@@ -20,6 +20,7 @@ from kemem.store.database import Database, Space, group
 from kemem.store.index import SpaceCache, rebuild_words
 from kemem.store.migrate import read_meta
 from kemem.store.pipeline import retried
+from kemem.store.replica import Replica
 from kemem.store.spaces import Refused, Transaction
 from kemem.store.write import count_uses, drop_rows, put_messages, put_notes, withdraw_messages
 
@@ -30,9 +31,15 @@ T = TypeVar("T")
 class SqlStore:
     """Plain functions over a connection; threads read, the database decides how to write."""
 
-    def __init__(self, database: Database, cache_bytes: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        cache_bytes: int,
+        open_replica: Callable[[], Replica] | None = None,
+    ) -> None:
         self._database = database
         self._database.open()
+        self._replica = open_replica() if open_replica else None
         self._cache = SpaceCache(database, cache_bytes)
         self._readers = ThreadPoolExecutor(database.readers, thread_name_prefix="kemem-reader")
         self._closed = False
@@ -45,6 +52,8 @@ class SqlStore:
             return await self._write(lambda it: apply(it, self._database, batch), durable)
         except Refused as refusal:
             return Applied(refused=refusal.reason)
+        finally:  # also after a refusal: what it is for is decided again
+            self._mark_written(_users_of(batch))
 
     async def read(
         self,
@@ -54,10 +63,11 @@ class SqlStore:
         limit: int = 100,
         newest_first: bool = True,
     ) -> list[records.Row]:
-        return await self._read(read.read, where, after, limit, newest_first)
+        return await self._read_of([where], read.read, where, after, limit, newest_first)
 
     async def search(self, request: SearchRequest) -> SearchResponse:
-        return await self._read(search.search, self._database, self._cache, request)
+        wheres = [request.where, *([request.around.where] if request.around else [])]
+        return await self._read_of(wheres, search.search, self._database, self._cache, request)
 
     async def history(
         self,
@@ -87,10 +97,15 @@ class SqlStore:
         return await self._read(directory.directory, level, scope, note_id, after, limit)
 
     async def generation(self, where: records.Where) -> str:
-        return await self._read(spaces.generation, where)
+        token = await self._read(spaces.generation, where)
+        self._mark_written(_users_in([where]))  # what is kept under it must not be older
+        return token
 
     async def claim(self, now: records.Micros, lease: records.Micros) -> Job | None:
-        return await self._write(lambda it: history.claim(it, now, lease))
+        job = await self._write(lambda it: history.claim(it, now, lease))
+        if job is not None:  # what it is about may have come a moment ago
+            self._mark_written(None)
+        return job
 
     async def jobs(
         self,
@@ -132,24 +147,56 @@ class SqlStore:
             await asyncio.to_thread(archive.export, self._database, take)
 
     async def replace(self, rows: Iterable[tuple[str, Mapping[str, Any]]], label: str) -> None:
-        await self._write(lambda it: archive.replace(it, self._database, rows, label), alone=True)
+        try:
+            await self._write(
+                lambda it: archive.replace(it, self._database, rows, label), alone=True
+            )
+        finally:
+            self._mark_written(None)
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             await asyncio.to_thread(self._readers.shutdown)
+            if self._replica is not None:
+                await asyncio.to_thread(self._replica.close)
             await asyncio.to_thread(self._database.close)
 
     async def _read(
         self, work: Callable[Concatenate[sa.Connection, P], T], *args: P.args, **options: P.kwargs
     ) -> T:
-        def with_connection() -> T:
+        return await self._read_of([], work, *args, **options)
+
+    async def _read_of(
+        self,
+        wheres: Sequence[records.Where],
+        work: Callable[Concatenate[sa.Connection, P], T],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        """Read what the Wheres admit, if any are given from the replica where that has it."""
+        users, replica = _users_in(wheres), self._replica
+
+        def from_database() -> T:
             with self._database.reading() as connection:
                 return work(connection, *args, **options)
 
+        def from_either() -> T:
+            if users and replica is not None and replica.has(users):
+                try:
+                    with replica.reading() as connection:
+                        return work(connection, *args, **options)
+                except sa.exc.DBAPIError as error:
+                    replica.distrust(error)
+            return retried(from_database)
+
         with self._working():
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._readers, retried, with_connection)
+            return await loop.run_in_executor(self._readers, from_either)
+
+    def _mark_written(self, users: Iterable[str] | None) -> None:
+        if self._replica is not None:
+            self._replica.mark_written(users)
 
     async def _write(
         self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
@@ -168,6 +215,27 @@ class SqlStore:
             yield
         except sa.exc.DBAPIError as error:
             raise self._database.to_error(error) from None
+
+
+def _users_in(wheres: Sequence[records.Where]) -> set[str] | None:
+    """The users whose rows some Wheres admit; None where that may be anyone."""
+    users = {where.scope.user_id for where in wheres}
+    users |= {"" for where in wheres if where.shared is not None}
+    named = {it for it in users if it is not None}
+    return named if len(named) == len(users) else None
+
+
+def _users_of(batch: Batch) -> set[str] | None:
+    """The users that a batch changes or depends on; None where that may be anyone."""
+    wheres = [*batch.drop, *batch.withdraw, *(each.where for each in batch.expects)]
+    scopes = [*(it.scope for it in batch.ended), *(it.scope for it in batch.vectors)]
+    others = [it.user_id for it in scopes]
+    rows = (*batch.put, *batch.notes, *batch.changes, *batch.checkpoints, *batch.present)
+    others += [it.user_id for it in (*rows, *batch.used)]
+    users = _users_in(wheres)
+    if users is None or None in others or batch.configured or batch.rebuild_words:
+        return None
+    return users.union(it for it in others if it is not None)
 
 
 def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applied:

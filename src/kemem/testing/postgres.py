@@ -7,11 +7,12 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pg0
 
@@ -23,6 +24,7 @@ class PostgresServer:
     url: str
     stop: Callable[[], object]
     start: Callable[[], object]
+    home: Path
 
 
 @contextmanager
@@ -65,7 +67,37 @@ def postgres_server(*options: str) -> Iterator[PostgresServer]:
     try:
         start()
         url = str(json.loads(command("info", "-o", "json"))["uri"])
-        yield PostgresServer(url, partial(command, "stop"), start)
+        yield PostgresServer(url, partial(command, "stop"), start, home)
     finally:
         command("stop")
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def standby_of(server: PostgresServer) -> Iterator[PostgresServer]:
+    """A second server that follows the first by streaming replication."""
+    (binaries,) = server.home.glob(".pg0/installation/*/bin")
+    data = server.home / "standby"
+    user: dict[str, Any] = {"user": "nobody"} if os.geteuid() == 0 else {}
+
+    libraries = str(binaries.parent / "lib")
+    variables = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": libraries}
+
+    def command(name: str, *words: str) -> None:
+        process = {**user, "env": variables, "cwd": server.home, "capture_output": True}
+        subprocess.run([binaries / name, "-D", data, *words], **process, check=True)
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    options = ("-l", str(server.home / "standby.log"), "-o", f"-p {port} -c max_connections=200")
+    stop = partial(command, "pg_ctl", "-w", "-m", "fast", "stop")
+    start = partial(command, "pg_ctl", "-w", *options, "start")
+    command("pg_basebackup", "-d", server.url, "-R", "-c", "fast")
+    start()
+    parts = urlsplit(server.url)
+    address = parts._replace(netloc=parts.netloc.replace(str(parts.port), str(port)))
+    try:
+        yield PostgresServer(address.geturl(), stop, start, server.home)
+    finally:
+        with suppress(subprocess.CalledProcessError):  # it was stopped
+            stop()

@@ -116,7 +116,7 @@ def _shown(value: object, name: str) -> str | int | None:
     if isinstance(value, SecretStr):
         return "***"
     match name:
-        case "database_url":
+        case "database_url" | "database_replica_url":
             return shown_url(str(value))
         case "llm_base_url" | "neo4j_url":
             return shown_address(str(value))

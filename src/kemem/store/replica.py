@@ -1,0 +1,100 @@
+"""A standby of a PostgreSQL, which follows it: for reads that may be a second old."""
+
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from threading import Event, Lock, Thread
+
+import sqlalchemy as sa
+
+from kemem.store.pipeline import transaction
+from kemem.store.postgres import DRIVER, READ, engine_of, limit_of
+
+log = logging.getLogger("kemem")
+
+_OLDEST = 1.0  # seconds that what is read may be behind the primary
+_INTERVAL = 0.2  # between two comparisons
+_PAUSE = 0.02  # until a standby is looked at again that is behind
+_MARKS = 10_000  # users that are remembered, at least
+
+# Every transaction before the first of these numbers has ended, and none after the second has.
+_snapshot = sa.func.pg_current_snapshot()
+_ended = sa.select(sa.cast(sa.func.pg_snapshot_xmin(_snapshot), sa.Text))
+_begun = sa.select(sa.cast(sa.func.pg_snapshot_xmax(_snapshot), sa.Text))
+
+
+class Replica:
+    """Reads of users from a standby, once it has what was committed when they were last written.
+
+    A thread compares it with the primary; where it is behind or down, nobody reads from it.
+    """
+
+    def __init__(self, primary: sa.URL, url: sa.URL, connections: int, timeout: float) -> None:
+        self._host, self._timeout = url.host or "its socket", timeout
+        self._engine = engine_of(url, connections)
+        self._compared = [
+            sa.create_engine(it.set(drivername=DRIVER), poolclass=sa.NullPool).execution_options(
+                isolation_level="AUTOCOMMIT"
+            )
+            for it in (primary, url)
+        ]
+        self._current_at = float("-inf")  # it has all that was committed by then
+        self._is_trusted = True
+        self._written: dict[str, float] = {}  # users, and when
+        self._all_written = time.monotonic()
+        self._lock, self._closing = Lock(), Event()
+        self._thread = Thread(target=self._follow, name="kemem-replica", daemon=True)
+        self._thread.start()
+
+    def reading(self) -> AbstractContextManager[sa.Connection]:
+        """A connection for reads."""
+        return transaction(self._engine, READ, limit_of(self._timeout))
+
+    def has(self, users: Iterable[str]) -> bool:
+        """Whether all that was committed when these users were last written can be read."""
+        written = [self._written.get(it, self._all_written) for it in users]
+        return self._current_at > max(time.monotonic() - _OLDEST, self._all_written, *written)
+
+    def mark_written(self, users: Iterable[str] | None) -> None:
+        """Read what users have, or all if None, only where it is as it is now."""
+        now = time.monotonic()
+        with self._lock:
+            if users is None:
+                self._all_written = now
+                return
+            self._written |= dict.fromkeys(users, now)
+            if len(self._written) > _MARKS:
+                kept = self._written.items()
+                self._written = {it: at for it, at in kept if at >= self._current_at}
+
+    def distrust(self, error: Exception) -> None:
+        """Read from the primary until the next comparison."""
+        self._current_at = float("-inf")
+        if self._is_trusted:
+            self._is_trusted = False
+            log.warning("the replica at %s is not read from: %.200s", self._host, error)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._closing.set()
+        self._thread.join()
+        self._engine.dispose()
+
+    def _follow(self) -> None:
+        first, second = self._compared
+        while not self._closing.is_set():
+            try:
+                with first.connect() as primary, second.connect() as standby:
+                    self._compare(primary, standby)
+            except sa.exc.DBAPIError as error:
+                self.distrust(error)
+            self._closing.wait(_INTERVAL)
+
+    def _compare(self, primary: sa.Connection, standby: sa.Connection) -> None:
+        while not self._closing.wait(_INTERVAL):
+            now, begun = time.monotonic(), int(primary.execute(_begun).scalar_one())
+            while int(standby.execute(_ended).scalar_one()) < begun:
+                if self._closing.wait(_PAUSE):
+                    return
+            self._current_at, self._is_trusted = now, True
