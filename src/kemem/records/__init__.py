@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 
 from kemem.errors import InvalidArgument
 from kemem.records.filters import Filter
+from kemem.records.operations import MOST_COUNTED as MOST_COUNTED
 from kemem.records.operations import Census as Census
 from kemem.records.operations import Entry as Entry
 from kemem.records.operations import Health as Health

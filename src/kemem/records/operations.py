@@ -10,11 +10,12 @@ from kemem.records.serialization import Hidden, OwnerId, Record, Timestamp
 from kemem.records.times import Micros
 
 Level = Literal["agent", "user", "session", "owner"]
+MOST_COUNTED = 10_000  # jobs, users, … are counted up to this; one more stands for all above
 
 
 @dataclass(frozen=True, slots=True)
 class Health(Record):
-    """The state of a store, for operators."""
+    """The state of a store, for operators; 10,001 jobs are more than 10,000."""
 
     backend: str
     schema_version: int
@@ -39,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How much of a memory is one user's."""
+    """How much of a memory is one user's; 10,001 are more than 10,000."""
 
     user_id: str
     messages: int
@@ -48,7 +49,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """How much of each a memory has, for operators."""
+    """How much of each a memory has, for operators; 10,001 are more than 10,000, but for notes."""
 
     agents: int
     users: int
@@ -56,7 +57,8 @@ class Census:
     notes: Mapping[str, int]  # by kind
     entities: int
     relations: int
-    largest: tuple[Holding, ...]  # those with the most messages and notes
+    # Those with the most messages and notes of the 1,000 who wrote last.
+    largest: tuple[Holding, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES, Matrix
-from kemem.store import schema, segments
+from kemem.store import schema, segments, tally
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import COUNTED, Database, Values
 from kemem.store.index import rebuild_words
@@ -24,7 +24,7 @@ from kemem.store.vectors import check_vectors
 
 Rows = Iterable[tuple[str, Mapping[str, Any]]]
 
-_LEFT_OUT = (schema.journal, schema.space_segment)
+_LEFT_OUT = (schema.journal, schema.space_segment, tally.table)
 _TABLES = {it.name: it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
@@ -86,6 +86,7 @@ def replace(connection: sa.Connection, database: Database, rows: Rows, label: st
     write_meta(connection, "secret", secrets.token_hex(32))
     write_meta(connection, "label", label)
     rebuild_words(connection, database)
+    tally.recount(connection)
     database.after_restore(connection)
 
 

@@ -4,9 +4,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kemem.records import Census, Entry, Health, Holding, Level, Scope
+from kemem.records import (
+    MOST_COUNTED,
+    NOTE_KINDS,
+    Census,
+    Entry,
+    Health,
+    Holding,
+    Level,
+    Scope,
+)
 from kemem.records.batch import Configuration
-from kemem.store.database import equal
+from kemem.store import tally
+from kemem.store.database import equal, in_list
 from kemem.store.schema import (
     DISABLED_SESSION,
     agent,
@@ -16,12 +26,13 @@ from kemem.store.schema import (
     message,
     note,
     relation,
-    row_vector,
     session,
     space,
     space_state,
 )
 from kemem.store.spaces import ids_of, routed
+
+_WROTE_LAST = 1000  # users among whom those with the most are looked for
 
 _PLACES = {  # what the entries of a level are ordered by; the first column is their id
     "agent": (agent.c.agent_id,),
@@ -140,51 +151,61 @@ def _in_scope(level: str, scope: Scope) -> sa.ColumnElement[bool]:
 
 def take_health(connection: sa.Connection, backend: str, schema_version: int) -> Health:
     """The state of the store in numbers."""
-    oldest = sa.select(job.c.error).where(job.c.error.is_not(None)).order_by(job.c.job_id).limit(1)
+    first = sa.select(job.c.job_id, job.c.error).order_by(job.c.job_id).limit(MOST_COUNTED)
+    jobs = first.subquery()
+    oldest = sa.select(jobs.c.error).where(jobs.c.error.is_not(None)).order_by(jobs.c.job_id)
+    counts = tally.totals(connection)
     return Health(
         backend=backend,
         schema_version=schema_version,
-        messages=_count(connection, message),
-        notes=_count(connection, note),
-        vectors=_count(connection, row_vector),
+        messages=counts.pop(tally.MESSAGES, 0),
+        vectors=counts.pop(tally.VECTORS, 0),
+        notes=counts.total(),
         pending_jobs=_count(connection, job, job.c.state == "pending"),
         failed_jobs=_count(connection, job, job.c.state == "failed"),
-        oldest_error=connection.execute(oldest).scalar(),
+        oldest_error=connection.execute(oldest.limit(1)).scalar(),
     )
 
 
 def take_census(connection: sa.Connection, largest: int) -> Census:
-    """How much of each there is, and which users have the most."""
-    by_kind = sa.select(note.c.kind, sa.func.count()).group_by(note.c.kind)
-    by_space = [
-        sa.select(table.c.space_no, sa.func.count().label("rows"))
-        .group_by(table.c.space_no)  # an index on the space answers it
-        .subquery(f"{table.name}_rows")
-        for table in (message, note)
-    ]
-    messages, notes = (sa.func.coalesce(sa.func.sum(it.c.rows), 0) for it in by_space)
-    by_user = sa.select(space.c.user_id, messages, notes).select_from(space)
-    for counted in by_space:
-        by_user = by_user.outerjoin(counted, counted.c.space_no == space.c.space_no)
-    by_user = (
-        by_user.where(space.c.user_id != "")
-        .group_by(space.c.user_id)
-        .having(messages + notes > 0)
-        .order_by((messages + notes).desc(), space.c.user_id)
-        .limit(largest)
-    )
+    """How much of each there is, and which users have the most of those who wrote last."""
+    counts = tally.totals(connection)
     return Census(
         agents=_count(connection, agent),
         users=_count(connection, app_user, app_user.c.user_id != ""),
         sessions=_count(connection, session),
-        notes={kind: number for kind, number in connection.execute(by_kind)},
+        notes={kind: count for kind, count in counts.items() if kind in NOTE_KINDS},
         entities=_count(connection, entity),
         relations=_count(connection, relation),
-        # PostgreSQL's sums are decimal numbers.
-        largest=tuple(Holding(it[0], int(it[1]), int(it[2])) for it in connection.execute(by_user)),
+        largest=_largest(connection, largest),
     )
 
 
+def _largest(connection: sa.Connection, count: int) -> tuple[Holding, ...]:
+    """Who has the most, of those who have written the most, of those who wrote last."""
+    wrote = sa.select(app_user.c.user_id).where(app_user.c.user_id != "")
+    wrote = wrote.order_by(app_user.c.last_active_time.desc()).limit(_WROTE_LAST)
+    users = connection.scalars(wrote).all()
+    written = sa.func.sum(space_state.c.next_seq)
+    by_user = (
+        sa.select(space.c.user_id)
+        .join_from(space, space_state)
+        .where(in_list(space.c.user_id, "users"))
+        .group_by(space.c.user_id)
+        .order_by(written.desc(), space.c.user_id)
+        .limit(count)
+    )
+    holdings = []
+    for user_id in connection.scalars(by_user, {"users": users}).all():
+        own = sa.select(space.c.space_no).where(space.c.user_id == user_id)
+        numbers = [_count(connection, it, it.c.space_no.in_(own)) for it in (message, note)]
+        holdings += [Holding(user_id, *numbers)] if any(numbers) else []
+    holdings.sort(key=lambda it: (-it.messages - it.notes, it.user_id))
+    return tuple(holdings)
+
+
 def _count(connection: sa.Connection, of: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:
-    statement = sa.select(sa.func.count()).select_from(of).where(*conditions)
+    """How many rows there are, or more than `MOST_COUNTED`."""
+    rows = sa.select(sa.literal(1)).select_from(of).where(*conditions).limit(MOST_COUNTED + 1)
+    statement = sa.select(sa.func.count()).select_from(rows.subquery())
     return int(connection.execute(statement).scalar_one())

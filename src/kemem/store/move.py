@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from kemem.errors import Conflict, Unavailable
-from kemem.store import schema
+from kemem.store import schema, tally
 from kemem.store.archive import decode_vector, stored_rows
 from kemem.store.database import Database, IndexedText, Values
 from kemem.store.index import indexed_texts
@@ -50,7 +50,7 @@ _MOST_ROWS = 20_000  # as far as their numbers tell
 _CARRIED = ("embedder", "label", "secret", FIRST_EPOCH)  # keys of meta that move with the rows
 _SHORT = 1.0  # seconds of a pass that writers can wait for
 
-_LEFT_OUT = (meta, schema.space_segment)  # which every store makes for itself
+_LEFT_OUT = (meta, schema.space_segment, tally.table)  # which every store makes for itself
 _ALL = [it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT]
 _SHARED = [it for it in _ALL if "space_no" not in it.c or it is schema.space]
 _OF_SPACES = [embedding_model, *(it for it in _ALL if it not in _SHARED)]
@@ -130,21 +130,24 @@ class Move:
         whatever fails until then leaves the source as it was.
         """
 
-        def finish(connection: sa.Connection) -> tuple[Pass, Sizes, Mapping[str, str]]:
+        def finish(
+            connection: sa.Connection,
+        ) -> tuple[Pass, Sizes, Mapping[str, str], Mapping[str, int]]:
             done = self._pass(lambda: nullcontext(connection))
             sizes, own = self._verify(connection), read_meta(connection)
             if MOVED_TO not in own:
                 write_meta(connection, MOVED_TO, place)
                 self._source.seal(connection)
-            return done, sizes, own
+            return done, sizes, own, tally.totals(connection)
 
         with driver_errors(self._source):
-            done, sizes, own = self._source.write(finish, alone=True).result()
+            done, sizes, own, counts = self._source.write(finish, alone=True).result()
 
         def open_target(connection: sa.Connection) -> None:
             for key in _CARRIED:
                 if key in own:
                     write_meta(connection, key, own[key])
+            tally.replace(connection, counts)
             self._target.after_restore(connection)
             connection.execute(sa.delete(meta).where(meta.c.key == MOVING_FROM))
 

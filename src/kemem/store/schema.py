@@ -197,6 +197,7 @@ session = _table(
     *_columns(BigInteger, "create_time", "update_time"),
     Column("end_time", BigInteger),
     Index("idx_session_id", "session_id"),
+    agents_sessions := Index("idx_session_agent", "agent_id", "session_id", "user_id"),
     Index("idx_session_user", "user_id"),
     Index("idx_session_status_create_time", "status", "create_time"),
     Index("idx_session_create_time", "create_time"),
@@ -289,6 +290,7 @@ job = _table(
     Column("due_time", BigInteger, nullable=False),
     Column("error", Text),
     Index("idx_job_state_due_time", "state", "due_time"),
+    jobs_in_order := Index("idx_job_due_time", "due_time", "job_id"),
 )
 
 note = _table(

@@ -1,6 +1,6 @@
 """Spaces: the (agent, user) pairs behind a scope, found for a read and locked for a write."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from kemem.ports.entries import refusal
 from kemem.records import Micros, Model, Scope, Where
 from kemem.records.batch import Batch, Refusal
-from kemem.store import segments
+from kemem.store import segments, tally
 from kemem.store.database import (
     DISTRIBUTED,
     Database,
@@ -229,6 +229,7 @@ class Transaction:
         self._changed: set[int] = set()  # rows that went or changed
         self._sessions: dict[tuple[int, str], Micros] = {}  # when those ensured were used
         self._disabled: list[sa.Result[*tuple[Any, ...]]] = []  # sessions that are said in
+        self.counts = Counter[str]()  # rows that came or went, by the names of tally.py
         self.inserted: list[Stored[Any]] = []
         self.texts: list[IndexedText] = []  # of the rows that it has inserted
         self.model_numbers: dict[Model, int | None] = {}  # of the models whose vectors it writes
@@ -369,3 +370,4 @@ class Transaction:
         segments.remove(self.connection, self._changed)
         for disabled in self._disabled:
             _refuse_session(disabled)
+        tally.add(self.connection, self.counts)  # last: who shares a part waits for the commit

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import Embedded, Matrix, Model
+from kemem.store import tally
 from kemem.store.database import Statement, bound, in_list, insert, upsert
 from kemem.store.migrate import write_meta
 from kemem.store.schema import embedding_model, row_vector
@@ -61,6 +62,7 @@ def put_vectors(transaction: Transaction, embedded: Embedded) -> None:
     if old:
         connection.execute(_remove, [{"of_space": it[0], "of_row": it[1]} for it in old])
     insert(connection, row_vector, lines)
+    transaction.counts[tally.VECTORS] += len(rows) - len(old)
     transaction.inserted.clear()  # they have vectors now
     for space_no in {space_no for space_no, *_ in rows}:
         changed = [key for owner, key in old if owner == space_no]

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from kemem.errors import Conflict
 from kemem.ports.request import Key, key_of
-from kemem.records import Message, Micros, Note, Scope, Where, merge_notes
+from kemem.records import Message, Micros, Note, Row, Scope, Where, merge_notes
 from kemem.records.batch import Use
-from kemem.store import read, tables
+from kemem.store import read, tables, tally
 from kemem.store.branches import mark_branches, may_branch
-from kemem.store.database import Space, Values, bound, group, in_list, insert
+from kemem.store.database import COUNTED, Space, Values, bound, group, in_list, insert
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
 from kemem.store.numbers import ask_lasts, number_messages
@@ -129,9 +129,14 @@ def _insert_rows(
         for it, text in zip(stored, texts, strict=True)
     )
     insert(transaction.connection, table.table, values)
+    transaction.counts.update(map(_counted_as, rows))
     transaction.texts += texts
     transaction.inserted += stored
     return stored
+
+
+def _counted_as(row: Row) -> str:
+    return row.kind if isinstance(row, Note) else tally.MESSAGES
 
 
 def put_notes(
@@ -243,6 +248,8 @@ def _change(
         rows.append(this | {f"new_{name}": values[name] for name in _CHANGEABLE})
         if before.row.sources != item.sources:
             moved.append(before._replace(row=item))
+        transaction.counts.subtract([before.row.kind])
+        transaction.counts.update([item.kind])
         cached = ("ts", "kind", "session_id")
         if any(getattr(before.row, name) != getattr(item, name) for name in cached):
             transaction.invalidate_cache(before.space_no, rows=[before.id])
@@ -262,10 +269,14 @@ def _remove(transaction: Transaction, table: RowTable[R], rows: Sequence[Stored[
         keys = [it.id for it in own]
         if table is tables.notes:
             unlink(connection, space_no, keys)
-        for each in (row_vector, table.table):
-            connection.execute(
-                sa.delete(each).where(each.c.space_no == space_no, each.c.id.in_(keys))
-            )
+        of_vectors, of_rows = (
+            sa.delete(each).where(each.c.space_no == space_no, each.c.id.in_(keys))
+            for each in (row_vector, table.table)
+        )
+        gone = connection.execute(of_vectors, execution_options=COUNTED).rowcount
+        connection.execute(of_rows)
+        transaction.counts[tally.VECTORS] -= gone
+        transaction.counts.subtract(_counted_as(it.row) for it in own)
         transaction.invalidate_cache(space_no, rows=keys)
 
 

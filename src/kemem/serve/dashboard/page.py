@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.records import Message, Micros, Note
+from kemem.records import MOST_COUNTED, Message, Micros, Note
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.serve.http.auth import SESSION_COOKIE
@@ -295,7 +295,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals |= {"static": static_url, "link_to": link_to}
-    for function in (when, short, number, seconds, size):
+    for function in (when, short, counted, number, seconds, size):
         templates.filters[function.__name__] = function
     return templates
 
@@ -315,6 +315,11 @@ def short(text: object, most: int = 80) -> str:
     """A text cut to one line.  "a\\nb" -> "a b" """
     line = " ".join(str(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def counted(value: int) -> str:
+    """A number of what is counted up to a limit.  10001 -> "10,000+" """
+    return number(value) if value <= MOST_COUNTED else f"{number(MOST_COUNTED)}+"
 
 
 def number(value: float | None) -> str:
