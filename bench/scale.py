@@ -1,4 +1,4 @@
-"""Curves of growth: one space of more and more rows, and more and more users of 100 messages.
+"""Curves of growth: one space of more and more rows, and more and more users of some messages.
 
 `python -m bench.scale` prints a table. Each store is built once in --work-dir and kept there; what
 is measured runs in a process of its own, so that its first search is a cold one and its memory is
@@ -35,7 +35,6 @@ from kemem.store.store import SqlStore
 WIDTH = 512  # of the default embedder
 BATCH = 1_000
 SESSION = 50
-EACH = 100  # messages of a user, where there are many users
 CLUSTERS = 4_096
 SPREAD = 0.9  # length of what sets a vector apart from its cluster's centre, which has length 1
 BEGINNING = 1_700_000_000_000_000
@@ -253,9 +252,9 @@ def work(kind: str, folder: Path, count: int) -> None:
     print(json.dumps(figures))
 
 
-def measured(kind: str, folder: Path, count: int) -> dict[str, float]:
+def measured(kind: str, folder: Path, count: int, each: int) -> dict[str, float]:
     """Build a store where it is missing, and measure it in a process of its own."""
-    rows, users = (count, 1) if kind == "rows" else (count * EACH, count)
+    rows, users = (count, 1) if kind == "rows" else (count * each, count)
     print(f"{kind}: {count:,}", file=sys.stderr)
     rate = build(folder, rows, users)
     size = sum(it.stat().st_size for it in folder.rglob("*") if it.is_file())
@@ -285,9 +284,8 @@ def numbers(text: str) -> list[int]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("--rows", type=numbers, default=[10_000, 100_000], help="rows in one space")
-    parser.add_argument(
-        "--users", type=numbers, default=[100, 10_000], help="users of 100 messages"
-    )
+    parser.add_argument("--users", type=numbers, default=[100, 10_000], help="users of one store")
+    parser.add_argument("--each", type=int, default=100, help="messages of each of the users")
     parser.add_argument("--work-dir", type=Path, help="where the stores are written and kept")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
@@ -298,7 +296,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.work_dir or Path(temporary)
         results = {
-            kind: {count: measured(kind, folder / f"{kind}_{count}", count) for count in counts}
+            kind: {
+                count: measured(kind, folder / f"{kind}_{count}_{chosen.each}", count, chosen.each)
+                for count in counts
+            }
             for kind, counts in (("rows", chosen.rows), ("users", chosen.users))
             if counts
         }
