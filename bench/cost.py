@@ -81,7 +81,7 @@ STAGES = (
     (recipe, "understand", "understand the question"),
     (Deps, "embed", "embed it"),
     (SqlStore, "search", "read the store and fuse"),
-    (recipe, "_without_repeats", "leave out repeats"),
+    (recipe, "_in_order", "judge, and leave out repeats"),
     (recipe, "_explain", "mark what matches"),
 )
 
