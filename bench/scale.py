@@ -10,11 +10,13 @@ import asyncio
 import json
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -25,16 +27,29 @@ from bench.corpus import SEED, Words, questions
 from bench.environment import kemem_environment
 from bench.measure import Timing, measure, percentile
 from bench.phrases import CHINESE, ENGLISH, MIXED
+from bench.plots import write_plots
 from kemem import Memory
 from kemem.records import Embedded, Matrix, Message, Model, Scope, Vector
 from kemem.records.batch import Batch
 from kemem.search.judge import JUDGED_MODEL
-from kemem.store.sqlite import Sqlite
+from kemem.store.schema import (
+    SEQ_BITS,
+    app_user,
+    message,
+    row_vector,
+    session,
+    space,
+    space_state,
+)
+from kemem.store.sqlite import FILE, Sqlite
 from kemem.store.store import SqlStore
+from kemem.text.query import index_text
 
 WIDTH = 512  # of the default embedder
 BATCH = 1_000
 SESSION = 50
+MADE = 100  # users who are written one by one; more are copies of them
+OF_USERS = (app_user, space, space_state, session, message, row_vector)  # tables
 CLUSTERS = 4_096
 SPREAD = 0.9  # length of what sets a vector apart from its cluster's centre, which has length 1
 BEGINNING = 1_700_000_000_000_000
@@ -123,10 +138,21 @@ def batches(rows: int, users: int) -> Iterator[Batch]:
 
 
 def build(folder: Path, rows: int, users: int) -> float:
-    """A store of so many rows, spread over users; returns the rows written in a second."""
+    """A store of so many rows, spread over users; returns the rows written in a second.
+
+    Above some users the others are copies of these, which takes minutes instead of hours.
+    """
     written = folder / "built.json"
     if written.exists():
         return float(json.loads(written.read_text()))
+    if users > MADE and users % MADE == 0:
+        each = rows // users
+        first = folder.with_name(f"users_{MADE}_{each}")
+        rate = build(first, MADE * each, MADE)
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(first, folder)
+        multiply(first / FILE, folder / FILE, MADE * each, users // MADE)
+        return rate
 
     async def fill() -> float:
         store, spent = SqlStore(Sqlite(folder), 1 << 20), 0.0
@@ -142,6 +168,35 @@ def build(folder: Path, rows: int, users: int) -> float:
     rate = asyncio.run(fill())
     written.write_text(json.dumps(rate))
     return rate
+
+
+def multiply(first: Path, copy: Path, rows: int, times: int) -> None:
+    """Give a copy of a store that many times its users, under other ids."""
+    put = [item for batch in batches(rows, MADE) for item in batch.put]
+    with closing(sqlite3.connect(copy)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("ATTACH ? AS first", [str(first)])
+        connection.execute("CREATE TEMP TABLE said (id INTEGER PRIMARY KEY, body TEXT)")
+        known = connection.execute("SELECT user_id, message_id, id FROM first.message")
+        numbers = {(user_id, name): number for user_id, name, number in known}
+        texts = [(numbers[it.user_id, it.message_id], index_text(it)) for it in put]
+        connection.executemany("INSERT INTO said VALUES (?, ?)", texts)
+        for at in range(1, times):
+            ids = {
+                "space_no": f"space_no + {at * MADE}",
+                "id": f"id + ({at * MADE} << {SEQ_BITS})",
+                "user_id": f"'u' || (substr(user_id, 2) + {at * MADE})",
+            }
+            for table in OF_USERS:
+                names = [it.name for it in table.c]
+                values = ", ".join(ids.get(name, name) for name in names)
+                copied = f"SELECT {values} FROM first.{table.name}"
+                connection.execute(f"INSERT INTO {table.name} ({', '.join(names)}) {copied}")
+            words = f"SELECT {ids['id']}, body FROM said"
+            connection.execute(f"INSERT INTO row_words (rowid, body) {words}")
+        connection.execute("UPDATE tally SET amount = amount * ?", [times])
+        connection.commit()
 
 
 def resident_mb() -> float:
@@ -263,7 +318,8 @@ def measured(kind: str, folder: Path, count: int, each: int) -> dict[str, float]
         command, check=True, env=kemem_environment(), stdout=subprocess.PIPE, text=True
     )
     figures = json.loads(told.stdout)
-    return {"ingest_per_s": rate, "bytes_per_message": size / rows, **figures}
+    own = {"ingest_per_s": rate} if kind == "rows" else {}  # most users are copies
+    return {**own, "bytes_per_message": size / rows, **figures}
 
 
 def table(kind: str, results: dict[int, dict[str, float]]) -> str:
@@ -288,6 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--each", type=int, default=100, help="messages of each of the users")
     parser.add_argument("--work-dir", type=Path, help="where the stores are written and kept")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--plots", type=Path, help="also draw the figures into this folder")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.work:
@@ -304,6 +361,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if counts
         }
     print("\n\n".join(table(kind, each) for kind, each in results.items()))
+    for kind, each in results.items() if chosen.plots else ():
+        write_plots(chosen.plots, kind, each)
     if chosen.json:
         chosen.json.write_text(json.dumps(results, indent=2))
     return 0
