@@ -8,6 +8,7 @@ then with one of them switched off; the cost is the time of the processor, with 
 
 import argparse
 import asyncio
+import math
 import random
 import sys
 import time
@@ -37,7 +38,7 @@ METRICS = (MAIN, "hit@1")
 
 
 def as_ranked(
-    question: object, meant: judge.Meant, candidates: Sequence[Candidate]
+    question: object, meant: judge.Meant, candidates: Sequence[Candidate], among: int
 ) -> judge.Judgement:
     """The scores of the signals before the judge."""
     return judge.Judgement(0.5, np.array([it.score for it in candidates]))
@@ -62,7 +63,7 @@ NO_LABELS: tuple[Switch, ...] = ((understand, "_TURNS", sys.maxsize),)
 NO_TIME: tuple[Switch, ...] = ((fuse, "IN_TIME", 0.0),)
 NO_MEANING: tuple[Switch, ...] = ((fuse, "WORDS", 1.0),)
 NO_JUDGE: tuple[Switch, ...] = ((recipe, "judge", as_ranked),)
-NO_LARGE: tuple[Switch, ...] = ((judge, "is_large", lambda about: False),)
+NO_LARGE: tuple[Switch, ...] = ((judge, "LARGE", math.inf),)
 NO_HOPS: tuple[Switch, ...] = ((recipe, "hops_from", no_hops),)
 STAGES: dict[str, tuple[Switch, ...]] = {
     "all stages": (),

@@ -91,6 +91,7 @@ class Sample:
     candidates: Sequence[features.Candidate]
     about: features.Features
     places: list[frozenset[int]]  # messages of the life that each candidate is or cites
+    among: int  # rows that meaning has ranked
 
     @property
     def gold(self) -> Column:
@@ -101,7 +102,7 @@ class Sample:
         return np.array([bool(it & self.asked.stale) for it in self.places]) * (1 - self.gold)
 
 
-Seen = list[tuple[Question, Vector | None, Sequence[features.Candidate]]]
+Seen = list[tuple[Question, Vector | None, Sequence[features.Candidate], int]]
 
 
 @contextmanager
@@ -110,9 +111,9 @@ def recorded() -> Iterator[Seen]:
     seen: Seen = []
 
     def record(
-        question: Question, meant: judge.Meant, candidates: Sequence[features.Candidate]
+        question: Question, meant: judge.Meant, candidates: Sequence[features.Candidate], among: int
     ) -> judge.Judgement:
-        seen.append((question, meant.topic, candidates))
+        seen.append((question, meant.topic, candidates, among))
         return judge.Judgement(0.5, np.array([it.score for it in candidates]))
 
     original, recipe.judge = recipe.judge, record  # type: ignore[attr-defined]
@@ -126,12 +127,12 @@ def sample_of(seen: Seen, life: Life, asked: Asked, ids: Mapping[str, int]) -> l
     """The question, if the judge saw one, before its hops; `ids` are places of messages."""
     if not seen:  # no question in its eyes
         return []
-    question, vector, candidates = seen[0]
+    question, vector, candidates, among = seen[0]
     sources = [(it.row.id,) if isinstance(it.row, Message) else it.row.sources for it in candidates]
     own = [frozenset(ids[name] for name in names if name in ids) for names in sources]
     candidates = features.with_sources(candidates)
     about = features.features(question, vector, candidates)
-    return [Sample(life, asked, question, vector, candidates, about, own)]
+    return [Sample(life, asked, question, vector, candidates, about, own, among)]
 
 
 def hidden(lives: Sequence[Life]) -> list[Life]:
@@ -511,7 +512,7 @@ def report_large(name: str, samples: Sequence[Large], weights: Mapping[str, Weig
 
 def _is_taught(sample: Sample) -> bool:
     """Whether a question put to a large memory tells what an answer is."""
-    return judge.is_large(sample.about) and sample.gold.any() and not sample.gold.all()
+    return judge.is_large(sample.among) and sample.gold.any() and not sample.gold.all()
 
 
 def _ten(sample: Large, order: Column) -> float:

@@ -195,3 +195,38 @@ def test_the_store_is_asked_twice_only_for_a_hop(question: str, times: int) -> N
 def test_names_are_read_where_a_text_gives_them(text: str, names: set[str]) -> None:
     """A call, an address or a place gives nobody a name."""
     assert {it.name for it in namings(text)} == names
+
+
+@pytest.mark.parametrize(
+    ("naming", "told", "question"),
+    [
+        (
+            "We named our dinghy Marigold",
+            "Marigold is in the shed by the pub",
+            "Where is our dinghy?",
+        ),
+        ("My mother-in-law is Soraya", "Soraya plays chess", "What does my mother-in-law play?"),
+        ("我岳母叫沈慧珍", "沈慧珍住在绍兴", "我岳母住哪儿？"),
+    ],
+)
+def test_who_only_gives_the_name_answers_nothing(
+    memory: Memory, naming: str, told: str, question: str
+) -> None:
+    tell(memory, [told, *FILL["zh" if question[0] == "我" else "en"], naming])
+    memory.run_jobs()
+    assert memory.hybrid_search(question, "u")[0].memory == told
+
+
+def test_the_wife_of_a_friend_is_no_friend(memory: Memory) -> None:
+    """What a name has is asked of its own name, before the other is taken for a role."""
+    told = "Lucille broke her ankle on the ice"
+    tell(memory, ["My friend Dario teaches", *FILL["en"], "Dario's wife is Lucille", told])
+    memory.run_jobs()
+    assert memory.hybrid_search("What happened to Dario's wife?", "u")[0].memory == told
+
+
+def test_a_mother_in_law_is_no_mother(memory: Memory) -> None:
+    own = "My own mother lives in Bath"
+    tell(memory, ["My mother-in-law is Soraya", "Soraya lives in Leeds", *FILL["en"], own])
+    memory.run_jobs()
+    assert memory.hybrid_search("Where does my mother live?", "u")[0].memory == own

@@ -230,7 +230,7 @@ FILL = {
 }
 
 
-@pytest.mark.parametrize(("language", "others"), [("en", 0), ("zh", 0), ("en", 60), ("zh", 60)])
+@pytest.mark.parametrize(("language", "others"), [("en", 0), ("zh", 0), ("en", 130), ("zh", 130)])
 def test_another_fact_about_the_same_thing_replaces_nothing(
     talk: Talk, language: str, others: int
 ) -> None:
@@ -244,6 +244,47 @@ def test_another_fact_about_the_same_thing_replaces_nothing(
         talk.now += timedelta(days=1)
     talk.memory.run_jobs()
     assert [*map(talk.first, ABOUT_THE_FIRST[language][asked])] == facts
+
+
+RECOMMENDED = {
+    "en": [
+        "Which cookbook did you recommend to me?",
+        "-I'd go for 'Salt and Tide' by Ada Moreau.",
+        "I signed up for a cooking class, on Fridays.",
+        "My sister cooks at the Harbour Inn.",
+    ],
+    "zh": [
+        "你上次推荐的菜谱书是哪本？",
+        "-可以看《盐与潮》，作者是莫雅。",
+        "我报了一个做菜的班，每周五上课。",
+        "我姐在港口饭店做菜。",
+    ],
+}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_the_assistant_said_answers_who_asks_for_it(talk: Talk, language: str) -> None:
+    question, said, *told = RECOMMENDED[language]
+    asked = {"en": "Can you suggest a cookbook?", "zh": "有什么菜谱书可以推荐？"}[language]
+    talk.tell(asked, said)
+    talk.tell(*told, days=3)
+    assert talk.first(question) == said[1:]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("What did you tell me about yeast?", True),
+        ("你教我怎么揉面的？", True),
+        ("What did I tell you about yeast?", False),
+        ("Can you recommend a cookbook?", False),
+        ("推荐一本菜谱书给我", False),
+        ("我跟你说过我住哪吗？", False),
+    ],
+)
+def test_who_is_asked_about(question: str, expected: bool) -> None:
+    """The assistant, or the user."""
+    assert read_question(question, datetime(2026, 3, 1, tzinfo=UTC)).of_assistant is expected
 
 
 TEXTS = st.lists(st.text(max_size=60), min_size=1, max_size=8)
@@ -273,7 +314,7 @@ def test_whatever_was_said_is_judged(texts: Sequence[str], question: str, seed: 
             )
             for at, row in enumerate(said)
         ]
-        judgement = judge(asked, Meant(vector, vector), candidates)
+        judgement = judge(asked, Meant(vector, vector), candidates, among=len(texts))
         assert 0 <= judgement.chance <= 1
         assert judgement.scores.max() == pytest.approx(judgement.chance)
         assert (judgement.scores >= 0).all()

@@ -272,6 +272,8 @@ def test_read_ahead_a_phrase_means_what_is_not_over(said: str, since: str, until
             "Where do I fly in May?",
         ),
         *("Am I travelling in May?", "what plans do I have in May", "Did I book anything in May?"),
+        "The boat is in the shed until May",
+        "医生说六月之前不能跑步",
     ],
 )
 def test_plans_and_bookings_lie_ahead(text: str) -> None:

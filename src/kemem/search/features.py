@@ -21,6 +21,7 @@ DAY = 86_400_000_000
 LONG = 40 * DAY  # a time that says too little about when something happens
 JUDGED = 40  # candidates at most
 _SHORT = 6  # words of an answer that needs its question
+_OTHER: Mapping[str, str] = {"user": "assistant", "assistant": "user"}
 _CHARACTER = 0.35  # what a Chinese character tells of a topic beside a pair of them
 
 
@@ -32,12 +33,15 @@ class Candidate:
     score: float  # of the signals before
     context: Context = field(default_factory=Context)
     said: Micros = 0  # when it was said, which is not always when what it tells of happens
+    is_mirrored: bool = False  # user and assistant have changed places
 
     @property
     def by_person(self) -> bool:
-        """Whether a person says it, and no assistant."""
+        """Whether the one says it who is asked about: a person, and no assistant."""
         row = self.row
-        return not isinstance(row, Message) or row.role == "user" or "speaker" in row.metadata
+        if not isinstance(row, Message):
+            return not self.is_mirrored
+        return row.role == "user" or ("speaker" in row.metadata and not self.is_mirrored)
 
 
 class Projection(NamedTuple):
@@ -66,6 +70,15 @@ def _with_source(candidate: Candidate, messages: Mapping[str, Candidate]) -> Can
     around = source.context
     context = replace(candidate.context, before=around.before, previous=around.previous)
     return replace(candidate, context=context, said=source.row.ts)
+
+
+def mirrored(candidate: Candidate) -> Candidate:
+    """A candidate as if the assistant were the user, where it is asked what the assistant said."""
+    row, context = candidate.row, candidate.context
+    before = tuple(replace(it, role=_OTHER.get(it.role, it.role)) for it in context.before)
+    if isinstance(row, Message):
+        row = replace(row, role=_OTHER.get(row.role, row.role))
+    return replace(candidate, row=row, context=replace(context, before=before), is_mirrored=True)
 
 
 def _z(values: Column, usual: float) -> Column:

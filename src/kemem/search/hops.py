@@ -21,7 +21,7 @@ from kemem.search.understand import ParsedQuery, understand
 from kemem.text.naming import institutions, is_named, namings, unnamed
 from kemem.text.query import AllOf, Query, any_of
 from kemem.text.reading import Question, asks_for_past, content, people_of, read
-from kemem.text.segment import is_cjk, tokens
+from kemem.text.segment import is_cjk, stem, tokens
 from kemem.text.things import SEVERAL
 
 _BEST = 12  # rows that may give a name
@@ -85,7 +85,8 @@ async def hops_from(
 
     None if embedding fails. Without `deps` their vectors are not wanted.
     """
-    hops = [*_by_role(query, rows, now)] or [*_by_name(query, rows, now)]
+    # "Dario's wife" is Lucille, before Dario is "my friend".
+    hops = [*_by_name(query, rows, now)] or [*_by_role(query, rows, now)]
     if not hops or deps is None:
         return hops
     try:
@@ -202,12 +203,13 @@ def _runs(text: str, words: frozenset[str]) -> list[tuple[int, int]]:
     """Where words stand in a text, those side by side as one."""
     runs: list[tuple[int, int]] = []
     characters = {it for word in words if is_cjk(word[0]) for it in word}
+    characters |= {stem(it) for word in words if "-" in word for it in word.split("-")}
     for token in tokens(text):
         if token.text not in words | characters:
             continue
         last = runs[-1][1] if runs else 0
         pair, between = text[last - 1 : token.end], text[last : token.start]
-        if runs and (pair in words if is_cjk(token.text) else not between.strip()):
+        if runs and (pair in words if is_cjk(token.text) else not between.strip(" -")):
             runs[-1] = (runs[-1][0], token.end)
         else:
             runs.append((token.start, token.end))
@@ -250,6 +252,7 @@ def combined(
     scores, *by_hop = judged
     either, every = np.max(judged, axis=0), np.min(judged, axis=0)
     result, giving, led = scores.copy(), list[tuple[int, Link]](), dict[Link, float]()
+    asked = {word for hop in hops for word in hop.question.words}
     for at, it in enumerate(candidates if hops else ()):
         text, row = it.row.content, it.row
         links = [
@@ -276,6 +279,6 @@ def combined(
         if led.get(link) == best and key_of(row) == link.given_by:
             most = 1.0
         result[at] = max(result[at], min(most, after))
-        if after and isinstance(link, Role) and not read(row.content).words - {*content(link.said)}:
+        if after and not read(row.content).words - asked - {*content(link.said)}:
             result[at] = min(result[at], after)  # it says nothing else
     return result

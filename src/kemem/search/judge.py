@@ -29,6 +29,7 @@ from kemem.search.features import (
     features,
     fits,
     flags,
+    mirrored,
     speaker_of,
     with_sources,
     worth,
@@ -38,6 +39,7 @@ from kemem.text.reading import Question, people_of, read
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
 SHARE = 0.25  # of the judgement where there are no vectors
+LARGE = 80  # rows that meaning ranks: of fewer people remember nearly all
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully, and not at all
 LEAST = -12.0  # of a judgement: rows that are out of the question are all alike
 K = 5  # of reciprocal rank
@@ -66,18 +68,22 @@ class Judgement:
     scores: Column  # of the candidates, in their order; the best one's is the chance
 
 
-def judge(question: Question, meant: Meant, candidates: Sequence[Candidate]) -> Judgement:
-    """Judge candidates."""
+def judge(
+    question: Question, meant: Meant, candidates: Sequence[Candidate], among: int
+) -> Judgement:
+    """Judge candidates, which are the first of so many rows that meaning has ranked."""
     vector = meant.topic
     weights = load_weights("hybrid" if vector is not None else "words")
     candidates = with_sources(candidates)
+    if question.of_assistant:
+        candidates = [mirrored(it) for it in candidates]
     about = features(question, vector, candidates)
     if vector is not None:
         about |= fits(vector, candidates, load_projection())
     relevance = weigh(about, weights["relevance"])
     order = order_features(question, candidates, about, relevance)
     values = rate(about, order, weights["answer"])
-    if is_large(about):
+    if is_large(among):
         values = weigh(large_features(about, order, values), load_weights("large")["answer"])
     values = _with_topics(question, candidates, about, values)
     figures = answer_features(about | order, values)
@@ -148,9 +154,9 @@ def rate(about: Features, order: Features, weights: Mapping[str, float]) -> Colu
     return np.asarray(values - values.max())
 
 
-def is_large(about: Features) -> bool:
-    """Whether candidates are the best of a large memory, and vectors tell what they mean."""
-    return len(about["rank"]) >= JUDGED and bool(about["similarity"].any())
+def is_large(among: int) -> bool:
+    """Whether so many rows that meaning has ranked are a large memory."""
+    return among >= LARGE
 
 
 def large_features(about: Features, order: Features, values: Column) -> Features:

@@ -100,7 +100,7 @@ async def search(
     hops, response = await _second_hop(query, found, [it for it, _ in ranked], select, now, deps)
     if past:
         response = replace(response, rows=unexpired(response.rows, now))
-    hits = await _in_order(query, found.meant, hops, *_candidates(ranked, response))
+    hits = await _in_order(query, found, hops, *_candidates(ranked, response))
     hits = await rerank(text, hits, reranker)
     if not past:  # a question is answered by what matches no word of it; a search for words is not
         instead = response.rows if asks and query.keywords is None else {}
@@ -125,16 +125,16 @@ def _checked(limit: int, **flags: bool) -> int:
 
 async def _in_order(
     query: ParsedQuery,
-    meant: Meant,
+    found: "_Found",
     hops: Sequence[Hop],
     candidates: Sequence[Candidate],
     hits: Sequence[Hit],
 ) -> Sequence[Hit]:
     """Hits by how well they answer, where a question is asked; without what is said twice."""
     if query.question and candidates:
-        asked = [(query.question, meant), *((it.question, Meant(it.vector)) for it in hops)]
-        some = candidates[:JUDGED]
-        judged = await asyncio.to_thread(lambda: [judge(*it, some).scores for it in asked])
+        asked = [(query.question, found.meant), *((it.question, Meant(it.vector)) for it in hops)]
+        some, among = candidates[:JUDGED], len(found.signals.whole.vectors)
+        judged = await asyncio.to_thread(lambda: [judge(*it, some, among).scores for it in asked])
         hits = _by_judgement(hits, combined(judged, hops, some))
         if not query.question.past:
             hits = below_parts(hits, {key_of(it.row): it.context for it in candidates})

@@ -1,7 +1,7 @@
 """Which names a text gives, and to what: "my cousin goes by Pip", 房东姓蒲，都叫他蒲叔."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -41,7 +41,8 @@ def namings(text: str) -> tuple[Naming, ...]:
         return ()
     found, before = list[Naming](), ""
     for sentence in sentences(text):
-        found += (it._replace(before=before) for it in _in_sentence(sentence))
+        own = [*_in_sentence(sentence)]
+        found += (it._replace(before=before) for it in own if not _is_cut(it, own))
         before = sentence
     return tuple(found)
 
@@ -67,6 +68,12 @@ def _in_sentence(sentence: str) -> Iterator[Naming]:
             sure = kind not in _PLACE and (kind != "ZH_NAMED" or name[0] in "小老阿")
             thing = thing_beside(sentence, *match.span("name")) if sure else None
             yield Naming(_short(name), said, "", kind in _PLACE, name, thing)
+
+
+def _is_cut(naming: Naming, others: Sequence[Naming]) -> bool:
+    """Whether a Chinese name goes on: another pattern has seen where it ends.  沈慧, of 沈慧珍"""
+    name = naming.full
+    return not name.isascii() and any(it.full != name and it.full.startswith(name) for it in others)
 
 
 def _short(name: str) -> str:

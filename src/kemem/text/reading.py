@@ -23,13 +23,15 @@ _QUOTE = re.compile(r'["“「《].{8,}["”」》]|```|\n.*\n')
 _DATE = re.compile(r" ?[(（][^()（）]*\d{4}-\d\d[^()（）]*[)）]")
 _CAPITAL = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z][a-zà-ÿ]+")
 _PLACE = re.compile(r"\b(?:in|at|to|from|near|around|towards?|of|outside|via|for) (?:the )?[A-Z]")
+# "Which day?" asks for a day; it is not about days.
+_WHICH_TIME = re.compile(r"\b(?:what|which) (?:time|day|date|year|month|weekday)\b", re.IGNORECASE)
 # Words of questions and of talk that say nothing of a topic, beside those that no query counts.
 _EMPTY = """
 still now currently anymore ever again tell know remember kind type sort many much whose use used
 before ago after previously originally actually got get go going went gone also else one thing
-things lot really yet already please whats im ive dont didnt doesnt isnt not no yes new last first
-ok oh user done doing talk talked talking chat chatted discuss discussed mention mentioned topic
-topics
+others things lot really yet already please whats im ive dont didnt doesnt isnt not no yes new last
+first ok oh user done doing talk talked talking chat chatted discuss discussed mention mentioned
+topic topics
 """
 _EMPTY_WORDS = STOP_WORDS | {*_EMPTY.split()}
 # Capital letters that open no name.
@@ -74,6 +76,7 @@ class Question:
     was: bool  # it speaks of what was: that may be over, or only be told of
     topics: frozenset[str] = frozenset()  # of notes that say what it asks for: user/works_at
     advice: Advice | None = None  # that it asks for
+    of_assistant: bool = False  # it asks for what the assistant has said: "did you recommend"
 
 
 @lru_cache(maxsize=8192)
@@ -115,10 +118,11 @@ def read_question(text: str, now: datetime) -> Question:
     topic, before = _without_event(untimed)
     topic = topic if content(topic) else text
     people, past, was = people_of(text), asks_for_past(text), shows(text, "was")
+    of_assistant = shows(text, "of_assistant")
     question = Question(
         topic,
         terms_of(text),
-        tuple(dict.fromkeys(content(topic))),
+        tuple(dict.fromkeys(content(_WHICH_TIME.sub(" ", topic)) or content(topic))),
         frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
         people,
         tuple(times),
@@ -128,9 +132,10 @@ def read_question(text: str, now: datetime) -> Question:
         was=was,
         before=before,
         topics=frozenset() if times or past or was else topics_of(text, people),
+        of_assistant=of_assistant,
     )
     # Advice for tonight, or on where to go, takes account of what was said at any time.
-    advice = asked_advice(text)
+    advice = None if of_assistant else asked_advice(text)
     return replace(question, advice=advice, times=(), answers=frozenset()) if advice else question
 
 
