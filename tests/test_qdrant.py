@@ -4,18 +4,13 @@ import os
 
 import numpy as np
 import pytest
+from qdrant_client import AsyncQdrantClient
 
 from kemem import InvalidArgument, Memory
 from kemem.backends.qdrant import QdrantVectors
 from kemem.records import Embedded, Model, Scope, Where
 from kemem.testing import HashingEmbedder
 from kemem_conformance.ram import RamStore
-from tests.conftest import NOT_RUN
-
-try:
-    from qdrant_client import AsyncQdrantClient
-except ImportError:
-    pytest.skip(f"{NOT_RUN}: qdrant-client is missing", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect")  # locally
 SERVER = os.environ.get("KEMEM_TEST_QDRANT_URL")
