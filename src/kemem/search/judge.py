@@ -75,16 +75,15 @@ def judge(
     vector = meant.topic
     weights = load_weights("hybrid" if vector is not None else "words")
     candidates = with_sources(candidates)
+    about, order = _features(question, vector, candidates, weights["relevance"])
+    own, own_order = about, order
     if question.of_assistant:
         candidates = [mirrored(it) for it in candidates]
-    about = features(question, vector, candidates)
-    if vector is not None:
-        about |= fits(vector, candidates, load_projection())
-    relevance = weigh(about, weights["relevance"])
-    order = order_features(question, candidates, about, relevance)
+        about, order = _features(question, vector, candidates, weights["relevance"])
     values = rate(about, order, weights["answer"])
-    if is_large(among):
-        values = weigh(large_features(about, order, values), load_weights("large")["answer"])
+    if is_large(among):  # who tells something there was learned from talks of any kind
+        told = large_features(own, own_order, values)
+        values = weigh(told, load_weights("large")["answer"])
     values = _with_topics(question, candidates, about, values)
     figures = answer_features(about | order, values)
     chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))
@@ -92,6 +91,19 @@ def judge(
         chance = min(chance, VAGUE)
     scores = np.maximum(chance * np.exp(values), _advising(question, meant, candidates))
     return Judgement(float(scores.max()), scores)
+
+
+def _features(
+    question: Question,
+    vector: Vector | None,
+    candidates: Sequence[Candidate],
+    weights: Mapping[str, float],
+) -> tuple[Features, Features]:
+    """What tells whether candidates are about what is asked, and what orders those that are."""
+    about = features(question, vector, candidates)
+    if vector is not None:
+        about |= fits(vector, candidates, load_projection())
+    return about, order_features(question, candidates, about, weigh(about, weights))
 
 
 def _advising(question: Question, meant: Meant, candidates: Sequence[Candidate]) -> Column:
