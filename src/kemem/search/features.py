@@ -37,11 +37,10 @@ class Candidate:
 
     @property
     def by_person(self) -> bool:
-        """Whether the one says it who is asked about: a person, and no assistant."""
-        row = self.row
-        if not isinstance(row, Message):
-            return not self.is_mirrored
-        return row.role == "user" or ("speaker" in row.metadata and not self.is_mirrored)
+        """Whether the one says it who is asked about: a person, or the assistant if mirrored."""
+        if self.is_mirrored:
+            return isinstance(self.row, Message) and self.row.role == "user"
+        return by_person(self.row)
 
 
 class Projection(NamedTuple):
@@ -241,6 +240,11 @@ def fits(vector: Vector, candidates: Sequence[Candidate], projection: Projection
     columns = {"fit": fit, "fit_z": _z(fit, 0.05)}
     columns |= {"reply_fit": reply, "reply_fit_z": _z(reply, 0.05)}
     return columns | {"person_fit": flags([it.by_person for it in candidates]) * columns["fit_z"]}
+
+
+def by_person(row: Row) -> bool:
+    """Whether a person says it, and no assistant."""
+    return not isinstance(row, Message) or row.role == "user" or bool(speaker_of(row))
 
 
 def speaker_of(row: Row) -> str:

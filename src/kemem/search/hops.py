@@ -15,8 +15,8 @@ from kemem.errors import Unavailable
 from kemem.ports import Deps
 from kemem.ports.request import Key, SearchRequest, SearchResponse, Select, key_of
 from kemem.records import Micros, Row, Vector
-from kemem.search.features import Candidate, Column, speaker_of, worth
-from kemem.search.roles import MOST, OTHERWISE, Role, by_person, certain, roles
+from kemem.search.features import Candidate, Column, by_person, speaker_of, worth
+from kemem.search.roles import MOST, OTHERWISE, Role, certain, roles
 from kemem.search.understand import ParsedQuery, understand
 from kemem.text.naming import institutions, is_named, namings, unnamed
 from kemem.text.query import AllOf, Query, any_of
@@ -202,10 +202,10 @@ def renamed(text: str, alias: Alias) -> str | None:
 def _runs(text: str, words: frozenset[str]) -> list[tuple[int, int]]:
     """Where words stand in a text, those side by side as one."""
     runs: list[tuple[int, int]] = []
-    characters = {it for word in words if is_cjk(word[0]) for it in word}
-    characters |= {stem(it) for word in words if "-" in word for it in word.split("-")}
+    pieces = {it for word in words if is_cjk(word[0]) for it in word}
+    pieces |= {stem(it) for word in words if "-" in word for it in word.split("-")}
     for token in tokens(text):
-        if token.text not in words | characters:
+        if token.text not in words | pieces:
             continue
         last = runs[-1][1] if runs else 0
         pair, between = text[last - 1 : token.end], text[last : token.start]

@@ -39,7 +39,7 @@ from kemem.text.reading import Question, people_of, read
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
 SHARE = 0.25  # of the judgement where there are no vectors
-LARGE = 80  # rows that meaning ranks: of fewer people remember nearly all
+LARGE = 80  # rows that meaning ranks; of fewer, the judgement alone decides
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully, and not at all
 LEAST = -12.0  # of a judgement: rows that are out of the question are all alike
 K = 5  # of reciprocal rank
@@ -75,15 +75,13 @@ def judge(
     vector = meant.topic
     weights = load_weights("hybrid" if vector is not None else "words")
     candidates = with_sources(candidates)
-    about, order = _features(question, vector, candidates, weights["relevance"])
-    own, own_order = about, order
+    about, order = plain = _features(question, vector, candidates, weights["relevance"])
     if question.of_assistant:
         candidates = [mirrored(it) for it in candidates]
         about, order = _features(question, vector, candidates, weights["relevance"])
     values = rate(about, order, weights["answer"])
-    if is_large(among):  # who tells something there was learned from talks of any kind
-        told = large_features(own, own_order, values)
-        values = weigh(told, load_weights("large")["answer"])
+    if is_large(among):  # its weights know talks in which both sides tell: roles stay as they are
+        values = weigh(large_features(*plain, values), load_weights("large")["answer"])
     values = _with_topics(question, candidates, about, values)
     figures = answer_features(about | order, values)
     chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))

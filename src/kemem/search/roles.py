@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kemem.ports.request import Key, key_of
-from kemem.records import Message, Row
-from kemem.search.features import speaker_of
+from kemem.records import Row
+from kemem.search.features import by_person, speaker_of
 from kemem.search.understand import ParsedQuery
 from kemem.text.naming import Naming, is_named, namings, unnamed
 from kemem.text.reading import content
@@ -98,8 +98,3 @@ def certain(role: Role, rows: Sequence[Row]) -> Role | None:
 def _same_name(naming: Naming, other: Naming) -> bool:
     one, two = naming.full.casefold(), other.full.casefold()
     return one in two or two in one or naming.name.casefold() == other.name.casefold()
-
-
-def by_person(row: Row) -> bool:
-    """Whether a person says it, and no assistant."""
-    return not isinstance(row, Message) or row.role == "user" or bool(speaker_of(row))
