@@ -432,6 +432,8 @@ async def test_each_statement_ends_what_says_the_same_kind_of_thing(
         ("我房租每月5号交", "房租涨到3300了"),
         ("My rent is due on the 5th", "My rent went up to 980"),
         ("My haircut is 35 pounds", "My haircut got pushed to Saturday"),
+        ("我房东叫老葛", "老葛把租金涨到了三千二"),  # who it was that raised it stays who it was
+        ("My landlord is Mr Braun", "Mr Braun raised my rent to 980"),
     ],
 )
 async def test_a_change_ends_no_statement_of_another_kind(

@@ -41,5 +41,5 @@ def tells_other_kind(text: str, note: str) -> bool:
     text = rules.pattern("EFFECTIVE").sub("", text)  # since when it is 920 is not what changed
     to = rules.pattern(f"SHIFTED_{language_code(text)}").search(text)
     old = answers(rules.pattern("PERIOD").sub("", note))  # 每月3000 is no time
-    kinds = answers(text) if to and answers(to["to"]) else frozenset[str]()
+    kinds = answers(to["to"]) if to else frozenset[str]()
     return bool(kinds and old and not kinds & old)

@@ -38,7 +38,8 @@ _PAGE = 8192  # vectors that are read at once
 _COMMON = 500  # rows; phrases of fewer are looked up fast enough
 _REMEMBERED = 128  # phrases of a space
 
-_FLOATS = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+with np.errstate(invalid="ignore"):  # some processors complain of the signalling NaNs among them
+    _FLOATS = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 _STORED = 8  # segments that are stored by one transaction
 _MODELS = 2  # of which a space has vectors while the embedder changes
 
