@@ -157,22 +157,21 @@ def clean_environment(home: Path) -> dict[str, str]:
     }
 
 
-def run_python(page: Path, home: Path) -> None:
-    """Run the python blocks of a page in order in one process."""
+def run_python(page: Path, home: Path) -> str:
+    """Run the python blocks of a page in order in one process; returns what it prints."""
     if page == README:
-        run_blocks(page, home, [sys.executable, "-W", "error"], clean_environment(home))
-    else:
-        warm_commands(home)
-        run_blocks(page, home, [*warm.python(), "-W", "error"], clean_environment(home))
+        return run_blocks(page, home, [sys.executable, "-W", "error"], clean_environment(home))
+    warm_commands(home)
+    return run_blocks(page, home, [*warm.python(), "-W", "error"], clean_environment(home))
 
 
 def run_blocks(
     page: Path, home: Path, python: Sequence[str], environment: Mapping[str, str]
-) -> None:
-    """Run the python blocks of a page with an interpreter."""
+) -> str:
+    """Run the python blocks of a page with an interpreter; returns what it prints."""
     found = [it for it in blocks(page.read_text("utf-8")) if it.language == "python"]
     if not found:
-        return
+        return ""
     ran = subprocess.run(
         [*python, "-c", RUN_BLOCKS],
         input=json.dumps([str(page), [(it.line, it.code) for it in found]]),
@@ -183,6 +182,7 @@ def run_blocks(
         timeout=SECONDS,
     )
     assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 @dataclass(slots=True)
@@ -305,10 +305,16 @@ def unknown_targets(page: Path, makefile: str) -> list[str]:
     return unknown
 
 
-@each([page for page in PAGES if page != FRAMEWORKS_PAGE])
+@each([page for page in PAGES if page not in (README, FRAMEWORKS_PAGE)])
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     """Copied from top to bottom into a file, the page's Python works."""
     run_python(page, tmp_path)
+
+
+def test_the_example_of_the_readme_prints_the_same_each_time(tmp_path: Path) -> None:
+    """What the page says, also in a directory where it has run before."""
+    (text,) = [it.code for it in blocks(README.read_text("utf-8")) if it.language == "text"]
+    assert [run_python(README, tmp_path) for _ in range(2)] == [f"{text}\n"] * 2
 
 
 @EACH_PAGE

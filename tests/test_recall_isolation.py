@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -246,4 +247,4 @@ async def test_recalls_side_by_side_share_nothing(tmp_path: Path, thinking: bool
                 alone = await ask(at, text)
                 assert moves(result) == moves(alone) and result.message == alone.message
                 assert result.evidence == alone.evidence and text in str(result)
-                assert not any(fact in repr(result) for fact in TONGUES[1 - at].facts)
+                assert not any(fact in str(asdict(result)) for fact in TONGUES[1 - at].facts)

@@ -360,6 +360,22 @@ async def test_what_is_told_late_was_true_until_what_is_known_began(
     assert await true(memory, at(hours=2.5)) == [new]
 
 
+@MOVES
+async def test_a_conversation_that_is_added_again_changes_nothing(
+    memory: AsyncMemory, before: str, after: str, old: str, new: str, asked: str
+) -> None:
+    """What has ended was true when it was said: it is known, and what replaced it still holds."""
+    states = []
+    for _ in range(3):
+        for text, hours in ((before, 1), (after, 2)):
+            added = await memory.add(text, "u", timestamp=at(hours=hours))
+        states.append([await true(memory, at(hours=it)) for it in (1.5, 2.5)])
+    assert states == [[[old], [new]]] * 3
+    assert [it.event for it in added.results] == ["NONE"]
+    notes = await memory.notes("u")
+    assert [(it.content, len(it.sources)) for it in notes] == [(new, 3), (old, 3)]
+
+
 async def test_what_is_told_late_ends_what_was_true_before_it(memory: AsyncMemory) -> None:
     """北京 in 2020, 广州 in 2024; later we hear of 上海 in 2022."""
     for text, year in (("我住在北京", 2020), ("我搬到广州了", 2024), ("我搬到上海了", 2022)):

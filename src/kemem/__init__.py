@@ -41,6 +41,8 @@ from kemem.settings import Settings
 from kemem.snapshot import Backup
 from kemem.sync import Memory
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Added",
     "AsyncMemory",
@@ -76,4 +78,5 @@ __all__ = [
     "Settings",
     "Unauthenticated",
     "Unavailable",
+    "__version__",
 ]

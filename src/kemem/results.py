@@ -10,6 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from kemem.records import Link, Message, Micros, Note, Row
+from kemem.records.readable import readable_list, short
 from kemem.records.serialization import (
     Hidden,
     IfAny,
@@ -134,6 +135,17 @@ class Item(MemorySchema):
             return f"- {text}"
         return f"- {text}（{day}）" if is_chinese(text) else f"- {text} ({day})"
 
+    def __repr__(self) -> str:
+        return f"Item({self._shown()})"
+
+    def _shown(self) -> str:
+        """What its repr says of a row."""
+        row = self.row
+        return (
+            f"id={row.id!r}, kind={row.kind!r}, memory={short(row.content)}, "
+            f"user_id={row.user_id or None!r}, event_time='{to_rfc3339(row.ts)}'"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The item as JSON."""
         return memory_to_dict(self.row)
@@ -178,6 +190,11 @@ class Hit(Item):
             day, answer = shown.split("] ", 1)
             shown = f"{day}] assistant: {_line(self.in_reply_to)} {answer}"
         return shown if self.ended is None else f"{shown} [{ended_text(self.ended, self.memory)}]"
+
+    def __repr__(self) -> str:
+        why = f", why={self.why!r}" if self.why else ""
+        marks = "".join(f", {name}={short(value)}" for name, value in self.marks.items())
+        return f"Hit({self._shown()}, score={self.score:.3f}{marks}{why})"
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as JSON; `why` where it was asked for."""
@@ -229,6 +246,10 @@ class Memories(Record, Sequence[It], Generic[It]):
         if not lines:
             return "（没有相关记忆）" if self.language == "zh" else "(no relevant memories)"
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        others = {"next_cursor": self.next_cursor, "missing": self.missing, "total": self.total}
+        return readable_list("Memories", self.items, **others)
 
     def __len__(self) -> int:
         return len(self.items)

@@ -37,7 +37,9 @@ def blocking(
         done: T = self._portal.call(work)
         return done
 
-    return functools.update_wrapper(wait, method)
+    functools.update_wrapper(wait, method)
+    wait.__qualname__ = method.__qualname__.removeprefix("Async")
+    return wait
 
 
 class Memory:

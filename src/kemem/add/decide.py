@@ -197,7 +197,7 @@ def _decide(
     ]
     if not fact.text:
         return Decision(fact, None, ended=ended)
-    same = [note for note in stored if _says_same(note, fresh) and not note.ended(now)]
+    same = [note for note in stored if _says_same(note, fresh) and _holds(note, since, now)]
     if same:
         cited = merge_notes(same[0], fresh)
         # Who repeats something ends nothing; a model may see later what it has replaced.
@@ -239,6 +239,11 @@ def _says_same(note: Note, fresh: Note) -> bool:
     """Whether a note says what a new one does; one of a topic is kept beside verbatim words."""
     words = note.topic if note.memory_type == VERBATIM and fresh.topic is None else note.digest
     return fresh.digest in (note.digest, words)
+
+
+def _holds(note: Note, since: Micros, now: Micros) -> bool:
+    """Whether a note is true now, or was at the time that a message speaks of."""
+    return not note.ended(now) or (note.valid_from <= since and not note.ended(since))
 
 
 def _is_corrected(note: Note, fact: Fact) -> bool:

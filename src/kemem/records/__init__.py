@@ -17,6 +17,7 @@ from kemem.records.operations import Health as Health
 from kemem.records.operations import Holding as Holding
 from kemem.records.operations import Level as Level
 from kemem.records.operations import Line as Line
+from kemem.records.readable import readable_list
 from kemem.records.serialization import (
     Hidden,
     IfAny,
@@ -297,6 +298,9 @@ class Page(Record, Generic[T]):
 
     items: tuple[T, ...]
     next_cursor: OptionalText = None
+
+    def __repr__(self) -> str:
+        return readable_list("Page", self.items, next_cursor=self.next_cursor)
 
 
 @dataclass(frozen=True, slots=True)

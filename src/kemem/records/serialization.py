@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
+from kemem.records.readable import readable
 from kemem.records.times import Micros, to_rfc3339
 
 Timestamp = Annotated[
@@ -48,6 +49,12 @@ class Record:
     __pydantic_config__ = ConfigDict(
         json_schema_serialization_defaults_required=True, json_schema_extra=without_defaults
     )
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A dataclass writes a repr of every field into its class unless there is one.
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = readable  # type: ignore[method-assign]
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON, as HTTP and the command line show it."""

@@ -10,7 +10,6 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import version
 from shutil import which
 from typing import Annotated, Any, Literal
 
@@ -20,6 +19,7 @@ from rich.text import Text
 from typer import Argument, Option
 from typer.core import TyperGroup, TyperOption
 
+from kemem import __version__
 from kemem.errors import Conflict, InvalidArgument, KeMemError, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
@@ -92,7 +92,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        output.print(f"kemem {version('kemem-memory')}")
+        output.print(f"kemem {__version__}")
         raise typer.Exit
 
 

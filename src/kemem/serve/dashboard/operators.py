@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
+from kemem import __version__
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, Micros
@@ -245,7 +246,7 @@ async def _system(request: Request, memory: AsyncMemory, **values: Any) -> Respo
     if settings.database_url is None:
         files = await asyncio.to_thread(files_in, settings.data_dir)
     packages = {name: version(name) for name in _PACKAGES}
-    own = {"KeMem": version("kemem-memory"), "Python": platform.python_version()}
+    own = {"KeMem": __version__, "Python": platform.python_version()}
     return page(
         request,
         "system.html",

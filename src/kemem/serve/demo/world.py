@@ -5,11 +5,11 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from kemem import __version__
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
 from kemem.records.times import to_rfc3339
@@ -156,7 +156,7 @@ async def evaluate(
         advance(1)
     await traces.flush()
     await metrics.flush()
-    common = {"at": to_rfc3339(system_clock()), "set": "demo", "version": version("kemem-memory")}
+    common = {"at": to_rfc3339(system_clock()), "set": "demo", "version": __version__}
     runs = []
     for (name, language, category), results in outcomes.items():
         ids = {"name": name, "language": language, "category": category, **common}

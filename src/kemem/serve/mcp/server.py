@@ -6,7 +6,6 @@ know the user, and has its own texts for errors, which clients would see instead
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import version
 from typing import Any
 
 import mcp_types as mcp
@@ -16,6 +15,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from starlette.requests import Request
 
+from kemem import __version__
 from kemem.compat.tools import MEMORY_TOOLS, ToolContext, fitted, shown
 from kemem.errors import Internal, NotFound
 from kemem.memory import AsyncMemory
@@ -89,7 +89,7 @@ def create_mcp(
     return Server(
         "kemem",
         title="KeMem",
-        version=version("kemem-memory"),
+        version=__version__,
         instructions=handlers.texts["instructions"][handlers.language],
         get_tool_input_schema=handlers.input_schema,
         on_list_tools=handlers.list_tools,
