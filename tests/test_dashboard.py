@@ -9,16 +9,8 @@ import httpx
 import jwt
 import pytest
 
-from kemem.serve.dashboard.page import (
-    FORM_COOKIE,
-    VENDOR_FILES,
-    number,
-    own_address,
-    seconds,
-    short,
-    size,
-    when,
-)
+from kemem.serve.dashboard.display import number, seconds, short, size, when
+from kemem.serve.dashboard.page import FORM_COOKIE, VENDOR_FILES, own_address
 from kemem.serve.http.auth import SESSION_COOKIE
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 from tests.cases import each

@@ -298,9 +298,9 @@ def test_what_is_wrong_or_missing_gets_a_page_that_says_so(
 
 @BOTH
 def test_someone_without_sessions_gets_an_empty_state(client: httpx.Client, language: str) -> None:
-    """It says what to do."""
+    """An unknown user is named, with those that may have been meant."""
     page = shown(client, user_id="没人 nobody", language=language)
-    assert {"zh": "这里没有会话", "en": "No sessions are here"}[language] in page
+    assert {"zh": "没有用户“没人 nobody”", "en": "There is no user “没人 nobody”"}[language] in page
 
 
 def test_only_operators_see_conversations(server: LocalServer, client: httpx.Client) -> None:

@@ -231,7 +231,7 @@ def test_data_without_a_user_is_refused(client: httpx.Client) -> None:
 def test_an_unknown_user_has_an_empty_graph(client: httpx.Client, language: str) -> None:
     """The page says what to do."""
     page = shown(client, user_id="没有这人 nobody", language=language)
-    assert {"zh": "还没有已知的关系", "en": "No relations are known"}[language] in page
+    assert {"zh": "没有用户“没有这人", "en": "There is no user “没有这人"}[language] in page
     assert data(client, user_id="没有这人 nobody")["links"] == []
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from kemem.serve.dashboard.labels import label
 from kemem.serve.dashboard.memories import CHUNK, PAGE, changed
 from tests.cases import each
 from tests.server import LocalServer, add, local_server, note_of, notes, post, said
@@ -70,7 +71,8 @@ def test_a_user_s_notes_are_listed_and_each_leads_to_its_source(
     source = re.search(r'<li class="source".*?</li>', page.text, re.DOTALL)
     assert source and words in source[0]
     (relation,) = added["relations"]
-    assert relation["relationship"] in text and relation["destination"] in text
+    assert label("relation", relation["relationship"], language) in text
+    assert relation["destination"] in text
 
 
 @BOTH
@@ -189,7 +191,7 @@ def test_deleting_asks_first_and_goes_back_to_the_list(
 @pytest.mark.parametrize("erases", [False, True])
 @pytest.mark.parametrize(
     ("language", "withdrawn", "erased"),
-    [("zh", "撤回的消息数： 1", "删除的消息数： 1"), ("en", "withdrawn: 1", "Messages erased: 1")],
+    [("zh", "撤回的消息数：1", "删除的消息数：1"), ("en", "withdrawn: 1", "Messages erased: 1")],
 )
 def test_the_messages_of_a_deleted_note_are_withdrawn_or_erased(
     browser: httpx.Client, language: str, withdrawn: str, erased: str, erases: bool

@@ -194,7 +194,7 @@ def test_a_vote_is_counted_and_leads_back(client: httpx.Client, query: str) -> N
 
 @pytest.mark.parametrize(
     ("language", "query", "noted"),
-    [("zh", "火锅口味", "已记为切题"), ("en", "hotpot taste", "Noted as good")],
+    [("zh", "火锅口味", "已记为切题"), ("en", "hotpot taste", "Noted as a good hit")],
 )
 def test_htmx_gets_a_line_instead(
     client: httpx.Client, language: str, query: str, noted: str

@@ -11,13 +11,13 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
 
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.records import MESSAGES, Checkpoint, Entry, Message, Note, Scope
+from kemem.records import MESSAGES, Checkpoint, Entry, Message, Note
 from kemem.records.batch import ConfiguredLevel
-from kemem.serve.dashboard.page import DashboardRoute, Fields, Ids, page
+from kemem.serve.dashboard.page import DashboardRoute, Fields, Ids, done, page
+from kemem.serve.dashboard.users import find_entry, unknown_owner
 from kemem.serve.http.routing import Memory
 from kemem.text.language import count_tokens
 
@@ -37,8 +37,7 @@ router = APIRouter(route_class=DashboardRoute)
 async def list_conversations(request: Request, memory: Memory) -> Response:
     """The sessions of a user or agent; as long as nobody is chosen, the users to choose from."""
     fields = Fields(request.query_params)
-    user_id, agent_id = fields.text("user_id"), fields.text("agent_id")
-    cursor = fields.text("cursor")
+    (user_id, agent_id), cursor = fields.owner, fields.text("cursor")
     if user_id is None and agent_id is None:
         users = await memory.users(limit=PAGE, cursor=cursor)
         values: dict[str, Any] = {"people": users.items, "next_cursor": users.next_cursor}
@@ -53,20 +52,13 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
         "conversations_sessions.html",
         user_id=user_id,
         agent_id=agent_id,
-        entry=await _entry(user_id, agent_id, memory),
+        entry=await find_entry(user_id, agent_id, memory),
+        unknown=await unknown_owner(user_id, agent_id, memory),
         to_text=_to_text,
         profile=profile,
         sessions=await asyncio.gather(*(_session(it, memory) for it in entries.items)),
         next_cursor=entries.next_cursor,
     )
-
-
-async def _entry(user_id: str | None, agent_id: str | None, memory: AsyncMemory) -> Entry | None:
-    """The user, or the agent if no user is chosen; None for who has never come."""
-    store = (await memory.runtime.deps()).store
-    if user_id is not None:
-        return next(iter(await store.directory("user", Scope(user_id=user_id))), None)
-    return next(iter(await store.directory("agent", Scope(agent_id=agent_id))), None)
 
 
 def _to_text(config: Mapping[str, Any]) -> str:
@@ -80,6 +72,7 @@ async def configure(request: Request, memory: Memory) -> Response:
     fields = Fields(form)
     level, name = str(form.get("level", "")), str(form.get("id", ""))
     owner = {it: fields.text(it) for it in ("user_id", "agent_id")}
+    disabled = {"yes": True, "no": False}.get(str(form.get("disabled")))
     await memory.configure(
         *(cast(ConfiguredLevel, level), name),
         user_id=owner["user_id"],
@@ -87,11 +80,12 @@ async def configure(request: Request, memory: Memory) -> Response:
         name=fields.text("name") or "",
         type=fields.text("type") or "",
         config=fields.mapping("config") or {},
-        disabled={"yes": True, "no": False}.get(str(form.get("disabled"))),
+        disabled=disabled,
     )
     query = {it: value for it, value in {**owner, f"{level}_id": name}.items() if value}
     place = f"{HOME}/session" if level == "session" else HOME
-    return RedirectResponse(f"{place}?{urlencode(query)}", status_code=303)
+    message = {None: "configured", True: "disabled", False: "enabled"}[disabled]
+    return done(request, f"{place}?{urlencode(query)}", message, id=name)
 
 
 @router.get(HOME + "/session")

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import datetime, time
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,10 +11,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from kemem.memory import AsyncMemory
-from kemem.records import Micros, Note, Relation
+from kemem.records import Note, Relation
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.serve.dashboard.page import DashboardRoute, Fields, is_fragment, link_to, page
+from kemem.serve.dashboard.users import unknown_owner
 from kemem.serve.http.routing import Memory
 
 HOME = "/dashboard/graph"
@@ -64,9 +65,11 @@ async def show_graph(request: Request, memory: Memory) -> Response:
         users = await memory.users(limit=USERS, cursor=request.query_params.get("cursor"))
         return page(request, "graph_users.html", people=users.items, next_cursor=users.next_cursor)
     template = "graph_relations.html" if is_fragment(request) else "graph.html"
-    today, data = _day(system_clock()), f"{HOME}/data"
-    picture = await _picture(view, memory)
-    return page(request, template, view=view, picture=picture, data=data, today=today, day=_day)
+    picture, unknown = await _picture(view, memory), None
+    if not picture["relations"]:
+        unknown = await unknown_owner(view.user_id, view.agent_id, memory)
+    data = f"{HOME}/data"
+    return page(request, template, view=view, picture=picture, unknown=unknown, data=data)
 
 
 @router.get(HOME + "/data")
@@ -113,7 +116,7 @@ async def _picture(view: GraphView, memory: AsyncMemory) -> dict[str, Any]:
     owner: dict[str, Any] = {"user_id": view.user_id, "agent_id": view.agent_id}
     as_of = None
     if view.day:
-        as_of = datetime.combine(datetime.fromisoformat(view.day), time.max, UTC)
+        as_of = datetime.combine(datetime.fromisoformat(view.day), time.max).astimezone()
     options = {**owner, "limit": READ, "as_of": as_of}
     relations = await memory.graph(**options, around=view.around, hops=view.hops)
     similar: list[str] = []  # entities that may have been meant
@@ -165,8 +168,3 @@ def _visible(relations: Sequence[Relation], nearest_first: bool) -> list[Relatio
 
 def _ends(relations: Iterable[Relation]) -> list[str]:
     return [name for it in relations for name in {it.source, it.destination}]
-
-
-def _day(at: Micros) -> str:
-    """The day of a time, in UTC.  0 -> "1970-01-01" """
-    return to_rfc3339(at)[:10]

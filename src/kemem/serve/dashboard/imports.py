@@ -3,12 +3,11 @@
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
 from starlette.datastructures import UploadFile
 
 from kemem.errors import InvalidArgument
 from kemem.imports.recipe import Target
-from kemem.serve.dashboard.page import DashboardRoute, Fields, page
+from kemem.serve.dashboard.page import DashboardRoute, Fields, done, page
 from kemem.serve.http.routing import Memory
 
 PATH = "/dashboard/imports"
@@ -34,7 +33,7 @@ async def import_file(request: Request, memory: Memory) -> Response:
         target = Target(fields.text("user_id"), agent, infer=fields.text("infer") is not None)
         await memory.imports.upload(file.filename, _chunks(file), target)
     request.app.state.wake_worker()
-    return RedirectResponse(PATH, 303)
+    return done(request, PATH, "import_started", name=file.filename)
 
 
 async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:

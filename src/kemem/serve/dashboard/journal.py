@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from kemem.errors import InvalidArgument, NotFound
@@ -15,7 +14,9 @@ from kemem.records import Line, Micros
 from kemem.results import Item
 from kemem.runtime import system_clock
 from kemem.serve.dashboard import page as pages
+from kemem.serve.dashboard.flash import MESSAGES
 from kemem.serve.dashboard.page import DashboardRoute, Fields, page
+from kemem.serve.dashboard.users import unknown_owner
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.http.routing import Memory
 from kemem.serve.telemetry import journal
@@ -60,6 +61,7 @@ async def list_traces(request: Request, memory: Memory) -> Response:
         "traces.html",
         lines=lines[:PAGE],
         user_id=user_id,
+        unknown=None if lines else await unknown_owner(user_id, None, memory),
         user_ids=await pages.suggested_users(memory),
         next_cursor=lines[PAGE - 1].ts if len(lines) > PAGE else None,
         days=memory.settings.trace_days,
@@ -159,8 +161,10 @@ async def vote(request: Request, memory: Memory) -> Response:
         raise InvalidArgument(f"{field}: {first['msg']}", field=field) from None
     await journal.save_vote(memory, cast, system_clock())
     if pages.is_fragment(request):
-        return page(request, "quality_vote.html", cast=cast.vote)
-    return RedirectResponse(_playground(cast.query, cast.user_id, cast.mode), 303)
+        message = pages.translator(request)(*MESSAGES[f"voted_{cast.vote}"])
+        return page(request, "quality_vote.html", message=message)
+    address = _playground(cast.query, cast.user_id, cast.mode)
+    return pages.done(request, address, f"voted_{cast.vote}")
 
 
 def _over_time(runs: Sequence[journal.Run], metric: str, language: str) -> dict[str, Any] | None:

@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
 
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
@@ -18,6 +17,7 @@ from kemem.results import Hit, Item
 from kemem.runtime import counts_hits
 from kemem.serve.dashboard import page as pages
 from kemem.serve.dashboard.page import DashboardRoute, Fields, page
+from kemem.serve.dashboard.users import unknown_owner
 from kemem.serve.http.routing import Memory
 from kemem.text.query import CLOSE, OPEN
 
@@ -45,10 +45,13 @@ async def list_memories(request: Request, memory: Memory) -> Response:
     """Notes or messages, newest first; as long as nobody is chosen, the users to choose from."""
     fields = Fields(request.query_params)
     values: dict[str, Any] = {"items": [], "people": (), "scanned": 0, "next_cursor": None}
-    status, values["problem"] = 200, None
+    values |= {"unknown": None, "problem": None}
+    status = 200
     try:
         if any(fields.ids.values()):
             values |= await _list(fields, memory)
+            if not values["items"]:
+                values["unknown"] = await unknown_owner(*fields.owner, memory)
         else:
             users = await memory.users(limit=PAGE, cursor=fields.text("cursor"))
             values |= {"people": users.items, "next_cursor": users.next_cursor}
@@ -78,15 +81,16 @@ async def change_memory(request: Request, memory_id: str, memory: Memory) -> Res
         if fields.one_of("action", ("edit", "delete"), "") == "delete":
             erases = fields.text("sources") is not None
             gone = await memory.delete(memory_id, **owner, sources=erases)
-            counts = {"withdrawn": len(gone.withdrawn), "erased": len(gone.erased)}
-            happened = {name: str(count) for name, count in counts.items() if count}
-            return RedirectResponse(pages.address(HOME, owner | happened), status_code=303)
+            counts = {"_withdrawn": len(gone.withdrawn), "_erased": len(gone.erased)}
+            happened, count = next((pair for pair in counts.items() if pair[1]), ("", 0))
+            list_ = pages.address(HOME, owner)
+            return pages.done(request, list_, f"memory_deleted{happened}", count=count)
         text = str(form.get("text", "")).replace("\r\n", "\n")  # as browsers send a line's end
         await memory.update(memory_id, text, fields.mapping("metadata") or {}, **owner)
     except InvalidArgument as problem:
         texts = {name: str(form.get(name, "")) for name in ("text", "metadata")}
         return await _show(request, item, memory, problem.status, problem=problem, **texts)
-    return RedirectResponse(pages.link_to(item.row), status_code=303)
+    return pages.done(request, pages.link_to(item.row), "memory_saved")
 
 
 def changed(before: str, after: str) -> list[Piece]:
@@ -205,6 +209,7 @@ async def try_search(request: Request, memory: Memory) -> Response:
         highlighted=highlighted,
         explained=explained,
         user_ids=await pages.suggested_users(memory),
+        unknown=await unknown_owner(*fields.owner, memory) if columns else None,
     )
 
 

@@ -10,8 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Form, Query, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi import APIRouter, Form, Request, Response
 
 from kemem import __version__
 from kemem.errors import InvalidArgument, NotFound
@@ -19,7 +18,7 @@ from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, Micros
 from kemem.runtime import system_clock
 from kemem.serve.cli.doctor import examine, show_settings
-from kemem.serve.dashboard.page import DashboardRoute, Fields, page, translator
+from kemem.serve.dashboard.page import DashboardRoute, Fields, done, page, translator
 from kemem.serve.http.auth import Authenticator
 from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import Memory
@@ -89,6 +88,7 @@ async def _figures(request: Request, span: str) -> dict[str, Any]:
         "failed": sum(timing.errors for timing in operations.values()),
         "requests": sum(timing.n for timing in operations.values()),
         "llm": total.operations["llm"],
+        "has_llm": state.memory.settings.has_llm,
         "counts": total.counts,
         "hit_rates": hit_rates(total.counts),
         "leaks": list(state.leaks),
@@ -178,9 +178,9 @@ class File(NamedTuple):
 
 
 @router.get(SYSTEM)
-async def system(request: Request, memory: Memory, done: str = "") -> Response:
+async def system(request: Request, memory: Memory) -> Response:
     """Everything about this server."""
-    return await _system(request, memory, done=done)
+    return await _system(request, memory)
 
 
 @router.get(SYSTEM + "/checks")
@@ -191,10 +191,10 @@ async def checks(request: Request, memory: Memory) -> Response:
 
 
 @router.post(SYSTEM + "/backup")
-async def back_up(memory: Memory) -> Response:
+async def back_up(request: Request, memory: Memory) -> Response:
     """Write everything to a new file in the directory of backups."""
-    await memory.backup()
-    return RedirectResponse(f"{SYSTEM}?done=backup", 303)
+    backup = await memory.backup()
+    return done(request, SYSTEM, "backup_written", name=backup.path.name)
 
 
 @router.get(SYSTEM + "/restore")
@@ -206,14 +206,17 @@ async def ask_to_restore(request: Request, memory: Memory, name: str) -> Respons
 
 @router.post(SYSTEM + "/restore")
 async def restore(
-    memory: Memory, name: Annotated[str, Form()], typed: Annotated[str, Form()] = ""
+    request: Request,
+    memory: Memory,
+    name: Annotated[str, Form()],
+    typed: Annotated[str, Form()] = "",
 ) -> Response:
     """Put a backup in the place of everything, if its name was typed."""
     backup = await _backup(name, memory)
     if typed.strip() != backup.name:
         raise InvalidArgument(f"type the name {backup.name!r}, not {typed!r:.80}", field="typed")
     await memory.restore(backup.name)
-    return RedirectResponse(f"{SYSTEM}?done=restore", 303)
+    return done(request, SYSTEM, "backup_restored", name=backup.name)
 
 
 @router.get(SYSTEM + "/dump")
@@ -259,7 +262,7 @@ async def _system(request: Request, memory: AsyncMemory, **values: Any) -> Respo
         has_key=state.authenticator.has_key,
         mints=state.authenticator.issues_tokens,
         longest=_LONGEST,
-        **{"minted": None, "done": ""} | values,
+        **{"minted": None} | values,
     )
 
 
@@ -299,9 +302,7 @@ def _file(path: Path) -> File:
 
 
 @router.get(JOBS)
-async def list_jobs(
-    request: Request, memory: Memory, retried: Annotated[int | None, Query(ge=0)] = None
-) -> Response:
+async def list_jobs(request: Request, memory: Memory) -> Response:
     """A page of the jobs: failed ones first, then in the order of their age."""
     start = Fields(request.query_params).integer("cursor", _MAX_JOBS, 1) - 1
     deps = await memory.runtime.deps()
@@ -314,18 +315,17 @@ async def list_jobs(
         jobs=jobs[start:end],
         next_cursor=end + 1 if end < len(jobs) else None,
         health=await request.app.state.metrics.health.get() or await memory.health(),
-        retried=retried,
     )
 
 
 @router.post(JOBS + "/retry")
-async def retry_all(memory: Memory) -> Response:
+async def retry_all(request: Request, memory: Memory) -> Response:
     """Let every job that was given up be tried again."""
-    return RedirectResponse(f"{JOBS}?retried={await memory.retry_jobs()}", 303)
+    return done(request, JOBS, "jobs_retried", count=await memory.retry_jobs())
 
 
 @router.post(JOBS + "/{job_id}/retry")
-async def retry_job(job_id: str, memory: Memory) -> Response:
+async def retry_job(request: Request, job_id: str, memory: Memory) -> Response:
     """Let a job be tried again now."""
     await memory.retry_job(job_id)
-    return RedirectResponse(f"{JOBS}?retried=1", 303)
+    return done(request, JOBS, "jobs_retried", count=1)

@@ -15,18 +15,18 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from starlette.datastructures import ImmutableMultiDict, UploadFile
 from starlette.exceptions import HTTPException
 
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.records import MOST_COUNTED, Message, Micros, Note
-from kemem.records.times import to_rfc3339
+from kemem.records import Message, Note
 from kemem.runtime import system_clock
+from kemem.serve.dashboard import display, flash
+from kemem.serve.dashboard.labels import label
 from kemem.serve.http.auth import SESSION_COOKIE
 from kemem.serve.http.errors import parse_object, public_error
 from kemem.serve.http.responses import invalid_request
@@ -95,6 +95,8 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         return f"{changed.path}?{changed.query}"
 
     language, theme = language_of(request), _chosen(request, "theme", "auto", "light", "dark")
+    part, now = is_fragment(request), system_clock()
+    message = None if part else flash.decode(request.cookies.get(flash.COOKIE), language)
     shared: dict[str, Any] = {
         "t": translator(request),
         "language": language,
@@ -103,18 +105,31 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         "nav": "/".join(request.url.path.split("/")[:3]),
         "switched": switched,
         "has_vendor": has_all(request.app.state.vendor),
-        "is_fragment": is_fragment(request),
+        "is_fragment": part,
         "signed_in": SESSION_COOKIE in request.cookies,
         "given": request.query_params,
-        "now": system_clock(),
+        "now": now,
+        "zone": display.zone(display.local(now)),
+        "offset": display.offset(display.local(now)),
+        "label": lambda group, word: label(group, word, language),
+        "flash": message,
     }
     text = environment().get_template(template).render(shared | values)
     response = HTMLResponse(text, status)
     if SESSION_COOKIE not in request.cookies and FORM_COOKIE not in request.cookies:
         set_cookie(request, response, FORM_COOKIE, _csrf_cookie(request))
+    if message:
+        set_cookie(request, response, flash.COOKIE, "", 0)  # it is shown once
     for name in ("language", "theme"):
         if request.query_params.get(name) == shared[name]:
             set_cookie(request, response, f"kemem_{name}", shared[name], _YEAR)
+    return response
+
+
+def done(request: Request, address: str, message: str, **values: object) -> Response:
+    """Lead to the page that shows what an action did, with one of the messages of `flash`."""
+    response = RedirectResponse(address, status_code=303)
+    set_cookie(request, response, flash.COOKIE, flash.encode(message, **values), flash.SECONDS)
     return response
 
 
@@ -243,6 +258,11 @@ class Fields:
         """The ids of user, agent and session."""
         return {name: self.text(name) for name in ("user_id", "agent_id", "session_id")}
 
+    @property
+    def owner(self) -> tuple[str | None, str | None]:
+        """The ids of user and agent."""
+        return self.text("user_id"), self.text("agent_id")
+
     def _invalid(self, name: str, expected: str, value: str) -> InvalidArgument:
         field = self.prefix + name
         return InvalidArgument(f"{field} must be {expected}, not {value!r:.80}", field=field)
@@ -295,55 +315,6 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals |= {"static": static_url, "link_to": link_to}
-    for function in (when, short, counted, number, seconds, size):
-        templates.filters[function.__name__] = function
+    for name in ("when", "day", "short", "counted", "number", "seconds", "size"):
+        templates.filters[name] = getattr(display, name)
     return templates
-
-
-def when(at: Micros | None) -> str:
-    """A time for people, in the time zone of the server; "–" for none."""
-    if at is None:
-        return "–"
-    moment = dt.datetime.fromisoformat(to_rfc3339(at))
-    with suppress(OverflowError):  # of the year 9999 some zones see the next
-        moment = moment.astimezone()
-    text = f"{moment:%Y-%m-%d %H:%M:%S}"
-    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), text)
-
-
-def short(text: object, most: int = 80) -> str:
-    """A text cut to one line.  "a\\nb" -> "a b" """
-    line = " ".join(str(text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-def counted(value: int) -> str:
-    """A number of what is counted up to a limit.  10001 -> "10,000+" """
-    return number(value) if value <= MOST_COUNTED else f"{number(MOST_COUNTED)}+"
-
-
-def number(value: float | None) -> str:
-    """A number for people; "–" for none.  12345.678 -> "12,345.7" """
-    if value is None:
-        return "–"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
-
-
-def seconds(value: float | None) -> str:
-    """A duration for people.  0.0123 -> "12 ms" """
-    if value is None:
-        return "–"
-    if value < 1:
-        return f"{value * 1000:.3g} ms"
-    return f"{value:.3g} s" if value < 1000 else f"{value / 60:,.0f} min"
-
-
-def size(count: int | None) -> str:
-    """A number of bytes for people.  2048 -> "2.0 KiB" """
-    if count is None:
-        return "–"
-    units = ("B", "KiB", "MiB", "GiB")
-    power = min(len(units) - 1, max(0, count.bit_length() - 1) // 10)
-    return f"{count:,} B" if power == 0 else f"{count / 1024**power:,.1f} {units[power]}"

@@ -86,7 +86,7 @@ async def login(
 @sign_in.post("/dashboard/logout")
 async def logout(request: Request) -> Response:
     """Forget who was signed in here."""
-    response = RedirectResponse("/dashboard/login", 303)
+    response = pages.done(request, "/dashboard/login", "signed_out")
     response.delete_cookie(SESSION_COOKIE, path=pages.PATH, httponly=True, samesite="strict")
     return response
 

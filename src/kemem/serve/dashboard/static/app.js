@@ -21,6 +21,13 @@ function compact(value, unit) {
   return unit ? `${text} ${unit}` : text;
 }
 
+// Times are shown in the zone of the server, as in the tables: a date with its hours on the clock.
+
+function inZone(at) {
+  const offset = Number(document.documentElement.dataset.offset) + new Date(at * 1000).getTimezoneOffset();
+  return new Date(at * 1000 + offset * 60000);
+}
+
 function moments(step) {
   const chosen = step >= 86400
     ? { month: "short", day: "numeric" }
@@ -29,8 +36,9 @@ function moments(step) {
 }
 
 function moment(at) {
+  const { lang, dataset } = document.documentElement;
   const chosen = { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" };
-  return at ? Intl.DateTimeFormat(document.documentElement.lang, chosen).format(at * 1000) : "–";
+  return at ? `${Intl.DateTimeFormat(lang, chosen).format(inZone(at))} ${dataset.zone}` : "–";
 }
 
 function options(spec, width) {
@@ -55,6 +63,7 @@ function options(spec, width) {
     width,
     height: spec.height || 190,
     legend: { live: true },
+    tzDate: inZone,
     cursor: { points: { size: 6 }, y: false },
     scales: {
       x: { range: (_, first, last) => (spec.x.length === 1 ? [first - 43200, first + 43200] : [first, last]) },
@@ -62,7 +71,7 @@ function options(spec, width) {
     },
     axes: [{
       ...axis,
-      values: (_, ticks, __, ___, step) => ticks.map((at) => moments(step).format(at * 1000)),
+      values: (_, ticks, __, ___, step) => ticks.map((at) => moments(step).format(inZone(at))),
     }, { ...axis, size: 56, values: (_, ticks) => ticks.map((it) => compact(it, spec.unit)) }],
     series: [{ label: spec.x_label || (document.documentElement.lang.startsWith("zh") ? "时间" : "Time"), value: (_, at) => moment(at) }, ...series],
   };

@@ -1,0 +1,49 @@
+"""Messages after an action: the page that a form leads to says once what was done."""
+
+import json
+from urllib.parse import quote, unquote
+
+COOKIE = "kemem_flash"
+SECONDS = 60  # a browser that does not follow the redirect forgets the message
+_LONGEST = 100  # characters of a value
+
+MESSAGES = {
+    "memory_saved": ("The memory is saved.", "记忆已保存。"),
+    "memory_deleted": ("The memory is deleted.", "记忆已删除。"),
+    "memory_deleted_withdrawn": (
+        "The memory is deleted. Messages withdrawn: {count}",
+        "记忆已删除。撤回的消息数：{count}",
+    ),
+    "memory_deleted_erased": (
+        "The memory is deleted. Messages erased: {count}",
+        "记忆已删除。删除的消息数：{count}",
+    ),
+    "configured": ("The changes to {id} are saved.", "{id} 的修改已保存。"),
+    "disabled": (
+        "{id} is disabled: nothing is added or served until you enable it again.",
+        "{id} 已停用：重新启用之前不再写入，也不再提供内容。",
+    ),
+    "enabled": ("{id} is enabled.", "{id} 已启用。"),
+    "import_started": ("The import of {name} has started.", "已开始导入 {name}。"),
+    "jobs_retried": ("Jobs scheduled to run again: {count}", "已安排重新执行的任务数：{count}"),
+    "backup_written": ("The backup {name} is written.", "备份 {name} 已完成。"),
+    "backup_restored": ("The backup {name} is restored.", "已从备份 {name} 恢复。"),
+    "voted_up": ("Noted as a good hit.", "已记为切题。"),
+    "voted_down": ("Noted as not what was asked for.", "已记为不切题。"),
+    "signed_out": ("You are signed out.", "已退出登录。"),
+}
+
+
+def encode(message: str, **values: object) -> str:
+    """A message as the value of a cookie; long values are cut, so that it fits."""
+    short = {name: str(value)[:_LONGEST] for name, value in values.items()}
+    return quote(json.dumps([message, short]))
+
+
+def decode(cookie: str | None, language: str) -> str | None:
+    """The text of a message in a language; None for a cookie that is missing or not ours."""
+    try:
+        message, values = json.loads(unquote(cookie or ""))
+        return MESSAGES[message][language == "zh"].format_map(values)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
