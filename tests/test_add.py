@@ -303,6 +303,24 @@ def test_without_any_id_there_is_one_user(memory: Memory) -> None:
     assert memory.get_all("default")[0].row.agent_id == "default"
 
 
+@pytest.mark.parametrize("text", ["我不吃辣", "I love tea"])
+def test_a_session_id_alone_reaches_no_other_user(memory: Memory, text: str) -> None:
+    """It is a session of the user that calls without ids mean; others keep theirs."""
+    for user in ("ann", None, "李"):
+        memory.add(text, user, session_id="s")
+    for found in (memory.search(text, session_id="s"), memory.get_all(run_id="s")):
+        assert len(found) > 0 and {it.row.user_id for it in found} == {"default"}
+    assert {it.user_id for it in memory.graph(session_id="s")} <= {"default"}
+    assert memory.delete_all(session_id="s") == 2
+    assert len(memory.get_all("ann", session_id="s")) == len(memory.get_all("李")) == 1
+    assert len(memory.get_all()) == len(memory.search(text)) == 0
+
+
+def test_a_search_returns_ten_hits_unless_told_otherwise(memory: Memory) -> None:
+    memory.ingest([f"tea 茶 {at}" for at in range(15)], "u")
+    assert len(memory.search("tea", "u")) == 10 and len(memory.search("茶", "u", limit=12)) == 12
+
+
 @pytest.mark.parametrize(
     "fact, asked", [("退货期是七天", "退货期"), ("Returns take a week", "returns")]
 )

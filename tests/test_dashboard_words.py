@@ -1,7 +1,6 @@
 """The words of the dashboard: messages after actions, names of stored words, times, empty pages."""
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -189,23 +189,50 @@ def test_filters_in_a_url_that_are_none_are_refused(client: httpx.Client, filter
     assert name in notes(client, user_id="a")
 
 
-def test_without_ids_only_the_default_user_is_read(client: httpx.Client) -> None:
-    """What is added without ids is found without ids; nobody else's data is."""
-    note_of(client, "someone")
-    client.post("/v1/memories", json={"messages": "茶 tea", "infer": False})
-    listed = client.get("/v1/memories").json()["results"]
-    found = client.post("/v1/memories/search", json={"query": "茶 tea"}).json()["results"]
-    assert {it["user_id"] for it in [*listed, *found]} == {"default"}
+WITHOUT_IDS: list[tuple[str, str, Any]] = [
+    ("POST", "/v1/memories", {"messages": "茶 tea", "infer": False}),
+    ("POST", "/v1/memories/search", {"query": "茶 tea"}),
+    ("GET", "/v1/memories", None),
+    ("DELETE", "/v1/memories", None),
+    ("POST", "/v1/memories/extract", {}),
+    ("GET", "/v1/graph", None),
+]
+
+
+@each(("method", "path", "body"), WITHOUT_IDS)
+def test_a_session_without_its_user_is_refused(
+    client: httpx.Client, method: str, path: str, body: Any
+) -> None:
+    """Sessions of several users may have one id: none of them is read or erased."""
+    names = [note_of(client, user, session_id="同 same") for user in ("a", "b")]
+    ids = {"session_id": "同 same"}
+    if body is None:
+        answer = client.request(method, path, params=ids)
+    else:
+        answer = client.request(method, path, json={**body, **ids})
+    assert refusal(answer) == INVALID
+    assert answer.json()["error"]["details"] == {"field": "user_id"}
+    for user, name in zip(("a", "b"), names, strict=True):
+        assert name in notes(client, user_id=user)
+    assert notes(client, user_id="default") == {}
+
+
+@each(
+    "filters", [{"user_id": "filtered"}, {"AND": [{"user_id": "filtered"}, {"kind": "user_info"}]}]
+)
+def test_a_filter_can_name_the_user(client: httpx.Client, filters: Any) -> None:
+    name = note_of(client, "filtered")
+    body = {"query": "茶 tea", "filters": filters}
+    found = client.post("/v1/memories/search", json=body)
+    assert name in [it["id"] for it in found.json()["results"]]
 
 
 @each(
     ("method", "path", "body"),
     [
-        ("DELETE", "/v1/memories", None),
-        ("POST", "/v1/memories/extract", {}),
+        *WITHOUT_IDS,
         ("POST", "/v1/memories/forget", {}),
         ("GET", "/v1/memories/forgotten", None),
-        ("GET", "/v1/graph", None),
         ("GET", "/v1/sessions", None),
     ],
 )

@@ -361,7 +361,12 @@ def test_a_size_has_the_same_names_everywhere(client: httpx.Client) -> None:
             "messages[0].role",
             "must be one of user, assistant, system, tool, not 1",
         ),
-        ("/v1/memories", {"messages": [{"role": 1, "content": "茶"}]}, "messages[0].role", "must"),
+        (
+            "/v1/memories",
+            {"user_id": "u", "messages": [{"role": 1, "content": "茶"}]},
+            "messages[0].role",
+            "must",
+        ),
         ("/v1/chat/completions", {"messages": []}, "messages", "must have at least 1 item, not []"),
         (LEXICAL, {"user_id": "u", "query": "茶", "limit": "a"}, "limit", "must be an integer"),
         (

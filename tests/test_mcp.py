@@ -23,7 +23,7 @@ from kemem.serve.mcp.server import RESOURCES, create_mcp
 from kemem.settings import Settings
 from kemem.testing import ScriptedLLM
 from tests.cases import each
-from tests.command import command, environment, kemem, kemem_cold
+from tests.command import command, environment, kemem_cold
 from tests.server import Server, refusal, running_server
 
 READ_ONLY = {
@@ -467,10 +467,13 @@ async def test_a_coding_agent_finds_after_a_restart_what_it_kept_before(tmp_path
         assert (await call(client, "list_memories"))["memories"] == []
 
 
-def test_a_command_without_a_user_is_refused(tmp_path: Path) -> None:
-    ran = kemem(tmp_path, "mcp")
-    assert ran.returncode == 2 and ran.stdout == ""
-    assert "user_id is required: start with --user" in ran.stderr
+async def test_a_command_without_a_user_serves_the_default_one(tmp_path: Path) -> None:
+    """As Python does without ids."""
+    async with Client(stdio_client(started(tmp_path))) as client:
+        key = await add(client, "本项目用 pnpm build")
+    async with Client(stdio_client(started(tmp_path, "--user", "default"))) as client:
+        listed = (await call(client, "list_memories"))["memories"]
+        assert [it["memory_key"] for it in listed] == [key]
 
 
 def test_a_command_without_its_packages_says_how_to_get_them(tmp_path: Path) -> None:
@@ -640,8 +643,11 @@ def test_install_prints_a_line_for_claude_code(flags: list[str], wanted: str) ->
     assert install("--client", "claude", *flags).stdout == f"{wanted}\n"
 
 
-@pytest.mark.parametrize(
-    "flags", [["--client", "cursor"], ["--client", "claude-desktop", "--http", URL]]
-)
-def test_install_refuses_what_cannot_work(flags: list[str]) -> None:
-    assert install(*flags).exit_code == 2
+def test_install_refuses_what_cannot_work() -> None:
+    assert install("--client", "claude-desktop", "--http", URL).exit_code == 2
+
+
+def test_install_without_a_user_serves_the_default_one() -> None:
+    assert json.loads(install("--client", "cursor").stdout)["mcpServers"]["kemem"]["args"] == [
+        "mcp"
+    ]

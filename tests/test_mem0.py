@@ -124,7 +124,8 @@ def test_delete_all_and_reset_erase(memory: Memory) -> None:
         memory.add("茶 tea", infer=False, **ids)  # type: ignore[arg-type]
     assert memory.delete_all(user_id="ann") == {"message": "Memories deleted successfully!"}
     assert texts(memory.get_all(filters=ANN)) == []
-    assert texts(memory.get_all(filters={"run_id": "r"})) == ["茶 tea"]
+    assert texts(memory.get_all(filters={"run_id": "r"})) == []  # it is not that of anybody
+    assert texts(memory.get_all(filters={"user_id": "bob", "run_id": "r"})) == ["茶 tea"]
     memory.reset()
     for ids in ({"user_id": "bob"}, {"agent_id": "bot"}):
         assert texts(memory.get_all(filters=ids)) == []

@@ -47,8 +47,8 @@ class AsyncMemory:
     Arguments that mean the same everywhere:
 
     - `user_id`, `agent_id`, `session_id` (also `run_id`): whose data; a call sees only rows that
-      carry all ids it names. Without any, `add`, `search`, `get_all` and `recall` mean the user
-      "default" of the agent "default"; other calls are refused.
+      carry all ids it names. Without a user and an agent, the user "default" of the agent "default"
+      is meant; without any id, by `add`, `search`, `get_all`, `recall` and `profile` only.
     - `limit` (also `top_k`, `page_size`): the most results, 1-1000. `cursor`: a `next_cursor`.
     - `since` (inclusive), `until` (exclusive), `as_of`, `timestamp`: RFC 3339 or an aware datetime.
       `as_of` answers with what was known and true then.
@@ -252,7 +252,7 @@ class AsyncMemory:
         user_id: Id = None,
         agent_id: Id = None,
         run_id: Id = None,
-        limit: int = 100,
+        limit: int = 10,
         filters: Mapping[str, Any] | None = None,
         threshold: float | None = None,
         rerank: bool = True,
@@ -690,11 +690,11 @@ class AsyncMemory:
         """What a call about one memory may see; the id of a note names its owner."""
         check_id(memory_id, "memory_id")
         call, deps = await self._call(*ids)
-        scope = call.scope if call.is_bound else await pages.find_owner(memory_id, deps)
+        scope = call.named if call.is_bound else await pages.find_owner(memory_id, deps)
         return Where(scope, kinds=ALL, sensitive=call.sensitive, withdrawn=True), deps
 
     async def _session(self, *ids: Id) -> tuple[Scope, ports.Deps]:
         """The one session that a call names."""
         call, deps = await self._call(*ids)
         check_id(call.session_id, "session_id")
-        return await session.find_session(call.scope, deps), deps
+        return await session.find_session(call.named, deps), deps

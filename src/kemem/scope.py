@@ -42,6 +42,11 @@ class CallScope:
     @property
     def scope(self) -> Scope:
         """The rows that carry all these ids; at least one id is required."""
+        return self.or_default.named if self.is_bound else self.named
+
+    @property
+    def named(self) -> Scope:
+        """The same, but a session alone may be that of any user."""
         if not self.is_bound:
             raise InvalidArgument("user_id, agent_id or session_id is required", field="user_id")
         return Scope(self.agent_id, self.user_id, self.session_id)
@@ -53,8 +58,9 @@ class CallScope:
 
     @property
     def or_default(self) -> "CallScope":
-        """This scope; without any id, the one that `add` writes to when it gets none."""
-        return self if self.is_bound else replace(self, user_id=DEFAULT, agent_id=DEFAULT)
+        """This scope; without a user and an agent, the one that `add` writes to then."""
+        is_owned = self.user_id is not None or self.agent_id is not None
+        return self if is_owned else replace(self, user_id=DEFAULT, agent_id=DEFAULT)
 
     @property
     def shared(self) -> str | None:

@@ -53,7 +53,7 @@ class SearchRequest(StrictModel, Ids):
     """A question to the memory."""
 
     query: schemas.NotBlank
-    limit: schemas.Size = 100
+    limit: schemas.Size = 10
     top_k: TopK = None
     filters: dict[str, Any] | None = None
     threshold: Share | None = None
@@ -261,8 +261,6 @@ async def recall(body: RecallRequest, request: Request, memory: Memory) -> Respo
 def _with_owner(query: MemoryQuery | ChangesQuery | OwnerQuery) -> dict[str, Any]:
     """The arguments of a call about one memory; over HTTP an id alone is never enough."""
     arguments = query.arguments()
-    *names, last = (it for it in ("user_id", "agent_id", "session_id") if it in arguments)
-    if all(arguments[name] is None for name in (*names, last)):
-        reason = f"{', '.join(names)} or {last} is required beside the id"
-        raise InvalidArgument(reason, field="user_id")
+    if arguments["user_id"] is None and arguments["agent_id"] is None:
+        raise InvalidArgument("user_id or agent_id is required beside the id", field="user_id")
     return arguments

@@ -12,6 +12,7 @@ import fastapi
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from kemem.errors import InvalidArgument
 from kemem.records import ROLES
 from kemem.scope import CallScope
 from kemem.serve.http.responses import EVENT_STREAM
@@ -98,9 +99,18 @@ class Ids(OwnerIds):
     run_id: Annotated[Id | None, Field(description="Another name of session_id.")] = None
 
     def arguments(self) -> dict[str, Any]:
-        """The fields by their names, the session under its one name."""
-        session = CallScope().restrict(session_id=self.session_id, run_id=self.run_id)
-        fields = {name: value for name, value in self if name != "run_id"}
+        """The fields by their names, the session under its one name.
+
+        A server has many users: what names none is refused, instead of meaning "default".
+        """
+        fields = dict(self)
+        run_id, filters = fields.pop("run_id"), fields.get("filters")
+        ids = (self.user_id, self.agent_id, self.session_id, run_id)
+        scope = CallScope().restrict(*ids, filters=filters)
+        if scope.user_id is None and scope.agent_id is None:
+            reason = "user_id is required: it says whose memory is meant, such as 'u_1'"
+            raise InvalidArgument(reason, field="user_id")
+        session = CallScope().restrict(session_id=self.session_id, run_id=run_id)
         return {**fields, "session_id": session.session_id}
 
 

@@ -8,10 +8,12 @@ from urllib.parse import quote
 
 import typer
 
+from kemem.scope import DEFAULT
 from kemem.serve.cli import terminal
 
 Client = Literal["claude", "claude-desktop", "cursor", "vscode"]
-User = Annotated[str | None, typer.Option(help="Whose memories: the client reaches no other's.")]
+_WHOSE = "Whose memories, 'default' without it: the client reaches no others."
+User = Annotated[str | None, typer.Option(help=_WHOSE)]
 Agent = Annotated[str | None, typer.Option(help="Only memories of this agent.")]
 Session = Annotated[str | None, typer.Option(help="The conversation that new memories belong to.")]
 Tools = Literal["kemem", "official"]
@@ -42,14 +44,13 @@ def serve_mcp(
     if context.invoked_subcommand is not None:
         return
     settings = terminal.settings_in_force(data_dir, database_url)
-    user_id = _required(user)
 
     from kemem.compat.tools import MEMORY_TOOLS
     from kemem.serve.mcp.official import OFFICIAL_TOOLS
     from kemem.serve.mcp.server import serve_stdio
 
     chosen = OFFICIAL_TOOLS if tools == "official" else MEMORY_TOOLS
-    serve_stdio(settings, user_id, agent, session, sensitive, chosen)
+    serve_stdio(settings, DEFAULT if user is None else user, agent, session, sensitive, chosen)
 
 
 @mcp.command()
@@ -66,7 +67,7 @@ def install(
     entry: dict[str, Any]
     if url is None:
         place = {"--data-dir": data_dir and data_dir.absolute(), "--database-url": database_url}
-        values = {"--user": _required(user), "--agent": agent, **place}
+        values = {"--user": user, "--agent": agent, **place}
         values |= {"--tools": None if tools == "kemem" else tools}
         flags = [str(part) for pair in values.items() if pair[1] is not None for part in pair]
         own = Path(sys.argv[0])  # a client may have another search path than we have
@@ -94,9 +95,3 @@ def install(
         terminal.errors.print(
             "A server that asks for a key needs the header 'Authorization: Bearer <key>'."
         )
-
-
-def _required(user: str | None) -> str:
-    if user is None:
-        raise typer.BadParameter("user_id is required: start with --user", param_hint="--user")
-    return user
