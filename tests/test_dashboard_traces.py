@@ -15,6 +15,7 @@ from kemem.journal import AsyncJournal
 from kemem.memory import AsyncMemory
 from kemem.recall import Account
 from kemem.records import Line, Scope
+from kemem.records.privacy import ContentPolicy
 from kemem.serve.telemetry.journal import MAX_TRACES, TRACE, Traces, to_line
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, ScriptedLLM, calling
@@ -166,7 +167,7 @@ async def test_no_trace_is_written_or_kept_where_that_is_set(
 ) -> None:
     async with AsyncMemory(settings=quiet(tmp_path, trace_days=0)) as memory:
         told = await account(memory, user, note, question)
-        await memory.journal.note([to_line(told, NOON, "before")])
+        await memory.journal.note([to_line(told, NOON, "before", ContentPolicy(1000))])
         traces = Traces(memory, clock=FakeClock(NOON))
         await memory.recall(question, user)
         assert await traces_of(memory, traces) == []

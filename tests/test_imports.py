@@ -23,6 +23,7 @@ from kemem.imports.formats import FORMATS, read_files
 from kemem.imports.items import Document, Item, Read, Skipped, moment
 from kemem.imports.recipe import Portion, Target, plan, portions
 from kemem.imports.values import CHUNK, json_values
+from kemem.records.privacy import ContentPolicy
 from kemem.text.turns import read_turns
 from tests import exports
 from tests.cases import each
@@ -559,7 +560,7 @@ def test_no_value_breaks_a_reader(value: object) -> None:
         if format.is_like(value):
             try:
                 read = list(format.read(value, "file.json:1"))
-                plan(portions(read, TARGET), TARGET, 0, 1000)
+                plan(portions(read, TARGET), TARGET, 0, ContentPolicy(1000))
             except KeMemError as error:
                 assert error.message.startswith(("file.json:1", "parent_message_id"))
 
@@ -571,7 +572,7 @@ def test_no_bytes_break_an_import(
     path = tmp_path_factory.mktemp("raw") / f"file{suffix}"
     path.write_bytes(raw)
     try:
-        plan(portions(read(path), TARGET), TARGET, 0, 1000)
+        plan(portions(read(path), TARGET), TARGET, 0, ContentPolicy(1000))
     except KeMemError as error:
         assert str(path) in error.message
 

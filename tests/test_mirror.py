@@ -16,6 +16,7 @@ from kemem.jobs import run_due
 from kemem.ports import Deps, read_messages
 from kemem.records import NOTES, Link, Note, Relation, Scope, Where
 from kemem.records.batch import Batch, Job
+from kemem.records.privacy import ContentPolicy
 from kemem.testing import FakeClock
 from kemem_conformance.ram import RamStore
 from kemem_conformance.suite import ME, MY_NOTES, around, noted, said
@@ -163,7 +164,7 @@ async def test_a_rewritten_note_supports_what_it_says_now(
     """With other words it loses its links, here as in the store."""
     note = await remember(deps, text, link)
     await work(deps)
-    await rewrite(note, "完全不同 something else", {}, 1000, deps)
+    await rewrite(note, "完全不同 something else", {}, ContentPolicy(1000), deps)
     await work(deps)
     assert graph.arrows() == {"n": []}
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kemem.add.parse import MAX_MESSAGES, MAX_METADATA_BYTES, parse_messages
 from kemem.errors import Exhausted, InvalidArgument, KeMemError
 from kemem.records import ROLES, Message
+from kemem.records.privacy import ContentPolicy
 from kemem.records.times import LATEST, to_rfc3339
 from kemem.scope import Owner
 from tests.cases import each
@@ -23,7 +24,7 @@ OWNER = Owner("小明")
 
 
 def parsed(messages: Any, most: int = LIMIT) -> list[Message]:
-    return parse_messages(messages, OWNER, NOW, most).messages
+    return parse_messages(messages, OWNER, NOW, ContentPolicy(most)).messages
 
 
 def one(**fields: Any) -> Message:
@@ -88,7 +89,7 @@ def test_what_is_none_is_not_said(text: str) -> None:
     names = ("message_id", "ts", "session_id", "agent_id", "content_type", "parent_message_id")
     owner = Owner("u", "助手", "会话")
     fields = {"content": text, "metadata": None, **dict.fromkeys(names)}
-    (message,) = parse_messages([fields], owner, NOW, LIMIT).messages
+    (message,) = parse_messages([fields], owner, NOW, ContentPolicy(LIMIT)).messages
     assert (message.agent_id, message.session_id, message.user_id) == ("助手", "会话", "u")
     assert (message.content_type, message.parent_message_id, message.ts) == ("text", None, NOW)
     assert message.metadata == {}

@@ -16,6 +16,7 @@ from kemem import Memory
 from kemem.add.parse import check_metadata, parse_messages, parse_turns
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.records import Message
+from kemem.records.privacy import ContentPolicy
 from kemem.scope import Owner
 from kemem.settings import Settings
 from kemem.text.attachments import Attachment
@@ -189,7 +190,7 @@ def test_nothing_that_was_said_is_lost(
         metadata = turn.fields.get("metadata", {})
         if turn.fields.get("content_type") == "tool_call":
             assert set(metadata) == {"tool_name", "tool_call_id", "arguments"}
-    parse_turns(reading.turns, Owner("u"), NOW, 100_000)
+    parse_turns(reading.turns, Owner("u"), NOW, ContentPolicy(100_000))
 
 
 KEYS = st.sampled_from(
@@ -219,7 +220,7 @@ TREES = st.recursive(
 def test_no_value_whatever_crashes(messages: Any) -> None:
     """It is read or refused, and whatever is kept beside it can be stored."""
     try:
-        parse_messages(messages, Owner("u"), NOW, 10_000)
+        parse_messages(messages, Owner("u"), NOW, ContentPolicy(10_000))
         for turn in read(messages).turns:
             check_metadata(turn.fields.get("metadata"), "metadata")
     except KeMemError as error:
@@ -356,7 +357,7 @@ def test_ids_of_split_messages_stay_the_same_and_lead_to_the_own_id() -> None:
         assert (turns, two["message_id"]) == (again, message_id)
         assert one["message_id"] == (first or one["message_id"]) != message_id
         assert (one["parent_message_id"], two["parent_message_id"]) == ("p", one["message_id"])
-        parse_turns(turns, Owner("u"), NOW, 100)
+        parse_turns(turns, Owner("u"), NOW, ContentPolicy(100))
 
 
 @each("messages", [[None], [{"text": 1}], [{"role": "user", "content": 5}], [[["a"]]], [b"x"]])
@@ -494,7 +495,7 @@ def test_a_history_that_grows_has_each_message_once(
     stored: dict[str, Message] = {}
     for at, end in enumerate([*sorted(ends), 5]):
         if part := messages[:end]:
-            parsed = parse_messages(part, Owner("u"), NOW + at, 10_000)
+            parsed = parse_messages(part, Owner("u"), NOW + at, ContentPolicy(10_000))
             assert parsed.has_ids
             for message in parsed.messages:
                 before = stored.setdefault(message.message_id, message)
@@ -507,7 +508,7 @@ def test_an_id_of_others_stands_for_words_in_a_session() -> None:
 
     def name_of(message: dict[str, Any], user: str = "u", session: str = "default") -> str:
         owner = Owner(user, session_id=session)
-        return parse_messages([message], owner, NOW, 10_000).messages[0].message_id
+        return parse_messages([message], owner, NOW, ContentPolicy(10_000)).messages[0].message_id
 
     first = langchain(1, "我不吃辣")
     others = [name_of(langchain(1, "我吃辣")), name_of(langchain(3, "我不吃辣"))]

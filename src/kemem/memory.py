@@ -224,7 +224,7 @@ class AsyncMemory:
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
         owner = scope.to_owner(self._scope)
-        details = (memory_type, prompt, metadata, expires_at)
+        details = (self.settings.content_policy, memory_type, prompt, metadata, expires_at)
         task = Task.parse(owner, *details, infer=infer, sensitive=sensitive)
         rest = (self.settings, self._hooks, await self.runtime.prepared())
         return await add(messages, owner, task, *rest, ts=timestamp, wait=wait)
@@ -241,9 +241,9 @@ class AsyncMemory:
 
         Idempotent: an entry with the same content, summary and tags is stored once.
         """
-        deps, most = await self._writer_deps(), self.settings.max_content_bytes
+        deps, policy = await self._writer_deps(), self.settings.content_policy
         scope = self._scope.restrict(agent_id="default" if agent_id is None else agent_id)
-        entry = await learn(content, summary, tags, scope.scope.agent_id or "", most, deps)
+        entry = await learn(content, summary, tags, scope.scope.agent_id or "", policy, deps)
         return await self.get(entry, agent_id=scope.agent_id)
 
     async def search(
@@ -332,8 +332,8 @@ class AsyncMemory:
     ) -> Item:
         """Change the text or the metadata of a note; messages never change."""
         where, deps = await self._one(memory_id, user_id, agent_id, session_id)
-        row, most = await pages.find(memory_id, where, deps), self.settings.max_content_bytes
-        return Item(await rewrite(row, content, metadata, most, deps))
+        row, policy = await pages.find(memory_id, where, deps), self.settings.content_policy
+        return Item(await rewrite(row, content, metadata, policy, deps))
 
     async def delete(
         self,

@@ -15,6 +15,7 @@ from pydantic_settings import (
 )
 
 from kemem.errors import InvalidArgument, plain_reason, shown_address
+from kemem.records.privacy import DEFAULT_ACTIONS, Action, ContentPolicy, DataKind
 
 CONFIG_FILE = "kemem.toml"
 _NAME, _URL = r"(?:(?!://)\S)+?", r"https?://[^\s/?#]\S*"
@@ -22,6 +23,13 @@ _HTTP = "where a URL begins as http://host or https://host"
 _OPENAI = r"(?:(?!://)[^\s@])+"  # without an address no @: what follows it was meant as one
 _EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:(?:{_OPENAI}|{_NAME}(?<!@)@{_URL})")
 _RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
+
+
+def _privacy(kind: DataKind, shown: str) -> Any:
+    return Field(
+        default=DEFAULT_ACTIONS[kind],
+        description=f"Messages and notes with {shown}: keep, mark (sensitive), mask or refuse.",
+    )
 
 
 class Settings(BaseSettings):
@@ -172,6 +180,12 @@ class Settings(BaseSettings):
     max_content_bytes: int = Field(
         default=102_400, ge=1, description="Longer messages are cut there and flagged."
     )
+    privacy_api_key: Action = _privacy("api_key", "API keys, tokens and private keys")
+    privacy_password: Action = _privacy("password", "passwords and PINs")
+    privacy_id_number: Action = _privacy("id_number", "ID-card and social security numbers")
+    privacy_card_number: Action = _privacy("card_number", "numbers of credit and bank cards")
+    privacy_phone_number: Action = _privacy("phone_number", "phone numbers")
+    privacy_email: Action = _privacy("email", "e-mail addresses")
     store_thinking: bool = Field(
         default=False, description="Whether the thoughts of models are stored with their messages."
     )
@@ -199,6 +213,11 @@ class Settings(BaseSettings):
     def has_llm(self) -> bool:
         """Whether a model is named that can be asked."""
         return self.llm != "none" and bool(self.llm_api_key or self.llm_base_url)
+
+    @property
+    def content_policy(self) -> ContentPolicy:
+        """What is stored of a text."""
+        return ContentPolicy.of(self)
 
     @field_validator("embedder")
     @classmethod

@@ -18,9 +18,11 @@ from kemem.ports import Deps, read_messages, read_notes
 from kemem.ports.entries import check_enabled
 from kemem.records import CHECKPOINTS_KEPT, NOTES, Change, Message, Micros, Note, Row, Scope, Where
 from kemem.records.batch import Batch, Expected, Job
+from kemem.records.privacy import ContentPolicy
 from kemem.results import Deletion
 from kemem.scope import check_flag
 from kemem.text.ids import new_id
+from kemem.text.personal import apply_policy
 from kemem.text.segment import fingerprint
 
 FADING = frozenset({"user_info", "experience"})  # knowledge goes only when it expires
@@ -30,7 +32,11 @@ _TRIES = 20  # of a write whose premises change meanwhile
 
 
 async def rewrite(
-    note: Row, content: str | None, metadata: Mapping[str, Any] | None, max_bytes: int, deps: Deps
+    note: Row,
+    content: str | None,
+    metadata: Mapping[str, Any] | None,
+    policy: ContentPolicy,
+    deps: Deps,
 ) -> Note:
     """Change the text or the metadata of a note; its history keeps the text before.
 
@@ -38,11 +44,16 @@ async def rewrite(
     """
     if not isinstance(note, Note):
         raise InvalidArgument(f"{note.id} is a message, and messages never change")
-    text = note.content if content is None else parse.check_text(content, "content", max_bytes)
-    fields = note.metadata if metadata is None else parse.check_metadata(metadata, "metadata")
+    text, fields, is_marked = note.content, note.metadata, note.sensitive
+    if content is not None:
+        text, is_marked = parse.allowed_text(content, "content", policy)
+    if metadata is not None:
+        fields, has_mark = parse.allowed_metadata(metadata, "metadata", policy)
+        is_marked |= has_mark
     await check_enabled(deps.store, Scope(note.agent_id, note.user_id, note.session_id))
     now = deps.clock()
-    changed = replace(note, metadata=fields, updated=now)
+    sensitive = note.sensitive or is_marked  # once sensitive, a note stays so
+    changed = replace(note, metadata=fields, updated=now, sensitive=sensitive)
     batch = Batch(notes=(changed,))
     if text != note.content:
         tags = note.keywords if note.kind == "knowledge" else ()
@@ -56,15 +67,23 @@ async def rewrite(
 
 
 async def learn(
-    content: str, summary: str | None, tags: Sequence[str], agent_id: str, most: int, deps: Deps
+    content: str,
+    summary: str | None,
+    tags: Sequence[str],
+    agent_id: str,
+    policy: ContentPolicy,
+    deps: Deps,
 ) -> str:
     """Store a knowledge entry as a note; returns its id, or that of an equal entry."""
-    text, now = parse.check_text(content, "content", most), deps.clock()
+    (text, is_marked), now = parse.allowed_text(content, "content", policy), deps.clock()
     await check_enabled(deps.store, Scope(agent_id))
     if summary is not None:
-        summary = parse.check_label(summary, "summary", parse.MAX_SUMMARY)
+        label = parse.check_label(summary, "summary", parse.MAX_SUMMARY)
+        summary, has_mark = apply_policy(label, policy, "summary")
+        is_marked |= has_mark
     fact = Fact(text, (), keywords=parse.check_tags(tags), topic=fingerprint(text))
-    note = new_note(fact, parse.Task("knowledge"), Scope(agent_id, ""), now, now)
+    task = parse.Task("knowledge", sensitive=is_marked)
+    note = new_note(fact, task, Scope(agent_id, ""), now, now)
     exact = repr((text, summary, note.keywords)).encode()  # verbatim: it may be code
     digest = blake2b(exact, digest_size=16).hexdigest()
     note = replace(note, digest=digest, summary=summary)

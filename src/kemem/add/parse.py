@@ -11,9 +11,11 @@ from typing import Any, NamedTuple, NoReturn
 
 from kemem.errors import Exhausted, InvalidArgument, PermissionDenied
 from kemem.records import ROLES, Message, Messages, Micros
+from kemem.records.privacy import ContentPolicy
 from kemem.records.times import LATEST, to_micros
 from kemem.scope import Owner, Time, check_flag, to_time
 from kemem.text.ids import check_id, encode, new_id
+from kemem.text.personal import apply_policy, apply_policy_to_value
 from kemem.text.shapes import to_items
 from kemem.text.turns import Turn, read_turns
 
@@ -24,6 +26,7 @@ MAX_METADATA_DEPTH = 32
 MAX_SUMMARY = 1_000  # characters
 MAX_TAGS = 20
 MAX_TAG = 64  # characters
+_LOOK_AHEAD = 16_384  # bytes behind the limit, where personal data that it would cut may go on
 _LAST: Micros = LATEST - 1_000_000  # the end of time is left free for moving on from ties
 _IDS = ("message_id", "id")  # KeMem's own, and what others call a message
 _ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, not behind a backslash
@@ -52,6 +55,7 @@ class Task:
     def parse(
         cls,
         owner: Owner,
+        policy: ContentPolicy,
         memory_type: str | None,
         prompt: object,
         metadata: object,
@@ -65,25 +69,29 @@ class Task:
             refuse("memory_type", "be short or long", memory_type)
         long = "user_info" if owner.user_id else "knowledge"
         kind = "short_term" if memory_type == "short" else long
+        fields, is_marked = allowed_metadata(metadata, "metadata", policy)
         return cls(
             kind,
             check_flag(infer, "infer"),
             check_prompt(prompt),
-            check_metadata(metadata, "metadata"),
+            fields,
             to_time(expires_at, "expires_at"),
-            check_flag(sensitive, "sensitive"),
+            check_flag(sensitive, "sensitive") or is_marked,
         )
 
 
-def parse_messages(messages: Messages, owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
+def parse_messages(messages: Messages, owner: Owner, now: Micros, policy: ContentPolicy) -> Parsed:
     """What callers mean, in their order; the first wrong message refuses them all."""
-    return parse_turns(read_turns(to_list(messages)).turns, owner, now, max_content_bytes)
+    return parse_turns(read_turns(to_list(messages)).turns, owner, now, policy)
 
 
-def parse_turns(turns: Iterable[Turn], owner: Owner, now: Micros, max_content_bytes: int) -> Parsed:
-    """Messages ready to be stored, in their order; the first wrong one refuses them all."""
+def parse_turns(turns: Iterable[Turn], owner: Owner, now: Micros, policy: ContentPolicy) -> Parsed:
+    """Messages ready to be stored, in their order; the first wrong one refuses them all.
+
+    The policy is applied: personal data in them is kept, marked, masked or refused.
+    """
     turns = list(turns)
-    parsed = [_message(turn.fields, turn.origin, owner, now, max_content_bytes) for turn in turns]
+    parsed = [_message(turn.fields, turn.origin, owner, now, policy) for turn in turns]
     first: dict[str, Message] = {}
     for turn, (message, _) in zip(turns, parsed, strict=True):
         other = first.setdefault(message.message_id, message)
@@ -124,12 +132,12 @@ def with_defaults(turns: Iterable[Turn], metadata: Mapping[str, Any], ts: object
 
 
 def _message(
-    item: Mapping[str, Any], field: str, owner: Owner, now: Micros, max_content_bytes: int
+    item: Mapping[str, Any], field: str, owner: Owner, now: Micros, policy: ContentPolicy
 ) -> tuple[Message, bool]:
     if item.get("user_id", owner.user_id) != owner.user_id:
         refuse(f"{field}.user_id", "be the user_id of the call", item["user_id"])
-    content, truncated = _content(item.get("content"), f"{field}.content", max_content_bytes)
-    metadata = check_metadata(item.get("metadata"), f"{field}.metadata")
+    content, truncated, is_marked = _allowed(item.get("content"), f"{field}.content", policy)
+    metadata, has_mark = allowed_metadata(item.get("metadata"), f"{field}.metadata", policy)
 
     def own_id(name: str) -> str | None:
         value = item.get(name)
@@ -157,6 +165,7 @@ def _message(
         content_type=_content_type(item.get("content_type"), f"{field}.content_type"),
         parent_message_id=own_id("parent_message_id"),
         metadata={**metadata, "truncated": True} if truncated else metadata,
+        sensitive=is_marked or has_mark,
     )
     if not message.message_id:
         is_named = item.get("id") is not None
@@ -197,6 +206,26 @@ def _content(content: object, field: str, most: int) -> tuple[str, bool]:
     if not text.strip():
         refuse(field, "be a text that is not blank", content)
     return text, len(raw) > most
+
+
+def _allowed(content: object, field: str, policy: ContentPolicy) -> tuple[str, bool, bool]:
+    """The text as it may be stored, whether it was cut, and whether it is sensitive."""
+    whole, is_cut = _content(content, field, policy.max_bytes + _LOOK_AHEAD)
+    text, is_marked = apply_policy(whole, policy, field)
+    text, truncated = _content(text, field, policy.max_bytes)
+    return text, is_cut or truncated, is_marked
+
+
+def allowed_metadata(
+    metadata: object, field: str, policy: ContentPolicy
+) -> tuple[Mapping[str, Any], bool]:
+    """Metadata as it may be stored, and whether it is sensitive."""
+    return apply_policy_to_value(check_metadata(metadata, field), policy, field)
+
+
+def allowed_text(text: object, field: str, policy: ContentPolicy) -> tuple[str, bool]:
+    """A text that must not be cut, as it may be stored, and whether it is sensitive."""
+    return apply_policy(check_text(text, field, policy.max_bytes), policy, field)
 
 
 def check_metadata(metadata: object, field: str) -> Mapping[str, Any]:

@@ -49,17 +49,17 @@ async def add(
     """Store messages and remember what they say, with the user's hooks around it."""
     check_flag(wait, "wait")
     to_time(ts, "timestamp")  # checked here, so that an error names the argument
-    most = settings.max_content_bytes
+    policy = settings.content_policy
     reading = await _read(messages, settings, hooks)
     turns, skipped = with_defaults(reading.turns, task.metadata, ts), reading.skipped
-    parsed = parse_turns(turns, owner, deps.clock(), most)
+    parsed = parse_turns(turns, owner, deps.clock(), policy)
     items = [turn.fields for turn in turns]
     changed, problems = await hooks.before(items) if items else (items, [])
     problems = [*reading.problems, *problems]
     if changed and changed is not items:
         try:
             read = read_turns(to_list(changed))
-            parsed, skipped = parse_turns(read.turns, owner, deps.clock(), most), read.skipped
+            parsed, skipped = parse_turns(read.turns, owner, deps.clock(), policy), read.skipped
         except KeMemError as error:
             problems.append(f"a hook's messages cannot be stored: {error.message}")
     if not changed or not parsed.messages:
@@ -78,7 +78,7 @@ async def ingest(
 ) -> Ingested:
     """Store messages as one batch and make them searchable."""
     reading = await _read(messages, settings, hooks)
-    parsed = parse_turns(reading.turns, owner, deps.clock(), settings.max_content_bytes)
+    parsed = parse_turns(reading.turns, owner, deps.clock(), settings.content_policy)
     ingested = Ingested((), (), problems=reading.problems, skipped=reading.skipped)
     if not parsed.messages:
         return ingested
@@ -106,7 +106,7 @@ async def _remember(parsed: Parsed, task: Task, deps: Deps, wait: bool) -> Writt
     """What became of messages, and those that were stored."""
     # Where no model has to be waited for, one write stores messages and notes together. Else, or if
     # that fails, the messages are durable before a model is asked, with a job that asks it again.
-    messages = [replace(message, sensitive=task.sensitive) for message in parsed.messages]
+    messages = [replace(it, sensitive=it.sensitive or task.sensitive) for it in parsed.messages]
     works = _split(messages, task)
     is_local = deps.embeds_in_process and (deps.llm is None or not task.infer)
     is_small = len(works) == 1 and len(messages) <= _WRITTEN_AT_ONCE

@@ -19,8 +19,10 @@ from kemem.ports.limits import MOST_PATIENCE, TokenLimit, most_of_reply
 from kemem.ports.turns import QUIET
 from kemem.recall.results import indented
 from kemem.records import Scope
+from kemem.records.privacy import ContentPolicy
 from kemem.results import Context
 from kemem.text.fence import neutralise
+from kemem.text.personal import apply_policy
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -192,12 +194,16 @@ def to_chat_messages(
     return chat_messages
 
 
-def check_message(message: object, max_bytes: int) -> None:
-    """Refuse a blank message, and one that would be stored shorter than a model is shown it."""
+def check_message(message: object, policy: ContentPolicy) -> None:
+    """Refuse a blank message, and one that would be stored shorter than a model is shown it.
+
+    What may not be stored is refused before a model is asked.
+    """
     if not isinstance(message, str) or not message.strip():
         reason = f"message must be a text that is not blank, not {message!r:.80}"
         raise InvalidArgument(reason, field="message")
     size = len(message.encode(errors="surrogatepass"))
-    if size > max_bytes:
-        reason = f"message must be at most {max_bytes} bytes, not {size}"
+    if size > policy.max_bytes:
+        reason = f"message must be at most {policy.max_bytes} bytes, not {size}"
         raise InvalidArgument(reason, field="message")
+    apply_policy(message, policy, "message")

@@ -3,14 +3,18 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from reprlib import repr as short_repr
 from typing import Any
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.records import MESSAGES, Message, Micros
+from kemem.records.privacy import ContentPolicy
 from kemem.records.times import to_rfc3339
 from kemem.text.ids import new_id
+from kemem.text.personal import apply_policy_to_value
 
 # Keys of a message's metadata: the rest of an item beside its text, and a part of another's rest.
 _ITEM, _PART, _PART_OF = "agents_item", "agents_item_part", "agents_item_of"
@@ -34,6 +38,10 @@ class ItemLog:
 
     def __init__(self, memory: AsyncMemory) -> None:
         self._memory = memory
+        # The log gives back its own items, sensitive or not: without the result of a call that it
+        # shows, a model refuses the conversation. Other sensitive messages need a grant.
+        self._log = copy(memory)
+        self._log._scope = replace(memory.scope, sensitive=True)
 
     async def newest(self, limit: int | None = None) -> list[Mapping[str, Any]]:
         """The newest items, oldest of them first; all of them without a limit."""
@@ -41,13 +49,13 @@ class ItemLog:
 
     async def add(self, items: Sequence[object]) -> None:
         """Append items, durable on return: all of them, or where one is invalid, none."""
-        copies = [_copied(item, f"items[{index}]") for index, item in enumerate(items)]
+        deps, policy = await self._memory.runtime.deps(), self._memory.settings.content_policy
+        copies = [_copied(item, f"items[{index}]", policy) for index, item in enumerate(items)]
         if not copies:
             return
-        deps, max_bytes = await self._memory.runtime.deps(), self._memory.settings.max_content_bytes
         last = (await self._memory.messages(page_size=1)).items
         now = deps.clock()
-        messages = [it for copy in copies for it in _to_messages(copy, now, max_bytes)]
+        messages = [it for item in copies for it in _to_messages(item, now, policy.max_bytes)]
         # A clock that was set back must not put new items before older ones. One time for all of
         # them: nothing that is added at the same moment comes between.
         ts = max(now, last[0].ts + 1) if last else now
@@ -60,7 +68,7 @@ class ItemLog:
             while entries := await self._newest(1):
                 item, message_id, has_parts = entries[0]
                 try:
-                    await self._memory.delete(message_id)
+                    await self._log.delete(message_id)
                 except NotFound:  # another process took it
                     continue
                 if has_parts:
@@ -82,9 +90,9 @@ class ItemLog:
         parts: dict[str, list[str]] = {}  # of messages that are yet to come
         size, cursor = _PAGE if limit is None else min(limit, _PAGE), None
         while limit is None or len(entries) < limit:
-            page = await self._memory.messages(page_size=size, cursor=cursor)
+            page = await self._log.messages(page_size=size, cursor=cursor)
             for message in page.items:
-                if message.withdrawn:
+                if message.withdrawn or not self._shows(message):
                     continue
                 owner, part = message.metadata.get(_PART_OF), message.metadata.get(_PART)
                 if isinstance(owner, str) and isinstance(part, str):
@@ -97,6 +105,10 @@ class ItemLog:
             if cursor is None:
                 break
         return entries[:limit]
+
+    def _shows(self, message: Message) -> bool:
+        is_item = _ITEM in message.metadata or _PART_OF in message.metadata
+        return is_item or not message.sensitive or self._memory.scope.sensitive
 
 
 def _to_item(message: Message, parts: str) -> Mapping[str, Any] | None:
@@ -167,12 +179,13 @@ def _set_text(item: Any, at: Sequence[str | int], text: str) -> None:
     item[last] = text
 
 
-def _copied(item: object, field: str) -> dict[str, Any]:
-    """A copy of an item by way of JSON; InvalidArgument where it is none."""
+def _copied(item: object, field: str, policy: ContentPolicy) -> dict[str, Any]:
+    """A copy of an item by way of JSON, as it may be stored; InvalidArgument where it is none."""
     if not isinstance(item, Mapping):
         raise InvalidArgument(f"{field} must be an object, not {short_repr(item)}", field=field)
     try:
         copied: dict[str, Any] = json.loads(json.dumps(item, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{field} must be JSON: {error}", field=field) from None
-    return copied
+    allowed: dict[str, Any] = apply_policy_to_value(copied, policy, field)[0]
+    return allowed

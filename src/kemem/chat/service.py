@@ -57,7 +57,7 @@ class ChatService(ChatBase):
         the model is asked, the reply when it has come; a reply that breaks off is stored as far as
         it came. Facts are drawn from both afterwards.
         """
-        check_message(message, self.memory.settings.max_content_bytes)
+        check_message(message, self.memory.settings.content_policy)
         if message_id is not None:
             check_id(message_id, "message_id")
         model = self._chat_model()
@@ -207,7 +207,7 @@ class GroupChatService(ChatBase):
         A message is stored in the log of every member before the first is asked; a reply when it
         has come. A member that has nothing to say ends with an empty text.
         """
-        check_message(message, self.memory.settings.max_content_bytes)
+        check_message(message, self.memory.settings.content_policy)
         _check_group(members, mentions)
         model = self._chat_model()  # where there is no model, nothing is stored
         members, mentions, language = tuple(members), tuple(mentions), self._language(message)

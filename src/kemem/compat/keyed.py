@@ -8,13 +8,14 @@ from typing import Any
 
 from kemem.add.edit import notes_batch
 from kemem.add.embed import mirror_jobs, read_all
-from kemem.add.parse import check_metadata
+from kemem.add.parse import allowed_metadata
 from kemem.memory import AsyncMemory
 from kemem.ports import Deps, read_notes
 from kemem.ports.entries import check_enabled
 from kemem.records import Change, Link, Micros, Note, Scope, Where
 from kemem.records.filters import Filter
 from kemem.scope import DEFAULT
+from kemem.text.personal import apply_policy
 
 NOT_INDEXED = "…"  # the text of a note that no search is to find
 _KIND = "user_info"
@@ -32,7 +33,7 @@ class KeyedNotes:
         self.now: Micros = deps.clock()
         own = memory.scope.scope
         self._scope = Scope(own.agent_id or DEFAULT, own.user_id, own.session_id)
-        self._max_bytes = memory.settings.max_content_bytes
+        self._policy = memory.settings.content_policy
         self._where = Where(self._scope, kinds=frozenset({_KIND}), sensitive=memory.scope.sensitive)
 
     def note_id(self, *key: object) -> str:
@@ -48,7 +49,8 @@ class KeyedNotes:
     async def read(self, ids: Iterable[str]) -> dict[str, Note]:
         """Those of some notes that are there."""
         wanted = frozenset(ids)
-        where = replace(self._where, ids=wanted)
+        # Who knows the key of a note put it there: sensitive notes are found by their keys.
+        where = replace(self._where, ids=wanted, sensitive=True)
         notes = await read_notes(self.deps.store, where, limit=len(wanted)) if wanted else []
         return {note.note_id: note for note in notes if self.lives(note)}
 
@@ -70,7 +72,9 @@ class KeyedNotes:
         expires: Micros | None = None,
     ) -> Note:
         """A note as it is to be, in the place of the one before; a blank text is not indexed."""
-        cut = text.encode()[: self._max_bytes].decode(errors="ignore")
+        allowed, is_marked = apply_policy(text, self._policy, "value")
+        cut = allowed.encode()[: self._policy.max_bytes].decode(errors="ignore")
+        fields, has_mark = allowed_metadata(metadata, "value", self._policy)
         now = self.now
         return Note(
             note_id=note_id,
@@ -85,7 +89,8 @@ class KeyedNotes:
             updated=now,
             valid_from=before.valid_from if before else now,
             expires=expires,
-            metadata=check_metadata(metadata, "value"),
+            metadata=fields,
+            sensitive=is_marked or has_mark,
         )
 
     async def write(

@@ -17,6 +17,7 @@ from kemem.hooks import Hooks
 from kemem.imports.items import UNKNOWN, Document, Item, Read, Skipped, wrong
 from kemem.ports import Deps
 from kemem.records import Message, Micros, Scope, Where
+from kemem.records.privacy import ContentPolicy
 from kemem.records.serialization import Record
 from kemem.results import Added, Ingested
 from kemem.scope import Owner, check_flag
@@ -130,13 +131,13 @@ def portions(
     yield from (Portion(str(key[0]), tuple(some)) for key, some in waiting.items())
 
 
-def checker(target: Target, now: Micros, most: int) -> Callable[[Item], None]:
+def checker(target: Target, now: Micros, policy: ContentPolicy) -> Callable[[Item], None]:
     """A function that raises for an item which could not be stored, and names its place."""
 
     def check(item: Item) -> None:
         owner = target.owner(_user(item, target))
         try:
-            parse_turns(read_turns([item.fields]).turns, owner, now, most)
+            parse_turns(read_turns([item.fields]).turns, owner, now, policy)
         except KeMemError as error:
             raise located(error, Portion(owner.user_id, (item,))) from None
 
@@ -275,9 +276,9 @@ class Import:
 
     async def _split(self, portion: Portion) -> tuple[Portion, int]:
         """What is not stored in the same words, whatever its metadata is; how many messages are."""
-        owner, most = self._target.owner(portion.user_id), self._settings.max_content_bytes
+        owner, policy = self._target.owner(portion.user_id), self._settings.content_policy
         turns = read_turns(portion.messages, thinking=self._settings.store_thinking).turns
-        messages = parse_turns(turns, owner, self._deps.clock(), most).messages
+        messages = parse_turns(turns, owner, self._deps.clock(), policy).messages
         ids = frozenset(message.id for message in messages)
         where = Where(Scope(user_id=portion.user_id), ids=ids, withdrawn=True)
         known = {_words(it) for it in await read_all(Message, where, self._deps.store)}
@@ -293,6 +294,7 @@ class Import:
             return await ingest(portion.messages, owner, *rest)
         task = Task.parse(
             owner,
+            self._settings.content_policy,
             None,
             None,
             first.metadata,
@@ -346,7 +348,10 @@ def located(error: KeMemError, portion: Portion) -> KeMemError:
 
 
 def plan(
-    work: Iterable[Portion | Document | Skipped], target: Target, now: Micros, most: int
+    work: Iterable[Portion | Document | Skipped],
+    target: Target,
+    now: Micros,
+    policy: ContentPolicy,
 ) -> Plan:
     """What an import would do; whatever it would refuse is refused here, too."""
     messages, memories, users = Counter[str](), Counter[str](), Counter[str]()
@@ -361,7 +366,7 @@ def plan(
         else:
             try:
                 turns = read_turns(it.messages).turns
-                parse_turns(turns, target.owner(it.user_id), now, most)
+                parse_turns(turns, target.owner(it.user_id), now, policy)
             except KeMemError as error:
                 raise located(error, it) from None
             counted, amount = (memories, len(it.items)) if it.items[0].is_memory else (messages, 0)

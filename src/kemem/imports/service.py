@@ -171,7 +171,7 @@ class AsyncImports:
             files = await asyncio.to_thread(files_of, path)
             size = _INFERRED if target.infer else PORTION
             now = (await self._deps()).clock()
-            check = checker(target, now, self._settings.max_content_bytes)
+            check = checker(target, now, self._settings.content_policy)
             work = portions(read_files(files, folder, advance, check), target, size)
             while (portion := await asyncio.to_thread(next, work, None)) is not None:
                 count += 1

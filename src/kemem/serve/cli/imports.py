@@ -58,12 +58,12 @@ def import_files(
     if str(path) != STANDARD_INPUT and not path.exists():
         raise typer.BadParameter(f"{path} does not exist", param_hint="PATH")
     target, files, folder = Target(user, agent, session, infer), files_of(path), folder_id(path)
-    now, most = system_clock(), common.settings.max_content_bytes
-    check = checker(target, now, most)
+    now, policy = system_clock(), common.settings.content_policy
+    check = checker(target, now, policy)
     if dry_run:
         with import_progress(files) as move:
             read = read_files(files, folder, lambda size: move(size, 0), check)
-            result = plan(portions(read, target, batch), target, now, most)
+            result = plan(portions(read, target, batch), target, now, policy)
         common.print(result.to_dict(), *_plan_text(result, user or f"all users of {agent}"))
         check_read(result.wrong)
         return

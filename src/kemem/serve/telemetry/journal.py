@@ -16,9 +16,11 @@ from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.recall import Account, Recalled, Step
 from kemem.records import Line, Micros
+from kemem.records.privacy import ContentPolicy
 from kemem.records.times import to_micros
 from kemem.runtime import system_clock
 from kemem.serve.telemetry.metrics import DAY, HOUR
+from kemem.text.personal import masked
 
 TRACE, MAX_TRACES = "trace", 2_000  # the kind of line, and how many are kept
 RUN, MAX_RUNS = "run", 10_000
@@ -64,7 +66,8 @@ class Traces:
             return
         self._last = max(self._clock(), self._last + 1)  # each its own time, which pages go by
         route = (request_in_progress.get() or {}).get("route")
-        line = to_line(account, self._last, str(route.path) if route else self._route)
+        place = str(route.path) if route else self._route
+        line = to_line(account, self._last, place, self._memory.settings.content_policy)
         task = asyncio.create_task(self._write(line))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
@@ -85,11 +88,19 @@ class Traces:
             log.warning("a trace was lost", kind=type(error).__name__)
 
 
-def to_line(account: Account, ts: Micros, route: str) -> Line:
-    """A recall as a line of the journal."""
+def to_line(account: Account, ts: Micros, route: str, policy: ContentPolicy) -> Line:
+    """A recall as a line of the journal; what the policy keeps out of the store is masked."""
     result, scope = account.result, account.scope
-    body = {
+    words = {
         "question": result.question[:MAX_TEXT],
+        "reason": result.reason[:MAX_TEXT],
+        # What rules write retells memories, which the keys name; a model's words are its own.
+        "summary": result.search_summary[:MAX_TEXT] if result.by == "llm" else None,
+        "follow_up": result.follow_up_question if result.needs_more_info else None,
+        "steps": [_step(step, result) for step in result.trace],
+    }
+    body = {
+        **masked(words, policy),
         "route": route,
         "way": account.way,
         "agent_id": scope.agent_id,
@@ -98,15 +109,10 @@ def to_line(account: Account, ts: Micros, route: str) -> Line:
         "seconds": round(account.seconds, 6),
         "completed": result.completed,
         "confidence": result.confidence,
-        "reason": result.reason[:MAX_TEXT],
-        # What rules write retells memories, which the keys name; a model's words are its own.
-        "summary": result.search_summary[:MAX_TEXT] if result.by == "llm" else None,
-        "follow_up": result.follow_up_question if result.needs_more_info else None,
         "problems": list(result.problems),
         "windows": list(result.limits.windows),
         "evidence": [[it.memory_key, round(it.score, 4)] for it in result.evidence],
         "shown": None if account.shown is None else list(account.shown),
-        "steps": [_step(step, result) for step in result.trace],
     }
     return Line(TRACE, f"{ts}-{token_hex(4)}", ts, body, scope.user_id or "")
 
