@@ -13,6 +13,8 @@ from kemem.text.query import Mask
 
 EXACT = 100_000  # rows of a space up to which every vector is compared
 _BITS = 64
+_SPARE = 17  # times as many rows are kept by half of the signs as by all
+_STEP = 17  # every so many rows one is looked at to learn how near those are; sides alternate by 2
 _BLOCK = 1 << 15  # rows that are compared at once: they stay in the processor's cache
 
 Plane = NDArray[np.uint64]  # 64 signs of each row
@@ -34,17 +36,30 @@ def encode(vectors: Matrix) -> list[Plane]:
 
 
 def nearest(planes: Sequence[Plane], vector: Vector, among: Mask, count: int) -> Rows:
-    """Places of the `count` rows whose signs differ least from a vector's, and of their equals."""
+    """Places of the `count` rows whose signs differ least from a vector's, and of their equals.
+
+    Half of the signs tell which rows may be among them; the others are counted of these only.
+    """
     wanted = [plane[0] for plane in encode(vector[np.newaxis])]
+    half = len(planes) // 2
     distances = np.zeros(len(among), np.uint16)
     differing, counts = np.zeros(_BLOCK, np.uint64), np.zeros(_BLOCK, np.uint8)
     for start in range(0, len(among), _BLOCK):
         block = distances[start : start + _BLOCK]
         size = len(block)
-        for plane, bits in zip(planes, wanted, strict=True):
+        for plane, bits in zip(planes[:half], wanted, strict=False):
             np.bitwise_xor(plane[start : start + size], bits, out=differing[:size])
             np.bitwise_count(differing[:size], out=counts[:size])
             block += counts[:size]
-    at_distance = np.bincount(distances[among])  # how many rows, for each distance
-    farthest = int(np.searchsorted(np.cumsum(at_distance), count))
-    return np.flatnonzero(among & (distances <= farthest))
+    some = distances[::_STEP][among[::_STEP]]
+    rows = np.flatnonzero(among & (distances <= _farthest(some, count * _SPARE // _STEP)))
+    distances = distances[rows]
+    for plane, bits in zip(planes[half:], wanted[half:], strict=True):
+        distances += np.bitwise_count(plane[rows] ^ bits)
+    return rows[distances <= _farthest(distances, count)]
+
+
+def _farthest(distances: NDArray[np.uint16], count: int) -> int:
+    """The distance within which the `count` nearest are; beyond all, if there are not so many."""
+    at_distance = np.bincount(distances)  # how many rows, for each distance
+    return int(np.searchsorted(np.cumsum(at_distance), count))
