@@ -37,7 +37,7 @@ from kemem.serve.http import (
 )
 from kemem.serve.http.auth import Authenticator, is_page_view
 from kemem.serve.http.errors import NOT_FOUND, RESPONSES
-from kemem.serve.http.process import background_worker, configure_logs
+from kemem.serve.http.process import background_worker, configure_logs, warming_up
 from kemem.serve.http.responses import error_response, json_response
 from kemem.serve.http.routing import handle_by_headers, id_in_header, path_to_route
 from kemem.serve.mcp.server import create_mcp
@@ -119,24 +119,27 @@ def serve(settings: Settings, flags: frozenset[str], on_start: Callable[[int], N
         proxy_headers=False,
         timeout_graceful_shutdown=2,
     )
-    server = _Server(config, on_start)
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), warming_up(settings) as warm_up:
+        server = _Server(config, on_start, warm_up)
         server.run()
     if not server.started:
         sys.exit(1)
 
 
 class _Server(uvicorn.Server):
-    """Tells its port as soon as it listens."""
+    """Tells its port as soon as it listens, and warms up then."""
 
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[int], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_start: Callable[[int], None], warm_up: Callable[[], None]
+    ) -> None:
         super().__init__(config)
-        self._on_start = on_start
+        self._on_start, self._warm_up = on_start, warm_up
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._on_start(self.servers[0].sockets[0].getsockname()[1])
+            self._warm_up()
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:

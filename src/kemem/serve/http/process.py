@@ -3,20 +3,28 @@
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import structlog
 
 from kemem.memory import AsyncMemory
 from kemem.ports.turns import QUIET
+from kemem.settings import Settings
+from kemem.sync import Memory
 
 _JOBS_SECONDS = 5.0  # seconds between two runs of the outbox,
 _QUIET = QUIET / 1_000_000  # or so many after one that did something
 _FLUSH_SECONDS = 10.0  # seconds between two flushes
 _GRACE = 1.0  # seconds that work in progress gets at the end
+
+_TALK = ("I moved to Porto last week.", "我上周搬到了杭州。")
+_QUESTIONS = ("Where do I live now?", "我现在住在哪里？")
 
 log = structlog.get_logger("kemem")
 
@@ -87,3 +95,39 @@ async def _attempt(work: Callable[[], Awaitable[object]], name: str) -> object:
     except Exception as error:  # the store may be away for a while; the next time it may answer
         log.warning(f"{name} failed", kind=type(error).__name__)
         return None
+
+
+@contextmanager
+def warming_up(settings: Settings) -> Iterator[Callable[[], None]]:
+    """Yields a function that starts a thread to do once what first requests would wait for.
+
+    That takes seconds: modules are imported, the embedding model is loaded, patterns and statements
+    are compiled. The thread adds and searches as users do, in a store of its own, which it removes.
+    """
+    stopping = threading.Event()
+    thread = threading.Thread(target=_add_and_search, args=(settings, stopping))
+    try:
+        yield thread.start
+    finally:
+        stopping.set()
+        if thread.ident is not None:  # it was started
+            thread.join()
+
+
+def _add_and_search(settings: Settings, stopping: threading.Event) -> None:
+    alone: dict[str, Any] = {"llm": "none", "reranker": "none", "neo4j_url": None}
+    alone |= {"database_url": None, "database_replica_url": None}
+    if settings.embedder != "local":
+        alone["embedder"] = "none"  # a server of models is asked only for what users say
+    try:
+        with TemporaryDirectory() as folder:
+            own = settings.model_copy(update={**alone, "data_dir": Path(folder)})
+            with Memory(settings=own) as memory:
+                for said in _TALK:
+                    if not stopping.is_set():
+                        memory.add(said, user_id="warm-up")
+                for question in _QUESTIONS:
+                    if not stopping.is_set():
+                        memory.search(question, user_id="warm-up")
+    except Exception as error:  # a full disk, say: the server answers all the same
+        log.warning("warming up failed", kind=type(error).__name__)
