@@ -79,26 +79,27 @@ def test_a_second_import_inserts_nothing(home: Path) -> None:
 def test_a_search_shows_the_best_first(
     home: Path, mode: str, query: str, user: str, found: str
 ) -> None:
-    """Score, time and role, the text, and in the hybrid mode the reasons."""
-    ran = kemem(home, "search", query, "--user", user, "--mode", mode, KEMEM_EMBEDDER="local")
+    """Score and text; kind, role, time and id; the reasons, for who asks for them."""
+    asked = ("search", query, "--user", user, "--mode", mode)
+    ran = kemem(home, *asked, "--explain", KEMEM_EMBEDDER="local")
     assert ran.returncode == 0, ran.stderr
-    head, text, *rest = ran.stdout.splitlines()
-    score, said, role, _ = head.split()
-    assert 0 < float(score) <= 1
-    assert (said[:9], role) == ("2026-01-2", "user")
-    assert text.strip() == found
-    assert ("lexical#1" in rest[0]) == (mode == "hybrid")
+    head, about, why, *_ = ran.stdout.splitlines()
+    score, text = head.split("  ", 1)
+    assert 0 < float(score) <= 1 and text == found
+    kind, said, memory_id = about.strip().split(" · ")
+    assert (kind, said[:9], memory_id[:2]) == ("message (user)", "2026-01-2", "m_")
+    assert ("lexical#1" in why) == (mode != "semantic")
+    assert "#1" not in kemem(home, *asked, KEMEM_EMBEDDER="local").stdout
 
 
 def test_search_speaks_json(home: Path) -> None:
-    """The items are those of the HTTP API; filters apply."""
+    """The results are those of the HTTP API; filters apply."""
     asked = ("search", "火锅 记住", "--user", "李明", "--json", "--limit", "1")
-    ran = kemem(home, *asked, "--role", "assistant", "--since", "2026-01-26T10:48:00Z")
-    (item,) = json.loads(ran.stdout)["items"]
-    assert item["content"] == "记住了。"
-    assert item["highlights"] == ["<mark>记住</mark>了。"]
-    assert item["ts"] == "2026-01-26T10:48:00.000000Z"
-    assert "semantic: unavailable" in item["why"]
+    later = ("--role", "assistant", "--since", "2026-01-26T10:48:00Z", "--explain")
+    (item,) = json.loads(kemem(home, *asked, *later).stdout)["results"]
+    assert (item["memory"], item["role"]) == ("记住了。", "assistant")
+    assert item["event_time"] == "2026-01-26T10:48:00.000000Z"
+    assert "terms: 记住" in item["why"]
 
 
 def test_an_unknown_user_has_nothing(home: Path) -> None:
@@ -205,8 +206,10 @@ def test_the_doctor_creates_nothing_and_shows_no_password(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("search", "火锅"),
+        ("recall", "火锅"),
+        ("search", "火锅", "--mode", "magic"),
         ("import", "missing.jsonl"),
+        ("add", "--user", "ann"),
     ],
 )
 def test_a_wrong_call_is_a_usage_error(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -219,7 +222,7 @@ def test_help_fits_a_screen_and_the_version_is_known(tmp_path: Path) -> None:
     """Two questions everybody asks first."""
     shown = CliRunner().invoke(app, ["--help"]).stdout
     assert all(name in shown for name in NAMES)
-    assert len(shown.splitlines()) <= 24
+    assert len(shown.splitlines()) <= 42
     assert kemem(tmp_path, "--version").stdout.startswith("kemem 0.")
 
 

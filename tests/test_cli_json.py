@@ -90,7 +90,7 @@ def answered(*arguments: str, **given: str) -> str:
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("kemem re", {"recall", "restore", "reindex", "retry"}),
+        ("kemem re", {"recall", "reopen", "restore", "reindex", "retry"}),
         ("kemem search 火锅 --m", {"--mode"}),
     ],
 )

@@ -20,7 +20,7 @@ from kemem.records import NOTES, Match, Matrix, Scope, Where
 from kemem.search.previous import join
 from kemem.search.recipe import nearest_notes
 from kemem.serve.cli.doctor import examine
-from kemem.serve.cli.main import _job_text
+from kemem.serve.cli.work import _job_text
 from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, openai_server_process, running_openai_server
 from kemem.testing.doubles import hashed

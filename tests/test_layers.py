@@ -71,7 +71,8 @@ HELPERS = {"search": {"understand", "features", "roles"}}
 LAZY_MODULES = {
     "kemem.runtime",
     "kemem.serve.http.__init__",
-    "kemem.serve.cli.main",
+    "kemem.serve.cli.operate",
+    "kemem.serve.cli.server",
     "kemem.serve.mcp.command",
 }
 # Heavy or optional.

@@ -387,8 +387,8 @@ def test_the_command_line_marks_it(tmp_path: Path, talk: Talk) -> None:
     assert run("search", talk.question, "--past").index(talk.old) > 0
     assert talk.old not in run("recall", talk.question)
     assert talk.old in run("recall", talk.question, "--past")
-    shown = json.loads(run("search", talk.question, "--past", "--json"))["items"]
-    assert talk.old in shown[0]["content"] and shown[0]["superseded_by"]
+    shown = json.loads(run("search", talk.question, "--past", "--json"))["results"]
+    assert talk.old in shown[0]["memory"] and shown[0]["superseded_by"]
 
 
 @pytest.mark.parametrize(

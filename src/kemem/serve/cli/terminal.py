@@ -5,7 +5,7 @@ import inspect
 import json
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -25,6 +25,9 @@ from rich.text import Text
 from typer import Option
 
 from kemem.imports.files import File
+from kemem.records import Micros
+from kemem.records.times import to_datetime
+from kemem.serve.cli.language import t
 from kemem.serve.http.process import configure_logs
 from kemem.settings import Settings, load
 from kemem.sync import Memory
@@ -156,6 +159,19 @@ def plain(text: str) -> str:
 def beginning(content: str) -> str:
     """As much of a text as fits a list."""
     return content if len(content) <= LONGEST_EXTRACT else f"{content[:LONGEST_EXTRACT]}…"
+
+
+def when(at: Micros) -> str:
+    """A time for people, in the zone of this machine.  -> "2026-01-26 10:47+08:00" """
+    moment = to_datetime(at)
+    with suppress(OverflowError):  # of the year 9999 some zones see the next
+        moment = moment.astimezone()
+    return moment.isoformat(" ", "minutes")
+
+
+def more_line(cursor: str | None) -> list[Text]:
+    """The line below a page that is not the last: how to go on; none below the last."""
+    return [] if cursor is None else [Text(t("more: --cursor {cursor}", cursor=cursor), "dim")]
 
 
 def print_json(value: object) -> None:
