@@ -24,17 +24,18 @@ help:  ## Show this list
 run: $(VENV)/runtime.stamp assets  ## Install what is missing and serve on 127.0.0.1:8420 (ARGS="--port 9000")
 	@exec $(BIN)/kemem serve $(ARGS)
 
-assets:  ## Bring the charts of the dashboard from npm, where there is npm
+assets:  ## Bring the charts of the dashboard and the page of the API from npm, where there is npm
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(VENDOR)/stamp \
-		|| echo "The dashboard goes without charts: npm failed."; \
-	else echo "The dashboard goes without charts: there is no npm."; fi
+		|| echo "The dashboard goes without charts, /docs is a plain list: npm failed."; \
+	else echo "The dashboard goes without charts, /docs is a plain list: there is no npm."; fi
 
 $(VENDOR)/stamp: package.json
-	@echo "Bringing the charts of the dashboard ..."
+	@echo "Bringing the charts of the dashboard and Swagger UI ..."
 	@$(NPM_INSTALL)
 	@mkdir -p $(VENDOR)
 	@cp node_modules/htmx.org/dist/htmx.min.js node_modules/uplot/dist/uPlot.iife.min.js \
-		node_modules/uplot/dist/uPlot.min.css node_modules/force-graph/dist/force-graph.min.js $(VENDOR)
+		node_modules/uplot/dist/uPlot.min.css node_modules/force-graph/dist/force-graph.min.js \
+		node_modules/swagger-ui-dist/swagger-ui-bundle.js node_modules/swagger-ui-dist/swagger-ui.css $(VENDOR)
 	@touch $@
 
 client: $(CLIENT)/dist/index.js  ## Build the TypeScript client into a package for npm

@@ -20,7 +20,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from kemem.serve.dashboard.page import VENDOR, has_all
+from kemem.serve.dashboard.page import VENDOR, VENDOR_FILES, has_all
 from tests.conftest import NOT_RUN
 
 PROGRAMS = ("chromium", "chromium-browser")
@@ -32,21 +32,21 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 Theme = Literal["light", "dark"]
 
 
-def require_browser() -> None:
-    """Skip the tests of a fixture where no browser can run them; with KEMEM_TEST_BROWSER=required
-    fail instead.
+def require_browser(*files: str) -> None:
+    """Skip the tests of a fixture where no browser can run them, or files of npm are missing; with
+    KEMEM_TEST_BROWSER=required fail instead.
     """
-    if lacking := missing():
+    if lacking := missing(*files):
         refuse = pytest.fail if os.environ.get("KEMEM_TEST_BROWSER") == "required" else pytest.skip
         refuse(f"browser {NOT_RUN}: {lacking}")
 
 
-def missing() -> str | None:
+def missing(*files: str) -> str | None:
     """What browser tests lack on this machine; None if they can run."""
     if not any(map(shutil.which, PROGRAMS)):
         return "there is no Chromium (on Debian: chromium and fonts-wqy-microhei)"
-    if not has_all(VENDOR):
-        return "the dashboard has no charts (run make assets, which needs npm)"
+    if not has_all(VENDOR, (*VENDOR_FILES, *files)):
+        return "files of npm are missing (run make assets)"
     return None
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import jwt
 import pytest
 
 from kemem.serve.dashboard.display import number, seconds, short, size, when
-from kemem.serve.dashboard.page import FORM_COOKIE, VENDOR_FILES, own_address
+from kemem.serve.dashboard.page import FORM_COOKIE, SWAGGER_FILES, VENDOR_FILES, own_address
 from kemem.serve.http.auth import SESSION_COOKIE
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 from tests.cases import each
@@ -152,6 +153,27 @@ async def test_without_the_files_of_npm_pages_work_and_say_so(
         assert "htmx.min.js" in page.text and "data-chart" in page.text
 
 
+async def test_without_the_files_of_npm_the_page_about_the_api_is_a_list(tmp_path: Path) -> None:
+    """It names every operation and loads nothing; with the files it is Swagger UI, from here."""
+    vendor = tmp_path / "vendor"
+    vendor.mkdir()
+    async with browsing(tmp_path / "data") as (browser, app):
+        app.state.vendor = vendor
+        plain = await browser.get("/docs")
+        assert plain.headers["content-type"].startswith("text/html")
+        assert "script-src" not in plain.headers["content-security-policy"]
+        assert not re.search(r"<script|<link|<img|https?:|@import", plain.text)
+        for path in (await browser.get("/openapi.json")).json()["paths"]:
+            assert f"<code>{path}</code>" in plain.text
+        for name in SWAGGER_FILES:
+            (vendor / name).write_text("")
+        page = await browser.get("/docs")
+        policy = page.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
+        assert "unsafe" not in policy and "http" not in policy
+        assert faults_of(page.text) == [] and "vendor/swagger-ui-bundle.js" in page.text
+
+
 # Who gets in
 
 
@@ -197,7 +219,7 @@ async def test_the_key_opens_the_dashboard_and_nothing_else(
         assert title in page and {"zh": "退出登录", "en": "Sign out"}[language] in page
         assert (await browser.get("/dashboard/login")).status_code == 303
         session = {"Cookie": f"{SESSION_COOKIE}={browser.cookies[SESSION_COOKIE]}"}
-        for path in ("/v1/users", "/metrics", "/docs", "/dashboardx"):
+        for path in ("/v1/users", "/metrics", "/dashboardx"):
             assert (await browser.get(path, headers=session)).status_code == 401, path
         assert (await send(browser, "/dashboard/logout")).status_code == 303
         assert (await browser.get("/dashboard")).status_code == 303

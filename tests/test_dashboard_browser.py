@@ -1,6 +1,7 @@
 """The dashboard as people meet it: in a real browser, by mouse and by keyboard."""
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -9,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, FilePayload, Page, ViewportSize, expect
 
 from kemem.runtime import system_clock
+from kemem.serve.dashboard.page import SWAGGER_FILES
 from kemem.serve.demo.world import fill, read_world
 from kemem.settings import load
 from tests.browser import (
@@ -357,6 +359,36 @@ def test_only_the_key_opens_the_dashboard(chromium: Browser, demo: Server, langu
         page.wait_for_url("**/jobs")
         page.get_by_role("button", name="退出登录" if language == "zh" else "Sign out").click()
         page.wait_for_url("**/login")
+
+
+@once("en")
+def test_the_page_about_the_api_tries_requests_out(
+    chromium: Browser, demo: Server, language: str
+) -> None:
+    """It shows every operation and sends what is filled in, with the key; nothing leaves here."""
+    require_browser(*SWAGGER_FILES)
+    user, query = PEOPLE[language]
+    sent: list[str] = []
+    with visitor(chromium, demo.url, language) as someone, demo.client() as client:
+        page = someone.page
+        page.on("request", lambda request: sent.append(request.url))
+        page.goto(f"{demo.url}/docs")
+        described = client.get("/openapi.json").json()["paths"]
+        expect(page.locator(".opblock")).to_have_count(sum(map(len, described.values())))
+        page.get_by_role("button", name="Authorize").click()
+        page.get_by_label("auth-bearer-value").fill(KEY)
+        page.get_by_role("button", name="Apply credentials").first.click()
+        page.get_by_role("button", name="Close", exact=True).click()
+        search = page.locator("[id$=-search_memories]")
+        search.locator(".opblock-summary-control").click()
+        search.get_by_role("button", name="Try it out").click()
+        search.locator("textarea").fill(json.dumps({"user_id": user, "query": query}))
+        search.get_by_role("button", name="Execute").click()
+        answer = search.locator(".live-responses-table")
+        expect(answer).to_contain_text("200")
+        expect(answer).to_contain_text('"results"')
+        someone.keep_picture(f"api_{language}")
+    assert sent and all(url.startswith((demo.url, "data:")) for url in sent)
 
 
 @BOTH

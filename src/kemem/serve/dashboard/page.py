@@ -5,7 +5,7 @@ import hmac
 import math
 import re
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +36,7 @@ STATIC_PATH = "/dashboard/static"
 STATIC = Path(__file__).parent / "static"
 VENDOR = STATIC / "vendor"  # files of others that npm brings
 VENDOR_FILES = ("htmx.min.js", "uPlot.iife.min.js", "uPlot.min.css", "force-graph.min.js")
+SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css")  # of the page about the API
 FORM_COOKIE = "kemem_form"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -299,9 +300,9 @@ def static_url(name: str) -> str:
     return f"{STATIC_PATH}/{name}?v={file.st_mtime_ns ^ file.st_size:x}"
 
 
-def has_all(vendor: Path) -> bool:
+def has_all(vendor: Path, names: Sequence[str] = VENDOR_FILES) -> bool:
     """Whether the files that npm brings are there."""
-    return all((vendor / name).is_file() for name in VENDOR_FILES)
+    return all((vendor / name).is_file() for name in names)
 
 
 @cache

@@ -17,7 +17,7 @@ from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenti
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.settings import Settings
 
-OPEN_PATHS = frozenset(["/healthz", "/readyz"])
+OPEN_PATHS = frozenset(["/healthz", "/readyz", "/docs", "/openapi.json"])  # they show no data
 
 SESSION_COOKIE = "kemem_session"  # honoured for the dashboard only, never for the API
 SESSION_SECONDS = 12 * 3600

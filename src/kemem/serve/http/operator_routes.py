@@ -14,6 +14,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from kemem.errors import Unavailable
 from kemem.records import Entry, Page
 from kemem.records.batch import MAX_NAME, MAX_TYPE, Job
+from kemem.serve.dashboard.page import SWAGGER_FILES, has_all, static_url
 from kemem.serve.http.routing import GuardedRoute, Memory, OperatorRoute, check_content_type
 from kemem.serve.http.schemas import (
     Id,
@@ -30,7 +31,11 @@ from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.serve.telemetry.prometheus import report
 
-_NOTHING_LOADED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+_NOTHING_LOADED = "default-src 'none'; style-src 'unsafe-inline'"
+_OWN_FILES = (  # Swagger UI has pictures in its styles
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 
 log = structlog.get_logger("kemem")
 
@@ -149,23 +154,26 @@ async def metrics(request: Request) -> Response:
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/openapi.json")
+@probes.get("/openapi.json")
 async def openapi(request: Request) -> dict[str, Any]:
     """This API, described for programs."""
     described: dict[str, Any] = request.app.openapi()
     return described
 
 
-@router.get("/docs", response_class=Response, responses={200: {"content": {"text/html": {}}}})
+@probes.get("/docs", response_class=Response, responses={200: {"content": {"text/html": {}}}})
 async def docs(request: Request) -> Response:
-    """This API, described for people."""
-    page = _docs_template().render(openapi=request.app.openapi())
-    return Response(page, media_type="text/html", headers=_NOTHING_LOADED)
+    """This API, described for people, who can try it: Swagger UI, without npm a plain list."""
+    has_swagger = has_all(request.app.state.vendor, SWAGGER_FILES)
+    template = _docs_template("swagger.html" if has_swagger else "docs.html")
+    page = template.render(openapi=request.app.openapi(), static=static_url)
+    policy = {"Content-Security-Policy": _OWN_FILES if has_swagger else _NOTHING_LOADED}
+    return Response(page, media_type="text/html", headers=policy)
 
 
 @cache
-def _docs_template() -> Template:
-    source = Path(__file__).with_name("docs.html").read_text("utf-8")
+def _docs_template(name: str) -> Template:
+    source = Path(__file__).with_name(name).read_text("utf-8")
     return Environment(autoescape=True, trim_blocks=True).from_string(source)
 
 
