@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import kemem
 from kemem.testing import calling
 from kemem.testing.openai_server import Answer, Streamed, running_openai_server
 from tests.conftest import NOT_RUN
@@ -188,7 +189,7 @@ def test_the_package_is_a_sibling_of_the_library() -> None:
     """The same version and licence, and no dependency at run time."""
     package = json.loads((CLIENT / "package.json").read_text("utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert (package["version"], package["license"]) == (project["version"], project["license"])
+    assert (package["version"], package["license"]) == (kemem.__version__, project["license"])
     assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert "dependencies" not in package
     optional = {name for name, it in package["peerDependenciesMeta"].items() if it["optional"]}

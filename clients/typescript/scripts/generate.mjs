@@ -19,7 +19,7 @@ const KNOWN = new Set([
   ...["$ref", "type", "const", "enum", "anyOf", "oneOf", "items", "contentMediaType"],
   ...["properties", "required", "additionalProperties"],
   // what no type says: texts and limits
-  ...["title", "description", "default", "format", "pattern", "minimum", "maximum"],
+  ...["title", "description", "examples", "default", "format", "pattern", "minimum", "maximum"],
   ...["minLength", "maxLength", "minItems", "maxItems"],
 ]);
 const WIDTH = 100;

@@ -2,30 +2,48 @@
 
 /** Messages to store and to remember. */
 export interface AddRequest {
+  /** The user, by your id. */
   user_id?: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id?: string | null;
   /** Another name of session_id. */
   run_id?: string | null;
+  /** A text, a message, or a list of messages. */
   messages: string | {
     /** user, assistant, system or tool; without one, the user's. */
     role?: string;
     /** A text, or parts; a message without any content is skipped. */
     content?: unknown;
+    /** The id of the message; a message with a known id is stored once. */
     message_id?: string | null;
+    /** When it was said. */
     ts?: string | null;
+    /** The conversation. Without one, `default` where something is stored. */
     session_id?: string | null;
+    /** The agent: your assistant, bot or application. Without one, `default`. */
     agent_id?: string | null;
+    /** What the content is: `text`, `image`, `tool_call`, … */
     content_type?: string | null;
+    /** The message that this one follows, where a conversation branches. */
     parent_message_id?: string | null;
+    /** Values of your own, as JSON; filters find them. */
     metadata?: Record<string, unknown> | null;
   } | unknown[];
+  /** Values of your own, as JSON; filters find them. */
   metadata?: Record<string, unknown> | null;
+  /** Extract facts and relations. False: each message becomes a note, verbatim. */
   infer?: boolean;
+  /** `short`: the notes end with their session. */
   memory_type?: "short" | "long" | null;
+  /** An instruction to the LLM that extracts facts. */
   prompt?: string | null;
+  /** When the messages were said, if they do not tell themselves; without it, now. */
   timestamp?: string | null;
+  /** When it is forgotten, if it is. */
   expires_at?: string | null;
+  /** Sensitive: only seen where that is granted. */
   sensitive?: boolean;
   /** False: facts are drawn by a job, later. */
   wait?: boolean;
@@ -33,77 +51,119 @@ export interface AddRequest {
 
 /** What became of the messages that were added. */
 export interface Added {
+  /** What became of each fact. */
   results: Outcome[];
+  /** Relations between entities. */
   relations: Link[];
+  /** Ids of the messages that this request stored. */
   message_ids: string[];
+  /** Ids of messages that were stored before. */
   ignored: string[];
+  /** Ids of messages that were cut to the size limit. */
   truncated: string[];
+  /** True: stored and found by words; a job does the rest later. */
   pending: boolean;
+  /** What failed and was left for later, or left out. */
   problems: string[];
+  /** Messages without content, by their place: `messages[2]`. */
   skipped?: string[];
 }
 
 /** One line of a note's history. What was deleted leaves a line without its text. */
 export interface Change {
+  /** The agent of the memory. */
   agent_id: string;
+  /** The user, by your id. */
   user_id: string | null;
+  /** The id of the memory. */
   memory_id: string;
+  /** What happened. */
   event: "add" | "update" | "delete";
+  /** When it happened. */
   at: string;
+  /** The text before the change. */
   before: string | null;
+  /** The text after the change. */
   after: string | null;
+  /** Why it changed. */
   reason: string | null;
 }
 
 /** A message of the conversation. */
 export interface ChatMessage {
+  /** Who said it. */
   role: string;
+  /** A text, or a list of parts. */
   content?: string | Array<Record<string, unknown>> | null;
+  /** Calls of tools by the model, as OpenAI has them. */
   tool_calls?: ToolOrCall[] | null;
 }
 
 /** A reply, what was recalled for it, and how many tool calls in its text nobody saw. */
 export interface ChatReply {
+  /** What the model replied. */
   text: string;
+  /** The id under which the reply is stored. */
   message_id: string;
+  /** The memories that the model was shown. */
   recall: RecalledMemory[];
+  /** Tools that were called. */
   tool_calls: UsedTool[];
+  /** How many tool calls in the text of the model were hidden. */
   leaks: number;
+  /** Why the text breaks off, if it does. */
   error?: Reason;
 }
 
 /** What a user says to a model, and in which conversation. */
 export interface ChatRequest {
+  /** The user, by your id. */
   user_id: string;
+  /** What the user says. */
   message: string;
+  /** The id of the message; a message with a known id is stored once. */
   message_id?: string | null;
   /** Whether sensitive memories may be seen. */
   sensitive?: boolean;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
+  /** Instructions for the model, beside those of the server. */
   instructions?: string | null;
 }
 
 /** A session's short-term memory at one moment: its State in layers, and its notes. */
 export interface Checkpoint {
+  /** A saved state of a session. */
   checkpoint_id: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id: string;
+  /** The user, by your id. */
   user_id: string | null;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id: string;
+  /** When it was stored. */
   created_at: string;
+  /** Summaries of older messages, oldest first. */
   layers: Layer[];
+  /** Short-term notes of the session. */
   notes: Note[];
 }
 
 /** A request of OpenAI's chat API. */
 export interface CompletionRequest {
+  /** The conversation, as OpenAI has it. */
   messages: ChatMessage[];
   /** Left out, or kemem: the model of this server. */
   model?: string | null;
   /** Whose memory, if X-KeMem-User does not say it. */
   user?: string | null;
+  /** Stream the answer as server-sent events. */
   stream?: boolean | null;
+  /** Options of a stream, as OpenAI has them. */
   stream_options?: Record<string, unknown> | null;
+  /** Tools of the application, as OpenAI has them. */
   tools?: ToolOrCall[] | null;
   /** A conversation goes on with one reply. */
   n?: 1 | null;
@@ -111,8 +171,11 @@ export interface CompletionRequest {
 
 /** What is to change; an empty name or type takes it away, `config` replaces the one before. */
 export interface ConfigureRequest {
+  /** The name. */
   name?: string | null;
+  /** A type of your own. */
   type?: string | null;
+  /** Values of your own, as JSON. */
   config?: Record<string, unknown> | null;
   /** Nothing new is stored, and nothing is served. */
   disabled?: boolean | null;
@@ -120,10 +183,15 @@ export interface ConfigureRequest {
 
 /** What is to change, and whose session it is, where several have one of that id. */
 export interface ConfigureSessionRequest {
+  /** The user, by your id. */
   user_id?: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
+  /** The name. */
   name?: string | null;
+  /** A type of your own. */
   type?: string | null;
+  /** Values of your own, as JSON. */
   config?: Record<string, unknown> | null;
   /** Nothing new is stored, and nothing is served. */
   disabled?: boolean | null;
@@ -131,165 +199,260 @@ export interface ConfigureSessionRequest {
 
 /** The prompt of a session: summaries of what is older, then the newest messages. */
 export interface Context {
+  /** Summaries of older messages, oldest first. */
   summaries: string[];
+  /** The newest messages, oldest first. */
   messages: Array<{
+    /** The id of the memory. */
     id: string;
+    /** The agent: your assistant, bot or application. Without one, `default`. */
     agent_id: string;
+    /** The user, by your id. */
     user_id: string | null;
+    /** The conversation. Without one, `default` where something is stored. */
     session_id: string | null;
+    /** What it is: `message`, or the kind of a note. */
     kind: "message" | "user_info" | "knowledge" | "experience" | "short_term";
+    /** The text of the memory. */
     memory: string;
+    /** When what it says happened or was said. */
     event_time: string;
+    /** When it was stored. */
     created_at: string;
+    /** When it was last changed. */
     updated_at: string;
+    /** Since when it is true. */
     valid_from?: string;
+    /** Until when it was true; null or missing while it is. */
     valid_until?: string | null;
+    /** When it is forgotten, if it is. */
     expires_at?: string | null;
+    /** The topic of the note, such as `residence`. */
     memory_type?: string;
+    /** Words that the memory is about. */
     keywords?: string[];
+    /** Values of your own, as JSON; filters find them. */
     metadata: Record<string, unknown>;
+    /** Ids of the messages that say it. */
     sources: string[];
+    /** The note that it replaced, or likely did. */
     supersedes?: string | null;
+    /** How important it is, 0-1; forgetting keeps what is important. */
     importance?: number;
+    /** Who said it. */
     role?: string;
+    /** Only transcripts show it: a note of it was deleted. */
     withdrawn?: boolean;
   }>;
+  /** Short-term notes of the session. */
   notes: Note[];
+  /** Tokens of the text, estimated. */
   tokens: number;
+  /** Tokens of the whole session verbatim, estimated. */
   full_tokens: number;
+  /** A text for a prompt. */
   text: string;
 }
 
 /** How many messages and notes went. */
 export interface Deleted {
+  /** How many messages and notes were erased. */
   deleted: number;
 }
 
 /** What became of a deleted memory and of the messages that it cites. */
 export interface Deletion {
+  /** How many messages and notes were erased. */
   deleted: number;
+  /** Ids of messages that only transcripts show from now on. */
   withdrawn: string[];
+  /** Ids of messages that were erased. */
   erased: string[];
 }
 
 /** An agent, user or session; an "owner" is an (agent, user) pair that has rows. */
 export interface Entry {
+  /** The id of the agent, user or session. */
   id: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id: string;
+  /** The user, by your id. */
   user_id: string | null;
+  /** The name. */
   name: string | null;
+  /** Whether it is neither ended nor disabled. */
   active: boolean;
+  /** When it was stored. */
   created_at: string;
+  /** When it was last changed. */
   updated_at: string;
+  /** When the session ended, if it has. */
   ended_at: string | null;
+  /** A type of your own. */
   type: string | null;
+  /** Values of your own, as JSON. */
   config: Record<string, unknown>;
+  /** Whether it is switched off: nothing new is stored, and nothing is served. */
   disabled: boolean;
 }
 
 /** A memory that answers the question, with the messages that it comes from. */
 export interface Evidence {
+  /** The id of the memory. */
   memory_key: string;
+  /** What it is: `message`, or the kind of a note. */
   kind: string;
+  /** The topic of the note, such as `residence`. */
   memory_type: string;
+  /** The text of the memory. */
   content: string;
+  /** The memory in a few words. */
   summary: string;
+  /** How well it answers, 0-1, calibrated: 0.5 keeps nine tenths of the evidence. */
   score: number;
+  /** Of a message, the speaker; of a note, empty. */
   said_by: string;
+  /** When what it says happened or was said. */
   event_time: string;
+  /** Ids of the messages that it comes from. */
   message_ids: string[];
+  /** Until when it was true; null or missing while it is. */
   valid_until: string | null;
+  /** The note that says what is true instead. */
   superseded_by: string | null;
+  /** Of a short answer: the question of the assistant before it. */
   in_reply_to: string;
 }
 
 /** Whose messages to draw facts from anew. */
 export interface ExtractRequest {
+  /** The user, by your id. */
   user_id?: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id?: string | null;
   /** Another name of session_id. */
   run_id?: string | null;
+  /** An instruction to the LLM that extracts facts. */
   prompt?: string | null;
 }
 
 /** The body of every answer that is not a success. */
 export interface Failure {
+  /** What went wrong. */
   error: Reason;
 }
 
 /** Which messages a search may see. */
 export interface Filter {
+  /** The time in which messages were said. */
   time_range?: TimeRange | null;
+  /** Who said it. */
   role?: "user" | "assistant" | "system" | "tool" | null;
 }
 
 /** Whose notes to apply the policy of forgetting to. */
 export interface ForgetRequest {
+  /** The user, by your id. */
   user_id?: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
 }
 
 /** The ids of notes that went, each with the reason. */
 export interface Forgotten {
+  /** Ids of notes that were forgotten, each with the reason. */
   forgotten: Record<string, string>;
 }
 
 /** Somebody that a model plays; the id is the agent whose memories it has. */
 export interface GroupMember {
+  /** The agent that speaks; it has memories of its own. */
   id: string;
+  /** The name. */
   name?: string | null;
+  /** Instructions for the model, beside those of the server. */
   instructions?: string | null;
 }
 
 /** What the members of a group replied, in their order. */
 export interface GroupReplies {
+  /** What the members replied, in their order. */
   replies: MemberReply[];
 }
 
 /** What a user says to a group, and who is in it, in the order of their turns to speak. */
 export interface GroupRequest {
+  /** The user, by your id. */
   user_id: string;
+  /** What the user says. */
   message: string;
+  /** The id of the message; a message with a known id is stored once. */
   message_id?: string | null;
   /** Whether sensitive memories may be seen. */
   sensitive?: boolean;
+  /** Who is in the group, in the order of their turns to speak. */
   members: GroupMember[];
+  /** Who is asked to speak. */
   mentions?: string[] | null;
 }
 
 /** Where a message matches. */
 export interface Highlight {
+  /** The id of the message; a message with a known id is stored once. */
   message_id: string;
+  /** The parts that match. */
   snippets: string[];
 }
 
 /** A message, how good it is, why, and where it matches. */
 export interface HybridHit {
+  /** The id of the message; a message with a known id is stored once. */
   message_id?: string;
+  /** When it was said. */
   ts?: string;
+  /** The user, by your id. */
   user_id?: string;
+  /** Who said it. */
   role?: string;
+  /** What was said, verbatim. */
   content?: string;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id?: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string;
+  /** What the content is: `text`, `image`, `tool_call`, … */
   content_type?: string;
+  /** The message that this one follows, where a conversation branches. */
   parent_message_id?: string | null;
+  /** Values of your own, as JSON; filters find them. */
   metadata?: Record<string, unknown>;
+  /** Until when it was true; null or missing while it is. */
   valid_until?: string;
+  /** The note that says what is true instead. */
   superseded_by?: string | null;
+  /** Of a short answer: the question of the assistant before it. */
   in_reply_to?: string;
+  /** How well it answers, 0-1, calibrated: 0.5 keeps nine tenths of the evidence. */
   score: number;
+  /** The reasons for the hit. */
   why: string[];
+  /** Where it matches. */
   highlights: string[];
 }
 
 /** A search by words and meaning together. */
 export interface HybridSearch {
+  /** The user, by your id. */
   user_id: string;
+  /** Which messages the search may see. */
   filter?: Filter | null;
+  /** Only these fields of each message. */
   return_fields?: Array<"message_id" | "ts" | "user_id" | "role" | "content" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata"> | null;
+  /** The words to look for. */
   query_text: string;
+  /** The most results, 1-1000. */
   limit?: number;
   /** Whether it asks for what is no longer true. */
   past?: boolean;
@@ -297,68 +460,99 @@ export interface HybridSearch {
 
 /** An import that was asked for: how far it is, and what it stored. */
 export interface ImportState {
+  /** The id of the import. */
   id: string;
+  /** The name of the file. */
   name: string;
+  /** How it stands. */
   state: "running" | "done" | "failed";
+  /** When it was stored. */
   created_at: string;
+  /** The user, by your id. */
   user_id: string | null;
+  /** The size of the file in bytes. */
   size: number;
+  /** How many bytes of the file have been read. */
   read: number;
+  /** Why it failed, if it did. */
   error: string | null;
+  /** What was stored so far. */
   stored: Imported;
 }
 
 /** What an import stored so far. */
 export interface Imported {
+  /** How many messages were stored. */
   inserted: number;
+  /** How many messages were stored before. */
   ignored: number;
+  /** How many messages were cut to the size limit. */
   truncated: number;
+  /** How many messages had no content. */
   skipped: number;
+  /** How many memories and entries of knowledge were added. */
   notes: number;
+  /** How many sections of documents are no longer there. */
   removed: number;
+  /** True: stored and found by words; a job does the rest later. */
   pending: boolean;
+  /** What failed and was left for later, or left out. */
   problems: string[];
+  /** Files that no reader knows. */
   left_out: string[];
 }
 
 /** What became of the messages that were handed in. */
 export interface Ingested {
+  /** Ids of messages that were stored. */
   inserted: string[];
+  /** Ids of messages that were stored before. */
   ignored: string[];
+  /** Ids of messages that were not stored. */
   failed: string[];
+  /** Ids of messages that were cut to the size limit. */
   truncated: string[];
+  /** True: stored and found by words; a job does the rest later. */
   pending: boolean;
+  /** What failed and was left for later, or left out. */
   problems?: string[];
+  /** Messages without content, by their place: `messages[2]`. */
   skipped?: string[];
 }
 
 /** A whole list. */
 export interface Items_Change_ {
+  /** The items of the list. */
   items: Change[];
 }
 
 /** A whole list. */
 export interface Items_HybridHit_ {
+  /** The items of the list. */
   items: HybridHit[];
 }
 
 /** A whole list. */
 export interface Items_ImportState_ {
+  /** The items of the list. */
   items: ImportState[];
 }
 
 /** A whole list. */
 export interface Items_Job_ {
+  /** The items of the list. */
   items: Job[];
 }
 
 /** A whole list. */
 export interface Items_Message_ {
+  /** The items of the list. */
   items: Message[];
 }
 
 /** A whole list. */
 export interface Items_SemanticHit_ {
+  /** The items of the list. */
   items: SemanticHit[];
 }
 
@@ -371,286 +565,470 @@ export interface Items_SemanticHit_ {
  * store; all without ids. import: take one step of an upload that `details` describe.
  */
 export interface Job {
+  /** The id of the job. */
   id: string;
+  /** What is to be done. */
   kind: "embed" | "reembed" | "extract" | "condense" | "end" | "forget" | "mirror" | "import";
+  /** When it is to be done. */
   due: string;
+  /** How often it was tried. */
   attempts: number;
+  /** How it stands. */
   state: "pending" | "failed";
+  /** Why it failed, if it did. */
   error: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id: string | null;
+  /** The user, by your id. */
   user_id: string | null;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id: string | null;
+  /** How many of a `total` of rows are `done`, in a long job. */
   progress: {
+    /** How many rows are done. */
     done: number;
+    /** How many rows there are. */
     total: number;
   } | null;
 }
 
 /** How many steps were done. */
 export interface JobsRun {
+  /** How many steps of jobs were done. */
   done: number;
 }
 
 /** A summary of a run of a session's messages; higher levels are coarser. */
 export interface Layer {
+  /** How coarse the summary is: higher levels cover more. */
   level: number;
+  /** The summary. */
   text: string;
+  /** The sequence number of the first message that it covers. */
   first: number;
+  /** The sequence number of the last message that it covers. */
   last: number;
 }
 
 /** Messages by their words, best first. */
 export interface LexicalHits {
+  /** The items of the list. */
   items: MarkedMessage[];
+  /** Leads to the next page; missing on the last one. */
   next_cursor?: string;
+  /** Where each message matches. */
   highlights: Highlight[];
+  /** How well each message matches. */
   scores: Score[];
 }
 
 /** A search by words: plain, "phrases", AND, OR, NOT, prefix* and ( ). */
 export interface LexicalSearch {
+  /** The user, by your id. */
   user_id: string;
+  /** Which messages the search may see. */
   filter?: Filter | null;
+  /** Only these fields of each message. */
   return_fields?: Array<"message_id" | "ts" | "user_id" | "role" | "content" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata"> | null;
+  /** The words to look for. */
   query_text: string;
+  /** The most results, 1-1000. */
   page_size?: number;
+  /** The `next_cursor` of the page before. */
   cursor?: string | null;
 }
 
 /** What a recall was limited to. */
 export interface Limits {
+  /** The most rounds, 1-10. */
   max_iterations: number;
+  /** The most messages around a hit. */
   max_window: number;
+  /** The most calls of tools. */
   max_calls: number;
+  /** The most time, in seconds. */
   seconds: number;
+  /** How many messages were shown, round by round. */
   windows: number[];
+  /** Types that were searched; empty: all. */
   memory_types: string[];
+  /** The days that were searched; null: all times. */
   time_range_days: number | null;
+  /** The least score of a hit. */
   min_relevance_score: number | null;
 }
 
 /** One relation of the graph as a note supports it. */
 export interface Link {
+  /** The entity at the start of the relation. */
   source: string;
+  /** How they are related. */
   relationship: string;
+  /** The entity at the end of the relation. */
   destination: string;
 }
 
 /** A message; what has ended says when and what replaced it, a reply what was asked. */
 export interface MarkedMessage {
+  /** The id of the message; a message with a known id is stored once. */
   message_id?: string;
+  /** When it was said. */
   ts?: string;
+  /** The user, by your id. */
   user_id?: string;
+  /** Who said it. */
   role?: string;
+  /** What was said, verbatim. */
   content?: string;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id?: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string;
+  /** What the content is: `text`, `image`, `tool_call`, … */
   content_type?: string;
+  /** The message that this one follows, where a conversation branches. */
   parent_message_id?: string | null;
+  /** Values of your own, as JSON; filters find them. */
   metadata?: Record<string, unknown>;
+  /** Until when it was true; null or missing while it is. */
   valid_until?: string;
+  /** The note that says what is true instead. */
   superseded_by?: string | null;
+  /** Of a short answer: the question of the assistant before it. */
   in_reply_to?: string;
 }
 
 /** What a member of a group replied; an empty text is silence. */
 export interface MemberReply {
+  /** What the member replied; empty: it stays silent. */
   text: string;
+  /** The id under which the reply is stored. */
   message_id: string;
+  /** The memories that the model was shown. */
   recall: RecalledMemory[];
+  /** Tools that were called. */
   tool_calls: UsedTool[];
+  /** How many tool calls in the text of the model were hidden. */
   leaks: number;
+  /** Why the text breaks off, if it does. */
   error?: Reason;
+  /** The member of the group that replied. */
   member_id: string;
 }
 
 /** Some memories in order; in an f-string they read as part of a prompt. */
 export interface Memories_Hit_ {
+  /** The memories, best first, or newest first in a list. */
   results: Array<{
+    /** The id of the memory. */
     id: string;
+    /** The agent: your assistant, bot or application. Without one, `default`. */
     agent_id: string;
+    /** The user, by your id. */
     user_id: string | null;
+    /** The conversation. Without one, `default` where something is stored. */
     session_id: string | null;
+    /** What it is: `message`, or the kind of a note. */
     kind: "message" | "user_info" | "knowledge" | "experience" | "short_term";
+    /** The text of the memory. */
     memory: string;
+    /** When what it says happened or was said. */
     event_time: string;
+    /** When it was stored. */
     created_at: string;
+    /** When it was last changed. */
     updated_at: string;
+    /** Since when it is true. */
     valid_from?: string;
+    /** Until when it was true; null or missing while it is. */
     valid_until?: string | null;
+    /** When it is forgotten, if it is. */
     expires_at?: string | null;
+    /** The topic of the note, such as `residence`. */
     memory_type?: string;
+    /** Words that the memory is about. */
     keywords?: string[];
+    /** Values of your own, as JSON; filters find them. */
     metadata: Record<string, unknown>;
+    /** Ids of the messages that say it. */
     sources: string[];
+    /** The note that it replaced, or likely did. */
     supersedes?: string | null;
+    /** How important it is, 0-1; forgetting keeps what is important. */
     importance?: number;
+    /** Who said it. */
     role?: string;
+    /** Only transcripts show it: a note of it was deleted. */
     withdrawn?: boolean;
+    /** How well it answers, 0-1, calibrated: 0.5 keeps nine tenths of the evidence. */
     score: number;
+    /** The note that says what is true instead. */
     superseded_by?: string | null;
+    /** Of a short answer: the question of the assistant before it. */
     in_reply_to?: string;
+    /** The reasons for the hit. */
     why?: string[];
   }>;
+  /** Leads to the next page; missing on the last one. */
   next_cursor?: string;
+  /** Parts of the search that were unavailable. */
   missing?: string[];
+  /** With `count`: how many match. */
   total?: number;
 }
 
 /** Some memories in order; in an f-string they read as part of a prompt. */
 export interface Memories_Item_ {
+  /** The memories, best first, or newest first in a list. */
   results: Array<{
+    /** The id of the memory. */
     id: string;
+    /** The agent: your assistant, bot or application. Without one, `default`. */
     agent_id: string;
+    /** The user, by your id. */
     user_id: string | null;
+    /** The conversation. Without one, `default` where something is stored. */
     session_id: string | null;
+    /** What it is: `message`, or the kind of a note. */
     kind: "message" | "user_info" | "knowledge" | "experience" | "short_term";
+    /** The text of the memory. */
     memory: string;
+    /** When what it says happened or was said. */
     event_time: string;
+    /** When it was stored. */
     created_at: string;
+    /** When it was last changed. */
     updated_at: string;
+    /** Since when it is true. */
     valid_from?: string;
+    /** Until when it was true; null or missing while it is. */
     valid_until?: string | null;
+    /** When it is forgotten, if it is. */
     expires_at?: string | null;
+    /** The topic of the note, such as `residence`. */
     memory_type?: string;
+    /** Words that the memory is about. */
     keywords?: string[];
+    /** Values of your own, as JSON; filters find them. */
     metadata: Record<string, unknown>;
+    /** Ids of the messages that say it. */
     sources: string[];
+    /** The note that it replaced, or likely did. */
     supersedes?: string | null;
+    /** How important it is, 0-1; forgetting keeps what is important. */
     importance?: number;
+    /** Who said it. */
     role?: string;
+    /** Only transcripts show it: a note of it was deleted. */
     withdrawn?: boolean;
   }>;
+  /** Leads to the next page; missing on the last one. */
   next_cursor?: string;
+  /** Parts of the search that were unavailable. */
   missing?: string[];
+  /** With `count`: how many match. */
   total?: number;
 }
 
 /** What was said, verbatim. */
 export interface Message {
+  /** The id of the message; a message with a known id is stored once. */
   message_id: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id: string;
+  /** The user, by your id. */
   user_id: string;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id: string;
+  /** Who said it. */
   role: string;
+  /** What was said, verbatim. */
   content: string;
+  /** When it was said. */
   ts: string;
+  /** What the content is: `text`, `image`, `tool_call`, … */
   content_type: string;
+  /** The message that this one follows, where a conversation branches. */
   parent_message_id: string | null;
+  /** Values of your own, as JSON; filters find them. */
   metadata: Record<string, unknown>;
+  /** Only transcripts show it: a note of it was deleted. */
   withdrawn?: boolean;
+  /** Until when it was true; null or missing while it is. */
   valid_until?: string;
 }
 
 /** A function of a tool, or the call of one. */
 export interface NamedFunction {
+  /** The name of the function. */
   name: string;
+  /** Its parameters, as JSON schema. */
   parameters?: Record<string, unknown> | null;
 }
 
 /** Messages that are stored all or none. */
 export interface NewMessages {
+  /** A text, a message, or a list of messages. */
   messages: string | {
     /** user, assistant, system or tool; without one, the user's. */
     role?: string;
     /** A text, or parts; a message without any content is skipped. */
     content?: unknown;
+    /** The id of the message; a message with a known id is stored once. */
     message_id?: string | null;
+    /** When it was said. */
     ts?: string | null;
+    /** The conversation. Without one, `default` where something is stored. */
     session_id?: string | null;
+    /** The agent: your assistant, bot or application. Without one, `default`. */
     agent_id?: string | null;
+    /** What the content is: `text`, `image`, `tool_call`, … */
     content_type?: string | null;
+    /** The message that this one follows, where a conversation branches. */
     parent_message_id?: string | null;
+    /** Values of your own, as JSON; filters find them. */
     metadata?: Record<string, unknown> | null;
   } | unknown[];
 }
 
 /** One remembered thing, drawn from messages or told directly. */
 export interface Note {
+  /** The id of the memory. */
   id: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id: string;
+  /** The user, by your id. */
   user_id: string | null;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id: string | null;
+  /** What it is: `message`, or the kind of a note. */
   kind: "message" | "user_info" | "knowledge" | "experience" | "short_term";
+  /** The text of the memory. */
   memory: string;
+  /** When what it says happened or was said. */
   event_time: string;
+  /** When it was stored. */
   created_at: string;
+  /** When it was last changed. */
   updated_at: string;
+  /** Since when it is true. */
   valid_from?: string;
+  /** Until when it was true; null or missing while it is. */
   valid_until?: string | null;
+  /** When it is forgotten, if it is. */
   expires_at?: string | null;
+  /** The topic of the note, such as `residence`. */
   memory_type?: string;
+  /** Words that the memory is about. */
   keywords?: string[];
+  /** Values of your own, as JSON; filters find them. */
   metadata: Record<string, unknown>;
+  /** Ids of the messages that say it. */
   sources: string[];
+  /** The note that it replaced, or likely did. */
   supersedes?: string | null;
+  /** How important it is, 0-1; forgetting keeps what is important. */
   importance?: number;
+  /** Who said it. */
   role?: string;
+  /** Only transcripts show it: a note of it was deleted. */
   withdrawn?: boolean;
 }
 
 /** What became of one fact: a new note, one that replaces another, or nothing new. */
 export interface Outcome {
+  /** The id of the memory. */
   id: string;
+  /** The text of the memory. */
   memory: string;
+  /** What became of it. */
   event: "ADD" | "UPDATE" | "DELETE" | "NONE";
+  /** The text that is no longer true. */
   previous_memory?: string;
 }
 
 /** A slice of a longer answer; `next_cursor` leads to the rest. */
 export interface Page_Entry_ {
+  /** The items of the list. */
   items: Entry[];
+  /** Leads to the next page; missing on the last one. */
   next_cursor?: string;
 }
 
 /** A slice of a longer answer; `next_cursor` leads to the rest. */
 export interface Page_Message_ {
+  /** The items of the list. */
   items: Message[];
+  /** Leads to the next page; missing on the last one. */
   next_cursor?: string;
 }
 
 /** What is known of a user now; as a text it is a part of a prompt, fenced as data. */
 export interface Profile {
+  /** The user, by your id. */
   user_id: string;
+  /** What is known, by topic. */
   groups: ProfileGroup[];
+  /** The language of most notes, `zh` or `en`. */
   language: "zh" | "en";
+  /** How many notes there was no room for. */
   omitted: number;
+  /** Tokens of the text, estimated. */
   tokens: number;
+  /** A text for a prompt. */
   text: string;
 }
 
 /** What is known of a user under one heading, the most important first. */
 export interface ProfileGroup {
+  /** The topic. */
   name: string;
+  /** The heading, in the language of the profile. */
   title: string;
+  /** The lines of the topic, the most important first. */
   lines: ProfileLine[];
 }
 
 /** One thing that is known of a user, and where from. */
 export interface ProfileLine {
+  /** The id of the memory. */
   id: string;
+  /** The text of the memory. */
   memory: string;
+  /** Ids of the messages that say it. */
   sources: string[];
+  /** Since when it is true, as far as known. */
   since: string;
 }
 
 /** What went wrong. */
 export interface Reason {
+  /**
+   * The kind of error, for programs: INVALID_ARGUMENT, UNAUTHENTICATED, PERMISSION_DENIED,
+   * NOT_FOUND, METHOD_NOT_ALLOWED, CONFLICT, EXHAUSTED, UNAVAILABLE or INTERNAL.
+   */
   code: string;
+  /** The text for people. */
   message: string;
+  /** More about the error; `field` names the field that is wrong. */
   details?: Record<string, unknown>;
 }
 
 /** A question to one user's memories; a session is the conversation that it comes from. */
 export interface RecallRequest {
+  /** The user, by your id. */
   user_id: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id?: string | null;
   /** Another name of session_id. */
   run_id?: string | null;
+  /** The question. */
   question: string;
   /** Whether it asks for what is no longer true. */
   past?: boolean;
+  /** The most rounds, 1-10. */
   max_iterations?: number | null;
   /** Whether sensitive memories may be seen. */
   sensitive?: boolean;
@@ -658,176 +1036,277 @@ export interface RecallRequest {
 
 /** The result of a recall; in an f-string it is the evidence, delimited as data for a prompt. */
 export interface Recalled {
+  /** The question. */
   question: string;
+  /** False: a limit ended the recall, and this is the best it has. */
   completed: boolean;
+  /** What chose the steps: `llm` or `rules`. */
   by: "llm" | "rules";
+  /** Why. */
   reason: string;
+  /** What was found, in a few lines. */
   search_summary: string;
+  /** The chance, 0-1, that the evidence answers the question. */
   confidence: number;
+  /** Whether the evidence is not enough. */
   needs_more_info: boolean;
+  /** What to ask the user if the evidence is not enough. */
   follow_up_question: string | null;
+  /** The memories that answer, best first. */
   evidence: Evidence[];
+  /** The evidence as Markdown, for another agent. */
   message: string;
+  /** How many rounds were needed. */
   iteration_used: number;
+  /** How many messages around a hit were read. */
   context_window_used: number;
+  /** What the recall was limited to. */
   limits: Limits;
+  /** The steps of the recall, in order. */
   trace: Step[];
+  /** What failed and was left for later, or left out. */
   problems: string[];
+  /** Ids of the memories that answer, best first. */
   relevant_memory_keys: string[];
+  /** Ids of the messages that it comes from. */
   message_ids: string[];
+  /** A text for a prompt. */
   text: string;
 }
 
 /** A memory as the model was shown it. */
 export interface RecalledMemory {
+  /** The id of the memory. */
   id: string;
+  /** What it is: `message`, or the kind of a note. */
   kind: string;
+  /** When it happened or was said. */
   time: string;
+  /** Of a message, the speaker; of a note, empty. */
   said_by?: string;
+  /** The text of the memory. */
   content: string;
+  /** How well it answers, 0-1, calibrated: 0.5 keeps nine tenths of the evidence. */
   score: number;
 }
 
 /** One relation of the graph with the notes that support it; it is true while one of them is. */
 export interface Relation {
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id: string;
+  /** The user, by your id. */
   user_id: string | null;
+  /** The entity at the start of the relation. */
   source: string;
+  /** How they are related. */
   relationship: string;
+  /** The entity at the end of the relation. */
   destination: string;
+  /** What it is: person, place, organization, … */
   source_type: string;
+  /** What it is: person, place, organization, … */
   destination_type: string;
+  /** The notes that support it. */
   note_ids: string[];
+  /** Since when it is true. */
   valid_from: string;
+  /** Until when it was true; null or missing while it is. */
   valid_until: string | null;
 }
 
 /** Some relations of the graph. */
 export interface Relations {
+  /** Relations between entities. */
   relations: Relation[];
 }
 
 /** Which checkpoint to go back to; the newest if none is named. */
 export interface RestoreRequest {
+  /** The user, by your id. */
   user_id?: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
+  /** The checkpoint to go back to; without one, the newest. */
   checkpoint_id?: string | null;
 }
 
 /** How well a message matches. */
 export interface Score {
+  /** The id of the message; a message with a known id is stored once. */
   message_id: string;
+  /** How well it answers, 0-1, calibrated: 0.5 keeps nine tenths of the evidence. */
   score: number;
 }
 
 /** A question to the memory. */
 export interface SearchRequest {
+  /** The user, by your id. */
   user_id?: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id?: string | null;
   /** Another name of session_id. */
   run_id?: string | null;
+  /** The question. */
   query: string;
+  /** The most results, 1-1000. */
   limit?: number;
   /** Another name of limit. */
   top_k?: number | null;
+  /** Conditions on fields and metadata; see the guide on search. */
   filters?: Record<string, unknown> | null;
+  /** The least score, 0-1. */
   threshold?: number | null;
+  /** Use the reranker, where the server has one. */
   rerank?: boolean;
+  /** Only memories of these kinds. */
   kinds?: Array<"message" | "user_info" | "knowledge" | "experience" | "short_term"> | null;
+  /** Answer with what was known and true at this time. */
   as_of?: string | null;
   /** Whether it asks for what is no longer true. */
   past?: boolean;
+  /** From this time on. */
   since?: string | null;
+  /** Before this time. */
   until?: string | null;
+  /** Each hit contains one of these words. */
   keywords?: string[] | null;
+  /** Compare words, meaning, or both. */
   mode?: "hybrid" | "lexical" | "semantic";
+  /** Add the reasons to each hit, as `why`. */
   explain?: boolean;
+  /** Also count the matches beyond `limit`, which takes longer. */
   count?: boolean;
 }
 
 /** A message and how near its meaning is. */
 export interface SemanticHit {
+  /** The id of the message; a message with a known id is stored once. */
   message_id?: string;
+  /** When it was said. */
   ts?: string;
+  /** The user, by your id. */
   user_id?: string;
+  /** Who said it. */
   role?: string;
+  /** What was said, verbatim. */
   content?: string;
+  /** The conversation. Without one, `default` where something is stored. */
   session_id?: string;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string;
+  /** What the content is: `text`, `image`, `tool_call`, … */
   content_type?: string;
+  /** The message that this one follows, where a conversation branches. */
   parent_message_id?: string | null;
+  /** Values of your own, as JSON; filters find them. */
   metadata?: Record<string, unknown>;
+  /** Until when it was true; null or missing while it is. */
   valid_until?: string;
+  /** The note that says what is true instead. */
   superseded_by?: string | null;
+  /** Of a short answer: the question of the assistant before it. */
   in_reply_to?: string;
+  /** How similar the meaning is, 0-1. */
   semantic_score: number;
 }
 
 /** A search by meaning, for a text or for a vector: one of the two. */
 export interface SemanticSearch {
+  /** The user, by your id. */
   user_id: string;
+  /** Which messages the search may see. */
   filter?: Filter | null;
+  /** Only these fields of each message. */
   return_fields?: Array<"message_id" | "ts" | "user_id" | "role" | "content" | "session_id" | "agent_id" | "content_type" | "parent_message_id" | "metadata"> | null;
+  /** The words to look for. */
   query_text?: string | null;
+  /** A vector of the embedder in use, instead of a text. */
   query_embedding?: number[] | null;
+  /** Another name of `limit`. */
   top_k?: number;
+  /** The least similarity, 0-1. */
   min_score?: number | null;
 }
 
 /** Whose session an id means; required where several users or agents have one of that id. */
 export interface SessionRequest {
+  /** The user, by your id. */
   user_id?: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
 }
 
 /** The state of the server in one word. */
 export interface Status {
+  /** The state of the server in one word. */
   status: "alive" | "ready";
 }
 
 /** One tool call of a recall. */
 export interface Step {
+  /** The number of the step, from 1. */
   number: number;
+  /** The round of the recall, from 1. */
   iteration: number;
+  /** The tool that was called. */
   tool: string;
+  /** The arguments of the call. */
   arguments: Record<string, unknown>;
+  /** Whether the step succeeded. */
   success: boolean;
+  /** What came of it, in one line. */
   outcome: string;
+  /** Ids of the memories that the step returned. */
   keys: string[];
+  /** When the step began. */
   started: string;
+  /** How long it took. */
   seconds: number;
+  /** Whether the result came from a cache. */
   cached: boolean;
 }
 
 /** The State of a session; null while all of it still fits verbatim. */
 export interface Summary {
+  /** The state of the session; null while all of it fits verbatim. */
   checkpoint: Checkpoint | null;
 }
 
 /** From `since` on and before `until`. */
 export interface TimeRange {
+  /** From this time on. */
   since?: string | null;
+  /** Before this time. */
   until?: string | null;
 }
 
 /** A tool that the model may call, or its call. */
 export interface ToolOrCall {
+  /** The type. */
   type?: string;
+  /** The function. */
   function?: NamedFunction | null;
 }
 
 /** What a note is to say, or to carry, from now on. */
 export interface UpdateRequest {
+  /** The new text of the note. */
   content?: string | null;
+  /** Values of your own, as JSON; filters find them. */
   metadata?: Record<string, unknown> | null;
 }
 
 /** A tool that the model called; `arguments` are JSON as it wrote them. */
 export interface UsedTool {
+  /** The id of the call. */
   call_id: string;
+  /** The name of the tool. */
   name: string;
+  /** The arguments, as JSON that the model wrote. */
   arguments: string;
+  /** What the tool returned. */
   result: string;
 }
 
@@ -836,10 +1315,15 @@ export interface Routes {
   /** A user's messages of a time range, newest first. */
   "GET /v1/users/{user_id}/messages": {
     query: {
+      /** From this time on. */
       since?: string | null;
+      /** Before this time. */
       until?: string | null;
+      /** Who said it. */
       role?: "user" | "assistant" | "system" | "tool" | null;
+      /** The most results, 1-1000. */
       page_size?: number;
+      /** The `next_cursor` of the page before. */
       cursor?: string | null;
       /** The last message of a branch. */
       branch?: string | null;
@@ -854,7 +1338,9 @@ export interface Routes {
   /** A message and what was said around it, oldest first. */
   "GET /v1/users/{user_id}/messages/{message_id}/neighbors": {
     query: {
+      /** How many messages before it, 0-1000. */
       before?: number;
+      /** How many messages after it, 0-1000. */
       after?: number;
     };
     answer: Items_Message_;
@@ -882,17 +1368,25 @@ export interface Routes {
   /** Notes, newest first; with kinds=message the messages. */
   "GET /v1/memories": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id?: string | null;
       /** Another name of session_id. */
       run_id?: string | null;
+      /** Only memories of these kinds. */
       kinds?: Array<"message" | "user_info" | "knowledge" | "experience" | "short_term"> | null;
+      /** The most results, 1-1000. */
       limit?: number;
       /** Another name of limit. */
       top_k?: number | null;
+      /** The `next_cursor` of the page before. */
       cursor?: string | null;
+      /** Answer with what was known and true at this time. */
       as_of?: string | null;
+      /** Conditions as JSON: {"tag": "work"} */
       filters?: Record<string, unknown> | null;
     };
     answer: Memories_Item_;
@@ -900,12 +1394,17 @@ export interface Routes {
   /** Erase all that carries the ids; with filters only notes, with kinds those kinds. */
   "DELETE /v1/memories": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id?: string | null;
       /** Another name of session_id. */
       run_id?: string | null;
+      /** Only memories of these kinds. */
       kinds?: Array<"message" | "user_info" | "knowledge" | "experience" | "short_term"> | null;
+      /** Conditions as JSON: {"tag": "work"} */
       filters?: Record<string, unknown> | null;
     };
     answer: Deleted;
@@ -928,8 +1427,11 @@ export interface Routes {
   /** Notes that were deleted or forgotten, newest first, without their text. */
   "GET /v1/memories/forgotten": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The most results, 1-1000. */
       limit?: number;
     };
     answer: Items_Change_;
@@ -937,9 +1439,13 @@ export interface Routes {
   /** Notes that a language model declared over, newest first; `reopen` makes one hold again. */
   "GET /v1/memories/ended": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The most results, 1-1000. */
       limit?: number;
+      /** The model that ended the notes; without it, the one in use. */
       model?: string | null;
     };
     answer: Items_Change_;
@@ -947,102 +1453,173 @@ export interface Routes {
   /** A note that has ended holds again. */
   "POST /v1/memories/{memory_id}/reopen": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
     };
     answer: {
+      /** The id of the memory. */
       id: string;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id: string;
+      /** The user, by your id. */
       user_id: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id: string | null;
+      /** What it is: `message`, or the kind of a note. */
       kind: "message" | "user_info" | "knowledge" | "experience" | "short_term";
+      /** The text of the memory. */
       memory: string;
+      /** When what it says happened or was said. */
       event_time: string;
+      /** When it was stored. */
       created_at: string;
+      /** When it was last changed. */
       updated_at: string;
+      /** Since when it is true. */
       valid_from?: string;
+      /** Until when it was true; null or missing while it is. */
       valid_until?: string | null;
+      /** When it is forgotten, if it is. */
       expires_at?: string | null;
+      /** The topic of the note, such as `residence`. */
       memory_type?: string;
+      /** Words that the memory is about. */
       keywords?: string[];
+      /** Values of your own, as JSON; filters find them. */
       metadata: Record<string, unknown>;
+      /** Ids of the messages that say it. */
       sources: string[];
+      /** The note that it replaced, or likely did. */
       supersedes?: string | null;
+      /** How important it is, 0-1; forgetting keeps what is important. */
       importance?: number;
+      /** Who said it. */
       role?: string;
+      /** Only transcripts show it: a note of it was deleted. */
       withdrawn?: boolean;
     };
   };
   /** One note or message. */
   "GET /v1/memories/{memory_id}": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id?: string | null;
       /** Another name of session_id. */
       run_id?: string | null;
     };
     answer: {
+      /** The id of the memory. */
       id: string;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id: string;
+      /** The user, by your id. */
       user_id: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id: string | null;
+      /** What it is: `message`, or the kind of a note. */
       kind: "message" | "user_info" | "knowledge" | "experience" | "short_term";
+      /** The text of the memory. */
       memory: string;
+      /** When what it says happened or was said. */
       event_time: string;
+      /** When it was stored. */
       created_at: string;
+      /** When it was last changed. */
       updated_at: string;
+      /** Since when it is true. */
       valid_from?: string;
+      /** Until when it was true; null or missing while it is. */
       valid_until?: string | null;
+      /** When it is forgotten, if it is. */
       expires_at?: string | null;
+      /** The topic of the note, such as `residence`. */
       memory_type?: string;
+      /** Words that the memory is about. */
       keywords?: string[];
+      /** Values of your own, as JSON; filters find them. */
       metadata: Record<string, unknown>;
+      /** Ids of the messages that say it. */
       sources: string[];
+      /** The note that it replaced, or likely did. */
       supersedes?: string | null;
+      /** How important it is, 0-1; forgetting keeps what is important. */
       importance?: number;
+      /** Who said it. */
       role?: string;
+      /** Only transcripts show it: a note of it was deleted. */
       withdrawn?: boolean;
     };
   };
   /** A note with other words or metadata; messages never change. */
   "PATCH /v1/memories/{memory_id}": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id?: string | null;
       /** Another name of session_id. */
       run_id?: string | null;
     };
     body: UpdateRequest;
     answer: {
+      /** The id of the memory. */
       id: string;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id: string;
+      /** The user, by your id. */
       user_id: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id: string | null;
+      /** What it is: `message`, or the kind of a note. */
       kind: "message" | "user_info" | "knowledge" | "experience" | "short_term";
+      /** The text of the memory. */
       memory: string;
+      /** When what it says happened or was said. */
       event_time: string;
+      /** When it was stored. */
       created_at: string;
+      /** When it was last changed. */
       updated_at: string;
+      /** Since when it is true. */
       valid_from?: string;
+      /** Until when it was true; null or missing while it is. */
       valid_until?: string | null;
+      /** When it is forgotten, if it is. */
       expires_at?: string | null;
+      /** The topic of the note, such as `residence`. */
       memory_type?: string;
+      /** Words that the memory is about. */
       keywords?: string[];
+      /** Values of your own, as JSON; filters find them. */
       metadata: Record<string, unknown>;
+      /** Ids of the messages that say it. */
       sources: string[];
+      /** The note that it replaced, or likely did. */
       supersedes?: string | null;
+      /** How important it is, 0-1; forgetting keeps what is important. */
       importance?: number;
+      /** Who said it. */
       role?: string;
+      /** Only transcripts show it: a note of it was deleted. */
       withdrawn?: boolean;
     };
   };
   /** Erase one memory; the messages that a note cites are withdrawn, or erased with `sources`. */
   "DELETE /v1/memories/{memory_id}": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id?: string | null;
       /** Another name of session_id. */
       run_id?: string | null;
@@ -1054,8 +1631,11 @@ export interface Routes {
   /** What became of a note, newest first. */
   "GET /v1/memories/{memory_id}/history": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The most results, 1-1000. */
       limit?: number;
     };
     answer: Items_Change_;
@@ -1063,7 +1643,9 @@ export interface Routes {
   /** What is known of a user now, by topic, the most important first; `text` is for a prompt. */
   "GET /v1/users/{user_id}/profile": {
     query: {
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The most tokens of the text. */
       max_tokens?: number;
     };
     answer: Profile;
@@ -1095,9 +1677,13 @@ export interface Routes {
   /** The sessions of a user or agent, in the order of their ids. */
   "GET /v1/sessions": {
     query: {
+      /** The most results, 1-1000. */
       limit?: number;
+      /** The `next_cursor` of the page before. */
       cursor?: string | null;
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
     };
     answer: Page_Entry_;
@@ -1105,8 +1691,11 @@ export interface Routes {
   /** What to put into a prompt: summaries of what is older, then the newest messages. */
   "GET /v1/sessions/{session_id}/context": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The most tokens of the text. */
       max_tokens?: number;
       /** The last message of a branch. */
       leaf?: string | null;
@@ -1136,14 +1725,21 @@ export interface Routes {
   /** Relations near some entities, or the newest ones. */
   "GET /v1/graph": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id?: string | null;
       /** Another name of session_id. */
       run_id?: string | null;
+      /** Entities to start from. */
       around?: string[] | null;
+      /** How far from these entities, 1-5. */
       hops?: number;
+      /** The most results, 1-1000. */
       limit?: number;
+      /** Answer with what was known and true at this time. */
       as_of?: string | null;
     };
     answer: Relations;
@@ -1151,42 +1747,64 @@ export interface Routes {
   /** The memory tools over JSON-RPC 2.0, one request or a batch. */
   "POST /rpc": {
     body: {
+      /** The version of the protocol. */
       jsonrpc: "2.0";
+      /** The method. */
       method: string;
+      /** Its parameters. */
       params?: Record<string, unknown> | unknown[];
       /** Without one there is no answer. */
       id?: string | number | null;
     } | Array<{
+      /** The version of the protocol. */
       jsonrpc: "2.0";
+      /** The method. */
       method: string;
+      /** Its parameters. */
       params?: Record<string, unknown> | unknown[];
       /** Without one there is no answer. */
       id?: string | number | null;
     }>;
     answer: {
+      /** The version of the protocol. */
       jsonrpc: "2.0";
+      /** What the method returned. */
       result?: Record<string, unknown>;
+      /** Why it failed, if it did. */
       error?: {
+        /** The kind of error, as JSON-RPC has it. */
         code: number;
+        /** The error in plain words. */
         message: string;
+        /** More about the error. */
         data?: Record<string, unknown>;
       };
+      /** An id of yours, which the answer repeats; without one there is no answer. */
       id: string | number | null;
     } | Array<{
+      /** The version of the protocol. */
       jsonrpc: "2.0";
+      /** What the method returned. */
       result?: Record<string, unknown>;
+      /** Why it failed, if it did. */
       error?: {
+        /** The kind of error, as JSON-RPC has it. */
         code: number;
+        /** The error in plain words. */
         message: string;
+        /** More about the error. */
         data?: Record<string, unknown>;
       };
+      /** An id of yours, which the answer repeats; without one there is no answer. */
       id: string | number | null;
     }>;
   };
   /** Every agent, in the order of their ids. */
   "GET /v1/agents": {
     query: {
+      /** The most results, 1-1000. */
       limit?: number;
+      /** The `next_cursor` of the page before. */
       cursor?: string | null;
     };
     answer: Page_Entry_;
@@ -1194,8 +1812,11 @@ export interface Routes {
   /** Every user, or those of an agent, in the order of their ids. */
   "GET /v1/users": {
     query: {
+      /** The most results, 1-1000. */
       limit?: number;
+      /** The `next_cursor` of the page before. */
       cursor?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string | null;
     };
     answer: Page_Entry_;
@@ -1218,6 +1839,7 @@ export interface Routes {
   /** Work that waits or has failed. */
   "GET /v1/jobs": {
     query: {
+      /** The most results, 1-1000. */
       limit?: number;
     };
     answer: Items_Job_;
@@ -1233,13 +1855,6 @@ export interface Routes {
   /** Counts and times in the text format of Prometheus. */
   "GET /metrics": {
   };
-  /** This API, described for programs. */
-  "GET /openapi.json": {
-    answer: Record<string, unknown>;
-  };
-  /** This API, described for people. */
-  "GET /docs": {
-  };
   /** Import a file that the body holds: a job reads it, and tells how far it is. */
   "POST /v1/import": {
     query: {
@@ -1247,7 +1862,9 @@ export interface Routes {
       name: string;
       /** User of what names none. */
       user_id?: string | null;
+      /** The agent: your assistant, bot or application. Without one, `default`. */
       agent_id?: string;
+      /** The conversation. Without one, `default` where something is stored. */
       session_id?: string;
       /** Draw facts from messages. */
       infer?: boolean;
@@ -1257,6 +1874,7 @@ export interface Routes {
   /** The imports of all users or of one, newest first. */
   "GET /v1/import": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
     };
     answer: Items_ImportState_;
@@ -1264,9 +1882,17 @@ export interface Routes {
   /** How far an import is, and what it stored. */
   "GET /v1/import/{job_id}": {
     query: {
+      /** The user, by your id. */
       user_id?: string | null;
     };
     answer: ImportState;
+  };
+  /** This API, described for programs. */
+  "GET /openapi.json": {
+    answer: Record<string, unknown>;
+  };
+  /** This API, described for people, who can try it: Swagger UI, without npm a plain list. */
+  "GET /docs": {
   };
   /** Whether the process lives; the store is not asked. */
   "GET /healthz": {

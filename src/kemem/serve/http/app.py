@@ -36,6 +36,7 @@ from kemem.serve.http import (
     operator_routes,
 )
 from kemem.serve.http.auth import Authenticator, is_page_view
+from kemem.serve.http.description import DescribedAPI
 from kemem.serve.http.errors import NOT_FOUND, RESPONSES
 from kemem.serve.http.process import background_worker, configure_logs, warming_up
 from kemem.serve.http.responses import error_response, json_response
@@ -56,9 +57,7 @@ log = structlog.get_logger("kemem")
 
 def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> FastAPI:
     """The HTTP API over a memory, which it closes when it stops; some settings came by flags."""
-    app = FastAPI(
-        title="KeMem",
-        version="1",
+    app = DescribedAPI(
         openapi_url=None,  # served by a route of ours, with headers and metrics as the others
         redirect_slashes=False,
         lifespan=_lifespan,

@@ -147,7 +147,11 @@ async def retry_job(job_id: PathId, memory: Memory) -> Job:
     return await memory.retry_job(job_id)
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+_METRICS = {"text/plain": {"example": "kemem_requests_total 1"}}
+_PAGE = {"text/html": {"example": "<!doctype html>"}}
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": _METRICS}})
 async def metrics(request: Request) -> Response:
     """Counts and times in the text format of Prometheus."""
     text = await report(request.app.state.metrics)
@@ -161,7 +165,7 @@ async def openapi(request: Request) -> dict[str, Any]:
     return described
 
 
-@probes.get("/docs", response_class=Response, responses={200: {"content": {"text/html": {}}}})
+@probes.get("/docs", response_class=Response, responses={200: {"content": _PAGE}})
 async def docs(request: Request) -> Response:
     """This API, described for people, who can try it: Swagger UI, without npm a plain list."""
     has_swagger = has_all(request.app.state.vendor, SWAGGER_FILES)
