@@ -9,6 +9,9 @@ PINNED := --constraint constraints.txt --build-constraint constraints.txt
 NPM_INSTALL := npm install --silent --ignore-scripts --no-audit --no-fund --no-package-lock
 VENDOR := src/kemem/serve/dashboard/static/vendor
 CLIENT := clients/typescript
+RELEASE := $(VENV)/release/bin
+# The interpreters that `make test-dist` tries.
+PYTHONS ?= $(PYTHON)
 # Durable commits cost a hundred times less in memory than on a disk.
 TEST_TMP := $(shell test -d /dev/shm -a -w /dev/shm && echo /dev/shm || echo $${TMPDIR:-/tmp})
 # Compiled tests and modules are kept: without them, each process that tests start compiles anew.
@@ -16,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/models.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run assets client client-tools test test-frameworks test-kit pictures install lint bench llm docs clean
+.PHONY: help run assets client client-tools test test-frameworks test-kit pictures install lint bench llm dist test-dist sbom lint-deploy docs clean
 
 help:  ## Show this list
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,13 +32,10 @@ assets:  ## Bring the charts of the dashboard and the page of the API from npm, 
 		|| echo "The dashboard goes without charts, /docs is a plain list: npm failed."; \
 	else echo "The dashboard goes without charts, /docs is a plain list: there is no npm."; fi
 
-$(VENDOR)/stamp: package.json
+$(VENDOR)/stamp: package.json scripts/vendor.mjs
 	@echo "Bringing the charts of the dashboard and Swagger UI ..."
 	@$(NPM_INSTALL)
-	@mkdir -p $(VENDOR)
-	@cp node_modules/htmx.org/dist/htmx.min.js node_modules/uplot/dist/uPlot.iife.min.js \
-		node_modules/uplot/dist/uPlot.min.css node_modules/force-graph/dist/force-graph.min.js \
-		node_modules/swagger-ui-dist/swagger-ui-bundle.js node_modules/swagger-ui-dist/swagger-ui.css $(VENDOR)
+	@node scripts/vendor.mjs $(VENDOR)
 	@touch $@
 
 client: $(CLIENT)/dist/index.js  ## Build the TypeScript client into a package for npm
@@ -79,12 +79,30 @@ bench: $(VENV)/dev.stamp  ## Measure speed and retrieval
 llm: $(VENV)/dev.stamp  ## Measure memory with a real small model, which it downloads (ARGS="--cases 20")
 	$(BIN)/python -m bench.llm $(ARGS)
 
+dist: $(VENV)/release.stamp $(VENDOR)/stamp  ## Build the wheel and the sdist into dist/, with the dashboard's scripts
+	@rm -rf dist
+	@PIP_CONSTRAINT=constraints.txt $(RELEASE)/python -m build --quiet --outdir dist
+	@ls dist
+
+test-dist: dist  ## Install the wheel into an empty environment and use it (PYTHONS="python3.11 python3.14")
+	$(RELEASE)/python scripts/try_dist.py dist/*.whl $(PYTHONS)
+
+sbom: $(VENV)/release.stamp $(VENV)/shipped.stamp $(VENDOR)/stamp  ## List what is shipped, with licences, as CycloneDX into dist/
+	@mkdir -p dist
+	@$(RELEASE)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file dist/kemem-python.cdx.json $(VENV)/shipped
+	@npm sbom --sbom-format cyclonedx > dist/kemem-dashboard.cdx.json
+	@ls dist/*.cdx.json
+
+lint-deploy: $(VENV)/release.stamp  ## Check the Dockerfile
+	$(RELEASE)/hadolint deploy/Dockerfile
+
 docs: $(VENV)/docs.stamp  ## Build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 clean:  ## Remove .venv, what npm brought and the caches
-	rm -rf $(VENV) node_modules $(VENDOR) $(CLIENT)/node_modules $(CLIENT)/dist $(CLIENT)/build $(CLIENT)/*.tgz build site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) node_modules $(VENDOR) $(CLIENT)/node_modules $(CLIENT)/dist $(CLIENT)/build $(CLIENT)/*.tgz build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/runtime.stamp: $(INPUTS)
@@ -112,4 +130,16 @@ $(VENV)/frameworks.stamp: $(VENV)/runtime.stamp
 $(VENV)/docs.stamp: $(VENV)/runtime.stamp
 	@echo "Installing what builds the documentation ..."
 	@$(PIP) install $(PINNED) --group docs
+	@touch $@
+
+# Apart from .venv: what builds a release is not what it ships. `shipped` is what an image has.
+$(VENV)/release.stamp: $(VENV)/runtime.stamp
+	@echo "Installing what builds a release ..."
+	@$(PYTHON) -m venv --without-pip $(VENV)/release
+	@$(PIP) --python $(VENV)/release install $(PINNED) --group release
+	@touch $@
+
+$(VENV)/shipped.stamp: $(VENV)/release.stamp
+	@$(PYTHON) -m venv --without-pip $(VENV)/shipped
+	@$(PIP) --python $(VENV)/shipped install $(PINNED) '.[server,postgres]'
 	@touch $@

@@ -41,7 +41,7 @@ from kemem.settings import Settings
 from kemem.snapshot import Backup
 from kemem.sync import Memory
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Added",

@@ -139,7 +139,7 @@ class Sqlite:
         path = self.path.absolute()  # a pool connects later, perhaps after a change of directory
 
         def connect() -> Any:
-            return sqlite3.connect(path, 10, isolation_level=None, check_same_thread=False)
+            return sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
 
         pool = sa.QueuePool(connect, pool_size=size, max_overflow=0, dialect=dialect)
         engine = sa.Engine(pool, dialect, sa.make_url("sqlite://"), execution_options=options)
