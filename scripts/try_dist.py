@@ -47,7 +47,14 @@ def try_one(wheel: Path, python: str, folder: Path) -> str:
     """Install the wheel and use it; returns the version that the command prints."""
     subprocess.run([python, "-m", "venv", folder / "venv"], check=True)
     binaries = folder / "venv/bin"
-    pip = [binaries / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    pip: list[str | Path] = [
+        binaries / "python",
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "install",
+    ]
     subprocess.run([*pip, "--constraint", CONSTRAINTS, f"{wheel}[server]"], check=True)
     subprocess.run([binaries / "python", "-W", "error", "-c", REMEMBER], cwd=folder, check=True)
     printed = subprocess.run(

@@ -3,6 +3,7 @@
 A fence says what happens to its block:
 
     ```python          runs; the blocks of one page run in order and share their names
+    ```text            after a python block: what that block prints; … stands for any text
     ```bash            its `kemem` and `curl` lines run, its `export` lines hold for the page
     ```console         the same for lines after "$ "; the rest is output
     ```bash no-run     only its `make` targets are checked; so for console, never for python
@@ -25,6 +26,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,7 @@ SECONDS = 120
 
 FENCE = re.compile(r"(?P<indent> *)(?P<mark>`{3,}|~{3,}) *(?P<info>[^`]*)")
 ASSIGNMENTS = re.compile(r"(?:[A-Za-z_]\w*=\S* +)*")
+OUTPUT = re.compile(r"([^\0]*)\0(\d+)\n")  # of a block, and the line where the block begins
 TARGET = re.compile(r"^([a-z][\w-]*):", re.MULTILINE)
 
 RUN_BLOCKS = """
@@ -71,6 +74,7 @@ for line, code in blocks:
     except BaseException:
         print(f"{page}:{line}: the block that begins here failed", file=sys.stderr)
         raise
+    print(f"\\0{line}", flush=True)
 """
 
 # A refused request has to fail its line, and a stream that never ends has to end.
@@ -169,7 +173,8 @@ def run_blocks(
     page: Path, home: Path, python: Sequence[str], environment: Mapping[str, str]
 ) -> str:
     """Run the python blocks of a page with an interpreter; returns what it prints."""
-    found = [it for it in blocks(page.read_text("utf-8")) if it.language == "python"]
+    every = [*blocks(page.read_text("utf-8"))]
+    found = [it for it in every if it.language == "python"]
     if not found:
         return ""
     ran = subprocess.run(
@@ -182,7 +187,15 @@ def run_blocks(
         timeout=SECONDS,
     )
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    printed = {line: output for output, line in OUTPUT.findall(ran.stdout)}
+    for block, following in pairwise(every):
+        if block.language == "python" and following.language == "text":
+            said = printed[str(block.line)]
+            shown = re.escape(following.code.rstrip()).replace("…", ".*?")
+            assert re.fullmatch(shown, said.rstrip()), (
+                f"{page}:{following.line}: the block above prints something else:\n{said}"
+            )
+    return "".join(printed.values())
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kemem
+from scripts.badges import badges
 from tests.conftest import NOT_RUN
 
 ROOT = Path(__file__).parents[1]
@@ -96,3 +97,9 @@ def test_the_workflow_runs_targets_that_there_are() -> None:
     minor = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text("utf-8"))
     matrix = re.search(r"python: \[(.*)\]", workflow)
     assert matrix and json.loads(f"[{matrix[1]}]") == minor
+
+
+def test_the_badges_of_the_readme_are_true() -> None:
+    """`python scripts/badges.py` writes them."""
+    for name, svg in badges().items():
+        assert (ROOT / "docs/images" / name).read_text("utf-8") == svg, name
