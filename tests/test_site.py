@@ -7,9 +7,16 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.test_docs import EACH_PAGE, FENCE, README, ROOT
+from tests.test_docs import FENCE, PAGES, README, ROOT, blocks, each
 
 DOCS = ROOT / "docs"
+CHINESE = sorted((DOCS / "zh").glob("*.md"))
+UNTRANSLATED = {
+    *("architecture.md", "benchmarks.md", "chat.md", "dashboard.md", "deployment.md"),
+    *("extending.md", "formats.md", "frameworks.md", "http.md", "import.md", "mem0.md"),
+    *("operations.md", "recall.md", "reference.md", "rpc.md", "scaling.md", "search.md"),
+    *("security.md", "storage.md", "typescript.md"),
+}
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"#{1,6} +(.*)")
 NAV = re.compile(r"^ +- [^:]+: (\S+\.md)$|^  - [^:]+: (\S+\.md)$", re.MULTILINE)
@@ -47,7 +54,7 @@ def broken(page: Path) -> list[str]:
     return found
 
 
-@EACH_PAGE
+@each([*PAGES, *CHINESE])
 def test_no_link_leads_nowhere(page: Path) -> None:
     """Files, headings and pictures; what is elsewhere is not asked."""
     assert broken(page) == []
@@ -66,13 +73,39 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path, link: str) -> None:
 def test_the_site_lists_every_page_once() -> None:
     """A page that the list lacks would be found by nobody."""
     listed = [one or other for one, other in NAV.findall((ROOT / "mkdocs.yml").read_text("utf-8"))]
-    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
+    assert sorted(listed) == sorted(
+        page.relative_to(DOCS).as_posix() for page in DOCS.glob("**/*.md")
+    )
+
+
+def outline(page: Path) -> list[int]:
+    """The levels of a page's headings, in order."""
+    return [len(line) - len(line.lstrip("#")) for line in prose(page) if HEADING.fullmatch(line)]
+
+
+@each(CHINESE)
+def test_a_chinese_page_has_the_headings_and_blocks_of_the_english_one(page: Path) -> None:
+    """So what runs on one runs on the other, and a section that is new there is missed here."""
+    english = DOCS / page.name
+    assert outline(page) == outline(english)
+    shown = [
+        [(it.info, it.code) for it in blocks(each.read_text("utf-8"))] for each in (page, english)
+    ]
+    assert shown[0] == shown[1]
+
+
+def test_the_pages_without_a_chinese_one_are_known() -> None:
+    """Strike a page from the list when it is translated."""
+    assert {it.name for it in DOCS.glob("*.md")} - {it.name for it in CHINESE} == UNTRANSLATED
 
 
 def test_the_two_readmes_lead_to_each_other_and_show_the_same() -> None:
     """The same program, the same figures, the same pages."""
     english, chinese = README.read_text("utf-8"), (ROOT / "README.zh.md").read_text("utf-8")
     assert "](README.zh.md)" in english and "](README.md)" in chinese
+    for page in CHINESE:
+        assert f"](docs/zh/{page.name}" in chinese and f"](docs/{page.name}" not in chinese
+    chinese = chinese.replace("docs/zh/", "docs/")
     for what in (r"```python\n(.*?)```", r"```text\n(.*?)```"):
         assert re.findall(what, english, re.DOTALL) == re.findall(what, chinese, re.DOTALL)
     for what in (r"\d+(?:[.,]\d+)*", r"docs/[\w/.]+"):
