@@ -66,7 +66,7 @@ class Settings(BaseSettings):
         default=12, ge=2, le=1000, description="Connections of a process to PostgreSQL, at most."
     )
     database_timeout_seconds: float = Field(
-        default=60, ge=0, description="PostgreSQL gives up a statement that takes longer; 0: never."
+        default=60, ge=0, description="Timeout for a PostgreSQL statement; 0: none."
     )
     embedder: str = Field(
         default="local",
@@ -79,18 +79,18 @@ class Settings(BaseSettings):
         description="Key of the embedder, if not that of the LLM at the same address.",
     )
     embedder_timeout_seconds: float = Field(
-        default=30, gt=0, description="Vectors that take longer are asked for again by a job."
+        default=30, gt=0, description="Timeout for vectors; after it, a job retries."
     )
     reranker: str = Field(
         default="none",
-        description="URL or MODEL@URL: a server that orders the best hits anew; none: no server.",
+        description="URL or MODEL@URL: a server that reorders the best hits; none: no reranking.",
     )
     reranker_api_key: SecretStr | None = Field(
         default=None, min_length=1, description="Key of the reranker."
     )
     llm: Literal["auto", "none"] = Field(
         default="auto",
-        description="auto: an OpenAI-compatible model where a key or address is set; none: rules.",
+        description="auto: an OpenAI-compatible model if a key or address is set; none: rules.",
     )
     llm_model: str = Field(default="gpt-4o-mini", min_length=1, description="Name of the model.")
     llm_api_key: SecretStr | None = Field(
@@ -106,12 +106,12 @@ class Settings(BaseSettings):
         description="Address of the model; also read from OPENAI_BASE_URL.",
     )
     llm_timeout_seconds: float = Field(
-        default=60, gt=0, description="An answer that takes longer is asked for again by a job."
+        default=60, gt=0, description="Timeout for an answer; after it, a job retries."
     )
     llm_context_tokens: int = Field(
         default=0,
         ge=0,
-        description="Context of the model; longer prompts are split. 0: as its server tells.",
+        description="Context length of the model; longer prompts are split. 0: ask the server.",
     )
     neo4j_url: str | None = Field(
         default=None, description="Neo4j to mirror the graph to, as neo4j://host:7687."
@@ -123,7 +123,7 @@ class Settings(BaseSettings):
         default=2000, ge=200, description="Tokens of a session that stay verbatim in its State."
     )
     forget_limit: int = Field(
-        default=0, ge=0, description="Notes that a user keeps, the strongest; 0: all."
+        default=0, ge=0, description="Number of notes to keep per user, strongest first; 0: all."
     )
     forget_below: float = Field(
         default=0, ge=0, le=1, description="Notes weaker than this are forgotten; 0: none."
@@ -137,7 +137,7 @@ class Settings(BaseSettings):
     )
     recall_tools: Literal["short", "full"] = Field(
         default="short",
-        description="How a model that leads a recall is told of its tools; full: for large models.",
+        description="Tool descriptions for a model that drives a recall; full: for large models.",
     )
     recall_max_iterations: int = Field(
         default=3, ge=1, le=10, description="Rounds of a recall, each with a larger window."
@@ -146,33 +146,33 @@ class Settings(BaseSettings):
         default=5, ge=1, le=1000, description="Messages of the conversation that a recall sees."
     )
     recall_max_window: int = Field(
-        default=100, ge=1, le=1000, description="Most messages that it can ask for."
+        default=100, ge=1, le=1000, description="Most messages that a recall can request."
     )
     recall_max_calls: int = Field(
         default=15, ge=1, le=100, description="Tool calls of one recall, all rounds together."
     )
     recall_seconds: float = Field(
-        default=60, gt=0, description="After this time a recall hands over what it has."
+        default=60, gt=0, description="After this time a recall returns what it has found."
     )
     chat_recall: Literal["auto", "call", "note"] = Field(
         default="auto",
-        description="How a chat model is told what is recalled. call: as a tool call of its own; "
-        "note: in its instructions, without tools; auto: call, where the model handles tools.",
+        description="How a chat model receives recalled memories. call: as its own tool call; "
+        "note: in its instructions, without tools; auto: call if the model handles tools.",
     )
     chat_recall_limit: int = Field(
         default=2,
         ge=0,
         le=20,
-        description="Recalls that a chat model may ask for in a turn, beside the one it is given.",
+        description="Recalls that a chat model may request in a turn, besides the initial one.",
     )
     chat_history_tokens: int = Field(
-        default=4000, ge=200, description="Tokens of a conversation that a chat model is shown."
+        default=4000, ge=200, description="Tokens of the conversation that a chat model receives."
     )
     trace_days: int = Field(
         default=30, ge=0, description="Days that a server keeps traces of recalls; 0: none."
     )
     rpc_agent: str = Field(
-        default="default", min_length=1, description="Agent whose knowledge JSON-RPC serves."
+        default="default", min_length=1, description="Agent that owns the knowledge of JSON-RPC."
     )
     vector_cache_mb: int = Field(
         default=512, ge=1, description="Memory for the vectors and columns of recent users."
@@ -187,7 +187,7 @@ class Settings(BaseSettings):
     privacy_phone_number: Action = _privacy("phone_number", "phone numbers")
     privacy_email: Action = _privacy("email", "e-mail addresses")
     store_thinking: bool = Field(
-        default=False, description="Whether the thoughts of models are stored with their messages."
+        default=False, description="Whether to store the reasoning of models with their messages."
     )
     host: str = Field(default="127.0.0.1", description="Address the server listens on.")
     port: int = Field(default=8420, ge=0, le=65_535, description="Port the server listens on.")
@@ -197,13 +197,13 @@ class Settings(BaseSettings):
     jwt_secret: SecretStr | None = Field(
         default=None,
         min_length=32,
-        description="Key (HS256) of tokens whose `sub` is the only user they can reach.",
+        description="Key (HS256) of tokens; a token reaches only the user in its `sub`.",
     )
     max_body_bytes: int = Field(
-        default=1_048_576, ge=1, description="Larger request bodies are refused."
+        default=1_048_576, ge=1, description="Larger request bodies are rejected."
     )
     max_upload_bytes: int = Field(
-        default=1 << 30, ge=1, description="Larger files to import are refused."
+        default=1 << 30, ge=1, description="Larger files to import are rejected."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What the server logs; message texts are never logged."
