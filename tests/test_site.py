@@ -111,3 +111,13 @@ def test_the_two_readmes_lead_to_each_other_and_show_the_same() -> None:
     for what in (r"\d+(?:[.,]\d+)*", r"docs/[\w/.]+"):
         both = [set(re.findall(what, text.partition("```text")[2])) for text in (english, chinese)]
         assert both[0] <= both[1], both[0] - both[1]
+
+
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    """The README shows a part of the tables; what is measured again changes both."""
+    text = README.read_text("utf-8").partition("## Measured")[2].partition("## Documentation")[0]
+    cells = " ".join(line for line in text.splitlines() if line.startswith("| "))
+    versions = r"(?:SQL|Chroma|mem0|LangGraph) [\d.]+"
+    figures = set(re.findall(r"\d[\d,]*\.?\d*", re.sub(versions, "", cells)))
+    measured = (DOCS / "benchmarks.md").read_text("utf-8")
+    assert [it for it in sorted(figures) if not re.search(rf"(?<!\d){it}(?!\d)", measured)] == []
