@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AsyncMemory:
-    """The memory of agents and chat products: stores every message, remembers what they say.
+    """The memory of agents and chat products: stores messages, extracts and finds their facts.
 
         async with AsyncMemory() as memory:
             await memory.add("我不吃辣", user_id="u_1")
@@ -46,14 +46,14 @@ class AsyncMemory:
 
     Arguments that mean the same everywhere:
 
-    - `user_id`, `agent_id`, `session_id` (also `run_id`): whose data; a call sees only rows that
-      carry all ids it names. Without a user and an agent, the user "default" of the agent "default"
+    - `user_id`, `agent_id`, `session_id` (also `run_id`): the scope; a call reads only rows that
+      match all ids it names. Without a user and an agent, the user "default" of the agent "default"
       is meant; without any id, by `add`, `search`, `get_all`, `recall` and `profile` only.
-    - `limit` (also `top_k`, `page_size`): the most results, 1-1000. `cursor`: a `next_cursor`.
+    - `limit` (also `top_k`, `page_size`): most results, 1-1000. `cursor`: a `next_cursor`.
     - `since` (inclusive), `until` (exclusive), `as_of`, `timestamp`: RFC 3339 or an aware datetime.
       `as_of` answers with what was known and true then.
-    - `past`: the question asks for what has ended, which comes last and in no prompt otherwise.
-    - `threshold` (also `min_score`): the least score, 0-1; 0.5 keeps nine tenths of the evidence.
+    - `past`: the question is about facts that ended; otherwise these rank last, in no prompt.
+    - `threshold` (also `min_score`): the lowest score, 0-1; 0.5 drops most hits that do not answer.
     - `kinds`: some of message, user_info, knowledge, experience, short_term.
     - `filters`: conditions on fields and metadata, {"tag": "work", "importance": {"gte": 0.5}}.
 
@@ -97,7 +97,7 @@ class AsyncMemory:
     def for_user(
         self, user_id: str, *, agent_id: Id = None, session_id: Id = None, sensitive: bool = False
     ) -> Self:
-        """A handle that is bound to one user: no argument of any call leads to another's data.
+        """A handle that is bound to one user: no argument of any call reaches other data.
 
         It sees sensitive rows only with `sensitive`; the memory it comes from is the one to close.
         """
@@ -151,7 +151,7 @@ class AsyncMemory:
         page_size: int = 50,
         cursor: Cursor = None,
     ) -> Page[Hit]:
-        """Messages by their words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
+        """Messages by words, best first; takes "phrases", AND, OR, NOT, prefix*, ( )."""
         where = self._scope.messages(user_id, since, until, role)
         return await pages.by_words(where, query_text, page_size, cursor, await self.runtime.deps())
 
@@ -167,7 +167,7 @@ class AsyncMemory:
         top_k: int = 20,
         min_score: float | None = None,
     ) -> list[Hit]:
-        """Messages by their meaning, most similar first, for a text or for a vector."""
+        """Messages by meaning, most similar first, for a text or for a vector."""
         where = self._scope.messages(user_id, since, until, role)
         deps = await self.runtime.deps()
         return await pages.by_meaning(where, query_text, query_embedding, top_k, min_score, deps)
@@ -214,7 +214,7 @@ class AsyncMemory:
         sensitive: bool = False,
         wait: bool = True,
     ) -> Added:
-        """Store messages, durable on return, and remember what they say.
+        """Store messages durably and extract their facts.
 
         With `infer` facts and relations are extracted, by the LLM or by rules, and reconciled with
         what is known; without, each message becomes a note verbatim. `memory_type` is "long" or
@@ -384,7 +384,7 @@ class AsyncMemory:
     async def profile(
         self, user_id: Id = None, agent_id: Id = None, *, max_tokens: int = 1000
     ) -> Profile:
-        """What is known of a user now, by topic, each line with its sources; `text` for prompts."""
+        """What is true about a user now, by topic, with sources; `text` is for prompts."""
         scope, deps = await self._call(user_id, agent_id, default=True)
         check_id(scope.user_id, "user_id")
         where = scope.where(profile.USER_INFO)
@@ -410,11 +410,11 @@ class AsyncMemory:
         max_iterations: int | None = None,
         on_step: Callable[[Step], None] | None = None,
     ) -> Recalled:
-        """The evidence that a question needs, found step by step within limits.
+        """The evidence for a question, collected step by step within limits.
 
         The LLM chooses the steps; without one, or when it fails, rules do. `session_id` is the
-        conversation that the question comes from: its last messages resolve what is meant.
-        `question` is another name of `query`.
+        conversation that contains the question: its last messages resolve references.
+        `question` is an alias of `query`.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id).or_default
         granted = self._scope.is_bound and self._scope.sensitive
@@ -474,13 +474,13 @@ class AsyncMemory:
     async def ended(
         self, user_id: Id = None, agent_id: Id = None, *, model: str | None = None, limit: int = 100
     ) -> list[records.Change]:
-        """Notes that a language model, by default the one in use, declared over, newest first."""
+        """Notes that a language model, by default the current one, ended; newest first."""
         (scope, deps), size = await self._call(user_id, agent_id), pages.page_limit(limit, "limit")
         reason = ended_by(model or (deps.llm.name if deps.llm else self.settings.llm_model))
         return await deps.store.history(scope.scope, reason=reason, limit=size)
 
     async def reopen(self, memory_id: str, *, user_id: Id = None, agent_id: Id = None) -> Item:
-        """Make a note that has ended hold again, whatever ended it."""
+        """Make a note that has ended valid again, whatever ended it."""
         where, deps = await self._one(memory_id, user_id, agent_id)
         return Item(await undo(await pages.find(memory_id, where, deps), deps))
 
@@ -523,7 +523,7 @@ class AsyncMemory:
         *,
         run_id: Id = None,
     ) -> records.Checkpoint:
-        """Bring short-term memory back to the newest checkpoint, or to the one named."""
+        """Restore short-term memory from the newest checkpoint, or from the given one."""
         scope, deps = await self._session(user_id, agent_id, session_id, run_id)
         return self._scope.visible(await session.restore_checkpoint(scope, checkpoint_id, deps))
 
@@ -600,7 +600,7 @@ class AsyncMemory:
         return await self.run_jobs()
 
     async def workspaces(self) -> Workspaces:
-        """The folders of tasks, whose files are backed up and restored with the store."""
+        """The folders of tasks; backups include their files."""
         deps = await self._operator_deps()
         return Workspaces(self.places.workspaces / (await deps.store.info()).label)
 
@@ -624,7 +624,7 @@ class AsyncMemory:
         return await ports.read_health((await self.runtime.deps()).store)
 
     async def census(self, *, largest: int = 10) -> records.Census:
-        """How much of everything there is, and which users have the most; it may take a while."""
+        """Row counts and the users with the most rows; this may take a while."""
         deps = await self._operator_deps()
         return await ports.read_census(deps.store, pages.page_limit(largest, "largest"))
 

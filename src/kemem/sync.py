@@ -43,7 +43,7 @@ def blocking(
 
 
 class Memory:
-    """AsyncMemory for code that does not await; it also works inside a running event loop.
+    """AsyncMemory for blocking code; it also works inside a running event loop.
 
     memory = Memory()
     memory.add("我不吃辣", user_id="u_1")
