@@ -5,7 +5,7 @@ python -m bench.recall --data PATH [--datasets locomo,madial-zh] [--queries N] [
 PATH is a file of conversations, one user a line as JSON (or gzipped): messages with message_id,
 ts, role, speaker, session, content; queries with query, evidence_groups, answerable and until,
 before which the question is asked. Both are asked through the public API of a fresh store.
-What --save writes, `kemem quality FILE` keeps for the dashboard to show over time.
+What --save writes, `kemem admin quality FILE` keeps for the dashboard to show over time.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def report(found: Sequence[Found]) -> Iterator[str]:
 
 
 def runs(found: Sequence[Found], at: str) -> Iterator[dict[str, Any]]:
-    """What was measured on each set and category, as `kemem quality` takes it."""
+    """What was measured on each set and category, as `kemem admin quality` takes it."""
     groups: dict[tuple[str, str, str], list[Found]] = defaultdict(list)
     for each in found:
         for category in {"all", each.category} - {""}:
@@ -151,7 +151,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--datasets", default="", help="names of sets, separated by commas")
     parser.add_argument("--queries", type=int, default=10_000, help="most questions of a user")
     parser.add_argument("--seed", type=int, default=0, help="which questions, where not all are")
-    parser.add_argument("--save", type=Path, help="also write the figures, for kemem quality")
+    parser.add_argument("--save", type=Path, help="write the figures, for kemem admin quality")
     chosen = parser.parse_args(arguments)
     found: list[Found] = []
     for user in users(chosen.data, list(filter(None, chosen.datasets.split(",")))):

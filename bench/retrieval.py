@@ -10,7 +10,7 @@ question is asked, and until, before which messages count. Any message of a grou
 group is wanted. Each user goes into a fresh store through the public API with the settings that a
 new user gets. --questions asks those of another set about the same user, in another language.
 --save keeps every answer, and --against compares with answers that were kept: question by
-question, with intervals. What --quality writes, `kemem quality FILE` keeps for the dashboard.
+question, with intervals. What --quality writes, `kemem admin quality FILE` keeps for the dashboard.
 """
 
 import argparse
@@ -214,7 +214,7 @@ def compared(answers: Sequence[Answer], before: Sequence[Answer]) -> Iterator[st
 
 
 def runs(answers: Sequence[Answer], system: str) -> list[dict[str, Any]]:
-    """What was measured on each set and category, as `kemem quality` takes it."""
+    """What was measured on each set and category, as `kemem admin quality` takes it."""
     at = to_rfc3339(system_clock())
     groups: dict[tuple[str, str, str], list[Answer]] = defaultdict(list)
     for each in (it for it in answers if it.metrics):
@@ -254,7 +254,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--save", type=Path, help="keep every answer here")
     parser.add_argument("--against", type=Path, help="compare with answers that were kept")
-    parser.add_argument("--quality", type=Path, help="also write the figures, for kemem quality")
+    parser.add_argument("--quality", type=Path, help="write the figures, for kemem admin quality")
     chosen = parser.parse_args(arguments)
     datasets = [*filter(None, chosen.datasets.split(","))]
     if (most := chosen.leave_one_out) is not None:

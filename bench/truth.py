@@ -10,7 +10,7 @@ goes into a fresh store through the public API, session by session, with the clo
 a question is asked with the clock at its `now`. --fails prints what was answered wrongly, --save
 keeps every answer, and --against compares with answers that were kept, question by question.
 Intervals are by bootstrap over lives, since the questions of one life hang together. What --quality
-writes, `kemem quality FILE` keeps for the dashboard.
+writes, `kemem admin quality FILE` keeps for the dashboard.
 """
 
 import argparse
@@ -232,7 +232,7 @@ def compared(answers: Sequence[Answer], before: Sequence[Answer]) -> Iterator[st
 
 
 def runs(answers: Sequence[Answer], dataset: str) -> list[dict[str, Any]]:
-    """What was measured in each language and category, as `kemem quality` takes it."""
+    """What was measured in each language and category, as `kemem admin quality` takes it."""
     at = to_rfc3339(system_clock())
     parts: dict[tuple[str, str, str], list[Answer]] = defaultdict(list)
     for answer in answers:
@@ -288,7 +288,7 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--system", default="kemem", help=f"of {', '.join(SYSTEMS)}, by commas")
     parser.add_argument("--save", type=Path, help="keep every answer here")
     parser.add_argument("--against", type=Path, help="compare with answers that were kept")
-    parser.add_argument("--quality", type=Path, help="also write the figures, for kemem quality")
+    parser.add_argument("--quality", type=Path, help="write the figures, for kemem admin quality")
     parser.add_argument("--fails", action="store_true", help="print what was answered wrongly")
     chosen = parser.parse_args(arguments)
     systems = [*filter(None, chosen.system.split(","))]

@@ -33,6 +33,7 @@ def environment(home: Path, **given: str) -> dict[str, str]:
         "HOME": str(home),
         "KEMEM_DATA_DIR": str(home / "data"),
         "KEMEM_EMBEDDER": "none",
+        "LC_ALL": "C.UTF-8",
         **given,
     }
 

@@ -115,7 +115,7 @@ def test_two_runs_are_compared_question_by_question() -> None:
 async def test_it_runs_and_keeps_what_it_found(
     system: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Through the public API; its figures are what `kemem quality` takes."""
+    """Through the public API; its figures are what `kemem admin quality` takes."""
     kept, figures = data.with_name("kept.json"), data.with_name("figures.json")
     files = ["--save", str(kept), "--quality", str(figures)]
     await retrieval.main(["--data", str(data), "--system", system, *files])

@@ -281,7 +281,7 @@ def data(tmp_path: Path) -> Path:
 async def test_it_runs_and_keeps_what_it_measured(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Through the public API; its figures are what `kemem quality` takes."""
+    """Through the public API; its figures are what `kemem admin quality` takes."""
     kept, figures = data.with_name("kept.json"), data.with_name("figures.json")
     chosen = ["--data", str(data), "--system", "kemem,words,bm25,newest"]
     await truth.main([*chosen, "--save", str(kept), "--quality", str(figures), "--fails"])

@@ -1,4 +1,4 @@
-"""The suite of `kemem bench` that asks a model in chats what it was told in earlier sessions."""
+"""The suite of `kemem admin bench` that asks a model in chats what earlier sessions told it."""
 
 import asyncio
 import json

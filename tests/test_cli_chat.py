@@ -234,7 +234,7 @@ def test_a_leak_is_not_shown_but_counted(
     shown = capsys.readouterr()
     assert shown.out.split() == [*reply.split(), *reply.split()]
     assert f"  recall_memory {note}: " in shown.err
-    assert "  1 tool call in the text: caught\n" in shown.err
+    assert "  tool calls in the text, caught: 1\n" in shown.err
     assert "DSML" not in shown.out + shown.err
 
 

@@ -76,14 +76,31 @@ def test_a_setting_is_shown_with_its_true_origin(
 
 def test_settings_stand_in_columns(tmp_path: Path) -> None:
     """Every value begins in the same place, whatever the length of its name; no secret shows."""
-    ran = kemem(tmp_path, "doctor", OPENAI_API_KEY=KEY, OPENAI_BASE_URL=f"http://{KEY}@host/v1")
+    given = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"http://{KEY}@host/v1"}
+    ran = kemem(tmp_path, "doctor", "-v", **given)
     assert "s3cret" not in ran.stdout + ran.stderr
-    lines = ran.stdout.splitlines()
     names = list(Settings.model_fields)
-    assert [line.split()[0] for line in lines[: len(names)]] == names
+    lines = ran.stdout.splitlines()[-len(names) :]
+    assert [line.split()[0] for line in lines] == names
     start = max(map(len, names)) + 1
-    for line in lines[: len(names)]:
+    for line in lines:
         assert line[start - 1] == " " and line[start] != " "
+    few = kemem(tmp_path, "doctor", **given).stdout.split("\n\n")[-1].split("\n")[:-1]
+    chosen = ["data_dir", "embedder", "llm_api_key", "llm_base_url"]
+    assert [line.split()[0] for line in few] == chosen
+
+
+def test_the_doctor_begins_with_the_verdict(tmp_path: Path) -> None:
+    """And with what is wrong and what to do, before what is fine."""
+    healthy = kemem(tmp_path, "doctor")
+    assert (healthy.returncode, healthy.stdout.splitlines()[0]) == (0, "Healthy.")
+    fail(tmp_path, ("extract", "模型不在 the model is away"))
+    ran = kemem(tmp_path, "doctor")
+    verdict, problem, advice, blank, first, *_ = ran.stdout.splitlines()
+    assert (ran.returncode, verdict, blank) == (1, "1 problem:", "")
+    assert problem == "wrong jobs         0 pending, 1 failed; 模型不在 the model is away"
+    assert advice.strip() == f"→ {RETRY}"
+    assert first.startswith("ok    settings")
 
 
 @pytest.mark.parametrize(

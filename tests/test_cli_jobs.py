@@ -97,7 +97,7 @@ def test_work_that_failed_is_shown_tried_again_and_done(tmp_path: Path, model: M
     assert again.returncode == 0 and "0 tried" in again.stdout
     done = kemem(tmp_path, "work", "--once")
     assert (done.returncode, done.stdout) == (0, "1 done\n"), done.stderr
-    assert kemem(tmp_path, "jobs").stdout == "No work waits.\n"
+    assert kemem(tmp_path, "jobs").stdout == "There are no pending or failed jobs.\n"
     assert notes(tmp_path) == [note]
 
 
@@ -111,8 +111,12 @@ def test_all_work_that_was_given_up_is_tried_again(tmp_path: Path, model: Model)
     model.there = True
     assert kemem(tmp_path, "work", "--once").stdout == ""
     again = kemem(tmp_path, "retry", "--all")
-    assert (again.returncode, again.stdout, again.stderr) == (0, "1003 to be tried again\n", "")
-    assert kemem(tmp_path, "retry", "--all").stdout == "0 to be tried again\n"
+    assert (again.returncode, again.stdout, again.stderr) == (
+        0,
+        "1003 jobs will be tried again\n",
+        "",
+    )
+    assert kemem(tmp_path, "retry", "--all").stdout == "0 jobs will be tried again\n"
     assert {job["state"] for job in jobs(tmp_path, "--limit", "1000")} == {"pending"}
     change(tmp_path, drop=many)
     done = kemem(tmp_path, "work", "--once")
@@ -157,7 +161,7 @@ def test_a_worker_works_until_it_is_told_to_stop(
 def test_a_job_that_is_not_there_is_named(tmp_path: Path) -> None:
     """One line on standard error, as for every command."""
     ran = kemem(tmp_path, "retry", "j_没有")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", "error: no job 'j_没有'\n")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "", "error: no job 'j_没有'\n")
 
 
 def test_a_worker_without_its_store_says_so(tmp_path: Path) -> None:
@@ -165,7 +169,7 @@ def test_a_worker_without_its_store_says_so(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file, where a directory is needed")
     for arguments in (["work"], ["work", "--once"], ["jobs"]):
         ran = kemem(tmp_path, *arguments)
-        assert (ran.returncode, ran.stdout) == (1, "")
+        assert (ran.returncode, ran.stdout) == (4, "")
         assert ran.stderr.startswith("error: ") and ran.stderr.count("\n") == 1
 
 

@@ -17,8 +17,7 @@ from tests.test_cli_jobs import LATER, change
 
 GIVEN = {"KEMEM_EMBEDDER": "none", "KEMEM_LLM": "none"}
 BOTH = pytest.mark.parametrize("said", ["我不吃辣", "No spicy food, please."])
-TALKING = {"serve", "chat", "mcp", "rpc"}  # they answer as long as they are asked
-ALWAYS_JSON = {"dump"}
+TALKING = {"serve", "chat", "rpc"}  # they answer as long as they are asked
 
 
 def spoken(home: Path, *arguments: str) -> Any:
@@ -79,7 +78,7 @@ def test_every_command_that_prints_data_speaks_json() -> None:
     """A new command has to say which kind it is."""
     listed = (it for it in app.registered_commands if not it.hidden)
     names = {(it.name or getattr(it.callback, "__name__", "")) for it in listed}
-    for name in sorted(names - TALKING - ALWAYS_JSON):
+    for name in sorted(names - TALKING):
         assert "--json" in CliRunner().invoke(app, [name, "--help"]).stdout, name
 
 

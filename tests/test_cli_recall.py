@@ -112,7 +112,6 @@ def test_memories_cannot_steer_the_terminal(home: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("火锅",),
         ("hotpot", "--user", "u", "--max-iterations", "0"),
         ("hotpot", "--user", "u", "--max-iterations", "11"),
     ],

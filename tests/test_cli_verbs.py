@@ -1,12 +1,13 @@
 """The main verbs on the command line do what the methods of the same names do."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command import kemem
+from tests.command import SECONDS, command, environment, kemem
 
 LIVES = [
     ("mia", "I live in Lisbon", "I moved to Porto", "Lisbon", "Porto", "Where do I live?"),
@@ -59,7 +60,7 @@ def test_one_note_is_shown_changed_reopened_and_deleted(
     for verb in ("get", "history", "update", "delete"):
         rest = [then] if verb == "update" else []
         other = kemem(tmp_path, verb, note, *rest, "--user", "mallory")
-        assert (other.returncode, other.stdout) == (1, ""), verb
+        assert (other.returncode, other.stdout) == (3, ""), verb
     assert "deleted: 1" in shown(tmp_path, "delete", note, *whose)
     assert note in shown(tmp_path, "list", "--changed", "forgotten", *whose)
     assert shown(tmp_path, "list", *whose) == "Nothing is remembered.\n"
@@ -126,7 +127,7 @@ def test_facts_are_drawn_later_or_not_at_all(tmp_path: Path) -> None:
     (outcome,) = spoken(tmp_path, "add", "我住在成都", "--user", "u", "--no-infer")["results"]
     assert outcome["memory"] == "我住在成都"
     later = shown(tmp_path, "add", "I live in Porto", "--user", "v", "--no-wait")
-    assert later.endswith("A job will draw the facts: kemem work --once\n")
+    assert later.endswith("A job will extract the facts: kemem work --once\n")
     assert "Porto" in shown(tmp_path, "extract", "--user", "v")
 
 
@@ -153,6 +154,7 @@ def test_forgetting_follows_the_settings(tmp_path: Path) -> None:
         (("list", "--changed", "ended", "--kind", "message"), "takes --user, --agent and --limit"),
         (("update", "n_1"), "give a text or --metadata"),
         (("add", "--user", "u"), "the text is empty"),
+        (("add", " ", "--user", "u"), "the text is empty"),
         (("delete", "n_1"), "--user or --agent is required"),
     ],
 )
@@ -162,3 +164,16 @@ def test_a_wrong_value_is_named_and_nothing_is_stored(
     ran = kemem(tmp_path, *arguments)
     assert ran.returncode != 0 and ran.stdout == "" and reason in ran.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_what_is_piped_in_must_be_a_text(tmp_path: Path) -> None:
+    """Bytes of something else are refused; a mark of the byte order and the last line end go."""
+    call = command("add", "--user", "u", "--no-infer")
+    place: dict[str, Any] = {"env": environment(tmp_path), "cwd": tmp_path, "timeout": SECONDS}
+    ran = subprocess.run(call, input=b"\xff\xfe\x00", capture_output=True, **place)
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert ran.stderr == b"error: standard input is not a text in UTF-8\n"
+    windows = "\ufeff我住在成都\r\n".encode()
+    subprocess.run(call, input=windows, capture_output=True, check=True, **place)
+    (item,) = spoken(tmp_path, "list", "--user", "u")["results"]
+    assert item["memory"] == "我住在成都"

@@ -256,4 +256,4 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     enabled = kemem(tmp_path, "configure", "user", IDS["user_id"], "--enable")
     assert IDS["user_id"] in enabled.stdout and "disabled" not in enabled.stdout
     wrong = kemem(tmp_path, "configure", "user", IDS["user_id"], "--config", "{")
-    assert wrong.returncode == 1 and "--config must be a JSON object" in wrong.stderr
+    assert wrong.returncode == 2 and "--config must be a JSON object" in wrong.stderr

@@ -179,7 +179,7 @@ def test_an_empty_view_says_what_to_do(
 ) -> None:
     with local_server(tmp_path) as server, server.client() as client:
         text = client.get(HOME, params={"language": language}).text
-    assert heading in text and empty in text and "kemem quality runs.json" in text
+    assert heading in text and empty in text and "kemem admin quality runs.json" in text
 
 
 @QUESTIONS
@@ -243,7 +243,7 @@ def test_what_the_command_keeps_is_shown_in_both_languages(
     for language, name in names.items():
         told += [run(0.25 * day, day, set=name, language=language) for day in (2, 3)]
     (home / "runs.json").write_text(json.dumps(told))
-    ran = kemem(home, "quality", "runs.json")
+    ran = kemem(home, "admin", "quality", "runs.json")
     assert (ran.returncode, ran.stdout) == (0, "5 kept\n"), ran.stderr
     for language, heading in (("zh", "检索评测"), ("en", "Benchmarks")):
         text = client.get(HOME, params={"language": language}).text
@@ -272,7 +272,7 @@ def test_what_is_true_now_is_shown_beside_the_evidence(
         told += [run(0.5, 4, set="truth-small", language=code, metrics=values)]
         told += [run(0.5, 4, **more, metrics=values)]
     (home / "truth.json").write_text(json.dumps(told))
-    assert kemem(home, "quality", "truth.json").returncode == 0
+    assert kemem(home, "admin", "quality", "truth.json").returncode == 0
     text = client.get(HOME, params={"language": language}).text
     assert all(f">{label}</a>" in text for label in labels)
     assert "recall@10</h2>" in text and f"{labels[0]}</h2>" in text

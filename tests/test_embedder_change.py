@@ -177,7 +177,7 @@ async def test_progress_is_told_while_vectors_of_both_models_are_searched(tmp_pa
             (job,) = await memory.jobs()
             assert job.kind == "reembed" and job.progress == {"done": PAGE, "total": PAGE + 2}
             assert job.to_dict()["progress"] == job.progress and job.error
-            assert f"{PAGE} of {PAGE + 2}" in _job_text(job.to_dict()).plain  # kemem jobs
+            assert f"{PAGE} / {PAGE + 2}" in _job_text(job.to_dict()).plain  # kemem jobs
             checks = await asyncio.to_thread(examine, at(settings, "none"))  # kemem doctor
             assert f"new vectors: {PAGE} of {PAGE + 2} rows" in str(checks)
             for text, name in MEANT:

@@ -67,13 +67,13 @@ def test_a_pipe_keeps_its_log_apart_and_ends_with_its_input(tmp_path: Path) -> N
 
 
 def test_each_agent_has_its_own_knowledge(tmp_path: Path) -> None:
-    """By the flag or by the setting; `kemem dump` shows what there is."""
+    """By the flag or by the setting; `kemem admin dump` shows what there is."""
     asked = call("memory_add", {**DOCKER, "tags": None}, id=1)
     ran = kemem(tmp_path, "rpc", "--agent", "厨师", typed=json.dumps(asked))
     kb_id = json.loads(ran.stdout)["result"]["id"]
-    own = kemem(tmp_path, "dump", "--level", "kb", KEMEM_RPC_AGENT="厨师").stdout
+    own = kemem(tmp_path, "admin", "dump", "--level", "kb", KEMEM_RPC_AGENT="厨师").stdout
     assert json.loads(own) == {"status": "ok", "data": {kb_id: {**DOCKER, "tags": []}}}
-    other = json.loads(kemem(tmp_path, "dump", "--agent", "coder").stdout)
+    other = json.loads(kemem(tmp_path, "admin", "dump", "--agent", "coder").stdout)
     assert other == {"status": "ok", "data": {"kb": {}, "workspace": {}}}
 
 

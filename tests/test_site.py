@@ -12,7 +12,7 @@ from tests.test_docs import FENCE, PAGES, README, ROOT, blocks, each
 DOCS = ROOT / "docs"
 CHINESE = sorted((DOCS / "zh").glob("*.md"))
 UNTRANSLATED = {
-    *("architecture.md", "benchmarks.md", "chat.md", "dashboard.md", "deployment.md"),
+    *("architecture.md", "benchmarks.md", "chat.md", "cli.md", "dashboard.md", "deployment.md"),
     *("extending.md", "formats.md", "frameworks.md", "http.md", "import.md", "mem0.md"),
     *("operations.md", "recall.md", "reference.md", "rpc.md", "scaling.md", "search.md"),
     *("security.md", "storage.md", "typescript.md"),

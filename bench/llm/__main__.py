@@ -1,4 +1,4 @@
-"""What a real model makes of memory, beside memory without one: `kemem bench`, and more.
+"""What a real model makes of memory, beside memory without one: `kemem admin bench`, and more.
 
 python -m bench.llm [--base-url URL --model NAME] [--suite NAME] [--cases N] [--threads N]
     [--truth FILE] [--talks FILE] [--seconds N]

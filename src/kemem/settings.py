@@ -205,6 +205,10 @@ class Settings(BaseSettings):
     max_upload_bytes: int = Field(
         default=1 << 30, ge=1, description="Larger files to import are rejected."
     )
+    language: Literal["auto", "zh", "en"] = Field(
+        default="auto",
+        description="Language of the command line; auto: that of LC_ALL, LC_MESSAGES or LANG.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What the server logs; message texts are never logged."
     )

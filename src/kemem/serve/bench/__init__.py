@@ -1,4 +1,4 @@
-"""What a model makes of memory, beside memory without one: `kemem bench`."""
+"""What a model makes of memory, beside memory without one: `kemem admin bench`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -16,6 +16,7 @@ from kemem.chat import ChatService, events
 from kemem.chat.base import NO_MODEL
 from kemem.errors import Conflict, KeMemError
 from kemem.memory import AsyncMemory
+from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, errors, output, plain
 from kemem.serve.http.process import configure_logs
 from kemem.settings import Settings
@@ -24,29 +25,36 @@ from kemem.sync import Portal
 with suppress(ImportError):  # some Pythons are built without it
     import readline  # noqa: F401  # input() edits lines with it, wide characters too
 
-HELP = "Say something, and an empty line says nothing. /quit or Ctrl-D ends the chat."
+HELP = "Say something; an empty line says nothing. /quit or Ctrl-D ends the chat."
 _FEW = 3  # memories to show of one recall
 
 
 def chat(
     common: Common,
-    user: Annotated[str, Option(help="Who talks.")],
+    user: Annotated[str, Option(metavar="ID", help="Who talks.")],
     session: Annotated[
-        str | None, Option(help="The conversation to go on with; otherwise a new one.")
+        str | None,
+        Option(metavar="ID", help="The conversation to go on with, if not a new one."),
     ] = None,
-    agent: Annotated[str | None, Option(help="Who is talked to.")] = None,
+    agent: Annotated[str | None, Option(metavar="ID", help="Who is talked to.")] = None,
     sensitive: Annotated[
         bool, Option("--sensitive", help="Recall what is sensitive, too.")
     ] = False,
 ) -> None:
-    """Talk with a model that remembers."""
+    """Talk with a model that remembers.
+
+    It needs a model: KEMEM_LLM_BASE_URL, or OPENAI_API_KEY.
+
+    $ kemem chat --user mia
+    """
     settings = common.settings
     if not settings.has_llm:
         raise Conflict(NO_MODEL)
     # The screen belongs to the chat, which shows what goes wrong itself.
     configure_logs("debug" if settings.log_level == "debug" else "critical")
     session = session or f"cli-{datetime.now():%Y%m%d-%H%M%S}"
-    errors.print(Text(f"session {plain(session)} (go on later with --session)", style="dim"))
+    going_on = t("session {id} (go on later with --session)", id=plain(session))
+    errors.print(Text(going_on, style="dim"))
     ids = {"user_id": user, "session_id": session, "agent_id": agent}
     conversation = Conversation(settings, **ids, sensitive=sensitive)
     try:
@@ -55,7 +63,7 @@ def chat(
     finally:
         if output.is_terminal:
             output.print()  # Ctrl-C and Ctrl-D leave the line open
-        with errors.status("Remembering"):
+        with errors.status(t("Remembering")):
             conversation.close()
     if conversation.failed:
         raise typer.Exit(1)
@@ -75,7 +83,7 @@ def _messages() -> Iterator[str]:
             case "/quit":
                 return
             case "/help":
-                errors.print(Text(HELP, style="dim"))
+                errors.print(Text(t(HELP), style="dim"))
             case _:
                 yield line
 
@@ -120,9 +128,10 @@ class Conversation:
                 few = [f"{it['time'][:10]} {it['content']}" for it in memories[:_FEW]]
                 more = ["…"] if len(memories) > _FEW else []
                 if memories:
-                    self._aside(f"recalled {len(memories)}: {' · '.join([*few, *more])}")
-                else:
-                    self._aside(f"recalled nothing: {problem}" if problem else "")
+                    shown = " · ".join([*few, *more])
+                    self._aside(t("recalled {count}: {texts}", count=len(memories), texts=shown))
+                elif problem:
+                    self._aside(t("recalled nothing: {problem}", problem=problem))
             case events.TextEvent(delta=text):
                 safe = "\n".join(map(plain, text.split("\n")))
                 output.out(safe, end="", highlight=False)
@@ -132,27 +141,25 @@ class Conversation:
             case events.ToolResultEvent(name=name, call_id=call_id, result=result):
                 arguments = self._calls.pop(call_id, "")
                 hits = _object(result).get("events")
-                outcome = f"{len(hits)} found" if isinstance(hits, list) else result
-                self._aside(f"{name} {_object(arguments).get('query', arguments)}: {outcome}")
+                count = t("{count} found", count=len(hits)) if isinstance(hits, list) else result
+                self._aside(f"{name} {_object(arguments).get('query', arguments)}: {count}")
             case events.ErrorEvent():
                 self._fail(event.message)
             case events.DoneEvent(leaks=leaks):
                 self._end_line()
                 if leaks:
-                    calls = "tool call" if leaks == 1 else "tool calls"
-                    self._aside(f"{leaks} {calls} in the text: caught")
+                    self._aside(t("tool calls in the text, caught: {count}", count=leaks))
 
     def _fail(self, reason: str) -> None:
         self.failed = True
         self._end_line()
-        errors.print(Text(f"error: {plain(reason)}", style="red"))
+        errors.print(Text(t("error: {reason}", reason=plain(reason)), style="red"))
 
     def _aside(self, line: str) -> None:
         """Something beside the reply: dim, and never longer than a line."""
         self._end_line()
-        if line:
-            shown = Text(f"  {plain(line)}", style="dim")
-            errors.print(shown, overflow="ellipsis", no_wrap=True, soft_wrap=False)
+        shown = Text(f"  {plain(line)}", style="dim")
+        errors.print(shown, overflow="ellipsis", no_wrap=True, soft_wrap=False)
 
     def _end_line(self) -> None:
         if self._in_line:

@@ -10,6 +10,7 @@ from kemem.errors import Conflict
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
 from kemem.serve.cli.doctor import shown_url
+from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, Yes, output, progress
 from kemem.serve.demo.world import evaluate, fill, read_questions, read_world
 from kemem.settings import Settings
@@ -24,29 +25,37 @@ TO_TRY = (
 
 
 def demo(common: Common, yes: Yes = False) -> None:
-    """Fill a fresh store with examples in Chinese and English."""
+    """Fill a fresh store with examples in Chinese and English.
+
+    $ kemem demo --data-dir demo
+    """
     settings, url = common.settings, common.settings.database_url
     place = str(settings.data_dir) if url is None else shown_url(url)
     with _open_store(settings) as memory:
         health = memory.health()
         if health.messages or health.notes or memory.agents(limit=1).items:
-            raise Conflict(
-                f"the store {place} is in use ({health.messages} messages, {health.notes} notes): "
-                "examples go into a fresh one, as in kemem demo --data-dir demo"
+            reason = t(
+                "the store {place} is in use ({messages} messages, {notes} notes): "
+                "examples go into a fresh one, as in kemem demo --data-dir demo",
+                place=place,
+                messages=health.messages,
+                notes=health.notes,
             )
+            raise Conflict(reason)
     if not yes:
-        typer.confirm(f"Fill the empty store {place} with made-up people?", abort=True, err=True)
+        question = t("Fill the empty store {place} with made-up people?", place=place)
+        typer.confirm(question, abort=True, err=True)
     started = time.perf_counter()
     world, questions = read_world(system_clock()), read_questions()
 
     async def fill_store() -> None:
-        with progress("Adding", len(world.events)) as advance:
+        with progress(t("Adding"), len(world.events)) as advance:
             await fill(world, settings, system_clock(), advance)
         async with AsyncMemory(settings=settings.model_copy(update={"llm": "none"})) as memory:
-            with progress("Making vectors"):
+            with progress(t("Making vectors")):
                 # run_jobs would make none where a server has noted its model before
                 await memory.reindex()
-            with progress("Asking", len(questions)) as advance:
+            with progress(t("Asking"), len(questions)) as advance:
                 await evaluate(questions, memory, advance)
 
     asyncio.run(fill_store())
@@ -64,7 +73,7 @@ def demo(common: Common, yes: Yes = False) -> None:
         here = f" --data-dir {shlex.quote(str(common.data_dir))}" if common.data_dir else ""
         if common.database_url:
             here = " --database-url URL"  # the URL itself may hold a password
-        output.print("Try:", *(f"  {command}{here}" for command in TO_TRY), sep="\n")
+        output.print(t("Try:"), *(f"  {command}{here}" for command in TO_TRY), sep="\n")
 
 
 def is_empty(settings: Settings) -> bool:

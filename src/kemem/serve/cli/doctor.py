@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from pydantic import AliasChoices, SecretStr
+from rich.cells import cell_len
 from rich.text import Text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -19,8 +20,10 @@ from kemem.errors import KeMemError, shown_address
 from kemem.memory import AsyncMemory
 from kemem.ports import Embedder
 from kemem.ports.faults import OPENAI
-from kemem.records import Matrix
+from kemem.records import Health, Matrix
+from kemem.records.batch import Job
 from kemem.runtime import open_embedder, open_llm
+from kemem.serve.cli.language import Phrase, t
 from kemem.settings import CONFIG_FILE, Settings, shown_model
 from kemem.sync import Memory
 
@@ -29,6 +32,8 @@ LEAST_DISK = 256 << 20  # bytes
 _PREFIX = "KEMEM_"
 _WIDTH = max(map(len, Settings.model_fields))
 _JOBS = 1000  # as many as one call gives
+DEFAULT = "default"  # the source of a setting that nobody chose
+NOTHING = Phrase("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Setting:
 
     def __rich__(self) -> Text:
         value = "-" if self.value is None else self.value
-        return Text.assemble(f"{self.name:<{_WIDTH}} {value}  ", (self.source, "dim"))
+        return Text.assemble(f"{self.name:<{_WIDTH}} {value}  ", (t(self.source), "dim"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +54,18 @@ class Check:
     """One thing that was looked at: what was found and, only where it is wrong, what to do."""
 
     name: str
-    found: str
-    advice: str = ""
+    found: Phrase
+    advice: Phrase = NOTHING
 
     @property
     def healthy(self) -> bool:
         return not self.advice
 
     def __rich__(self) -> Text:
-        state = ("ok    ", "green") if self.healthy else ("wrong ", "bold red")
-        advice = f"\n{'':<18} {self.advice}" if self.advice else ""
-        return Text.assemble(state, f"{self.name:<12} {self.found}{advice}")
+        state = (t("ok"), "green") if self.healthy else (t("wrong"), "bold red")
+        head = Text.assemble(state, " " * (6 - cell_len(state[0])), f"{self.name:<12} ")
+        advice = f"\n{'':<19}→ {t(self.advice)}" if self.advice else ""
+        return head.append(t(self.found) + advice)
 
 
 def show_settings(settings: Settings, flags: frozenset[str]) -> list[Setting]:
@@ -73,7 +79,7 @@ def show_settings(settings: Settings, flags: frozenset[str]) -> list[Setting]:
         if name in flags:
             source = "flag"
         elif name not in settings.model_fields_set or getattr(settings, name) is None:
-            source = "default"
+            source = DEFAULT
         elif variable is None:
             source = CONFIG_FILE
         else:
@@ -88,10 +94,10 @@ def examine(settings: Settings) -> list[Check]:
     # A misspelt variable would be ignored without a word; a misspelt line of the file is not.
     valid = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
     variables = {name.upper() for name in os.environ if name.upper().startswith(_PREFIX)}
-    names = Check("settings", "all names are known")
+    names = Check("settings", Phrase("all names are known"))
     if unknown := sorted(variables - valid):
-        found, advice = f"unknown: {', '.join(unknown)}", "correct or remove the names"
-        names = Check("settings", found, advice)
+        found = Phrase("unknown: {names}", names=", ".join(unknown))
+        names = Check("settings", found, Phrase("correct or remove the names"))
     return [
         names,
         *(_directory(settings.data_dir) if settings.database_url is None else ()),
@@ -130,42 +136,57 @@ def _directory(directory: Path) -> list[Check]:
     """The directory of the embedded store, or the one that it would be created in."""
     there = next(it for it in (directory, *directory.absolute().parents) if it.exists())
     free = shutil.disk_usage(there).free
-    advice = "" if free >= LEAST_DISK else "free some space; writes fail when the disk is full"
-    disk = Check("disk", f"{free / 2**30:.1f} GiB free", advice)
+    full = Phrase("free some space; writes fail when the disk is full")
+    advice = NOTHING if free >= LEAST_DISK else full
+    disk = Check("disk", Phrase("{size} GiB free", size=f"{free / 2**30:.1f}"), advice)
     if not there.is_dir():
-        return [Check("directory", f"{there} is a file", "choose another --data-dir"), disk]
+        found, advice = Phrase("{path} is a file", path=there), Phrase("choose another --data-dir")
+        return [Check("directory", found, advice), disk]
     if not os.access(there, os.W_OK | os.X_OK):
-        advice = "make it writable for this user, or choose another --data-dir"
-        return [Check("directory", f"{there} is not writable", advice), disk]
-    found = "is writable" if there == directory else "is created on first use"
-    return [Check("directory", f"{directory} {found}"), disk]
+        advice = Phrase("make it writable for this user, or choose another --data-dir")
+        return [Check("directory", Phrase("{path} is not writable", path=there), advice), disk]
+    if there == directory:
+        return [Check("directory", Phrase("{path} is writable", path=directory)), disk]
+    return [Check("directory", Phrase("{path} is created on first use", path=directory)), disk]
 
 
 def _store(settings: Settings) -> list[Check]:
     """The store and its jobs."""
     if not _has_store(settings):
-        return [Check("store", "nothing is stored yet")]
+        return [Check("store", Phrase("nothing is stored yet"))]
     try:
         with Memory(settings=_only_store(settings)) as memory:
             health = memory.health()
             jobs = memory.jobs(_JOBS)
     except KeMemError as error:
-        advice = "follow the message, or choose another store: --data-dir, --database-url"
-        return [Check("store", error.message, advice)]
-    counts = f"messages: {health.messages}, notes: {health.notes}, vectors: {health.vectors}"
-    store = Check("store", f"{health.backend}, schema {health.schema_version}, {counts}")
-    found = f"{health.pending_jobs} pending, {health.failed_jobs} failed"
+        advice = Phrase("follow the message, or choose another store: --data-dir, --database-url")
+        return [Check("store", Phrase("{error}", error=error.message), advice)]
+    names = ("backend", "schema_version", "messages", "notes", "vectors")
+    found = Phrase(
+        "{backend}, schema {schema_version}, messages: {messages}, notes: {notes}, "
+        "vectors: {vectors}",
+        **{name: getattr(health, name) for name in names},
+    )
+    return [Check("store", found), _jobs(health, jobs)]
+
+
+def _jobs(health: Health, jobs: list[Job]) -> Check:
+    """The jobs that wait or have failed."""
+    counts = {"pending": health.pending_jobs, "failed": health.failed_jobs}
+    found = Phrase("{pending} pending, {failed} failed", **counts)
     if running := [job.progress for job in jobs if job.progress]:
         done, total = (sum(it[name] for it in running) for name in ("done", "total"))
-        found += f"; new vectors: {done} of {total} rows"
-    found += f"; {health.oldest_error}" if health.oldest_error else ""
+        rows = {"done": done, "total": total}
+        found = Phrase("{jobs}; new vectors: {done} of {total} rows", jobs=found, **rows)
+    if health.oldest_error:
+        found = Phrase("{jobs}; {error}", jobs=found, error=health.oldest_error)
     kinds = {job.kind for job in jobs if job.state == "failed"}
-    advice = ""
-    if health.failed_jobs and kinds and kinds <= {"embed", "reembed"}:
-        advice = "mend the cause, then run: kemem reindex"
-    elif health.failed_jobs:
-        advice = "see them with: kemem jobs; mend the cause, then run: kemem retry --all"
-    return [store, Check("jobs", found, advice)]
+    if not health.failed_jobs:
+        return Check("jobs", found)
+    if kinds and kinds <= {"embed", "reembed"}:
+        return Check("jobs", found, Phrase("mend the cause, then run: kemem reindex"))
+    advice = Phrase("see them with: kemem jobs; mend the cause, then run: kemem retry --all")
+    return Check("jobs", found, advice)
 
 
 def _only_store(settings: Settings) -> Settings:
@@ -177,20 +198,26 @@ def _embedder(settings: Settings) -> Check:
     """Load or call the model and let it compare the same sentence in two languages."""
     embedder = open_embedder(settings)
     if embedder is None:
-        return Check("embedder", "none: messages are found by their words only")
+        return Check("embedder", Phrase("none: messages are found by their words only"))
     started = time.perf_counter()
     try:
         first, second = asyncio.run(_vectors(embedder))
     except Exception as error:  # a model's code: whatever it raises is a finding
         reason = getattr(error, "message", f"{type(error).__name__}: {error}")
-        advice = "install KeMem again" if settings.embedder == "local" else "mend the cause"
-        found = f"{embedder.name} does not work: {reason}"
-        return Check("embedder", found, f"{advice}; until then, words answer")
+        again = Phrase("install KeMem again; until then, words answer")
+        mend = Phrase("mend the cause; until then, words answer")
+        found = Phrase("{name} does not work: {reason}", name=embedder.name, reason=reason)
+        return Check("embedder", found, again if settings.embedder == "local" else mend)
     seconds = time.perf_counter() - started
     similarity = float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
-    found = f"{embedder.name}, {len(first)} dimensions, ready in {seconds:.1f} s, "
-    pair = "“{}” ~ “{}”".format(*SENTENCES)
-    return Check("embedder", f"{found}{pair}: {similarity:.2f}")
+    found = Phrase(
+        "{name}, {count} dimensions, ready in {seconds} s, {pair}",
+        name=embedder.name,
+        count=len(first),
+        seconds=f"{seconds:.1f}",
+        pair="“{}” ~ “{}”: {:.2f}".format(*SENTENCES, similarity),
+    )
+    return Check("embedder", found)
 
 
 async def _vectors(embedder: Embedder) -> Matrix:
@@ -205,7 +232,7 @@ async def _vectors(embedder: Embedder) -> Matrix:
 def _chat(settings: Settings) -> Check:
     """How a chat model is told what is recalled; it is not asked whether it handles tools."""
     if not settings.has_llm:
-        return Check("chat", "none: a chat needs an LLM")
+        return Check("chat", Phrase("none: a chat needs an LLM"))
     address = settings.llm_base_url or OPENAI
 
     async def found() -> RecallWay:
@@ -217,8 +244,11 @@ def _chat(settings: Settings) -> Check:
         way = way or (asyncio.run(found()) if _has_store(settings) else NOT_ASKED)
     except KeMemError:  # what is wrong with the store stands above
         way = NOT_ASKED
-    manner = "as a call of a tool" if way.name == "call" else "as a note in its instructions"
-    return Check("chat", f"{way.name}: the model gets recalls {manner}; {way.reason}")
+    if way.name == "call":
+        found_ = Phrase("call: the model gets recalls as a call of a tool; {why}", why=way.reason)
+    else:
+        found_ = Phrase("note: the model gets recalls in its instructions; {why}", why=way.reason)
+    return Check("chat", found_)
 
 
 def _has_store(settings: Settings) -> bool:
@@ -230,20 +260,27 @@ def _services(settings: Settings) -> Iterator[Check]:
     """Which models and graph database would be called; they are not, as that may cost money."""
     model = open_llm(settings, None)
     if model is None:
-        yield Check("llm", "none: notes are drawn by rules")
+        yield Check("llm", Phrase("none: notes are drawn by rules"))
     else:
         address = shown_address(settings.llm_base_url or OPENAI)
-        key = "with a key" if settings.llm_api_key else "without a key"
-        yield Check("llm", f"{model.name} at {address}, {key}; it was not called")
+        found = {"name": model.name, "address": address, "key": _key(settings.llm_api_key)}
+        yield Check("llm", Phrase("{name} at {address}, {key}; it was not called", **found))
     if settings.reranker == "none":
-        yield Check("reranker", "none: hits stay in the order of the search")
+        yield Check("reranker", Phrase("none: hits stay in the order of the search"))
     else:
-        key = "with a key" if settings.reranker_api_key else "without a key"
-        yield Check("reranker", f"{shown_model(settings.reranker)}, {key}; it was not called")
+        found = {"name": shown_model(settings.reranker), "key": _key(settings.reranker_api_key)}
+        yield Check("reranker", Phrase("{name}, {key}; it was not called", **found))
     if settings.neo4j_url is None:
-        yield Check("neo4j", "none: the graph is in the store only")
+        yield Check("neo4j", Phrase("none: the graph is in the store only"))
     else:
-        address, name = shown_address(settings.neo4j_url), settings.neo4j_database
-        database = f"database {name}" if name else "its default database"
-        found = f"{address}, {database}, as {settings.neo4j_user}; it was not called"
-        yield Check("neo4j", found)
+        name, default = settings.neo4j_database, Phrase("its default database")
+        parts = {
+            "address": shown_address(settings.neo4j_url),
+            "database": Phrase("database {name}", name=name) if name else default,
+            "user": settings.neo4j_user,
+        }
+        yield Check("neo4j", Phrase("{address}, {database}, as {user}; it was not called", **parts))
+
+
+def _key(key: SecretStr | None) -> Phrase:
+    return Phrase("with a key") if key else Phrase("without a key")

@@ -31,13 +31,14 @@ from kemem.imports.recipe import (
 )
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
+from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, errors, import_progress, plain
 
 _COUNTS = ("inserted", "ignored", "truncated")
 _OTHERS = ("notes", "removed", "skipped")  # shown where there are some
 _SHOWN = 20  # files that were left out, users of a plan
 
-Agent = Annotated[str, Option(help="Agent of what names none, and of documents.")]
+Agent = Annotated[str, Option(metavar="ID", help="Agent of what names none, and of documents.")]
 State = tuple[int, int]  # the time and the size of a file
 
 
@@ -47,16 +48,23 @@ def import_files(
         Path,
         Argument(metavar="PATH", help="File, folder or zip; - is JSON on standard input."),
     ],
-    user: Annotated[str | None, Option(help="User of what names none, and of documents.")] = None,
+    user: Annotated[
+        str | None, Option(metavar="ID", help="User of what names none, and of documents.")
+    ] = None,
     agent: Agent = "default",
-    session: Annotated[str, Option(help="Session of what names none.")] = "default",
-    infer: Annotated[bool, Option(help="Draw facts from messages.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be done.")] = False,
-    batch: Annotated[int, Option(help="Messages in one write.", min=1, max=5000)] = PORTION,
+    session: Annotated[str, Option(metavar="ID", help="Session of what names none.")] = "default",
+    infer: Annotated[bool, Option(help="Extract facts from messages.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be done.")] = False,
+    batch: Annotated[int, Option(help="Messages per write.", min=1, max=5000)] = PORTION,
 ) -> None:
-    """Store chats, memories and documents; known ones are ignored."""
+    """Import chats, memories and documents of other systems.
+
+    Importing the same file again changes nothing.
+
+    $ kemem import chatgpt-export.zip --user mia
+    """
     if str(path) != STANDARD_INPUT and not path.exists():
-        raise typer.BadParameter(f"{path} does not exist", param_hint="PATH")
+        raise typer.BadParameter(t("{path} does not exist", path=path), param_hint="PATH")
     target, files, folder = Target(user, agent, session, infer), files_of(path), folder_id(path)
     now, policy = system_clock(), common.settings.content_policy
     check = checker(target, now, policy)
@@ -64,7 +72,8 @@ def import_files(
         with import_progress(files) as move:
             read = read_files(files, folder, lambda size: move(size, 0), check)
             result = plan(portions(read, target, batch), target, now, policy)
-        common.print(result.to_dict(), *_plan_text(result, user or f"all users of {agent}"))
+        whom = user or t("all users of {agent}", agent=agent)
+        common.print(result.to_dict(), *_plan_text(result, whom))
         check_read(result.wrong)
         return
     with opened(common, target, folder) as (runner, running), import_progress(files) as move:
@@ -92,46 +101,56 @@ def opened(common: Common, target: Target, folder: str) -> Iterator[tuple[asynci
 
 
 def _text(done: Imported) -> Iterator[str]:
-    counts = [f"{getattr(done, name)} {name}" for name in _COUNTS]
-    counts += [f"{count} {name}" for name in _OTHERS if (count := getattr(done, name))]
+    counts = [f"{getattr(done, name)} {t(name)}" for name in _COUNTS]
+    counts += [f"{count} {t(name)}" for name in _OTHERS if (count := getattr(done, name))]
     yield ", ".join(counts)
     yield from map(plain, done.problems)
     yield from _left_out(done.left_out)
     if done.pending:
-        yield "Some vectors are still missing; see: kemem doctor"
+        yield t("Some vectors are still missing; see: kemem doctor")
 
 
 def _plan_text(planned: Plan, whom: str) -> Iterator[str]:
     for counts, noun in ((planned.messages, "messages"), (planned.memories, "memories")):
-        yield from (f"{format}: {count} {noun}" for format, count in counts.items())
+        yield from (f"{format}: {count} {t(noun)}" for format, count in counts.items())
     if planned.documents:
-        documents, sections = planned.documents, planned.sections
-        yield f"Markdown: {documents} documents, {sections} sections for {plain(whom)}"
+        counts_of = {"documents": planned.documents, "sections": planned.sections}
+        yield t(
+            "Markdown: {documents} documents, {sections} sections for {whom}",
+            whom=plain(whom),
+            **counts_of,
+        )
     if planned.users:
         users = [plain(user or whom) for user in planned.users]
         listed = ", ".join(users[:_SHOWN]) + (", …" if len(users) > _SHOWN else "")
-        yield f"{planned.sessions} sessions of {listed}"
+        yield t("{count} sessions of {users}", count=planned.sessions, users=listed)
     yield from _left_out(planned.left_out)
-    yield "Nothing was stored."
+    yield t("Nothing was stored.")
 
 
 def _left_out(names: tuple[str, ...]) -> Iterator[str]:
-    yield from (f"left out {plain(name)}" for name in names[:_SHOWN])
+    yield from (t("left out {file}", file=plain(name)) for name in names[:_SHOWN])
     if len(names) > _SHOWN:
-        yield f"left out {len(names) - _SHOWN} more files"
+        yield t("left out {count} more files", count=len(names) - _SHOWN)
 
 
 def watch(
     common: Common,
     folder: Annotated[Path, Argument(metavar="DIR", help="Folder of Markdown files.")],
-    user: Annotated[str | None, Option(help="Whose knowledge it is, if not all users'.")] = None,
+    user: Annotated[
+        str | None,
+        Option(metavar="ID", help="User who owns it, if not all users of the agent."),
+    ] = None,
     agent: Agent = "default",
-    interval: Annotated[float, Option(help="Seconds between two looks.", min=0.1)] = 2.0,
-    once: Annotated[bool, Option("--once", help="Look once and stop.")] = False,
+    interval: Annotated[float, Option(help="Seconds between checks.", min=0.1)] = 2.0,
+    once: Annotated[bool, Option("--once", help="Check once and stop.")] = False,
 ) -> None:
-    """Keep knowledge in step with a folder of Markdown files."""
+    """Keep knowledge in step with a folder of Markdown files.
+
+    $ kemem watch handbook --agent support
+    """
     if not folder.is_dir():
-        raise typer.BadParameter(f"{folder} is not a folder", param_hint="DIR")
+        raise typer.BadParameter(t("{path} is not a folder", path=folder), param_hint="DIR")
     name = folder_id(folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
@@ -179,6 +198,6 @@ def _changed(
 def _report(common: Common, done: Imported, before: Imported, *, always: bool) -> None:
     added, removed = done.inserted - before.inserted, done.removed - before.removed
     if added or removed or always:
-        as_text = f"{added} sections added, {removed} removed"
+        as_text = t("{added} sections added, {removed} removed", added=added, removed=removed)
         result = json.dumps({"added": added, "removed": removed}) if common.as_json else as_text
         print(result, flush=True)

@@ -4,7 +4,9 @@ Texts stand in the code in English. `t` looks them up in `zh.toml`, whose keys t
 """
 
 import os
+import re
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -13,6 +15,7 @@ Language = Literal["en", "zh"]
 
 LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set decides, as in POSIX
 _CATALOGUE = Path(__file__).parent / "zh.toml"
+_PLACE = re.compile(r"\\{(\w+)\\}")  # of a value, in an escaped text
 _current: Language = "en"
 
 
@@ -28,17 +31,66 @@ def locale_language() -> Language:
     return "zh" if locale.lower().startswith("zh") else "en"
 
 
+class Phrase(str):
+    """An English text that `t` can translate later, with its values: for who reads it elsewhere.
+
+    Phrase("{count} failed", count=3) -> "3 failed"
+    """
+
+    template: str
+    values: Mapping[str, object]
+
+    def __new__(cls, template: str, **values: object) -> "Phrase":
+        phrase = super().__new__(cls, template.format(**values))
+        phrase.template, phrase.values = template, values
+        return phrase
+
+
 def t(text: str, **values: object) -> str:
     """A text in the language of the reader, with values in its places.
 
     t("{count} done", count=3) -> "3 done"
     """
+    if isinstance(text, Phrase):
+        return t(text.template, **text.values)
     shown = catalogue().get(text, text) if _current == "zh" else text
-    return shown.format(**values) if values else shown
+    if not values:
+        return shown
+    return shown.format(
+        **{name: t(it) if isinstance(it, Phrase) else it for name, it in values.items()}
+    )
+
+
+def translated_error(message: str) -> str:
+    """An error that was written elsewhere, with its values, in the language of the reader.
+
+    Where the catalogue has no such error it stays English.
+    """
+    if _current == "zh":
+        for pattern, chinese in error_patterns():
+            if match := pattern.fullmatch(message):
+                values = match.groupdict()
+                if "reason" in values:
+                    values["reason"] = translated_error(values["reason"])
+                return chinese.format(**values)
+    return message
 
 
 @cache
 def catalogue() -> dict[str, str]:
     """The Chinese of every English text."""
-    texts: dict[str, str] = tomllib.loads(_CATALOGUE.read_text("utf-8"))["texts"]
+    texts: dict[str, str] = _read()["texts"]
     return texts
+
+
+@cache
+def error_patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """How errors of typer and of the library read, and their Chinese."""
+    return tuple(
+        (re.compile(_PLACE.sub(r"(?P<\1>.+)", re.escape(english)), re.DOTALL), chinese)
+        for english, chinese in _read()["errors"].items()
+    )
+
+
+def _read() -> dict[str, dict[str, str]]:
+    return tomllib.loads(_CATALOGUE.read_text("utf-8"))

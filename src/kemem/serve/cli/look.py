@@ -11,6 +11,7 @@ from typer import Argument, BadParameter, Option
 from kemem.recall import Step
 from kemem.records import Change, Message, Relation
 from kemem.results import Hit, Item
+from kemem.scope import DEFAULT
 from kemem.serve.cli import options
 from kemem.serve.cli.language import t
 from kemem.serve.cli.options import to_object
@@ -89,20 +90,22 @@ def _about(item: Item) -> list[str]:
 
 def recall(
     common: Common,
-    question: Annotated[str, Argument(metavar="QUESTION", help="What somebody needs to know.")],
-    user: Annotated[str, Option(metavar="ID", help="Whose memory.")],
+    question: Annotated[str, Argument(metavar="QUESTION", help="The question.")],
+    user: Annotated[
+        str | None, Option(metavar="ID", help="Whose memory; without any id: default.")
+    ] = None,
     agent: options.Agent = None,
     session: Annotated[
         str | None, Option(metavar="ID", help="The conversation that the question comes from.")
     ] = None,
     max_iterations: Annotated[
-        int | None, Option(help="Most rounds; each sees more.", min=1, max=10)
+        int | None, Option(help="Maximum number of rounds; each sees more.", min=1, max=10)
     ] = None,
     sensitive: Annotated[bool, Option("--sensitive", help="See what is sensitive, too.")] = False,
     past: options.Past = False,
     trace: Annotated[bool, Option("--trace", help="Show each step on standard error.")] = False,
 ) -> None:
-    """Gather what a question needs to know, step by step.
+    """Collect the evidence for a question, step by step.
 
     $ kemem recall "Which flat is mia likely to like?" --user mia
     """
@@ -113,7 +116,7 @@ def recall(
             if trace:
                 errors.print(Text(_step_line(step), style="dim"))
 
-        handle = memory.for_user(user, agent_id=agent, sensitive=sensitive)
+        handle = memory.for_user(user or DEFAULT, agent_id=agent, sensitive=sensitive)
         limits: dict[str, Any] = {"max_iterations": max_iterations, "past": past}
         result = handle.recall(question=question, session_id=session, on_step=show, **limits)
     text: list[str | Text] = [plain(line) for line in result.message.splitlines()]
@@ -274,7 +277,7 @@ def messages(
     limit: options.Limit = 50,
     cursor: options.CursorOption = None,
 ) -> None:
-    """Show what was said word by word, newest first.
+    """Show messages verbatim, newest first.
 
     $ kemem messages --user mia --limit 20
     """
@@ -327,9 +330,9 @@ def graph(
     agent: options.Agent = None,
     session: options.Session = None,
     around: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Near this entity; may be repeated.")
+        list[str] | None, Option(metavar="NAME", help="Entity to start from; may be repeated.")
     ] = None,
-    hops: Annotated[int, Option(help="How far from it.", min=1, max=5)] = 1,
+    hops: Annotated[int, Option(help="Number of steps from it.", min=1, max=5)] = 1,
     as_of: options.AsOf = None,
     limit: options.Limit = 100,
 ) -> None:

@@ -1,27 +1,29 @@
-"""The command line: the application, the server, and the commands of operators."""
+"""The command line: all commands under their headings, and how a run of one ends."""
 
 import gc
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Annotated, Any
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Annotated
 
 import structlog
 import typer
 from rich.text import Text
 from typer import Option
-from typer.core import TyperGroup, TyperOption
 
 from kemem import __version__
-from kemem.errors import KeMemError
+from kemem.errors import InvalidArgument, KeMemError, NotFound, Unavailable
 from kemem.serve.cli import imports, look, manage, operate, remember, sessions, work
-from kemem.serve.cli.bench import bench
 from kemem.serve.cli.chat import chat
 from kemem.serve.cli.demo import demo
+from kemem.serve.cli.help import Command, Group, register
+from kemem.serve.cli.language import t, translated_error, use_language
 from kemem.serve.cli.server import serve
-from kemem.serve.cli.terminal import command, errors, output
+from kemem.serve.cli.terminal import errors, output, plain
 from kemem.serve.mcp.command import mcp
-from kemem.serve.rpc.command import dump, rpc
+from kemem.serve.rpc.command import rpc
+from kemem.settings import load
 
 OPTIONAL_PACKAGES = {  # and the extra that brings them
     **dict.fromkeys(("fastapi", "jinja2", "jwt", "starlette", "uvicorn"), "server"),
@@ -29,24 +31,13 @@ OPTIONAL_PACKAGES = {  # and the extra that brings them
     **dict.fromkeys(("mcp", "mcp_types"), "mcp"),
     **dict.fromkeys(("agents", "jsonschema"), "agents"),
 }
-NOT_LISTED = ("install_completion", "show_completion", "help")  # options that typer adds
 
-
-class Commands(TyperGroup):
-    """All commands; the help leaves out itself and completion, and so fits a screen."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        parameters = super().get_params(ctx)
-        for each in parameters:
-            if isinstance(each, TyperOption) and each.name in NOT_LISTED:
-                each.hidden = True
-        return parameters
-
+FAILED, WRONG_CALL = 1, 2
+EXIT_CODES = {NotFound: 3, Unavailable: 4}
 
 app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode=None,  # with boxes the help does not fit a screen
+    cls=Group,
+    rich_markup_mode=None,  # its boxes need more than a screen
     pretty_exceptions_enable=False,  # its tracebacks show local variables, secrets among them
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -54,22 +45,51 @@ log = structlog.get_logger("kemem")
 
 
 def main() -> None:
-    """Run the command; whatever goes wrong is one line on standard error."""
+    """Run the command; whatever goes wrong is one line on standard error and an exit code."""
     gc.freeze()  # what is imported stays: looking through it made a short command a sixth longer
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("info"))
+    for stream in (sys.stdout, sys.stderr):  # a terminal may have no Chinese characters
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    _choose_language()
     try:
-        app(prog_name="kemem")
+        sys.exit(app(prog_name="kemem", standalone_mode=False) or 0)
+    except typer.Abort:  # a question was answered with no, or with the end of input
+        errors.print(t("Aborted."))
+        sys.exit(FAILED)
     except Exception as error:  # the edge: people get a sentence, the log gets the rest
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if isinstance(error, KeMemError):
-            reason = error.message
-        elif extra := OPTIONAL_PACKAGES.get(missing or ""):
-            reason = f"{missing} is missing; in the checkout, run: pip install '.[{extra}]'"
-        else:
-            log.debug("command failed", at=traceback.format_exc())
-            reason = f"{type(error).__name__}: {error} (KEMEM_LOG_LEVEL=debug shows where)"
-        errors.print(Text(f"error: {reason}", style="red"))
-        sys.exit(1)
+        reason, code = _explain(error)
+        shown = t("error: {reason}", reason=translated_error(plain(reason)))
+        errors.print(Text(shown, style="red"))
+        if code == WRONG_CALL and (context := getattr(error, "ctx", None)):
+            errors.print(t("See: {command}", command=f"{context.command_path} --help"))
+        sys.exit(code)
+
+
+def _choose_language() -> None:
+    """The language of the settings, or of the locale; what is wrong with settings is said later."""
+    use_language("auto")
+    with suppress(KeMemError, OSError):
+        use_language(load().language)
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """What went wrong, for people, and the exit code."""
+    if isinstance(error, KeMemError):
+        codes = (code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+        called_wrongly = isinstance(error, InvalidArgument) and "field" in error.details
+        return error.message, WRONG_CALL if called_wrongly else next(codes, FAILED)
+    if hasattr(error, "format_message"):  # of typer: its classes of errors have no public name
+        message = " ".join(error.format_message().split())
+        return message.replace("Value error, ", ""), WRONG_CALL
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if extra := OPTIONAL_PACKAGES.get(missing or ""):
+        how = f"pip install '.[{extra}]'"
+        text = t("{name} is missing; in the checkout, run: {command}", name=missing, command=how)
+        return text, FAILED
+    log.debug("command failed", at=traceback.format_exc())
+    reason = f"{type(error).__name__}: {error}"
+    return t("{reason} (KEMEM_LOG_LEVEL=debug shows where)", reason=reason), FAILED
 
 
 def _print_version(wanted: bool) -> None:
@@ -78,8 +98,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-# Hidden: the line of --version is needed for a command, so that the help fits a screen.
-Version = Option("--version", callback=_print_version, is_eager=True, hidden=True)
+Version = Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
 
 
 @app.callback()
@@ -87,38 +106,24 @@ def kemem(_version: Annotated[bool, Version] = False) -> None:
     """Memory for LLM agents: keeps what was said and finds it again."""
 
 
-# In the order of the help; commands whose packages are optional import them late.
-def register(panel: str, *commands: Callable[..., None], **options: Any) -> None:
-    """Make functions commands, under a heading of the help."""
-    for function in commands:
-        name = options.get("name") or function.__name__
-        runs = command(function, has_json=options.get("has_json", True))
-        app.command(name, rich_help_panel=panel, hidden=options.get("hidden", False))(runs)
-
-
-register("Remember", remember.add, remember.learn)
-register("Remember", imports.import_files, name="import")
-register("Remember", imports.watch, remember.extract)
-register("Look", look.search, look.recall)
-register("Look", look.list_memories, name="list")
-register("Look", look.get, look.history, look.messages, look.profile, look.graph)
-register("Manage", manage.update, manage.delete, manage.reopen, manage.forget)
-register("Manage", manage.users, manage.agents, sessions.sessions)
-app.add_typer(sessions.session, name="session", rich_help_panel="Manage")
-register("Manage", manage.configure)
-app.command(rich_help_panel="Run")(serve)
-register("Run", chat, rpc, has_json=False)
-app.add_typer(mcp, name="mcp", rich_help_panel="Run")
-register("Run", work.work, demo)
-register("Operate", operate.doctor, operate.backup, operate.restore, operate.reindex)
-register("Operate", work.jobs, work.retry)
-register("Operate", dump, has_json=False)
-app.command(hidden=True)(operate.move)  # once in the life of a store
-operators = typer.Typer(help="What is done with a whole database.", no_args_is_help=True)
-operators.callback()(lambda: None)  # with one command alone it would be that command
-operators.command()(command(operate.distribute))
-app.add_typer(operators, name="admin", hidden=True)
-register("Operate", bench, operate.quality, hidden=True)  # few judge models
+# Each under its heading, in the order of the help.
+REMEMBER, LOOK, MANAGE, RUN, OPERATE = "Remember", "Look", "Manage", "Run", "Operate"
+register(app, REMEMBER, remember.add, remember.learn)
+register(app, REMEMBER, imports.import_files, name="import")
+register(app, REMEMBER, imports.watch, remember.extract)
+register(app, LOOK, look.search, look.recall)
+register(app, LOOK, look.list_memories, name="list")
+register(app, LOOK, look.get, look.history, look.messages, look.profile, look.graph)
+register(app, MANAGE, manage.update, manage.delete, manage.reopen, manage.forget)
+register(app, MANAGE, manage.users, manage.agents, manage.configure, sessions.sessions)
+app.add_typer(sessions.session, name="session", rich_help_panel=MANAGE)
+app.command(cls=Command, rich_help_panel=RUN)(serve)
+register(app, RUN, chat, rpc, has_json=False)
+app.add_typer(mcp, name="mcp", rich_help_panel=RUN)
+register(app, RUN, work.work, demo)
+register(app, OPERATE, operate.doctor, work.jobs, work.retry)
+register(app, OPERATE, operate.backup, operate.restore, operate.reindex)
+app.add_typer(operate.admin, name="admin", rich_help_panel=OPERATE)
 
 
 if __name__ == "__main__":

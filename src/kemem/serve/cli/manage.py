@@ -12,7 +12,7 @@ from kemem.records import Entry, Page
 from kemem.serve.cli import options
 from kemem.serve.cli.language import t
 from kemem.serve.cli.look import item_text
-from kemem.serve.cli.options import STANDARD_INPUT, read_text, to_object
+from kemem.serve.cli.options import read_text, to_object
 from kemem.serve.cli.terminal import Common, more_line, plain, when
 
 
@@ -33,7 +33,7 @@ def update(
     """
     if text is None and metadata is None:
         raise typer.BadParameter(t("give a text or --metadata"), param_hint="TEXT")
-    content = read_text(text) if text == STANDARD_INPUT else text
+    content = None if text is None else read_text(text)
     given = to_object(metadata, "--metadata")
     ids: dict[str, Any] = {"user_id": user, "agent_id": agent, "session_id": session}
     with common.open() as memory:
@@ -71,7 +71,7 @@ def reopen(
     user: options.User = None,
     agent: options.Agent = None,
 ) -> None:
-    """Let a note that has ended hold again.
+    """Make a note that has ended valid again.
 
     $ kemem reopen n_01JD8Z4XN5 --user mia
     """
@@ -138,16 +138,19 @@ def _entry_line(entry: Entry) -> Text:
 
 def configure(
     common: Common,
-    level: Annotated[Literal["agent", "user", "session"], Argument(help="What it is.")],
-    name: Annotated[str, Argument(metavar="ID", help="Which one.")],
-    label: Annotated[str | None, Option("--name", help='What to call it; "": nothing.')] = None,
-    kind: Annotated[str | None, Option("--type", help='Of which type it is; "": none.')] = None,
+    level: Annotated[
+        Literal["agent", "user", "session"],
+        Argument(metavar="LEVEL", help="Agent, user or session."),
+    ],
+    name: Annotated[str, Argument(metavar="ID", help="Its id.")],
+    label: Annotated[str | None, Option("--name", help='Display name; "" removes it.')] = None,
+    kind: Annotated[str | None, Option("--type", help='Type; "" removes it.')] = None,
     config: Annotated[
-        str | None, Option(metavar="JSON", help="An object, in place of the last one.")
+        str | None, Option(metavar="JSON", help="A JSON object that replaces the current one.")
     ] = None,
     disabled: Annotated[
         bool | None,
-        Option("--disable/--enable", help="Store nothing new and serve nothing, or go on."),
+        Option("--disable/--enable", help="Stop or resume storing and serving its memory."),
     ] = None,
     user: Annotated[str | None, Option(metavar="ID", help="Whose session it is.")] = None,
     agent: Annotated[str | None, Option(metavar="ID", help="With which agent.")] = None,

@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 from typer import Argument, Option
 
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.serve.cli import terminal
-from kemem.serve.cli.doctor import examine, show_settings, shown_url
+from kemem.serve.cli.bench import bench
+from kemem.serve.cli.doctor import DEFAULT, examine, show_settings, shown_url
+from kemem.serve.cli.help import Command, Group, register
+from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, Yes, output, progress
+from kemem.serve.rpc.command import dump
 from kemem.serve.telemetry.journal import parse_runs, save_runs
 from kemem.snapshot import Backup
 
@@ -24,61 +29,84 @@ def backup(
     common: Common,
     to: Annotated[
         Path | None,
-        Option("--path", "--to", help="A new file, or a directory, if not the one of backups."),
+        Option("--path", "--to", help="A new file, or a directory other than that of backups."),
     ] = None,
 ) -> None:
-    """Write everything, workspaces too, to one file."""
-    with common.open() as memory, progress("Backing up"):
+    """Write everything, workspaces too, to one file.
+
+    $ kemem backup --path kemem-backup.json
+    """
+    with common.open() as memory, progress(t("Backing up")):
         made = memory.backup(None if to is None else to.expanduser().absolute())
     _print_backup(common, made)
 
 
 def restore(
     common: Common,
-    path: Annotated[Path, Argument(help="As kemem backup shows it.")],
+    path: Annotated[Path, Argument(help="The file, as kemem backup shows it.")],
     yes: Yes = False,
 ) -> None:
-    """Replace everything, workspaces too, by what a backup holds."""
+    """Replace everything, workspaces too, by a backup.
+
+    $ kemem restore kemem-backup.json
+    """
     if not yes:
-        question = "What is stored now will be replaced by the backup. Go on?"
+        question = t("What is stored now will be replaced by the backup. Go on?")
         typer.confirm(question, abort=True, err=True)
     here = path.expanduser().absolute()
-    with common.open() as memory, progress("Restoring"):
+    with common.open() as memory, progress(t("Restoring")):
         restored = memory.restore(here if here.exists() else path)
     _print_backup(common, restored)
 
 
 def _print_backup(common: Common, backup: Backup) -> None:
-    counts = f"messages: {backup.messages}, notes: {backup.notes}, files: {backup.files}"
-    common.print(backup.to_dict(), str(backup.path), f"{counts}, bytes: {backup.size}")
+    names = ("messages", "notes", "files")
+    counts = {**{name: getattr(backup, name) for name in names}, "bytes": backup.size}
+    common.print(backup.to_dict(), str(backup.path), terminal.counts_text(counts))
 
 
 def reindex(common: Common) -> None:
-    """Derive the words and vectors of all messages and notes again."""
+    """Rebuild the word index and the vectors of everything.
+
+    $ kemem reindex
+    """
     started = time.monotonic()
-    with common.open() as memory, progress("Deriving words and vectors"):
+    with common.open() as memory, progress(t("Rebuilding words and vectors")):
         memory.reindex()
         health = memory.health()
     counts = {"messages": health.messages, "notes": health.notes, "vectors": health.vectors}
     common.print_counts(counts, time.monotonic() - started)
     if health.oldest_error and health.vectors < health.messages + health.notes:
-        raise Unavailable(f"some vectors could not be derived: {health.oldest_error}")
+        reason = t("some vectors could not be derived: {error}", error=health.oldest_error)
+        raise Unavailable(reason)
 
 
-def doctor(common: Common) -> None:
-    """Say what is configured and healthy, and what to do where it is not."""
+def doctor(
+    common: Common,
+    verbose: Annotated[
+        bool, Option("-v", "--verbose", help="Show settings that are defaults, too.")
+    ] = False,
+) -> None:
+    """Check settings, store and models, and say what to do.
+
+    $ kemem doctor
+    """
     options = {"data_dir": common.data_dir, "database_url": common.database_url}
     flags = frozenset(name for name, value in options.items() if value is not None)
-    with progress("Examining"):
+    with progress(t("Examining")):
         settings, checks = show_settings(common.settings, flags), examine(common.settings)
-    healthy = all(check.healthy for check in checks)
+    problems = [check for check in checks if not check.healthy]
     report = {
-        "healthy": healthy,
+        "healthy": not problems,
         "settings": [asdict(setting) for setting in settings],
         "checks": [{"healthy": check.healthy, **asdict(check)} for check in checks],
     }
-    common.print(report, *settings, *checks)
-    if not healthy:
+    several = t("{count} problems:", count=len(problems))
+    verdict = {0: t("Healthy."), 1: t("1 problem:")}.get(len(problems), several)
+    fine = [check for check in checks if check.healthy]
+    chosen = [it for it in settings if verbose or it.source != DEFAULT]
+    common.print(report, Text(verdict, style="bold"), *problems, "", *fine, "", *chosen)
+    if problems:
         raise typer.Exit(1)
 
 
@@ -88,43 +116,59 @@ def move(
     as_json: terminal.AsJson = False,
     yes: terminal.Yes = False,
 ) -> None:
-    """Move a store to another database while it is in use."""
+    """Move a store to another database while it is in use.
+
+    $ kemem admin move --from ~/.kemem --to postgresql://kemem@db/kemem
+    """
     from kemem import admin
 
     def report(done: admin.Pass) -> None:
         if not as_json:
-            output.print(f"copied {done.rows} rows of {done.spaces} spaces, {done.seconds:.1f} s")
+            seconds = f"{done.seconds:.1f}"
+            counts = {"rows": done.rows, "spaces": done.spaces, "seconds": seconds}
+            output.print(t("copied {rows} rows of {spaces} spaces, {seconds} s", **counts))
 
     def confirm() -> None:
         if not yes:
-            question = "All of it is copied and verified. Switch, so that writers of the old"
-            typer.confirm(f"{question} store are refused from now on?", abort=True, err=True)
+            question = t(
+                "All of it is copied and verified. Switch, so that writers of the old store are "
+                "refused from now on?"
+            )
+            typer.confirm(question, abort=True, err=True)
 
-    with progress("Moving"):
+    with progress(t("Moving")):
         moved = admin.move(source, destination, report, confirm)
     if as_json:
         terminal.print_json(asdict(moved))
     else:
         rows = ", ".join(f"{name}: {count}" for name, count in moved.rows.items() if count)
-        output.print(
-            f"moved to {moved.place}; writers waited {moved.seconds:.1f} s", rows, sep="\n"
-        )
+        waited = f"{moved.seconds:.1f}"
+        text = t("moved to {place}; writers waited {seconds} s", place=moved.place, seconds=waited)
+        output.print(text, rows, sep="\n")
 
 
 def distribute(
     common: Common,
-    shards: Annotated[int, Option(help="Parts of each table.", min=1, max=4096)] = 32,
+    shards: Annotated[int, Option(help="Number of shards of each table.", min=1, max=4096)] = 32,
 ) -> None:
-    """Spread an empty store over the servers of a PostgreSQL with Citus."""
+    """Spread an empty store over the servers of Citus.
+
+    $ kemem admin distribute --database-url postgresql://kemem@db/kemem
+    """
     from kemem import admin
 
     url = common.settings.database_url
     if url is None:
-        raise InvalidArgument("--database-url is required: the coordinator", field="database_url")
+        reason = t("--database-url is required: the coordinator")
+        raise InvalidArgument(reason, field="database_url")
     done = admin.distribute(url, shards)
-    groups = {"by space": done.sharded, "everywhere": done.references, "coordinator": done.local}
+    groups = {
+        t("by space"): done.sharded,
+        t("everywhere"): done.references,
+        t("coordinator"): done.local,
+    }
     lines = [f"{where}: {', '.join(tables)}" for where, tables in groups.items()]
-    state = "distributed" if done.is_new else "was distributed already"
+    state = t("distributed") if done.is_new else t("was distributed already")
     common.print(asdict(done), f"{shown_url(url)} {state}", *lines)
 
 
@@ -139,7 +183,10 @@ def quality(
         ),
     ],
 ) -> None:
-    """Keep the runs of a benchmark; the same file again adds nothing."""
+    """Keep what a benchmark measured, for the dashboard.
+
+    $ kemem admin quality runs.json
+    """
     runs = parse_runs(path.read_bytes())
 
     async def save() -> None:
@@ -147,4 +194,18 @@ def quality(
             await save_runs(memory, runs)
 
     asyncio.run(save())
-    common.print({"kept": len(runs)}, f"{len(runs)} kept")
+    common.print({"kept": len(runs)}, t("{count} kept", count=len(runs)))
+
+
+admin = typer.Typer(cls=Group)
+
+
+@admin.callback()
+def on_a_whole_database() -> None:
+    """Rare operations on a whole database."""
+
+
+admin.command(cls=Command)(move)
+register(admin, None, distribute)
+register(admin, None, dump, has_json=False)
+register(admin, None, quality, bench)

@@ -18,9 +18,9 @@ Agent = Annotated[str | None, Option(metavar="ID", help="Only with this agent.")
 Session = Annotated[str | None, Option(metavar="ID", help="Only in this session.")]
 MemoryId = Annotated[str, Argument(metavar="ID", help="Of a note or a message.")]
 NoteId = Annotated[str, Argument(metavar="ID", help="Of a note.")]
-Limit = Annotated[int, Option(help="Most results to show.", min=1, max=1000)]
+Limit = Annotated[int, Option(help="Maximum number of results.", min=1, max=1000)]
 CursorOption = Annotated[
-    str | None, Option("--cursor", help="Goes on after the page that showed it.")
+    str | None, Option("--cursor", help="Continue after the page that printed it.")
 ]
 Kinds = Annotated[
     list[str] | None,
@@ -55,22 +55,21 @@ def to_object(value: str | None, option: str) -> dict[str, Any] | None:
         parsed = json.loads(value)
         if isinstance(parsed, dict):
             return parsed
-    raise InvalidArgument(
-        t("{option} must be a JSON object, not {value}", option=option, value=f"{value!r:.80}")
-    )
+    reason = t("{option} must be a JSON object, not {value}", option=option, value=f"{value!r:.80}")
+    raise InvalidArgument(reason, field=option)
 
 
 def read_text(text: str | None) -> str:
     """The text of an argument; without one, or for "-", what standard input holds."""
-    if text is not None and text != STANDARD_INPUT:
-        return text
     if text is None and sys.stdin.isatty():
         reason = t("give a text, or pipe one to standard input")
         raise typer.BadParameter(reason, param_hint="TEXT")
-    try:
-        piped = sys.stdin.read()
-    except UnicodeDecodeError:
-        raise InvalidArgument(t("standard input is not a text in UTF-8")) from None
-    if not piped.strip():
+    if text is None or text == STANDARD_INPUT:
+        try:
+            text = sys.stdin.buffer.read().decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError:
+            reason = t("standard input is not a text in UTF-8")
+            raise InvalidArgument(reason) from None
+    if not text.strip():
         raise typer.BadParameter(t("the text is empty"), param_hint="TEXT")
-    return piped.rstrip("\n")
+    return text

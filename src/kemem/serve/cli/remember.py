@@ -29,7 +29,7 @@ def add(
     session: Annotated[str | None, Option(metavar="ID", help="In which conversation.")] = None,
     role: Speaker = "user",
     infer: Annotated[
-        bool, Option("--infer/--no-infer", help="Draw facts from it, or keep it word by word.")
+        bool, Option("--infer/--no-infer", help="Extract facts, or keep the text verbatim.")
     ] = True,
     memory_type: Annotated[
         str | None, Option(help="long, or short: it ends with its session.")
@@ -43,15 +43,15 @@ def add(
     metadata: options.Metadata = None,
     prompt: options.Prompt = None,
     sensitive: Annotated[
-        bool, Option("--sensitive", help="Show it only to who is granted sensitive memories.")
+        bool, Option("--sensitive", help="Hide it from everybody without access to sensitive data.")
     ] = False,
     wait: Annotated[
-        bool, Option("--wait/--no-wait", help="Draw facts now, or leave that to a job.")
+        bool, Option("--wait/--no-wait", help="Extract facts now, or leave it to a job.")
     ] = True,
 ) -> None:
     """Remember what was said.
 
-    The message is kept word by word, and its facts become notes.
+    The message is stored verbatim, and its facts become notes.
 
     $ kemem add "I moved to Porto" --user mia
     """
@@ -93,9 +93,9 @@ def extract(
     session: options.Session = None,
     prompt: options.Prompt = None,
 ) -> None:
-    """Read stored messages again and draw facts from them.
+    """Extract facts again from stored messages.
 
-    For instance when a model is there that was not there before.
+    Useful after you have set up a model.
 
     $ kemem extract --user mia
     """
@@ -113,7 +113,7 @@ def added_lines(added: Added) -> Iterator[Text]:
     yield from map(_outcome_line, added.results)
     if not added.results:
         none = t("No note changed.")
-        yield Text(t("A job will draw the facts: kemem work --once") if added.pending else none)
+        yield Text(t("A job will extract the facts: kemem work --once") if added.pending else none)
     for problem in added.problems:
         yield Text(plain(problem), style="yellow")
 

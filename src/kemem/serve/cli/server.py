@@ -1,16 +1,44 @@
 """The command that serves: HTTP API, dashboard and MCP in one process."""
 
+import errno
 import shlex
+import socket
 import sys
 from shutil import which
 from typing import Annotated
 
+from rich.cells import set_cell_size
 from typer import Option
 
+from kemem.errors import Conflict, InvalidArgument, PermissionDenied
 from kemem.serve.cli import terminal
 from kemem.serve.cli.demo import is_empty
 from kemem.serve.cli.doctor import shown_url
+from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import output
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse, before anything is opened or announced, to serve where nobody can listen."""
+    try:
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in places:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as error:  # also where the name of the host is unknown
+        if error.errno == errno.EADDRINUSE:
+            reason = t(
+                "port {port} of {host} is in use: stop what uses it, or choose another --port",
+                port=port,
+                host=host,
+            )
+            raise Conflict(reason) from None
+        if error.errno == errno.EACCES:
+            reason = t("port {port} is only for root: choose a --port above 1023", port=port)
+            raise PermissionDenied(reason) from None
+        reason = t("host {host} is not an address of this machine", host=f"{host!r:.80}")
+        raise InvalidArgument(reason, field="host") from None
 
 
 def serve(
@@ -19,8 +47,12 @@ def serve(
     data_dir: terminal.DataDir = None,
     database_url: terminal.DatabaseUrl = None,
 ) -> None:
-    """Serve the HTTP API."""
+    """Serve the HTTP API, the dashboard and MCP.
+
+    $ kemem serve --port 8420
+    """
     settings = terminal.settings_in_force(data_dir, database_url, host=host, port=port)
+    check_port(settings.host, settings.port)
 
     from kemem.serve.http.app import serve as serve_http
     from kemem.serve.http.auth import Authenticator
@@ -33,21 +65,24 @@ def serve(
     if is_empty(settings):
         program = "kemem" if which("kemem") else sys.argv[0]
         here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
-        hints = [f"Empty?  {program} demo{here} fills it with examples, from another terminal"]
+        command = f"{program} demo{here}"
+        hint = t("{command} fills it with examples, from another terminal", command=command)
+        hints = [(t("Empty?"), hint)]
 
     def announce(port: int) -> None:
         server = f"http://{name}:{port}"
-        output.print(
-            f"Look    {server}/dashboard",
-            f"API     {server}/v1",
-            f"MCP     {server}/mcp",
-            f"Docs    {server}/docs",
-            f"Health  {server}/readyz",
-            f"Data    {settings.data_dir if database is None else shown_url(database)}",
-            f"Access  {'with a key or token' if protected else 'from this machine, without a key'}",
+        open_access = t("from this machine, without a key")
+        lines = [
+            (t("Look"), f"{server}/dashboard"),
+            (t("API"), f"{server}/v1"),
+            ("MCP", f"{server}/mcp"),
+            (t("Docs"), f"{server}/docs"),
+            (t("Health"), f"{server}/readyz"),
+            (t("Data"), str(settings.data_dir if database is None else shown_url(database))),
+            (t("Access"), t("with a key or token") if protected else open_access),
             *hints,
-            sep="\n",
-        )
+        ]
+        output.print(*(f"{set_cell_size(head, 8)}{rest}" for head, rest in lines), sep="\n")
         sys.stdout.flush()
 
     options = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}

@@ -8,16 +8,17 @@ from typer import Argument, Option
 
 from kemem.records import Checkpoint
 from kemem.serve.cli import options
+from kemem.serve.cli.help import Group, register
 from kemem.serve.cli.language import t
 from kemem.serve.cli.manage import print_entries
 from kemem.serve.cli.remember import added_lines
-from kemem.serve.cli.terminal import Common, command, plain, progress, when
+from kemem.serve.cli.terminal import Common, plain, progress, when
 
 SessionId = Annotated[str, Argument(metavar="SESSION", help="The id of the session.")]
 User = Annotated[str | None, Option(metavar="ID", help="Whose session, where several have it.")]
 Agent = Annotated[str | None, Option(metavar="ID", help="With which agent.")]
 
-session = typer.Typer(no_args_is_help=True)
+session = typer.Typer(cls=Group)
 
 
 def sessions(
@@ -38,10 +39,7 @@ def sessions(
 
 @session.callback()
 def of_one() -> None:
-    """Short-term memory of one session.
-
-    $ kemem session context s_1 --user mia
-    """
+    """Short-term memory of one session."""
 
 
 def context(
@@ -75,7 +73,7 @@ def summarize(
     with common.open() as memory, progress(t("Summarising")):
         state = memory.summarize(session_id, user, agent)
     data = {"checkpoint": None if state is None else state.to_dict()}
-    none = t("All of it still fits word by word; no summary is needed.")
+    none = t("The whole session still fits verbatim; no summary is needed.")
     common.print(data, *(_checkpoint_lines(state) if state else [none]))
 
 
@@ -114,7 +112,9 @@ def restore(
     user: User = None,
     agent: Agent = None,
 ) -> None:
-    """Bring short-term memory back to a checkpoint; messages stay.
+    """Bring short-term memory back to a checkpoint.
+
+    Messages stay as they are.
 
     $ kemem session restore s_1 --user mia
     """
@@ -144,5 +144,4 @@ def _checkpoint_lines(state: Checkpoint) -> list[Text]:
     return [head, *(Text(f"  {plain(layer.text)}") for layer in state.layers)]
 
 
-for each in (show, context, summarize, checkpoint, restore, end):
-    session.command()(command(each))
+register(session, None, show, context, summarize, checkpoint, restore, end)

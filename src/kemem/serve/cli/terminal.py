@@ -4,7 +4,7 @@ import functools
 import inspect
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,9 +40,9 @@ output = Console(emoji=False, highlight=False, markup=False, soft_wrap=True)
 errors = Console(emoji=False, highlight=False, markup=False, soft_wrap=True, stderr=True)
 
 DataDir = Annotated[Path | None, Option(help="Directory of the embedded store.")]
-DatabaseUrl = Annotated[str | None, Option(help="PostgreSQL to use instead.")]
+DatabaseUrl = Annotated[str | None, Option(metavar="URL", help="PostgreSQL to use instead.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Common:
 
     def print_counts(self, counts: dict[str, int], seconds: float) -> None:
         """Print what there is now and how long it took."""
-        pairs = [*(f"{name}: {count}" for name, count in counts.items()), f"seconds: {seconds:.1f}"]
-        self.print({**counts, "seconds": round(seconds, 3)}, ", ".join(pairs))
+        shown = counts_text({**counts, "seconds": f"{seconds:.1f}"})
+        self.print({**counts, "seconds": round(seconds, 3)}, shown)
 
 
 def command(
@@ -107,6 +107,11 @@ def settings_in_force(
     return settings
 
 
+def counts_text(counts: Mapping[str, object]) -> str:
+    """Counts to be read.  {"messages": 2} -> "messages: 2" """
+    return ", ".join(f"{t(name)}: {count}" for name, count in counts.items())
+
+
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[float], None]]:
     """A progress bar on a terminal, nothing elsewhere; yields the function that moves it."""
@@ -129,7 +134,7 @@ def import_progress(files: Sequence[File]) -> Iterator[Callable[[int, int], None
     The function it yields takes how many bytes were read since, and how many messages in all.
     """
     total = sum(file.size for file in files) or None
-    columns = (SpinnerColumn(), TextColumn("Importing"), BarColumn(), RateColumn())
+    columns = (SpinnerColumn(), TextColumn(t("Importing")), BarColumn(), RateColumn())
     with Progress(
         *columns,
         TimeRemainingColumn(),
@@ -148,7 +153,7 @@ class RateColumn(ProgressColumn):
         """The count and the rate."""
         count, seconds = task.fields["count"], task.elapsed or 0
         rate = f", {count / seconds:,.0f}/s" if seconds else ""
-        return Text(f"{count:,} messages{rate}")
+        return Text(t("{count} messages", count=f"{count:,}") + rate)
 
 
 def plain(text: str) -> str:

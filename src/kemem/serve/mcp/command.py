@@ -10,12 +10,18 @@ import typer
 
 from kemem.scope import DEFAULT
 from kemem.serve.cli import terminal
+from kemem.serve.cli.help import Command, Group
+from kemem.serve.cli.language import t
 
 Client = Literal["claude", "claude-desktop", "cursor", "vscode"]
-_WHOSE = "Whose memories, 'default' without it: the client reaches no others."
-User = Annotated[str | None, typer.Option(help=_WHOSE)]
-Agent = Annotated[str | None, typer.Option(help="Only memories of this agent.")]
-Session = Annotated[str | None, typer.Option(help="The conversation that new memories belong to.")]
+User = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="User whose memory the client reaches; if none: default."),
+]
+Agent = Annotated[str | None, typer.Option(metavar="ID", help="Only memories of this agent.")]
+Session = Annotated[
+    str | None, typer.Option(metavar="ID", help="The conversation that new memories belong to.")
+]
 Tools = Literal["kemem", "official"]
 ToolSet = Annotated[
     Tools, typer.Option("--tools", help="KeMem's, or those of the official memory server.")
@@ -26,7 +32,7 @@ Url = Annotated[
     typer.Option("--url", "--http", help="A server to use, as http://127.0.0.1:8420/mcp."),
 ]
 
-mcp = typer.Typer()
+mcp = typer.Typer(cls=Group)
 
 
 @mcp.callback(invoke_without_command=True)
@@ -40,7 +46,10 @@ def serve_mcp(
     data_dir: terminal.DataDir = None,
     database_url: terminal.DatabaseUrl = None,
 ) -> None:
-    """Serve MCP to the client that starts this: coding agents, desktops."""
+    """Serve MCP to the client that starts this command.
+
+    $ kemem mcp --user mia
+    """
     if context.invoked_subcommand is not None:
         return
     settings = terminal.settings_in_force(data_dir, database_url)
@@ -53,9 +62,9 @@ def serve_mcp(
     serve_stdio(settings, DEFAULT if user is None else user, agent, session, sensitive, chosen)
 
 
-@mcp.command()
+@mcp.command(cls=Command)
 def install(
-    client: Annotated[Client, typer.Option(help="Who is to use the memory.")],
+    client: Annotated[Client, typer.Option(help="The client to configure.")],
     user: User = None,
     agent: Agent = None,
     tools: ToolSet = "kemem",
@@ -63,7 +72,10 @@ def install(
     data_dir: terminal.DataDir = None,
     database_url: terminal.DatabaseUrl = None,
 ) -> None:
-    """Print the configuration of a client; nothing is written."""
+    """Print the configuration of a client; nothing is written.
+
+    $ kemem mcp install --client claude --user mia
+    """
     entry: dict[str, Any]
     if url is None:
         place = {"--data-dir": data_dir and data_dir.absolute(), "--database-url": database_url}
@@ -75,9 +87,9 @@ def install(
         transport, arguments = "stdio", ["--", *command]
         entry = {"command": command[0], "args": command[1:]}
     elif tools != "kemem":
-        raise typer.BadParameter("a server has KeMem's tools only", param_hint="--tools")
+        raise typer.BadParameter(t("a server has KeMem's tools only"), param_hint="--tools")
     elif client == "claude-desktop":
-        raise typer.BadParameter("this client takes a command, no address", param_hint="--url")
+        raise typer.BadParameter(t("this client takes a command, no address"), param_hint="--url")
     else:
         ids = {"X-KeMem-User": user, "X-KeMem-Agent": agent}
         headers = {name: quote(value) for name, value in ids.items() if value is not None}
@@ -92,6 +104,5 @@ def install(
     else:
         terminal.print_json({"mcpServers": {"kemem": entry}})
     if transport == "http":
-        terminal.errors.print(
-            "A server that asks for a key needs the header 'Authorization: Bearer <key>'."
-        )
+        header = "Authorization: Bearer <key>"
+        terminal.errors.print(t("A server that asks for a key needs the header: {it}", it=header))

@@ -1,4 +1,4 @@
-"""The commands `kemem rpc` and `kemem dump`: JSON-RPC over a pipe, and all that it holds."""
+"""The commands `kemem rpc` and `kemem admin dump`: JSON-RPC over a pipe, and all that it holds."""
 
 import asyncio
 import sys
@@ -15,11 +15,16 @@ from kemem.serve.rpc.methods import Level, MemoryTools
 
 _CHUNK = 1 << 16
 
-Agent = Annotated[str | None, typer.Option(help="Whose knowledge it is.")]
+Agent = Annotated[str | None, typer.Option(metavar="ID", help="Agent that owns the knowledge.")]
 
 
 def rpc(common: Common, agent: Agent = None) -> None:
-    """Answer JSON-RPC on standard input and output, one text a line."""
+    """Answer JSON-RPC on standard input and output.
+
+    One request and one response per line.
+
+    $ kemem rpc --agent support
+    """
     settings, responses = common.settings, sys.stdout.buffer
     most = settings.max_body_bytes
     too_long = error_response(INVALID_REQUEST, f"Invalid Request: a line has at most {most} bytes")
@@ -41,7 +46,10 @@ def dump(
     level: Annotated[Level, typer.Option(help="What to show.")] = "all",
     agent: Agent = None,
 ) -> None:
-    """Print knowledge and the files of workspaces as JSON."""
+    """Print knowledge and the files of workspaces as JSON.
+
+    $ kemem admin dump --agent support
+    """
 
     async def read() -> object:
         async with AsyncMemory(settings=common.settings) as memory:

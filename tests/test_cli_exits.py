@@ -1,0 +1,91 @@
+"""How commands end: exit codes as documented, one line for what went wrong, quiet interrupts."""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.command import SECONDS, command, environment, kemem
+
+AWAY = "postgresql://me@127.0.0.1:1/kemem?connect_timeout=1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (("users",), 0, ""),
+        (("demo", "--data-dir", "used", "--yes"), 1, "is in use"),
+        (("search", "茶", "--mode", "magic"), 2, "--mode"),
+        (("search", "tea", "--since", "yesterday"), 2, "since must be"),
+        (("messages",), 2, "Missing option '--user'"),
+        (("brew",), 2, "No such command 'brew'"),
+        (("get", "n_没有"), 3, "no memory 'n_没有'"),
+        (("delete", "m_1", "--user", "mallory"), 3, "no memory 'm_1'"),
+        (("retry", "j_1"), 3, "no job 'j_1'"),
+        (("restore", "missing.json", "--yes"), 3, "missing.json"),
+        (("users", "--database-url", AWAY), 4, "127.0.0.1"),
+    ],
+)
+def test_the_exit_code_says_what_kind_of_failure_it_is(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, reason: str
+) -> None:
+    """0 done, 1 failed, 2 a wrong call, 3 not found, 4 unavailable; one line says why."""
+    if "used" in arguments:
+        kemem(tmp_path, "add", "ok", "--data-dir", "used")
+    ran = kemem(tmp_path, *arguments)
+    assert ran.returncode == code, ran.stderr
+    errors = ran.stderr.splitlines()
+    assert [line for line in errors if line.startswith("error: ")] == errors[:1]
+    assert reason in "".join(errors[:1]) and len(errors) <= 2
+
+
+def test_a_wrong_call_says_where_help_is(tmp_path: Path) -> None:
+    ran = kemem(tmp_path, "messages")
+    assert ran.stderr.splitlines()[1] == "See: kemem messages --help"
+
+
+def test_a_taken_port_is_said_in_one_line_before_any_banner(tmp_path: Path) -> None:
+    """And nothing is opened for it."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        ran = kemem(tmp_path, "serve", "--port", str(port))
+    assert (ran.returncode, ran.stdout) == (1, "")
+    advice = "stop what uses it, or choose another --port"
+    assert ran.stderr == f"error: port {port} of 127.0.0.1 is in use: {advice}\n"
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_host_of_elsewhere_is_named(tmp_path: Path) -> None:
+    ran = kemem(tmp_path, "serve", "--host", "192.0.2.1", KEMEM_API_KEY="k" * 20)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "error: host '192.0.2.1' is not an address of this machine\n"
+
+
+@pytest.mark.parametrize("shape", [[], ["--json"]])
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path, shape: list[str]) -> None:
+    """As `kemem messages | head -1`: what was written is shown, and nothing is said about it."""
+    lines = (json.dumps({"content": f"{n} {'茶 tea ' * 40}"}) for n in range(600))
+    kemem(tmp_path, "import", "-", "--user", "u", typed="\n".join(lines))
+    call = command("messages", "--user", "u", "--limit", "600", *shape)
+    with subprocess.Popen(
+        call,
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as ran:
+        assert ran.stdout and ran.stderr
+        assert ran.stdout.readline()
+        ran.stdout.close()
+        assert ran.stderr.read() == b""
+        assert ran.wait(SECONDS) == 1
+
+
+def test_a_question_that_is_answered_with_no_ends_in_one_line(tmp_path: Path) -> None:
+    kemem(tmp_path, "backup", "--path", "all.json")
+    for typed in ("n\n", ""):
+        ran = kemem(tmp_path, "restore", "all.json", typed=typed)
+        assert (ran.returncode, ran.stdout.strip()) == (1, "")
+        assert ran.stderr.endswith("Aborted.\n")
