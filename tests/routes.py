@@ -60,7 +60,8 @@ CONFIGURED = {("PATCH", f"/v1/{kind}s/{{{kind}_id}}") for kind in ("agent", "use
 OF_A_USER = [
     it for it in GUARDED if it not in CONFIGURED and set.union(*fields(*it)) & {"user_id", "user"}
 ]
-OF_OPERATORS = [it for it in GUARDED if it not in OF_A_USER]
+OF_EVERYBODY = [("GET", "/v1/models")]  # the models are the same for all
+OF_OPERATORS = [it for it in GUARDED if it not in (*OF_A_USER, *OF_EVERYBODY)]
 PROXY = "/v1/chat/completions"  # of OpenAI's API, where a token need not name its user
 CHATS = {"/v1/chat", "/v1/groups/{group_id}/turns", PROXY}
 UNNAMED = [it for it in OF_A_USER if "{user_id}" not in it[1] and it[1] != PROXY]
@@ -180,9 +181,9 @@ def call(
 
 def expected(path: str) -> int:
     """The status of an answer to a right request, by a server without models and jobs."""
-    if path in CHATS:
-        return 409
-    return 400 if "semantic" in path else 404 if "{job_id}" in path else 200
+    if path in {*CHATS, "/v1/models", "/v1/messages/semantic_search"}:
+        return 501
+    return 404 if "{job_id}" in path else 200
 
 
 def belongings(client: httpx.Client, user: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kemem import AsyncMemory, Conflict, InvalidArgument
+from kemem import AsyncMemory, Conflict, InvalidArgument, NotConfigured
 from kemem.chat import (
     ChatService,
     DoneEvent,
@@ -499,10 +499,10 @@ def test_a_handle_is_refused(stage: Stage) -> None:
 
 
 @TALK
-async def test_without_a_model_a_turn_is_a_conflict(stage: Stage, user: str, talk: Talk) -> None:
+async def test_without_a_model_a_turn_says_what_to_set(stage: Stage, user: str, talk: Talk) -> None:
     """Told by the first turn, which stores nothing."""
     chat = ChatService(stage.memory)
-    with pytest.raises(Conflict, match="KEMEM_LLM_API_KEY"):
+    with pytest.raises(NotConfigured, match="KEMEM_LLM_API_KEY"):
         await chat.reply(talk.message, user_id=user, session_id="s")
     await chat.close()
     assert not await stage.stored(user)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from kemem import AsyncMemory, InvalidArgument, Unavailable
+from kemem import AsyncMemory, NotConfigured, Unavailable
 from kemem.add.embed import MAX_ATTEMPTS
 from kemem.ports import Embedder
 from kemem.records import Matrix
@@ -190,7 +190,7 @@ async def test_reading_with_another_model_changes_nothing(open_memory: Open) -> 
 async def test_an_embedder_that_comes_later_embeds_what_is_there(open_memory: Open) -> None:
     first = open_memory(None)
     assert not (await first.ingest(SAID, "小明")).pending
-    with pytest.raises(InvalidArgument, match="embedder"):
+    with pytest.raises(NotConfigured, match="KEMEM_EMBEDDER"):
         await first.semantic_search("我不吃辣", "小明")
     hits = await first.hybrid_search("吃辣", "小明")
     assert hits[0].id == "zh" and "semantic: unavailable" in hits[0].why

@@ -31,7 +31,7 @@ from kemem.chat import (
     ToolResultEvent,
 )
 from kemem.chat.tools import MENTIONED, OTHERS, RECALL
-from kemem.errors import Conflict, InvalidArgument, NotFound
+from kemem.errors import Conflict, InvalidArgument, NotConfigured, NotFound
 from kemem.ports import Deps
 from kemem.records import Message
 from kemem.settings import load
@@ -734,7 +734,7 @@ async def test_without_a_model_nothing_is_stored(tmp_path: Path, tongue: Tongue)
     """The refusal says how to get one."""
     async with AsyncMemory(settings=quiet(tmp_path)) as memory:
         group = GroupChatService(memory)
-        with pytest.raises(Conflict, match="KEMEM_LLM"):
+        with pytest.raises(NotConfigured, match="KEMEM_LLM"):
             await group.replies(tongue.message, user_id="u", group_id="g", members=GROUP)
         assert not (await memory.users()).items
         await group.close()

@@ -32,6 +32,7 @@ from tests.server import (
 FORBIDDEN = (403, "PERMISSION_DENIED")
 TOO_LARGE = (413, "RESOURCE_EXHAUSTED")
 LEXICAL = "/v1/messages/lexical_search"
+SEARCH = "/v1/memories/search"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -250,6 +251,40 @@ def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
         assert status == 405
         assert json.loads(body)["error"]["code"] == "METHOD_NOT_ALLOWED"
         assert {name.lower(): value for name, value in headers}["allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    "method, target, body, message",
+    [
+        ("POST", SEARCH, b"", "the body is empty; it must be a JSON object"),
+        ("POST", SEARCH, b'{"query": "x",}', "the body must be JSON in UTF-8: "),
+        ("POST", SEARCH, b"[]", "the body must be a JSON object, not []"),
+        ("POST", SEARCH, b'{"user_id": "u"}', "query is required"),
+        ("POST", SEARCH, b'{"query": "x"}', "user_id is required: it says whose memory is meant"),
+        ("POST", SEARCH, b'{"user_id": 5, "query": "x"}', "user_id must be a text, not 5"),
+        (
+            "POST",
+            SEARCH,
+            b'{"user_id": "u", "query": "x", "limit": 0}',
+            "limit must be 1-1000, not",
+        ),
+        ("POST", SEARCH, b'{"user_id": "u", "q": "x"}', "query is required"),
+        ("POST", SEARCH, b'{"query": "x", "n": 1}', "n is not a field of this request"),
+        ("POST", f"{SEARCH}?user_id=u", b'{"query": "x"}', "user_id belongs into the JSON body of"),
+        ("GET", "/v1/memories?user_id=u&limit=ten", None, "limit must be an integer, not 'ten'"),
+        ("GET", "/v1/memory", None, "no such path; /docs lists the paths"),
+        ("GET", "/mcp", None, "GET is not allowed here, only POST: an MCP client sends"),
+    ],
+)
+def test_the_errors_of_the_first_hour_say_what_would_be_right(
+    process: Server, method: str, target: str, body: bytes | None, message: str
+) -> None:
+    """By field and value, at once."""
+    with process.client() as client:
+        json_type = {"content-type": "application/json"}
+        answer = client.request(method, target, content=body, headers=json_type)
+    assert 400 <= answer.status_code < 500
+    assert answer.json()["error"]["message"].startswith(message)
 
 
 # Web pages of others, where no credential keeps them out

@@ -365,7 +365,7 @@ class Slow:
 ERASURES: dict[str, dict[str, Any]] = {
     "user": {"user_id": "u"},
     "agent": {"agent_id": "default"},
-    "session": {"session_id": "s"},
+    "session": {"user_id": "u", "session_id": "s"},
     "all three": {"user_id": "u", "agent_id": "default", "session_id": "s"},
     "message": {},
 }

@@ -124,7 +124,7 @@ async def test_every_text_gets_its_own_vector() -> None:
 @each(
     ("fault", "reason"),
     [
-        (status(401), "answered 401"),
+        (status(401), "refuses the key of this server (401)"),
         (status(404), "answered 404"),
         (RESET, "cannot be reached"),
         (GARBAGE, "not JSON"),

@@ -12,7 +12,6 @@ from openai import (
     APIError,
     APIStatusError,
     BadRequestError,
-    ConflictError,
     InternalServerError,
     RateLimitError,
 )
@@ -28,6 +27,7 @@ from kemem.serve.http.app import create_app
 from kemem.settings import load
 from kemem.testing import FakeClock, Streamed, calling
 from kemem.testing.openai_server import EMPTY, GARBAGE, NO_CHOICES, RESET, Answer, Fault, status
+from kemem.testing.openai_server import MODEL as UPSTREAM_MODEL
 from kemem_conformance.ram import RamStore
 from tests.cases import each
 from tests.proxied import (
@@ -47,6 +47,7 @@ from tests.server import INVALID, PATIENCE, refusal, wait_for
 
 ONE = pytest.mark.parametrize("tongue", [CHINESE], ids=["zh"])
 PATH = "/v1/chat/completions"
+WRONG_KEY = "check KEMEM_LLM_API_KEY"
 LARGE = b'{"messages": [{"role": "user", "content": "hi"}], "user": "u", "seed": 1e999}'
 NOON = 1_769_428_800_000_000
 REF = {"properties": {"q": {"$ref": "elsewhere"}}}
@@ -162,9 +163,34 @@ async def test_without_a_model_there_is_a_clear_refusal(tmp_path: Path, tongue: 
             for stream in (False, True):
                 body = {"messages": [user_says(tongue.asked)], "user": "u", "stream": stream}
                 answer = await client.post(PATH, json=body)
-                assert refusal(answer) == (409, "CONFLICT")
+                assert refusal(answer) == (501, "UNAVAILABLE")
                 assert "KEMEM_LLM_BASE_URL" in answer.json()["error"]["message"]
         assert (await memory.messages("u")).items == ()
+
+
+def test_models_are_those_of_the_server_behind(site: Site) -> None:
+    """As the official client lists them; "kemem" is the one that the settings name."""
+    with site.application(None) as client:
+        listed = [it.id for it in client.models.list()]
+    assert listed == ["kemem", UPSTREAM_MODEL]
+
+
+async def test_a_missing_model_or_key_is_named_by_its_setting(tmp_path: Path) -> None:
+    """Where models are listed, and where they are asked; no key is told."""
+    async with AsyncMemory(settings=load(data_dir=tmp_path, embedder="none", llm="none")) as memory:
+        transport = httpx.ASGITransport(create_app(memory))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            turn = {"user_id": "u", "session_id": "s", "message": "茶 tea"}
+            for answer in (
+                await client.get("/v1/models"),
+                await client.post("/v1/chat", json=turn),
+            ):
+                assert refusal(answer) == (501, "UNAVAILABLE")
+                assert "KEMEM_LLM_API_KEY" in answer.json()["error"]["message"]
+            near = {"user_id": "u", "query": "茶 tea"}
+            answer = await client.post("/v1/messages/semantic_search", json=near)
+            assert refusal(answer) == (501, "UNAVAILABLE")
+            assert "KEMEM_EMBEDDER" in answer.json()["error"]["message"]
 
 
 # Models that fail
@@ -176,8 +202,8 @@ async def test_without_a_model_there_is_a_clear_refusal(tmp_path: Path, tongue: 
         (CHINESE, True, status(400, "太长 too long"), BadRequestError, "太长 too long"),
         (ENGLISH, False, status(404, "no such model"), BadRequestError, "no such model"),
         (ENGLISH, True, status(422, f"not {MODEL_KEY}"), BadRequestError, "refuses the request"),
-        (CHINESE, False, status(401, f"wrong: {MODEL_KEY}"), ConflictError, "key of this server"),
-        (ENGLISH, True, status(403, "密 secret"), ConflictError, "key of this server"),
+        (CHINESE, False, status(401, f"wrong: {MODEL_KEY}"), InternalServerError, WRONG_KEY),
+        (ENGLISH, True, status(403, "密 secret"), InternalServerError, WRONG_KEY),
         (CHINESE, False, status(429, "密 secret"), RateLimitError, "429"),
         (ENGLISH, True, status(500, "密 secret"), InternalServerError, "temporarily unavailable"),
         (CHINESE, True, RESET, InternalServerError, "temporarily unavailable"),
@@ -351,7 +377,7 @@ def test_neither_words_nor_keys_are_logged(site: Site, tongue: Tongue) -> None:
     site.model.says(tongue.reply, status(401, tongue.preamble))
     with site.application(site.new_user()) as client:
         ask(client, True, tongue.asked)
-        with pytest.raises(ConflictError):
+        with pytest.raises(InternalServerError):
             ask(client, False, tongue.asked)
     log = site.server.log.read_text("utf-8")
     for secret in (tongue.asked, tongue.reply, tongue.preamble, MODEL_KEY, KEY, "Traceback"):

@@ -8,6 +8,7 @@ KeMemError
 ├── Conflict           409  it exists already, with other content
 ├── Exhausted          413  larger than a limit allows
 ├── Unavailable        503  the store or a model cannot serve now; nothing was half-written
+│   └── NotConfigured  501  a model is missing or refuses its key; the message names the setting
 └── Internal           500  a fault of ours
 """
 
@@ -89,6 +90,12 @@ class Unavailable(KeMemError):
 
     code = "UNAVAILABLE"
     status = 503
+
+
+class NotConfigured(Unavailable):
+    """What the call needs is not set, or set wrongly; the message names the setting."""
+
+    status = 501
 
 
 class Internal(KeMemError):

@@ -314,7 +314,8 @@ def open_embedder(settings: Settings) -> Embedder | None:
             from kemem.backends.openai_embedder import OpenAIEmbedder
 
             model, url = split_url(model)
-            endpoint = Endpoint(url, "/embeddings", api_key=_embedder_key(settings, url))
+            key = _embedder_key(settings, url)
+            endpoint = Endpoint(url, "/embeddings", api_key=key, setting="KEMEM_EMBEDDER_API_KEY")
             return OpenAIEmbedder(model, endpoint, settings.embedder_timeout_seconds)
         case _:
             return None
@@ -341,7 +342,8 @@ def open_reranker(settings: Settings) -> Reranker | None:
     from kemem.backends.reranker import HttpReranker
 
     key = settings.reranker_api_key
-    endpoint = Endpoint(url, api_key=key.get_secret_value() if key else None)
+    secret = key.get_secret_value() if key else None
+    endpoint = Endpoint(url, api_key=secret, setting="KEMEM_RERANKER_API_KEY")
     return HttpReranker(model, endpoint)
 
 

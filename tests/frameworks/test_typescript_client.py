@@ -32,6 +32,7 @@ SECONDS = 300
 REPLY = "你好，世界 hello"
 # For operators, for people, or with clients of their own.
 NOT_OFFERED = {"/rpc", "/metrics", "/openapi.json", "/docs", "/healthz", "/v1/chat/completions"}
+NOT_OFFERED |= {"/v1/models"}
 ROUTE = re.compile(r'"((?:GET|POST|PATCH|DELETE) /[^"]*)"')
 
 

@@ -16,7 +16,7 @@ const SIMPLE = {
   null: "null",
 };
 const KNOWN = new Set([
-  ...["$ref", "type", "const", "enum", "anyOf", "oneOf", "items", "contentMediaType"],
+  ...["$ref", "type", "const", "enum", "anyOf", "oneOf", "items"],
   ...["properties", "required", "additionalProperties"],
   // what no type says: texts and limits
   ...["title", "description", "examples", "default", "format", "pattern", "minimum", "maximum"],
@@ -36,7 +36,7 @@ function typeOf(schema, indent) {
   if (Array.isArray(schema.type)) {
     return union(schema.type.map((type) => nested({ ...schema, type })));
   }
-  if (schema.contentMediaType === JSON_TYPE) return ANY_OBJECT; // the client writes it as JSON
+  if (schema.format === "json") return ANY_OBJECT; // the client writes it as JSON
   if (schema.type in SIMPLE) return SIMPLE[schema.type];
   if (schema.type === "array") return listOf(nested(schema.items ?? {}));
   if (schema.type === "object") return objectOf(schema, indent);

@@ -858,6 +858,26 @@ export interface Message {
   valid_until?: string;
 }
 
+/** A model that a request may name. */
+export interface Model {
+  /** The name of the model. */
+  id: string;
+  /** What it is, as OpenAI has it. */
+  object: string;
+  /** When the model was made, in seconds since 1970, if the server knows it. */
+  created: number;
+  /** Who offers the model. */
+  owned_by: string;
+}
+
+/** Models, as OpenAI lists them. */
+export interface ModelList {
+  /** What it is, as OpenAI has it. */
+  object: "list";
+  /** The models. */
+  data: Model[];
+}
+
 /** A function of a tool, or the call of one. */
 export interface NamedFunction {
   /** The name of the function. */
@@ -1005,7 +1025,7 @@ export interface ProfileLine {
 export interface Reason {
   /**
    * The kind of error, for programs: INVALID_ARGUMENT, UNAUTHENTICATED, PERMISSION_DENIED,
-   * NOT_FOUND, METHOD_NOT_ALLOWED, CONFLICT, EXHAUSTED, UNAVAILABLE or INTERNAL.
+   * NOT_FOUND, METHOD_NOT_ALLOWED, CONFLICT, RESOURCE_EXHAUSTED, UNAVAILABLE or INTERNAL.
    */
   code: string;
   /** The text for people. */
@@ -1673,6 +1693,10 @@ export interface Routes {
   "POST /v1/chat/completions": {
     body: CompletionRequest;
     answer: Record<string, unknown>;
+  };
+  /** The models of the server behind the proxy; `kemem` is the one of the settings. */
+  "GET /v1/models": {
+    answer: ModelList;
   };
   /** The sessions of a user or agent, in the order of their ids. */
   "GET /v1/sessions": {

@@ -83,7 +83,7 @@ test("the members of a group reply, and one that fails does not end the turn", a
 });
 
 test("a server without a model refuses a chat", async () => {
-  const error = { name: "Conflict", code: "CONFLICT", status: 409 };
+  const error = { name: "Unavailable", code: "UNAVAILABLE", status: 501 };
   await assert.rejects(connected().chat("你好", { user_id: "u", session_id: "s" }), error);
   const events = connected().chatStream("你好", { user_id: "u", session_id: "s" });
   await assert.rejects(events.next(), error);

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from functools import cache
 from typing import Any
 
-from kemem.errors import Unavailable
+from kemem.errors import NotConfigured
 from kemem.ports.faults import MAX_ANSWER, TooLarge
 
 _NO_KEY = "none"  # without a key the library would take one from the environment
@@ -19,7 +19,7 @@ def open_client(base_url: str | None, api_key: str | None, **options: Any) -> An
     try:
         return AsyncOpenAI(base_url=base_url, api_key=key, http_client=_bounded()(), **options)
     except OpenAIError as error:
-        raise Unavailable("OpenAI's API needs a key, and none is set") from error
+        raise NotConfigured("OpenAI's API needs a key: set KEMEM_LLM_API_KEY") from error
 
 
 @cache

@@ -23,11 +23,20 @@ class Endpoint:
     Endpoint("http://127.0.0.1:11434/v1", "/embeddings")
     """
 
-    def __init__(self, base_url: str | None, path: str = "", *, api_key: str | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str | None,
+        path: str = "",
+        *,
+        api_key: str | None = None,
+        setting: str = "its API key",
+    ) -> None:
+        """`setting` names where the key comes from, for who has to change it."""
         self._base_url = base_url
         parts = urlsplit(base_url or "")
         self._path = parts._replace(path=parts.path.rstrip("/") + path).geturl()
         self._api_key = api_key
+        self._setting = setting
         self._client: Any = None  # of the package openai
 
     @property
@@ -52,7 +61,7 @@ class Endpoint:
             return json.loads(text)
         except APIStatusError as error:
             kind = Refused if error.status_code in _REFUSALS else Unavailable
-            raise kind(f"{self.address} {fault(error)}") from error
+            raise kind(f"{self.address} {fault(error, key=self._setting)}") from error
         except (TimeoutError, APIConnectionError) as error:
             raise Unavailable(f"{self.address} {fault(error, seconds)}") from error
         except (ValueError, RecursionError, APIResponseValidationError) as error:

@@ -12,7 +12,7 @@ from kemem.chat.guard import guard
 from kemem.chat.probe import ToolProbe
 from kemem.chat.requests import Json, language_of
 from kemem.chat.turn import ChatModel, to_the_end
-from kemem.errors import Conflict, InvalidArgument, KeMemError, NotFound
+from kemem.errors import InvalidArgument, KeMemError, NotConfigured, NotFound
 from kemem.memory import AsyncMemory
 from kemem.ports.entries import check_enabled
 from kemem.ports.limits import MOST_PATIENCE, TokenLimit, most_of_reply
@@ -83,11 +83,11 @@ class ChatBase:
         self._probe = ToolProbe(memory)
 
     def _chat_model(self) -> ChatModel:
-        """The model for one reply, which counts its own leaks; Conflict where there is none."""
+        """The model for one reply, which counts its own leaks; NotConfigured without one."""
         settings = self.memory.settings
         if self._client is None:
             if not settings.has_llm:
-                raise Conflict(NO_MODEL)
+                raise NotConfigured(NO_MODEL)
             self._client = self.memory.runtime.open_chat_client()
         counts, runtime = LeakCounts(self._counts), self.memory.runtime
         name, client = self._model or settings.llm_model, guard(self._client, counts=counts)

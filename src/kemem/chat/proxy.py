@@ -13,7 +13,7 @@ from kemem.chat.base import ChatBase
 from kemem.chat.requests import INSTRUCTIONS, Json, system_prompt, with_note
 from kemem.chat.tools import RECALL, TurnTools, memory_note
 from kemem.chat.turn import ChatModel, Completion, Step, run_model
-from kemem.errors import Conflict, Exhausted, InvalidArgument, KeMemError, Unavailable
+from kemem.errors import Exhausted, InvalidArgument, KeMemError, NotConfigured, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.ports.faults import fault
 from kemem.text.attachments import without_attachments
@@ -99,8 +99,21 @@ class Proxy(ChatBase):
         for chunk in merger.ending(last):
             yield chunk
 
+    async def models(self) -> Json:
+        """The models that a request may name, as OpenAI lists them, "kemem" first."""
+        model = self._chat_model()
+        own = {"id": MODEL, "object": "model", "created": 0, "owned_by": "kemem"}
+        try:
+            listed = await model.client.models.list()
+            others = [each.to_dict() for each in listed.data]
+        except Exception as error:  # the client raises whatever a server provokes
+            if getattr(error, "status_code", None) != 404:
+                raise _failure(error, model) from error
+            others = [{**own, "id": model.name}]  # a server that lists none
+        return {"object": "list", "data": [own, *others]}
+
     async def _begin(self, body: Body, memory: AsyncMemory, session_id: str) -> "_Turn":
-        # Without a model: Conflict. How long an answer may be is the application's to say.
+        # Without a model: NotConfigured. How long an answer may be is the application's to say.
         model = replace(self._chat_model(), tokens=0)
         if body.get("model") not in (None, "", MODEL):
             model = replace(model, name=body["model"])
@@ -223,7 +236,7 @@ def _failure(error: Exception, model: ChatModel) -> KeMemError:
             told = message[:_MAX_REASON] if is_shown else type(error).__name__
             return InvalidArgument(f"the model refuses the request: {told}")
         case 401 | 403:
-            return Conflict(f"the model refuses the key of this server ({status})")
+            return NotConfigured(f"the model {fault(error)}")
         case 429:
             return RateLimited("the model takes no more requests for now (429)")
     return Unavailable(reason)

@@ -17,8 +17,10 @@ def whose(model: str, base_url: str) -> str:
     return f"the LLM {model!r:.80} at {shown_address(base_url.rstrip('/'))}"
 
 
-def fault(error: BaseException, seconds: float = 0) -> str:
+def fault(error: BaseException, seconds: float = 0, key: str = "KEMEM_LLM_API_KEY") -> str:
     """What a server did, by what its client raised, as it follows the server's name.
+
+    `key` is the setting that holds the key for it.
 
     >>> fault(TimeoutError(), 60.0), fault(OSError())
     ('did not answer within 60 s', 'failed: OSError')
@@ -27,6 +29,8 @@ def fault(error: BaseException, seconds: float = 0) -> str:
     status = getattr(error, "status_code", None)
     if isinstance(error, TooLarge) or isinstance(error.__cause__, TooLarge):
         return f"answered with more than {MAX_ANSWER >> 20} MiB"
+    if status in (401, 403):
+        return f"refuses the key of this server ({status}): check {key}"
     if isinstance(status, int):
         return f"answered {status}" + (": it knows no such path or model" * (status == 404))
     if isinstance(error, TimeoutError) or names & {"APITimeoutError", "TimeoutException"}:

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from kemem import records
-from kemem.errors import InvalidArgument, NotFound
+from kemem.errors import InvalidArgument, NotConfigured, NotFound
 from kemem.ports import Deps, read_messages, read_notes, read_owners
 from kemem.ports.request import (
     Candidates,
@@ -329,10 +329,7 @@ async def by_meaning(
         )
     limit, least = page_limit(top_k, "top_k"), least_score(min_score, "min_score")
     if deps.embedder is None:
-        raise InvalidArgument(
-            "semantic search needs an embedder; this memory was opened with embedder 'none'",
-            field="embedder",
-        )
+        raise NotConfigured("semantic search needs an embedder, and KEMEM_EMBEDDER is 'none'")
     within = SearchRequest(replace(where, valid_at=deps.clock()), limit=limit)
     old: Nearest = ()
     if embedding is not None:

@@ -182,7 +182,8 @@ def _offer_mcp(app: FastAPI, memory: AsyncMemory) -> streamable.StreamableHTTPSe
         max_request_body_size=sys.maxsize,  # the app's own limit holds
     )
     endpoint = streamable.StreamableHTTPASGIApp(manager)
-    app.router.routes.append(_NamedRoute(MCP_PATH, endpoint, name="mcp"))
+    # No message is sent to clients of their own accord: the stream of a GET would stay empty.
+    app.router.routes.append(_NamedRoute(MCP_PATH, endpoint, methods=["POST"], name="mcp"))
     return manager
 
 
@@ -287,5 +288,7 @@ def _refusal(error: Exception, scope: Scope) -> Response:
     methods = sorted(map(str.upper, described))  # none for the dashboard, which is not described
     allowed = ", ".join(methods) or (error.headers or {}).get("Allow", "GET")
     message = f"{scope['method']} is not allowed here, only {allowed}"
+    if scope["path"] == MCP_PATH:
+        message += ": an MCP client sends JSON-RPC messages"
     body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": message}}
     return json_response(body, 405, {"Allow": allowed})

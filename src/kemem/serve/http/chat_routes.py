@@ -230,6 +230,22 @@ class CompletionRequest(OpenAIModel):
     n: Literal[1] | None = Field(None, description="A conversation goes on with one reply.")
 
 
+class Model(TypedDict):
+    """A model that a request may name."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+
+
+class ModelList(TypedDict):
+    """Models, as OpenAI lists them."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
 class Chunks(responses.EventStream):
     """Events as OpenAI sends them: without names; the last one is `[DONE]` instead of JSON."""
 
@@ -266,3 +282,10 @@ async def chat_completions(body: CompletionRequest, request: Request) -> Respons
         emit(_DONE, {})
 
     return Chunks(work)
+
+
+@proxy.get("/v1/models", response_model=ModelList)
+async def list_models(request: Request) -> Response:
+    """The models of the server behind the proxy; `kemem` is the one of the settings."""
+    service: Proxy = request.app.state.proxy
+    return responses.json_response(await service.models())

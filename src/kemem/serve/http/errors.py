@@ -9,7 +9,14 @@ from typing import Any, NoReturn
 import structlog
 from pydantic import BaseModel
 
-from kemem.errors import Internal, InvalidArgument, KeMemError, Unavailable, plain_reason
+from kemem.errors import (
+    Internal,
+    InvalidArgument,
+    KeMemError,
+    NotConfigured,
+    Unavailable,
+    plain_reason,
+)
 
 NOT_FOUND = "not found"  # the same for what does not exist and for what belongs to another user
 
@@ -40,7 +47,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 def public_error(error: Exception) -> KeMemError:
     """The error for a caller, whatever the protocol; internals are logged and not disclosed."""
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable) and not isinstance(error, NotConfigured):
         log.warning("cannot serve now", reason=error.message)  # it may name hosts and paths
         return Unavailable("temporarily unavailable; nothing was half-written")
     if isinstance(error, KeMemError) and error.code != Internal.code:
@@ -68,6 +75,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def parse_object(raw: bytes, name: str = "the body", **details: object) -> dict[str, Any]:
     """The JSON object in a body, or in what has another name."""
+    if not raw.strip():
+        raise InvalidArgument(f"{name} is empty; it must be a JSON object", **details)
     try:
         value = parse_json(raw)
     except RecursionError:

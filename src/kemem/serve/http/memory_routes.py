@@ -29,7 +29,7 @@ Keyword = Annotated[str, limited(pattern=r"\S", maxLength=256)]
 Keywords = Annotated[list[Keyword], schemas.many(minItems=1, maxItems=20)]
 TopK = Annotated[schemas.Size | None, Field(description="Another name of limit.")]
 _FILTERS = {"description": 'Conditions as JSON: {"tag": "work"}'}
-_FILTERS_SCHEMA = {"type": "string", **_FILTERS, "contentMediaType": "application/json"}
+_FILTERS_SCHEMA = {"type": "string", **_FILTERS, "format": "json"}
 FiltersInUrl = Annotated[Json[dict[str, Any]], WithJsonSchema(_FILTERS_SCHEMA), Field(**_FILTERS)]
 
 router = APIRouter(route_class=GuardedRoute, tags=["memories"])

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from kemem.errors import InvalidArgument, NotFound, Unauthenticated
-from kemem.serve.http.errors import NOT_FOUND, invalid_value, public_error
+from kemem.serve.http.errors import invalid_value, public_error
 
 Emit = Callable[[str, dict[str, Any]], None]  # the name of an event, and its data
 Work = Callable[[Emit], Coroutine[Any, Any, None]]
@@ -47,7 +47,7 @@ def error_response(error: Exception) -> Response:
         case RequestValidationError():
             error = invalid_request(error)
         case HTTPException(status_code=404):
-            error = NotFound(NOT_FOUND)
+            error = NotFound("no such path; /docs lists the paths of this server")
         case HTTPException():
             error = InvalidArgument(str(error.detail))
     shown = public_error(error)

@@ -56,7 +56,7 @@ class GuardedRoute(APIRoute):
             if takes_body and not takes_query:
                 # What belongs into the body is not silently ignored because it is in the URL.
                 for name in strict.query_params:
-                    reason = f"{name[:80]} is not a parameter of this request"
+                    reason = f"{name[:80]} belongs into the JSON body of this request, not its URL"
                     raise InvalidArgument(reason, field=name[:80])
             return await handle(strict)
 
