@@ -13,9 +13,9 @@ DOCS = ROOT / "docs"
 CHINESE = sorted((DOCS / "zh").glob("*.md"))
 UNTRANSLATED = {
     *("architecture.md", "benchmarks.md", "chat.md", "cli.md", "dashboard.md", "deployment.md"),
-    *("extending.md", "formats.md", "frameworks.md", "http.md", "import.md", "mem0.md"),
+    *("extending.md", "formats.md", "frameworks.md", "http.md", "mem0.md"),
     *("operations.md", "recall.md", "reference.md", "rpc.md", "scaling.md", "search.md"),
-    *("security.md", "storage.md", "typescript.md"),
+    *("security.md", "typescript.md"),
 }
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"#{1,6} +(.*)")
