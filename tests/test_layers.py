@@ -50,16 +50,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "session": CORE,
     "snapshot": CORE | {"settings", "workspace"},
     "runtime": CORE | {"settings", "backends", "store", "fork"},
+    "privacy": CORE | {"workspace"},
     "admin": {"errors", "settings", "store"},
     "memory": CORE
     | {"hooks", "jobs", "journal", "recall", "runtime", "session", "settings", "snapshot"}
-    | {"imports", "workspace"},
-    "sync": WORDS | {"settings", "memory", "hooks", "fork"},
+    | {"imports", "privacy", "workspace"},
+    "sync": WORDS | {"settings", "memory", "hooks", "fork", "privacy"},
     "chat": WORDS | {"settings", "memory", "recall"},
-    "__init__": (FACES - {"__init__", "jobs"}) | {"add"},
+    "__init__": (FACES - {"__init__", "jobs"}) | {"add", "privacy"},
     "compat": WORDS | {"settings", "add", "search", "recall", "memory"},
     "integrations": CORE | {"settings", "recall", "memory", "sync", "chat", "compat"},
-    "serve": FACES | {"admin", "imports", "compat"},
+    "serve": FACES | {"admin", "imports", "compat", "privacy"},
 }
 FLOORS = 10
 

@@ -25,6 +25,7 @@ OPERATIONS = {
     for operation in operations.values()
 }
 NOT_JSON = {"metrics": "text/plain", "docs": "text/html", "import_file": "application/octet-stream"}
+NOT_JSON |= {"export_user": "application/zip"}
 
 
 def invalid(example: object, schema: dict[str, Any]) -> list[str]:

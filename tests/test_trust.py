@@ -111,6 +111,8 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/v1/users/{user_id}",
         "/v1/users/{user_id}/messages",
         "/v1/users/{user_id}/messages/{message_id}/neighbors",
+        "/v1/users/{user_id}/export",
+        "/v1/users/{user_id}/inventory",
         "/v1/users/{user_id}/profile",
     }
     assert {path for _, path in ROUTES} - {path for _, path in GUARDED} == OPEN_PATHS

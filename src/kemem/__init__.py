@@ -14,11 +14,13 @@ from kemem.errors import (
     Unavailable,
 )
 from kemem.memory import AsyncMemory
+from kemem.privacy import Export, Receipt
 from kemem.records import (
     Change,
     Checkpoint,
     Entry,
     Health,
+    Inventory,
     Layer,
     Link,
     Message,
@@ -55,11 +57,13 @@ __all__ = [
     "Deletion",
     "Entry",
     "Exhausted",
+    "Export",
     "Health",
     "Hit",
     "Ingested",
     "Internal",
     "InvalidArgument",
+    "Inventory",
     "Item",
     "Job",
     "KeMemError",
@@ -76,6 +80,7 @@ __all__ = [
     "PermissionDenied",
     "Policy",
     "Profile",
+    "Receipt",
     "Relation",
     "Settings",
     "Unauthenticated",

@@ -19,6 +19,7 @@ from kemem.hooks import Hooks, Stage
 from kemem.imports.service import AsyncImports
 from kemem.jobs import ask_to_forget, renew, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
+from kemem.privacy import AsyncPrivacy
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
 from kemem.records.batch import ConfiguredLevel, Job
@@ -97,10 +98,7 @@ class AsyncMemory:
     def for_user(
         self, user_id: str, *, agent_id: Id = None, session_id: Id = None, sensitive: bool = False
     ) -> Self:
-        """A handle that is bound to one user: no argument of any call reaches other data.
-
-        It sees sensitive rows only with `sensitive`; the memory it comes from is the one to close.
-        """
+        """A handle bound to one user, for all calls; it sees sensitive rows only if granted."""
         handle = copy(self)
         handle._scope = self._scope.of_user(user_id, agent_id, session_id).grant(sensitive)
         return handle
@@ -237,10 +235,7 @@ class AsyncMemory:
         tags: Sequence[str] = (),
         agent_id: Id = None,
     ) -> Item:
-        """Store a knowledge entry verbatim for all users of an agent; not on a user-scoped handle.
-
-        Idempotent: an entry with the same content, summary and tags is stored once.
-        """
+        """Store a knowledge entry verbatim, once, for all users of an agent; not on a handle."""
         deps, policy = await self._writer_deps(), self.settings.content_policy
         scope = self._scope.restrict(agent_id="default" if agent_id is None else agent_id)
         entry = await learn(content, summary, tags, scope.scope.agent_id or "", policy, deps)
@@ -632,6 +627,11 @@ class AsyncMemory:
     def journal(self) -> AsyncJournal:
         """What the system did, line by line."""
         return AsyncJournal(self._operator_deps)
+
+    @property
+    def privacy(self) -> AsyncPrivacy:
+        """What is kept of one user: an inventory, an export, erasing with a receipt."""
+        return AsyncPrivacy(self._scope, self.runtime.deps, self.imports, self.places.backups)
 
     @property
     def imports(self) -> AsyncImports:

@@ -14,6 +14,7 @@ from kemem.fork import ProcessBound
 from kemem.hooks import Stage
 from kemem.memory import AsyncMemory
 from kemem.ports import Embedder, GraphMirror, Reranker, Store, VectorIndex
+from kemem.privacy import AsyncPrivacy
 from kemem.records import Micros
 from kemem.settings import Settings
 
@@ -78,6 +79,11 @@ class Memory:
         )
         self._portal = Portal()
         self._is_handle = False
+
+    @property
+    def privacy(self) -> "Privacy":
+        """What is kept of one user: an inventory, an export, erasing with a receipt."""
+        return Privacy(self._memory.privacy, self._portal)
 
     @property
     def settings(self) -> Settings:
@@ -210,6 +216,17 @@ def bind(
         session_id=session_id,
         sensitive=bound.is_bound and bound.sensitive,
     )
+
+
+class Privacy:
+    """AsyncPrivacy for code that does not await."""
+
+    def __init__(self, privacy: AsyncPrivacy, portal: "Portal") -> None:
+        self._memory, self._portal = privacy, portal
+
+    inventory = blocking(AsyncPrivacy.inventory)
+    export = blocking(AsyncPrivacy.export)
+    erase = blocking(AsyncPrivacy.erase)
 
 
 class Portal(ProcessBound):

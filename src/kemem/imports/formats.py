@@ -58,8 +58,11 @@ def read_files(
     """
     has_points = any(it.source.endswith("storage.sqlite") for it in files)
     for file in files:
-        if not file.is_alone and file.source.rpartition("/")[2] in _NOT_READ:
+        name = file.source.rpartition("/")[2]
+        if not file.is_alone and name in _NOT_READ:
             yield Skipped(file.name, "no conversations")
+        elif not file.is_alone and name.startswith("kemem-"):  # of an export of a user
+            yield Skipped(file.name, "derived from the messages")
         elif has_points and file.source.endswith("history.db"):
             yield Skipped(file.name, "the memories are read from Qdrant's store")
         elif file.is_alone:

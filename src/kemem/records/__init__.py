@@ -15,6 +15,7 @@ from kemem.records.operations import Census as Census
 from kemem.records.operations import Entry as Entry
 from kemem.records.operations import Health as Health
 from kemem.records.operations import Holding as Holding
+from kemem.records.operations import Inventory as Inventory
 from kemem.records.operations import Level as Level
 from kemem.records.operations import Line as Line
 from kemem.records.readable import readable_list

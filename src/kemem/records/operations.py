@@ -62,6 +62,28 @@ class Census:
 
 
 @dataclass(frozen=True, slots=True)
+class Inventory(Record):
+    """How much of everything a store keeps of one user."""
+
+    user_id: str
+    agents: tuple[str, ...]  # whose conversations it has
+    messages: int
+    notes: Mapping[str, int]  # by kind
+    sessions: int
+    summaries: int  # saved states of sessions
+    changes: int  # lines in the histories of notes
+    entities: int
+    relations: int
+    vectors: int
+    jobs: int
+    journal: Mapping[str, int]  # lines by kind: traces of recalls, imports
+    size: int  # bytes of texts and vectors, without indexes
+    first_message: Timestamp | None
+    last_message: Timestamp | None
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry(Record):
     """An agent, user or session; an "owner" is an (agent, user) pair that has rows."""
 

@@ -99,6 +99,9 @@ class Database(Protocol):
     def after_restore(self, connection: sa.Connection) -> None:
         """Number new rows above those that came, and let no read that began before see them."""
 
+    def purge(self) -> None:
+        """Overwrite what erased rows have left in files of this database, as far as it can."""
+
     def seal(self, connection: sa.Connection) -> None:
         """Refuse every later write of any process; reads go on."""
 

@@ -198,6 +198,9 @@ class Postgres:
         # way end before the numbers of spaces change their meaning, others begin afterwards.
         connection.execute(sa.text("LOCK TABLE space IN ACCESS EXCLUSIVE MODE"))
 
+    def purge(self) -> None:
+        pass  # VACUUM does, which the server runs by itself
+
     def seal(self, connection: sa.Connection) -> None:
         connection.execute(sa.text(_REFUSE))
         for table in metadata.sorted_tables:

@@ -25,6 +25,7 @@ from kemem.store.database import IndexedText, Joined, Lookup, Values
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import bring_up_to_date, read_meta, write_meta
 from kemem.store.schema import SEQ_BITS, dump_json, metadata
+from kemem.store.wal import truncate_log
 
 FILE = "kemem.db"
 APPLICATION_ID = 0x6B656D65  # "keme": tells our files from those of other programs
@@ -304,6 +305,9 @@ class Sqlite:
 
     def after_restore(self, connection: sa.Connection) -> None:
         pass  # numbers follow the largest, and every read is of one moment
+
+    def purge(self) -> None:
+        truncate_log(self.path, lambda: self._erasure is None)
 
     def seal(self, connection: sa.Connection) -> None:
         for table in metadata.sorted_tables:

@@ -18,6 +18,7 @@ from kemem.store import archive, directory, graph, history, read, search, spaces
 from kemem.store.branches import mark_branches
 from kemem.store.database import Database, Space, group
 from kemem.store.index import SpaceCache, rebuild_words
+from kemem.store.inventory import take_inventory
 from kemem.store.migrate import read_meta
 from kemem.store.pipeline import retried
 from kemem.store.replica import Replica
@@ -141,6 +142,13 @@ class SqlStore:
 
     async def census(self, largest: int) -> records.Census:
         return await self._read(directory.take_census, largest)
+
+    async def inventory(self, user_id: str) -> records.Inventory:
+        return await self._read(take_inventory, self._database.name, user_id)
+
+    async def purge(self) -> None:
+        with self._working():
+            await asyncio.to_thread(self._database.purge)
 
     async def export(self, take: Callable[[str, Mapping[str, Any]], None]) -> None:
         with self._working():

@@ -14,7 +14,7 @@ from typer import Option
 
 from kemem import __version__
 from kemem.errors import InvalidArgument, KeMemError, NotFound, Unavailable
-from kemem.serve.cli import imports, look, manage, operate, remember, sessions, work
+from kemem.serve.cli import imports, look, manage, operate, privacy, remember, sessions, work
 from kemem.serve.cli.chat import chat
 from kemem.serve.cli.demo import demo
 from kemem.serve.cli.help import Command, Group, register
@@ -117,6 +117,7 @@ register(app, LOOK, look.get, look.history, look.messages, look.profile, look.gr
 register(app, MANAGE, manage.update, manage.delete, manage.reopen, manage.forget)
 register(app, MANAGE, manage.users, manage.agents, manage.configure, sessions.sessions)
 app.add_typer(sessions.session, name="session", rich_help_panel=MANAGE)
+register(app, MANAGE, privacy.inventory, privacy.export, privacy.erase)
 app.command(cls=Command, rich_help_panel=RUN)(serve)
 register(app, RUN, chat, rpc, has_json=False)
 app.add_typer(mcp, name="mcp", rich_help_panel=RUN)

@@ -11,13 +11,21 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from kemem.errors import NotFound, Unauthenticated
-from kemem.serve.dashboard import conversations, graph, imports, journal, memories, operators
+from kemem.serve.dashboard import (
+    conversations,
+    graph,
+    imports,
+    journal,
+    memories,
+    operators,
+    privacy,
+)
 from kemem.serve.dashboard import page as pages
 from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
-VIEWS = (operators, memories, conversations, graph, journal, imports)
+VIEWS = (operators, memories, conversations, graph, journal, imports, privacy)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 sign_in = APIRouter(route_class=pages.DashboardRoute)

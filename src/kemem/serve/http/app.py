@@ -34,6 +34,7 @@ from kemem.serve.http import (
     memory_routes,
     message_routes,
     operator_routes,
+    privacy_routes,
 )
 from kemem.serve.http.auth import Authenticator, is_page_view
 from kemem.serve.http.description import DescribedAPI
@@ -92,7 +93,7 @@ def _routes(guarded: bool) -> list[BaseRoute]:
     for router in (
         *(message_routes.router, memory_routes.router, chat_routes.router, chat_routes.proxy),
         *(message_routes.sessions, operator_routes.router, mem0_routes.router),
-        import_routes.router,
+        *(import_routes.router, privacy_routes.router),
     ):
         api.include_router(router, dependencies=security)
     api.include_router(operator_routes.probes)
