@@ -1,8 +1,9 @@
 """Curves of growth: one space of more and more rows, and more and more users of some messages.
 
 `python -m bench.scale` prints a table. Each store is built once in --work-dir and kept there; what
-is measured runs in a process of its own, so that its first search is a cold one and its memory is
-that of a server. The files themselves are in the cache of the operating system.
+is measured runs in a process of its own, so that its space is a cold one and its memory is that of
+a server. The files themselves are in the cache of the operating system. `--system postgres` starts
+a PostgreSQL server; chroma and qdrant are asked the same by vectors, where they are installed.
 """
 
 import argparse
@@ -16,22 +17,34 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
+import sqlalchemy as sa
 
-from bench.corpus import SEED, Words, questions
+from bench import scale_peers
+from bench.corpus import SEED, questions
 from bench.environment import kemem_environment
 from bench.measure import Timing, measure, percentile
-from bench.phrases import CHINESE, ENGLISH, MIXED
 from bench.plots import write_plots
+from bench.scale_rows import (
+    LIMIT,
+    MODEL,
+    QUESTIONS,
+    ClusteredEmbedder,
+    cpu,
+    messages,
+    recall,
+    resident_mb,
+    texts,
+    vectors,
+)
 from kemem import Memory
-from kemem.records import Embedded, Matrix, Message, Model, Scope, Vector
+from kemem.records import Embedded, Scope
 from kemem.records.batch import Batch
-from kemem.search.judge import JUDGED_MODEL
 from kemem.store.schema import (
     SEQ_BITS,
     app_user,
@@ -45,73 +58,46 @@ from kemem.store.sqlite import FILE, Sqlite
 from kemem.store.store import SqlStore
 from kemem.text.query import index_text
 
-WIDTH = 512  # of the default embedder
-BATCH = 1_000
-SESSION = 50
 MADE = 100  # users who are written one by one; more are copies of them
+SYSTEMS = ("sqlite", "postgres", *scale_peers.PEERS)
 OF_USERS = (app_user, space, space_state, session, message, row_vector)  # tables
-CLUSTERS = 4_096
-SPREAD = 0.9  # length of what sets a vector apart from its cluster's centre, which has length 1
-BEGINNING = 1_700_000_000_000_000
-LIMIT = 10
-QUESTIONS = 40
-MODEL = Model(JUDGED_MODEL, WIDTH)  # the whole recipe runs, as with the default embedder
 
 
-def centres() -> Matrix:
-    chance = np.random.default_rng(SEED)
-    return np.asarray(chance.standard_normal((CLUSTERS, WIDTH)) / WIDTH**0.5, np.float32)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store is: a folder, or with a URL a database of a server."""
 
+    folder: Path
+    url: str | None = None
 
-class ClusteredEmbedder:
-    """A vector near some centre for any text, the same in every process."""
+    def open_store(self) -> SqlStore:
+        """The store that is filled."""
+        if self.url is None:
+            return SqlStore(Sqlite(self.folder), 1 << 20)
 
-    name, width, in_process = MODEL.name, MODEL.width, True
+        from bench.systems.kemem_postgres import create_database
+        from kemem.store.postgres import Postgres
 
-    def __init__(self) -> None:
-        self._centres = centres()
+        url = sa.make_url(self.url)
+        create_database(url.set(database="postgres"), url.database or "")
+        return SqlStore(Postgres(url), 1 << 20)
 
-    async def embed(self, texts: Sequence[str], *, purpose: Literal["query", "passage"]) -> Matrix:
-        return np.stack([self.vector(text) for text in texts])
+    def open_memory(self) -> Memory:
+        """The memory that is asked."""
+        embedder = ClusteredEmbedder()
+        if self.url is not None:
+            return Memory(database_url=self.url, embedder=embedder)
+        return Memory(data_dir=self.folder, embedder=embedder)
 
-    def vector(self, text: str) -> Vector:
-        chance = np.random.default_rng([*text.encode()])
-        return np.asarray(clustered(self._centres, chance, 1)[0])
-
-
-def clustered(middles: Matrix, chance: np.random.Generator, count: int) -> Matrix:
-    noise = chance.standard_normal((count, WIDTH), np.float32) * (SPREAD / WIDTH**0.5)
-    return np.asarray(middles[chance.integers(CLUSTERS, size=count)] + noise, np.float32)
-
-
-def vectors(count: int, seed: int = SEED) -> Iterator[Matrix]:
-    """The vectors of the first rows, batch by batch."""
-    middles, chance = centres(), np.random.default_rng(seed + 1)
-    for start in range(0, count, BATCH):
-        yield clustered(middles, chance, min(BATCH, count - start))
-
-
-def texts() -> Iterator[str]:
-    """Messages without end: 40 % Chinese, 40 % English, 20 % both in one sentence."""
-    chance = random.Random(SEED)
-    words = Words(chance)
-    while True:
-        (kind,) = chance.choices((CHINESE, ENGLISH, MIXED), weights=(2, 2, 1))
-        yield chance.choice(kind).format_map(words)
-
-
-def messages(user_id: str, count: int, said: Iterator[str]) -> Iterator[Message]:
-    for number in range(count):
-        yield Message(
-            message_id=f"m{number:07d}",
-            agent_id="default",
-            user_id=user_id,
-            session_id=f"s{number // SESSION:05d}",
-            role="assistant" if number % 2 else "user",
-            content=next(said),
-            ts=BEGINNING + number * 60_000_000,
-            ingest_time=BEGINNING + number * 60_000_000,
-        )
+    def size(self) -> int:
+        """Its bytes on the disk."""
+        if self.url is None:
+            return sum(it.stat().st_size for it in self.folder.rglob("*") if it.is_file())
+        engine = sa.create_engine(self.url)
+        with engine.connect() as connection:
+            size = connection.scalar(sa.select(sa.func.pg_database_size(engine.url.database)))
+        engine.dispose()
+        return int(size or 0)
 
 
 def batches(rows: int, users: int) -> Iterator[Batch]:
@@ -137,25 +123,25 @@ def batches(rows: int, users: int) -> Iterator[Batch]:
         yield Batch(put=put, vectors=tuple(embedded))
 
 
-def build(folder: Path, rows: int, users: int) -> float:
+def build(place: Place, rows: int, users: int) -> float:
     """A store of so many rows, spread over users; returns the rows written in a second.
 
     Above some users the others are copies of these, which takes minutes instead of hours.
     """
-    written = folder / "built.json"
+    folder, written = place.folder, place.folder / "built.json"
     if written.exists():
         return float(json.loads(written.read_text()))
-    if users > MADE and users % MADE == 0:
+    if place.url is None and users > MADE and users % MADE == 0:
         each = rows // users
         first = folder.with_name(f"users_{MADE}_{each}")
-        rate = build(first, MADE * each, MADE)
+        rate = build(Place(first), MADE * each, MADE)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(first, folder)
         multiply(first / FILE, folder / FILE, MADE * each, users // MADE)
         return rate
 
     async def fill() -> float:
-        store, spent = SqlStore(Sqlite(folder), 1 << 20), 0.0
+        store, spent = place.open_store(), 0.0
         for batch in batches(rows, users):
             before = time.perf_counter()
             await store.apply(batch)
@@ -199,13 +185,6 @@ def multiply(first: Path, copy: Path, rows: int, times: int) -> None:
         connection.commit()
 
 
-def resident_mb() -> float:
-    """Memory of this process that no file backs."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (anonymous,) = (line for line in lines if line.startswith("RssAnon"))
-    return int(anonymous.split()[1]) / 1024
-
-
 def search_space(memory: Memory, rows: int) -> dict[str, float]:
     """Searches in one space: the first, then warm ones by kind, and how exact the vectors are."""
     asked = questions(QUESTIONS + 1)
@@ -237,13 +216,6 @@ def search_space(memory: Memory, rows: int) -> dict[str, float]:
     }
 
 
-def cpu(kind: str, timing: Timing) -> dict[str, float]:
-    return {
-        f"{kind}_p50": percentile(timing.cpu_ms, 50),
-        f"{kind}_p95": percentile(timing.cpu_ms, 95),
-    }
-
-
 def adding(memory: Memory, user: Callable[[int], str]) -> Timing:
     """One message after the other, each durable when the call returns."""
     said = random.Random(SEED + 3)
@@ -254,30 +226,6 @@ def adding(memory: Memory, user: Callable[[int], str]) -> Timing:
         ),
         QUESTIONS,
     )
-
-
-def recall(rows: int, wanted: Matrix, answers: Sequence[Sequence[str]]) -> float:
-    """The part of the exact nearest ten that was found; messages added later take no part."""
-    units = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
-    best: Matrix = np.zeros((len(wanted), 0), np.float32)
-    near_rows = np.zeros((len(wanted), 0), np.int64)
-    for number, matrix in enumerate(vectors(rows)):
-        near = units @ (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).T
-        own = np.tile(number * BATCH + np.arange(len(matrix)), (len(wanted), 1))
-        best, near_rows = np.hstack([best, near]), np.hstack([near_rows, own])
-        order = np.argsort(-best, axis=1)[:, :LIMIT]
-        best = np.take_along_axis(best, order, 1)
-        near_rows = np.take_along_axis(near_rows, order, 1)
-    parts = []
-    for exact, answer in zip(near_rows.tolist(), answers, strict=True):
-        size = LIMIT - sum(not is_own(name) for name in answer)
-        parts.append(len({f"m{row:07d}" for row in exact[:size]} & {*answer}) / size)
-    return float(np.mean(parts))
-
-
-def is_own(name: str) -> bool:
-    """Whether a message is one of those that a store was built of."""
-    return len(name) == 8 and name[0] == "m" and name[1:].isdigit()
 
 
 def search_users(memory: Memory, users: int) -> dict[str, float]:
@@ -300,21 +248,38 @@ def search_users(memory: Memory, users: int) -> dict[str, float]:
     }
 
 
-def work(kind: str, folder: Path, count: int) -> None:
+def work(system: str, kind: str, place: Place, count: int) -> dict[str, float]:
     """Measure one store in this process."""
-    with Memory(data_dir=folder, embedder=ClusteredEmbedder()) as memory:
+    if system in scale_peers.PEERS:
+        return scale_peers.search(system, place.folder, count)
+    warm_up()
+    with place.open_memory() as memory:
         memory.users(limit=1)  # opens the store, as a server does when it starts
-        figures = search_space(memory, count) if kind == "rows" else search_users(memory, count)
-    print(json.dumps(figures))
+        return search_space(memory, count) if kind == "rows" else search_users(memory, count)
 
 
-def measured(kind: str, folder: Path, count: int, each: int) -> dict[str, float]:
+def warm_up() -> None:
+    """What a server does when it starts, so that the first search waits for its space alone."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Memory(data_dir=folder, embedder=ClusteredEmbedder()) as memory,
+    ):
+        memory.ingest(["I moved to Porto.", "我搬到了杭州。"], user_id="u")
+        memory.hybrid_search("Where do I live?", user_id="u")
+        memory.hybrid_search("我住在哪里？", user_id="u")
+
+
+def measured(system: str, kind: str, place: Place, count: int, each: int) -> dict[str, float]:
     """Build a store where it is missing, and measure it in a process of its own."""
     rows, users = (count, 1) if kind == "rows" else (count * each, count)
-    print(f"{kind}: {count:,}", file=sys.stderr)
-    rate = build(folder, rows, users)
-    size = sum(it.stat().st_size for it in folder.rglob("*") if it.is_file())
-    command = [sys.executable, "-m", "bench.scale", "--work", kind, str(folder), str(count)]
+    print(f"{system}, {kind}: {count:,}", file=sys.stderr)
+    if system in scale_peers.PEERS:
+        rate = scale_peers.build(system, place.folder, rows)
+    else:
+        rate = build(place, rows, users)
+    size = place.size()
+    command = [sys.executable, "-m", "bench.scale", "--system", system, "--work", kind]
+    command += [str(place.folder), place.url or "", str(count)]
     told = subprocess.run(
         command, check=True, env=kemem_environment(), stdout=subprocess.PIPE, text=True
     )
@@ -346,19 +311,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work-dir", type=Path, help="where the stores are written and kept")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--plots", type=Path, help="also draw the figures into this folder")
-    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--system", choices=SYSTEMS, default="sqlite", help="what is measured")
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
+    system: str = chosen.system
     if chosen.work:
-        work(chosen.work[0], Path(chosen.work[1]), int(chosen.work[2]))
+        kind, folder, url, count = chosen.work
+        print(json.dumps(work(system, kind, Place(Path(folder), url or None), int(count))))
         return 0
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = chosen.work_dir or Path(temporary)
+    with ExitStack() as stack:
+        top = chosen.work_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = None
+        if system == "postgres":  # a store ends with the server
+            from kemem.testing.postgres import running_postgres
+
+            top = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            server = sa.make_url(stack.enter_context(running_postgres()))
+
+        def place_of(name: str) -> Place:
+            if server is None:
+                return Place(top / (name if system == "sqlite" else f"{system}_{name}"))
+            url = server.set(drivername="postgresql+psycopg", database=name)
+            return Place(top / name, url.render_as_string(hide_password=False))
+
+        users = () if system in scale_peers.PEERS else chosen.users
         results = {
             kind: {
-                count: measured(kind, folder / f"{kind}_{count}_{chosen.each}", count, chosen.each)
+                count: measured(
+                    system, kind, place_of(f"{kind}_{count}_{chosen.each}"), count, chosen.each
+                )
                 for count in counts
             }
-            for kind, counts in (("rows", chosen.rows), ("users", chosen.users))
+            for kind, counts in (("rows", chosen.rows), ("users", users))
             if counts
         }
     print("\n\n".join(table(kind, each) for kind, each in results.items()))
