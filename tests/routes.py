@@ -151,6 +151,7 @@ def call(
         "query": "辣 spicy",
         "question": "辣 spicy",
         "content": "变了 changed",
+        **{"memory_id": ids["memory_id"], "vote": "up"},
         "config": {},
     }
     right |= {"messages": [message_of(user_id)]}

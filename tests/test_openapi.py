@@ -111,6 +111,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_the_examples_of_requests_work(server: Server) -> None:
     """Those that need neither a model nor a note that is stored already."""
     of_models = {"chat", "group_turn", "chat_completions", "semantic_search", "change_memory"}
+    of_models |= {"give_feedback"}
     with server.client() as client:
         for path, operations in DESCRIPTION["paths"].items():
             for method, operation in operations.items():

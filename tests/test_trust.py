@@ -79,6 +79,7 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/v1/agents/{agent_id}",
         "/v1/chat",
         "/v1/chat/completions",
+        "/v1/feedback",
         "/v1/graph",
         "/v1/groups/{group_id}/turns",
         "/v1/import",

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from kemem import ports, records, session, snapshot
 from kemem.add.configure import configure
 from kemem.add.edit import Policy, check_policy, erase, erase_all, forget, learn, rewrite
+from kemem.add.feedback import give_feedback
 from kemem.add.parse import Task, check_prompt
 from kemem.add.recipe import add, end_session, ingest, reextract
 from kemem.add.reopen import ended_by, undo
@@ -23,6 +24,7 @@ from kemem.privacy import AsyncPrivacy
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
 from kemem.records.batch import ConfiguredLevel, Job
+from kemem.records.feedback import Feedback, Vote
 from kemem.results import Added, Context, Deletion, Hit, Ingested, Item, Memories, Profile
 from kemem.runtime import Backends, Runtime
 from kemem.scope import CallScope, Cursor, Id, Time, kinds_of, with_shared
@@ -51,12 +53,10 @@ class AsyncMemory:
       match all ids it names. Without a user and an agent, the user "default" of the agent "default"
       is meant; without any id, by `add`, `search`, `get_all`, `recall` and `profile` only.
     - `limit` (also `top_k`, `page_size`): most results, 1-1000. `cursor`: a `next_cursor`.
-    - `since` (inclusive), `until` (exclusive), `as_of`, `timestamp`: RFC 3339 or an aware datetime.
-      `as_of` answers with what was known and true then.
+    - `since` (inclusive), `until`, `as_of` (as known then), `timestamp`: RFC 3339 or datetime.
     - `past`: the question is about facts that ended; otherwise these rank last, in no prompt.
     - `threshold` (also `min_score`): the lowest score, 0-1; 0.5 drops most hits that do not answer.
-    - `kinds`: some of message, user_info, knowledge, experience, short_term.
-    - `filters`: conditions on fields and metadata, {"tag": "work", "importance": {"gte": 0.5}}.
+    - `kinds`: message, user_info, knowledge, experience, short_term. `filters`: {"tag": "work"}.
 
     Another user's data is NotFound, a wrong argument InvalidArgument, a broken backend Unavailable.
     """
@@ -77,9 +77,8 @@ class AsyncMemory:
     ) -> None:
         """Objects win over settings; whoever passes an object closes it.
 
-        `data_dir` or `database_url` chooses the store, or `store` is one of your own. `vectors` and
-        `graph` are databases beside the store, kept up to date by jobs. `llm` is a client object or
-        a function, `clock` gives microseconds. `settings` replaces environment and file.
+        `vectors` and `graph` are databases beside the store, kept up to date by jobs. `llm` is a
+        client object or a function. `settings` replaces environment and file.
         """
         self.settings = choose(settings, store, data_dir=data_dir, database_url=database_url)
         backends = Backends(store, vectors, graph, embedder, llm, reranker, clock)
@@ -106,9 +105,7 @@ class AsyncMemory:
     def process(
         self, function: F, *, name: str | None = None, stage: Stage = "before", timeout: float = 5.0
     ) -> F:
-        """Register a hook: `before` storing it gets the list of messages and may return another
-        one, `after` it gets what became of them, `describe` gives the text of an attachment.
-        """
+        """Register a hook: `before` storing messages, `after` it, or to `describe` attachments."""
         self._scope.check_unbound()
         return self._hooks.add(function, name=name, stage=stage, timeout=timeout)
 
@@ -216,9 +213,8 @@ class AsyncMemory:
 
         With `infer` facts and relations are extracted, by the LLM or by rules, and reconciled with
         what is known; without, each message becomes a note verbatim. `memory_type` is "long" or
-        "short"; short-term notes end with their session. An agent_id without a user_id means
-        knowledge that all users of the agent share. With `wait=False` the messages are found at
-        once, and extraction is left to a job. `prompt` is an instruction to the LLM.
+        "short", until the session ends. An agent_id without a user_id means knowledge that all its
+        users share. With `wait=False` extraction is left to a job. `prompt` instructs the LLM.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
         owner = scope.to_owner(self._scope)
@@ -266,9 +262,8 @@ class AsyncMemory:
     ) -> Memories[Hit]:
         """Notes and messages that answer a question, best first.
 
-        Each hit contains one of the `keywords`. `mode` is hybrid, lexical or semantic. `rerank`
-        uses the reranker where there is one, `explain` adds the reasons to each hit, `count` counts
-        the matches beyond `limit`, which takes longer.
+        Each hit contains one of the `keywords`; `mode` is hybrid, lexical or semantic; `explain`
+        adds the reasons to each hit, `count` counts matches beyond `limit`, which takes longer.
         """
         scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
         where = scope.where(kinds_of(kinds, ALL), since, until, as_of=as_of, now=deps.clock())
@@ -279,6 +274,14 @@ class AsyncMemory:
         hits = await ask(query, where, size, deps)
         self.runtime.hits.count(hits)
         return hits
+
+    async def feedback(
+        self, memory_id: str, vote: Vote, query: str, user_id: Id = None, *, agent_id: Id = None
+    ) -> Feedback:
+        """Vote on a hit, up or down: it rises or sinks for the user's questions like this one."""
+        where, deps = await self._one(memory_id, user_id, agent_id)
+        rest = (with_shared(where), self.settings.content_policy, deps)
+        return await give_feedback(memory_id, vote, query, *rest)
 
     async def get(
         self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, session_id: Id = None
@@ -358,8 +361,7 @@ class AsyncMemory:
     ) -> int:
         """Erase all that carries the ids: messages, notes, graph, histories, states, jobs.
 
-        With filters only notes are erased, with `kinds` those kinds; sensitive rows always, even
-        from a handle that cannot see them. Returns how many rows went.
+        With filters only notes go, with `kinds` those kinds, sensitive rows always; how many went.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters)
         chosen = kinds_of(kinds, ALL if scope.filters is None else NOTES)
@@ -407,9 +409,8 @@ class AsyncMemory:
     ) -> Recalled:
         """The evidence for a question, collected step by step within limits.
 
-        The LLM chooses the steps; without one, or when it fails, rules do. `session_id` is the
-        conversation that contains the question: its last messages resolve references.
-        `question` is an alias of `query`.
+        The LLM chooses the steps, or rules do. `session_id` is the conversation that contains the
+        question: its last messages resolve references. `question` is an alias of `query`.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id).or_default
         granted = self._scope.is_bound and self._scope.sensitive
@@ -562,8 +563,7 @@ class AsyncMemory:
     ) -> records.Entry:
         """Name, type, configure or disable an agent, user or session; a session by its owner's ids.
 
-        Who is disabled adds nothing and is served by no search, recall, context, chat or profile:
-        PermissionDenied. Lists and deleting go on. `config` replaces the one before, "" clears.
+        Who is disabled adds nothing and is served nothing; lists and deleting go on. "" clears.
         """
         given = {"name": name, "type": type, "config": config, "disabled": disabled}
         owner = {"user_id": user_id, "agent_id": agent_id}

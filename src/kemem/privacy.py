@@ -19,10 +19,12 @@ from kemem.ports.inventory import purge, read_inventory
 from kemem.ports.request import Neighborhood
 from kemem.records import CHECKPOINTS_KEPT, MESSAGES, NOTES, Inventory, Note, Relation, Scope, Where
 from kemem.records.batch import Batch, Configuration
+from kemem.records.feedback import Feedback
 from kemem.records.serialization import Record, Timestamp
 from kemem.records.times import to_rfc3339
 from kemem.results import Item
 from kemem.scope import CallScope
+from kemem.search.feedback import KIND
 from kemem.search.profile import USER_INFO, compose_profile
 from kemem.text.ids import check_id
 from kemem.workspace import disk
@@ -38,6 +40,7 @@ messages.jsonl          every message, verbatim, oldest first
 kemem-notes.jsonl       notes with their sources (message ids) and their history
 kemem-relations.jsonl   the graph: relations with the notes that support them
 kemem-sessions.jsonl    sessions with their summaries
+kemem-feedback.jsonl    votes on hits, with their questions
 kemem-profile.json      what is known of the user now, by topic
 kemem-inventory.json    counts of everything
 
@@ -60,6 +63,7 @@ class Export(Record):
     notes: int
     relations: int
     sessions: int
+    votes: int  # on hits
     size: int  # bytes
     digest: str  # SHA-256 of the file
 
@@ -158,6 +162,7 @@ class AsyncPrivacy:
             "notes": (f"{PREFIX}notes.jsonl", _notes(scope, sees, deps)),
             "relations": (f"{PREFIX}relations.jsonl", _relations(scope, sees, deps)),
             "sessions": (f"{PREFIX}sessions.jsonl", _sessions(scope, self._scope, deps)),
+            "votes": (f"{PREFIX}feedback.jsonl", _votes(scope, deps)),
         }
         counts = {name: await draft.add(file, items) for name, (file, items) in files.items()}
         where = Where(scope, kinds=USER_INFO, valid_at=now, sensitive=sees)
@@ -208,6 +213,11 @@ async def _sessions(scope: Scope, visible: CallScope, deps: Deps) -> Lines:
         own = Scope(entry.agent_id, scope.user_id, entry.id)
         states = await deps.store.checkpoints(own, limit=CHECKPOINTS_KEPT)
         yield {**entry.to_dict(), "summaries": [visible.visible(it).to_dict() for it in states]}
+
+
+async def _votes(scope: Scope, deps: Deps) -> Lines:
+    for line in await deps.store.journal(KIND, user_id=scope.user_id, limit=_MOST):
+        yield Feedback.of(line).to_dict()
 
 
 def _line(value: Mapping[str, Any]) -> str:

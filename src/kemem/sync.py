@@ -134,6 +134,7 @@ class Memory:
     profile = blocking(AsyncMemory.profile)
     generation = blocking(AsyncMemory.generation)
     recall = blocking(AsyncMemory.recall)
+    feedback = blocking(AsyncMemory.feedback)
     extract = blocking(AsyncMemory.extract)
     graph = blocking(AsyncMemory.graph)
     summarize = blocking(AsyncMemory.summarize)

@@ -24,6 +24,7 @@ from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
 from kemem.search.endings import below_parts, below_successors, unexpired
 from kemem.search.features import JUDGED, Candidate, Column, worth
+from kemem.search.feedback import by_votes, read_votes
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.hops import Hop, combined, follow, hops_from, still_certain
 from kemem.search.judge import JUDGED_MODEL, Meant, judge
@@ -42,9 +43,7 @@ _DEPTH = 5  # candidates of each signal for every hit asked for
 _LEAST = 120
 _SPARE = 2  # times more rows are read than asked for, where notes may repeat messages
 _BRIEF = 500  # characters of a question that is understood faster than a thread is reached
-
-_BEFORE = 2  # messages before each of them that are read, too
-
+_BEFORE = 2  # messages before each row that are read, too
 _HOPS = 2
 _RELATIONS = 50
 _NEAR, _FAR = 1.0, 0.5  # what a relation of the named entity is worth, and one of its neighbors
@@ -85,8 +84,7 @@ async def search(
     past = past or is_about_past(text, now, query.times)
     where = replace(where, valid_at=None if past else where.valid_at or now)
     depth = max(most * _DEPTH, MAX_PAGE if count else _LEAST)
-    reranker = deps.reranker if reranked else None
-    asks = query.question is not None
+    reranker, asks = deps.reranker if reranked else None, query.question is not None
     least = threshold if reranker is None and not asks else 0.0
     ranked: list[tuple[Match, tuple[str, ...]]] = []
 
@@ -96,7 +94,8 @@ async def search(
         ranked[:] = [(match, why) for match, why in best if match.score >= least]
         return [match for match, _ in ranked]
 
-    found = await _gather(query, where, depth, deps, select)
+    gathering = _gather(query, where, depth, deps, select)
+    found, votes = await asyncio.gather(gathering, read_votes(where, deps.store))
     hops, response = await _second_hop(query, found, [it for it, _ in ranked], select, now, deps)
     if past:
         response = replace(response, rows=unexpired(response.rows, now))
@@ -106,14 +105,14 @@ async def search(
         instead = response.rows if asks and query.keywords is None else {}
         hits = below_successors(hits, instead, response.contexts)
     hits = [hit for hit in hits if hit.score >= threshold and hit.score > 0]
-    best, total = hits[:most], len(hits) if count else 0
+    best = by_votes(hits, votes, text, found.request, now, most)
     if explain:
         best = await asyncio.to_thread(lambda: [_explain(hit, query, hops) for hit in best])
-    elif reranker:
+    elif reranker or votes:
         best = [replace(hit, why=()) for hit in best]
     language: Literal["zh", "en"] = "zh" if is_chinese(text) else "en"
     until = next_end(response.rows.values(), now)
-    return Memories(tuple(best), None, found.missing, language, total, past, until)
+    return Memories(tuple(best), None, found.missing, language, len(hits) * count, past, until)
 
 
 def _checked(limit: int, **flags: bool) -> int:

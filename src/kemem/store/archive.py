@@ -18,28 +18,44 @@ from kemem.store.branches import mark_all_branches
 from kemem.store.database import COUNTED, Database, Values
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import put_sources, read_meta, write_meta
-from kemem.store.schema import embedding_model, message, meta, note, row_vector, space_state
+from kemem.store.schema import (
+    embedding_model,
+    journal,
+    message,
+    meta,
+    note,
+    row_vector,
+    space_state,
+)
 from kemem.store.spaces import FIRST_EPOCH
 from kemem.store.vectors import check_vectors
 
 Rows = Iterable[tuple[str, Mapping[str, Any]]]
 
-_LEFT_OUT = (schema.journal, schema.space_segment, tally.table)
+_LEFT_OUT = (schema.space_segment, tally.table)
 _TABLES = {it.name: it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
+_VOTES = ("feedback",)  # of the journal: what users think of hits
 _LARGEST = 1 << 62  # of a whole number; none of ours comes near
 _LISTS = {"keywords"}  # JSON columns; all others hold objects
 _CHOICES = {message.c.role: ROLES, note.c.kind: NOTE_KINDS, meta.c.key: _CARRIED}
+_CHOICES |= {journal.c.kind: _VOTES}
 
 
 def export(database: Database, take: Callable[[str, Mapping[str, Any]], None]) -> None:
     """Hand over every row as of one moment, parents first."""
     with database.snapshot() as connection:
         for table in _TABLES.values():
-            carried = [meta.c.key.in_(_CARRIED)] if table is meta else []
-            for row in stored_rows(connection, database, table, *carried):
+            for row in stored_rows(connection, database, table, *_carried(table)):
                 take(table.name, row)
+
+
+def _carried(table: sa.Table) -> list[sa.ColumnElement[bool]]:
+    """The rows of a table that backups carry, where that is not all of them."""
+    if table is meta:
+        return [meta.c.key.in_(_CARRIED)]
+    return [journal.c.kind.in_(_VOTES)] if table is journal else []
 
 
 def stored_rows(
@@ -76,8 +92,7 @@ def replace(connection: sa.Connection, database: Database, rows: Rows, label: st
     before = max(before, int(read_meta(connection).get(FIRST_EPOCH, 0)))
     segments.clear(connection)
     for table in reversed(_TABLES.values()):
-        own = sa.delete(table)
-        connection.execute(own.where(meta.c.key.in_(_CARRIED)) if table is meta else own)
+        connection.execute(sa.delete(table).where(*_carried(table)))
     _insert(connection, database, rows)
     # Larger than any that a cache of some process can know.
     epoch = 1 + max(before, connection.execute(largest).scalar() or 0)

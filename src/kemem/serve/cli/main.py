@@ -17,6 +17,7 @@ from kemem.errors import InvalidArgument, KeMemError, NotFound, Unavailable
 from kemem.serve.cli import imports, look, manage, operate, privacy, remember, sessions, work
 from kemem.serve.cli.chat import chat
 from kemem.serve.cli.demo import demo
+from kemem.serve.cli.feedback import feedback
 from kemem.serve.cli.help import Command, Group, register
 from kemem.serve.cli.language import t, translated_error, use_language
 from kemem.serve.cli.server import serve
@@ -113,7 +114,7 @@ register(app, REMEMBER, imports.import_files, name="import")
 register(app, REMEMBER, imports.watch, remember.extract)
 register(app, LOOK, look.search, look.recall)
 register(app, LOOK, look.list_memories, name="list")
-register(app, LOOK, look.get, look.history, look.messages, look.profile, look.graph)
+register(app, LOOK, look.get, look.history, look.messages, look.profile, look.graph, feedback)
 register(app, MANAGE, manage.update, manage.delete, manage.reopen, manage.forget)
 register(app, MANAGE, manage.users, manage.agents, manage.configure, sessions.sessions)
 app.add_typer(sessions.session, name="session", rich_help_panel=MANAGE)

@@ -160,6 +160,9 @@ async def vote(request: Request, memory: Memory) -> Response:
         field = ".".join(str(part) for part in first["loc"])
         raise InvalidArgument(f"{field}: {first['msg']}", field=field) from None
     await journal.save_vote(memory, cast, system_clock())
+    if cast.user_id:  # it counts for the questions of this user
+        with suppress(NotFound):  # erased since it was shown
+            await memory.feedback(cast.memory_id, cast.vote, cast.query, cast.user_id)
     if pages.is_fragment(request):
         message = pages.translator(request)(*MESSAGES[f"voted_{cast.vote}"])
         return page(request, "quality_vote.html", message=message)

@@ -8,6 +8,7 @@ from pydantic import Field, Json, WithJsonSchema, create_model
 from kemem.errors import InvalidArgument
 from kemem.recall import Recalled
 from kemem.records import MESSAGES, NOTE_KINDS, Change
+from kemem.records.feedback import Feedback
 from kemem.records.serialization import Share
 from kemem.results import Added, Deletion, Hit, Item, Memories, Profile
 from kemem.serve.http import responses, schemas
@@ -107,6 +108,14 @@ class EndedQuery(ChangesQuery):
 class ProfileQuery(QueryString):
     agent_id: schemas.Id | None = None
     max_tokens: Annotated[int, limited(minimum=50)] = 1000
+
+
+class FeedbackRequest(StrictModel, OwnerIds):
+    """Whether a memory answered a question."""
+
+    memory_id: schemas.Id
+    vote: Literal["up", "down"]
+    query: schemas.NotBlank
 
 
 class UpdateRequest(StrictModel):
@@ -231,6 +240,12 @@ async def erase_memory(
 async def read_history(memory_id: PathId, query: Changes, memory: Memory) -> Items[Change]:
     """What became of a note, newest first."""
     return Items(items=await memory.history(memory_id, **_with_owner(query)))
+
+
+@router.post("/v1/feedback")
+async def give_feedback(body: FeedbackRequest, memory: Memory) -> Feedback:
+    """Vote on a hit: it rises or sinks for this user's questions like this one."""
+    return await memory.feedback(**body.arguments())
 
 
 @router.get("/v1/users/{user_id}/profile")
