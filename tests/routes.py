@@ -57,8 +57,11 @@ def fields(method: str, path: str) -> tuple[set[str], set[str]]:
 ROUTES = all_routes()
 GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN_PATHS]
 CONFIGURED = {("PATCH", f"/v1/{kind}s/{{{kind}_id}}") for kind in ("agent", "user", "session")}
+KEYS = "/v1/keys"  # where an operator names the user of a key
 OF_A_USER = [
-    it for it in GUARDED if it not in CONFIGURED and set.union(*fields(*it)) & {"user_id", "user"}
+    it
+    for it in GUARDED
+    if it not in CONFIGURED and it[1] != KEYS and set.union(*fields(*it)) & {"user_id", "user"}
 ]
 OF_EVERYBODY = [("GET", "/v1/models")]  # the models are the same for all
 OF_OPERATORS = [it for it in GUARDED if it not in (*OF_A_USER, *OF_EVERYBODY)]
@@ -144,7 +147,7 @@ def call(
     owner = of or user_id or "alice"
     ids = {"user_id": user_id or "", "message_id": f"m_{owner}", "session_id": f"s_{owner}"}
     ids |= {"memory_id": notes_of.get(owner, "n_unknown"), "job_id": "j_unknown"}
-    ids |= {"group_id": f"g_{owner}", "agent_id": "default"}
+    ids |= {"group_id": f"g_{owner}", "agent_id": "default", "key_id": "key_unknown"}
     url = re.sub(r"\{(\w+)\}", lambda name: quote(ids[name[1]], safe=""), path)
     right: dict[str, Any] = {
         "query_text": "辣 spicy",
@@ -156,6 +159,7 @@ def call(
     }
     right |= {"messages": [message_of(user_id)]}
     right |= {"jsonrpc": "2.0", "method": "memory_get_status", "id": 1}
+    right |= {"name": "测试 test", "role": "user"} if path == KEYS else {}
     named = {} if user_id is None else {"user_id": user_id, "user": user_id}
     asked, taken = fields(method, path)
     if "message" in taken:
@@ -184,7 +188,7 @@ def expected(path: str) -> int:
     """The status of an answer to a right request, by a server without models and jobs."""
     if path in {*CHATS, "/v1/models", "/v1/messages/semantic_search"}:
         return 501
-    return 404 if "{job_id}" in path else 200
+    return 404 if "{job_id}" in path or "{key_id}" in path else 200
 
 
 def belongings(client: httpx.Client, user: str) -> Any:

@@ -238,11 +238,14 @@ def test_the_description_knows_every_failure(client: httpx.Client) -> None:
     """Operations have names to call them by, and say what a failure looks like."""
     described = client.get("/openapi.json").json()
     operations = [it for methods in described["paths"].values() for it in methods.values()]
-    assert len({it["operationId"] for it in operations}) == len(operations) == 49
+    assert len({it["operationId"] for it in operations}) == len(operations) == 56
     for operation in operations:
         nothing = {"204"} if operation["operationId"] == "rpc" else set()
         assert {"200", "4XX", "5XX"} | nothing == operation["responses"].keys()
-        assert "security" not in operation  # this server has no key
+        is_open = operation["operationId"] in ("healthz", "readyz", "docs", "openapi")
+        either: list[dict[str, list[str]]]
+        either = [] if is_open else [{"HTTPBearer": []}, {"APIKeyHeader": []}]
+        assert operation.get("security", []) == either
     assert described["components"]["schemas"]["NewMessages"]["required"] == ["messages"]
 
 
@@ -329,13 +332,16 @@ def test_a_server_without_its_store_lives_but_is_not_ready(tmp_path: Path) -> No
     blocked = tmp_path / "data"
     blocked.write_text("a file, where a directory is needed")
     unavailable = (503, "UNAVAILABLE")
-    with running_server(blocked, ready_at="/healthz") as server, server.client() as client:
-        assert refusal(client.get("/readyz")) == unavailable
-        answer = client.get("/v1/users/u/messages")
-        assert refusal(answer) == unavailable
-        assert str(tmp_path) not in answer.text
-        assert metrics(client)["kemem_store_up"] == 0
-        assert client.get("/healthz").json() == {"status": "alive"}
+    for given in ({}, {"api_key": "k"}):  # without one, the store says whether one is required
+        running = running_server(blocked, ready_at="/healthz", **given)
+        with running as server, server.client(given.get("api_key")) as client:
+            assert refusal(client.get("/readyz")) == unavailable
+            answer = client.get("/v1/users/u/messages")
+            assert refusal(answer) == unavailable
+            assert str(tmp_path) not in answer.text
+            if given:
+                assert metrics(client)["kemem_store_up"] == 0
+            assert client.get("/healthz").json() == {"status": "alive"}
 
 
 def test_a_server_stops_in_time_and_goes_on_where_it_was(tmp_path: Path) -> None:

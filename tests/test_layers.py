@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 WORDS = {"records", "errors", "ports", "scope", "text", "results"}
 CORE = WORDS | {"search", "add"}
 FACES = WORDS | {"settings", "jobs", "memory", "runtime", "session", "snapshot", "journal"}
-FACES |= {"sync", "recall", "chat", "workspace", "__init__"}
+FACES |= {"sync", "recall", "chat", "workspace", "keys", "__init__"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"records", "errors"},
     "hooks": WORDS | {"threads"},
     "journal": WORDS,
+    "keys": WORDS,
     "store": WORDS | {"fork"},
     "backends": WORDS | {"store", "threads", "fork"},
     "testing": WORDS,
@@ -57,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"imports", "privacy", "workspace"},
     "sync": WORDS | {"settings", "memory", "hooks", "fork", "privacy"},
     "chat": WORDS | {"settings", "memory", "recall"},
-    "__init__": (FACES - {"__init__", "jobs"}) | {"add", "privacy"},
+    "__init__": (FACES - {"__init__", "jobs", "keys"}) | {"add", "privacy"},
     "compat": WORDS | {"settings", "add", "search", "recall", "memory"},
     "integrations": CORE | {"settings", "recall", "memory", "sync", "chat", "compat"},
     "serve": FACES | {"admin", "imports", "compat", "privacy"},

@@ -429,7 +429,7 @@ def test_a_question_that_is_none_is_refused(shared: Memory, wrong: Any) -> None:
 METHODS = {
     name
     for name, it in inspect.getmembers(AsyncMemory, callable)
-    if not name.startswith("_") and name not in ("process", "close", "for_user")
+    if not name.startswith("_") and name not in ("process", "close", "for_agent", "for_user")
 }
 IDS = st.sampled_from([None, None, "mine", "other", "shared", "*", "%", "default"])
 VALUES: dict[str, st.SearchStrategy[Any]] = {

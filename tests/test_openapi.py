@@ -104,7 +104,7 @@ def test_no_text_of_the_table_is_unused() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("examples") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("examples") / "data", api_key="k") as server:
         yield server
 
 
@@ -112,7 +112,7 @@ def test_the_examples_of_requests_work(server: Server) -> None:
     """Those that need neither a model nor a note that is stored already."""
     of_models = {"chat", "group_turn", "chat_completions", "semantic_search", "change_memory"}
     of_models |= {"give_feedback"}
-    with server.client() as client:
+    with server.client("k") as client:
         for path, operations in DESCRIPTION["paths"].items():
             for method, operation in operations.items():
                 if operation["operationId"] not in table()["requests"].keys() - of_models:

@@ -22,7 +22,7 @@ from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
 PATIENCE = 20  # seconds
-AT_ONCE = {"__init__", "for_user", "process"}  # nothing to wait for
+AT_ONCE = {"__init__", "for_agent", "for_user", "process"}  # nothing to wait for
 RENAMED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 
@@ -121,7 +121,7 @@ ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = 
 @pytest.mark.parametrize("word", ["火锅", "hotpot"])
 async def test_both_answer_the_same(memory: Memory, tmp_path: Path, word: str) -> None:
     """Every call, with every argument passed on; the blocking one inside a running loop."""
-    others = {"close", "for_user", "process", "workspaces", *RENAMED.values()}
+    others = {"close", "for_agent", "for_user", "process", "workspaces", *RENAMED.values()}
     assert {*ARGUMENTS, *others} == public(Memory).keys()
     other = AsyncMemory(
         data_dir=tmp_path / "other", embedder=HashingEmbedder(), clock=FakeClock(NOW)

@@ -86,8 +86,7 @@ class AsyncMemory:
         self.places = snapshot.Places.choose(self.settings)
         self.caches = Caches()  # of recalls
         self.on_recall: OnRecall | None = None  # may be set before handles are made
-        self._scope = CallScope()
-        self._hooks = Hooks()
+        self._scope, self._hooks = CallScope(), Hooks()
 
     @property
     def scope(self) -> CallScope:
@@ -100,6 +99,12 @@ class AsyncMemory:
         """A handle bound to one user, for all calls; it sees sensitive rows only if granted."""
         handle = copy(self)
         handle._scope = self._scope.of_user(user_id, agent_id, session_id).grant(sensitive)
+        return handle
+
+    def for_agent(self, agent_id: str) -> Self:
+        """A handle that is bound to one agent: it reaches all users of that agent and no other."""
+        handle = copy(self)
+        handle._scope = self._scope.restrict(agent_id=check_id(agent_id, "agent_id"))
         return handle
 
     def process(
@@ -163,8 +168,7 @@ class AsyncMemory:
         min_score: float | None = None,
     ) -> list[Hit]:
         """Messages by meaning, most similar first, for a text or for a vector."""
-        where = self._scope.messages(user_id, since, until, role)
-        deps = await self.runtime.deps()
+        where, deps = self._scope.messages(user_id, since, until, role), await self.runtime.deps()
         return await pages.by_meaning(where, query_text, query_embedding, top_k, min_score, deps)
 
     async def hybrid_search(
@@ -216,8 +220,7 @@ class AsyncMemory:
         "short", until the session ends. An agent_id without a user_id means knowledge that all its
         users share. With `wait=False` extraction is left to a job. `prompt` instructs the LLM.
         """
-        scope = self._scope.restrict(user_id, agent_id, session_id, run_id)
-        owner = scope.to_owner(self._scope)
+        owner = self._scope.restrict(user_id, agent_id, session_id, run_id).to_owner(self._scope)
         details = (self.settings.content_policy, memory_type, prompt, metadata, expires_at)
         task = Task.parse(owner, *details, infer=infer, sensitive=sensitive)
         rest = (self.settings, self._hooks, await self.runtime.prepared())
@@ -527,8 +530,7 @@ class AsyncMemory:
         self, session_id: Id = None, user_id: Id = None, agent_id: Id = None, *, run_id: Id = None
     ) -> Added:
         """End a session: its experience stays as a note, short-term notes and State go."""
-        scope, deps = await self._session(user_id, agent_id, session_id, run_id)
-        return await end_session(scope, deps)
+        return await end_session(*await self._session(user_id, agent_id, session_id, run_id))
 
     async def sessions(
         self, user_id: Id = None, agent_id: Id = None, *, limit: int = 100, cursor: Cursor = None
@@ -545,9 +547,8 @@ class AsyncMemory:
         self, agent_id: Id = None, *, limit: int = 100, cursor: Cursor = None
     ) -> Page[records.Entry]:
         """Every user, or those of an agent."""
-        deps = await self._operator_deps()
         scope = None if agent_id is None else self._scope.restrict(agent_id=agent_id).scope
-        return await pages.directory("user", scope, limit, cursor, deps)
+        return await pages.directory("user", scope, limit, cursor, await self._operator_deps())
 
     async def configure(
         self,
@@ -658,9 +659,8 @@ class AsyncMemory:
         newest_first: bool = True,
     ) -> list[Note]:
         """Notes by their ids or by the messages that they cite, superseded ones too."""
-        deps = await self._operator_deps()
-        where = self._scope.restrict(user_id, agent_id).where(NOTES)
-        return await pages.notes(where, ids, sources, limit, newest_first, deps)
+        deps, scope = await self._operator_deps(), self._scope.restrict(user_id, agent_id)
+        return await pages.notes(scope.where(NOTES), ids, sources, limit, newest_first, deps)
 
     async def close(self) -> None:
         """Close files and connections, for good; a user-scoped handle closes nothing."""

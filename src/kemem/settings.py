@@ -22,6 +22,7 @@ _NAME, _URL = r"(?:(?!://)\S)+?", r"https?://[^\s/?#]\S*"
 _HTTP = "where a URL begins as http://host or https://host"
 _OPENAI = r"(?:(?!://)[^\s@])+"  # without an address no @: what follows it was meant as one
 _EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:(?:{_OPENAI}|{_NAME}(?<!@)@{_URL})")
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
 
 
@@ -192,12 +193,19 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address the server listens on.")
     port: int = Field(default=8420, ge=0, le=65_535, description="Port the server listens on.")
     api_key: SecretStr | None = Field(
-        default=None, min_length=1, description="Bearer key that protects every route."
+        default=None,
+        min_length=1,
+        description="Admin key that protects every route; kemem keys makes others.",
     )
     jwt_secret: SecretStr | None = Field(
         default=None,
         min_length=32,
         description="Key (HS256) of tokens; a token reaches only the user in its `sub`.",
+    )
+    cors_origins: str = Field(
+        default="",
+        description="Web sites whose pages may call the API from a browser, as "
+        "https://app.example,http://localhost:3000; empty: none.",
     )
     max_body_bytes: int = Field(
         default=1_048_576, ge=1, description="Larger request bodies are rejected."
@@ -239,6 +247,15 @@ class Settings(BaseSettings):
             raise ValueError(f"must be {known}, {_HTTP}, not {shown_model(value)!r:.80}")
         return value
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, value: str) -> str:
+        for origin in split_origins(value):
+            if not _ORIGIN.fullmatch(origin):
+                form = "exact origins such as https://app.example, in lower case and without a path"
+                raise ValueError(f"must be {form}, not {origin!r:.80}")
+        return value
+
     @field_validator("llm_base_url")
     @classmethod
     def _check_base_url(cls, value: str | None) -> str | None:
@@ -269,6 +286,11 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def split_origins(text: str) -> tuple[str, ...]:
+    """The origins of a list.  "https://a.example, http://b" -> ("https://a.example", "http://b")"""
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def _has_port(url: str | None) -> bool:

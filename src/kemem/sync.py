@@ -109,6 +109,13 @@ class Memory:
         handle._is_handle = True
         return handle
 
+    def for_agent(self, agent_id: str) -> Self:
+        """A handle that is bound to one agent: it reaches all users of that agent and no other."""
+        handle = copy(self)
+        handle._memory = self._memory.for_agent(agent_id)
+        handle._is_handle = True
+        return handle
+
     def process(
         self, function: F, *, name: str | None = None, stage: Stage = "before", timeout: float = 5.0
     ) -> F:

@@ -38,6 +38,7 @@ class ToolContext:
     memory: AsyncMemory  # a handle, bound to the user
     session_id: str | None = None  # the current conversation
     shared: AsyncMemory | None = None  # for callers who may change what all users share
+    read_only: bool = False
 
     @property
     def agent_id(self) -> str:

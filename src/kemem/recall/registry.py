@@ -124,6 +124,11 @@ def mcp_tools(language: Language = "zh", registry: Registry = MEMRECALL_TOOLS) -
     return listed
 
 
+def is_writing(entry: ToolEntry) -> bool:
+    """Whether a tool does more than read."""
+    return not entry.get("hints", {}).get("readOnlyHint", True)
+
+
 # How a call is run
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES, Matrix
-from kemem.store import schema, segments, tally
+from kemem.store import keys, schema, segments, tally
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import COUNTED, Database, Values
 from kemem.store.index import rebuild_words
@@ -32,7 +32,7 @@ from kemem.store.vectors import check_vectors
 
 Rows = Iterable[tuple[str, Mapping[str, Any]]]
 
-_LEFT_OUT = (schema.space_segment, tally.table)
+_LEFT_OUT = (schema.space_segment, tally.table, keys.table)
 _TABLES = {it.name: it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.schema import DropTable
 
 from kemem.errors import Unavailable
-from kemem.store import schema, tally
+from kemem.store import keys, schema, tally
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import Database, group, upsert
 from kemem.store.index import rebuild_words
@@ -189,11 +189,17 @@ def _keep_counts(connection: sa.Connection, database: Database) -> None:
     database.seed_statistics(connection)
 
 
+def _add_keys(connection: sa.Connection, database: Database) -> None:
+    """Until version 12 the only API key was that of the settings."""
+    keys.table.create(connection, checkfirst=True)
+    database.seed_statistics(connection)
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
 STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number, _add_segments)
-STEPS += (_keep_counts,)
+STEPS += (_keep_counts, _add_keys)
 
 
 def bring_up_to_date(

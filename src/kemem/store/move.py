@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from kemem.errors import Conflict, Unavailable
-from kemem.store import schema, tally
+from kemem.store import keys, schema, tally
 from kemem.store.archive import decode_vector, stored_rows
 from kemem.store.database import Database, IndexedText, Values
 from kemem.store.index import indexed_texts
@@ -47,7 +47,8 @@ Snapshot = Callable[[], AbstractContextManager[sa.Connection]]
 _PAGE = 500  # rows that are written together
 _MOST_SPACES = 200  # that are copied together,
 _MOST_ROWS = 20_000  # as far as their numbers tell
-_CARRIED = ("embedder", "label", "secret", FIRST_EPOCH)  # keys of meta that move with the rows
+# Keys of meta that move with the rows.
+_CARRIED = ("embedder", "label", "secret", FIRST_EPOCH, keys.GENERATION)
 _SHORT = 1.0  # seconds of a pass that writers can wait for
 
 _LEFT_OUT = (meta, schema.space_segment, tally.table)  # which every store makes for itself
@@ -96,7 +97,7 @@ class Move:
         fingerprint = blake2b(self._secret.encode(), digest_size=16).hexdigest()
         with driver_errors(target), target.reading() as connection:
             other = read_meta(connection)
-            held = [it.name for it in (agent, job, journal) if _count(connection, it)]
+            held = [it.name for it in (agent, job, journal, keys.table) if _count(connection, it)]
         begun, is_same = other.get(MOVING_FROM), other["secret"] == self._secret
         self.is_done = is_same and moved_to is not None and MOVED_TO not in other
         if self.is_done:

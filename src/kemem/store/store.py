@@ -14,7 +14,19 @@ from kemem import records
 from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo, key_of
 from kemem.records.batch import Applied, Batch, Job, JobKind
-from kemem.store import archive, directory, graph, history, read, search, spaces, tables, vectors
+from kemem.records.keys import ApiKey
+from kemem.store import (
+    archive,
+    directory,
+    graph,
+    history,
+    keys,
+    read,
+    search,
+    spaces,
+    tables,
+    vectors,
+)
 from kemem.store.branches import mark_branches
 from kemem.store.database import Database, Space, group
 from kemem.store.index import SpaceCache, rebuild_words
@@ -139,6 +151,22 @@ class SqlStore:
             return StoreInfo(backend, version, secret, label, model, state)
 
         return await self._read(load)
+
+    async def key_generation(self) -> int:
+        return await self._read(keys.generation)
+
+    async def keys(self, *, digest: str | None = None, key_id: str | None = None) -> list[ApiKey]:
+        return await self._read(keys.read_keys, digest, key_id)
+
+    async def change_keys(
+        self,
+        *,
+        add: Sequence[ApiKey] = (),
+        remove: Sequence[str] = (),
+        used: Mapping[str, records.Micros] | None = None,
+    ) -> int:
+        durable = bool(add or remove)
+        return await self._write(lambda it: keys.change_keys(it, add, remove, used or {}), durable)
 
     async def census(self, largest: int) -> records.Census:
         return await self._read(directory.take_census, largest)

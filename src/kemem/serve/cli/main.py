@@ -19,6 +19,7 @@ from kemem.serve.cli.chat import chat
 from kemem.serve.cli.demo import demo
 from kemem.serve.cli.feedback import feedback
 from kemem.serve.cli.help import Command, Group, register
+from kemem.serve.cli.keys import keys
 from kemem.serve.cli.language import t, translated_error, use_language
 from kemem.serve.cli.server import serve
 from kemem.serve.cli.terminal import errors, output, plain
@@ -125,6 +126,7 @@ app.add_typer(mcp, name="mcp", rich_help_panel=RUN)
 register(app, RUN, work.work, demo)
 register(app, OPERATE, operate.doctor, work.jobs, work.retry)
 register(app, OPERATE, operate.backup, operate.restore, operate.reindex)
+app.add_typer(keys, name="keys", rich_help_panel=OPERATE)
 app.add_typer(operate.admin, name="admin", rich_help_panel=OPERATE)
 
 

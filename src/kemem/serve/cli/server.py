@@ -4,13 +4,14 @@ import errno
 import shlex
 import socket
 import sys
+from contextlib import suppress
 from shutil import which
 from typing import Annotated
 
 from rich.cells import set_cell_size
 from typer import Option
 
-from kemem.errors import Conflict, InvalidArgument, PermissionDenied
+from kemem.errors import Conflict, InvalidArgument, PermissionDenied, Unavailable
 from kemem.serve.cli import terminal
 from kemem.serve.cli.demo import is_empty
 from kemem.serve.cli.doctor import shown_url
@@ -54,20 +55,19 @@ def serve(
     settings = terminal.settings_in_force(data_dir, database_url, host=host, port=port)
     check_port(settings.host, settings.port)
 
+    from kemem.serve.http.app import is_protected
     from kemem.serve.http.app import serve as serve_http
-    from kemem.serve.http.auth import Authenticator
 
-    authenticator = Authenticator(settings)
-    authenticator.check_host(settings.host)
     name = f"[{settings.host}]" if ":" in settings.host else settings.host
-    database, protected = settings.database_url, authenticator.requires_credentials
-    hints = []
+    database, protected, hints = settings.database_url, False, list[tuple[str, str]]()
+    with suppress(Unavailable):  # the server starts all the same, and asks again
+        protected = is_protected(settings)
     if is_empty(settings):
         program = "kemem" if which("kemem") else sys.argv[0]
         here = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
         command = f"{program} demo{here}"
         hint = t("{command} fills it with examples, from another terminal", command=command)
-        hints = [(t("Empty?"), hint)]
+        hints += [(t("Empty?"), hint)]
 
     def announce(port: int) -> None:
         server = f"http://{name}:{port}"

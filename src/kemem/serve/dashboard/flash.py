@@ -30,6 +30,7 @@ MESSAGES = {
     "backup_restored": ("The backup {name} is restored.", "已从备份 {name} 恢复。"),
     "voted_up": ("Noted as a good hit.", "已记为切题。"),
     "voted_down": ("Noted as not what was asked for.", "已记为不切题。"),
+    "key_revoked": ("The key {name} is revoked.", "密钥 {name} 已吊销。"),
     "signed_out": ("You are signed out.", "已退出登录。"),
 }
 

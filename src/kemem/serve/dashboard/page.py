@@ -27,7 +27,7 @@ from kemem.records import Message, Note
 from kemem.runtime import system_clock
 from kemem.serve.dashboard import display, flash
 from kemem.serve.dashboard.labels import label
-from kemem.serve.http.auth import SESSION_COOKIE
+from kemem.serve.http.auth import SESSION_COOKIE, form_token
 from kemem.serve.http.errors import parse_object, public_error
 from kemem.serve.http.responses import invalid_request
 
@@ -66,6 +66,7 @@ class DashboardRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             try:
                 request.state.caller.check_operator()
+                request.state.caller.check_writes(request.method, request.url.path)
                 if request.method not in ("GET", "HEAD"):
                     await _check_csrf(request)
                 response = await handle(request)
@@ -102,7 +103,7 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         "t": translator(request),
         "language": language,
         "theme": theme or "auto",
-        "form_token": request.app.state.authenticator.form_token(_csrf_cookie(request)),
+        "form_token": form_token(_csrf_cookie(request)),
         "nav": "/".join(request.url.path.split("/")[:3]),
         "switched": switched,
         "has_vendor": has_all(request.app.state.vendor),
@@ -190,7 +191,7 @@ async def _check_csrf(request: Request) -> None:
     has_cookie = SESSION_COOKIE in request.cookies or FORM_COOKIE in request.cookies
     if not has_cookie or not isinstance(token, str):
         raise PermissionDenied("a change needs the token of its page: load the page again")
-    expected: str = request.app.state.authenticator.form_token(_csrf_cookie(request))
+    expected = form_token(_csrf_cookie(request))
     if not hmac.compare_digest(token.encode(), expected.encode()):
         raise PermissionDenied("the token is not that of this page: load the page again")
 

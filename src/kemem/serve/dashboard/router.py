@@ -1,4 +1,4 @@
-"""The dashboard at /dashboard: every view, its files, and the sign-in with the server's key."""
+"""The dashboard at /dashboard: every view, its files, and the sign-in with an admin key."""
 
 from functools import cache, partial
 from os import PathLike, stat_result
@@ -16,6 +16,7 @@ from kemem.serve.dashboard import (
     graph,
     imports,
     journal,
+    keys,
     memories,
     operators,
     privacy,
@@ -25,7 +26,7 @@ from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
-VIEWS = (operators, memories, conversations, graph, journal, imports, privacy)
+VIEWS = (operators, memories, conversations, graph, journal, imports, privacy, keys)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 sign_in = APIRouter(route_class=pages.DashboardRoute)
@@ -69,23 +70,24 @@ def _routes() -> list[BaseRoute]:
 
 @sign_in.get("/dashboard/login")
 async def login_page(request: Request, to: str | None = None) -> Response:
-    """The form for the key; without a key there is nothing to sign in to."""
+    """The form for a key; where none is required there is nothing to sign in to."""
     authenticator: Authenticator = request.app.state.authenticator
-    if not authenticator.requires_credentials or authenticator.is_signed_in(request.headers):
+    is_open = not await authenticator.requires_credentials()
+    if is_open or await authenticator.signed_in(request.headers):
         return RedirectResponse(pages.own_address(to), 303)
-    return _login_form(request, to)
+    return await _login_form(request, to)
 
 
 @sign_in.post("/dashboard/login")
 async def login(
     request: Request, key: Annotated[str, Form()] = "", to: Annotated[str | None, Form()] = None
 ) -> Response:
-    """Let whoever knows the key in for a while."""
+    """Let whoever has an admin key in for a while."""
     authenticator: Authenticator = request.app.state.authenticator
     try:
-        session = authenticator.sign_in(key)
+        session = await authenticator.sign_in(key)
     except Unauthenticated:
-        return _login_form(request, to, is_wrong=True)
+        return await _login_form(request, to, is_wrong=True)
     response = RedirectResponse(pages.own_address(to), 303)
     pages.set_cookie(request, response, SESSION_COOKIE, session, SESSION_SECONDS)
     return response
@@ -99,9 +101,9 @@ async def logout(request: Request) -> Response:
     return response
 
 
-def _login_form(request: Request, to: str | None, is_wrong: bool = False) -> Response:
-    has_key, to = request.app.state.authenticator.has_key, pages.own_address(to)
-    values = {"to": to, "has_key": has_key, "is_wrong": is_wrong}
+async def _login_form(request: Request, to: str | None, is_wrong: bool = False) -> Response:
+    has_key = await request.app.state.authenticator.can_sign_in()
+    values = {"to": pages.own_address(to), "has_key": has_key, "is_wrong": is_wrong}
     return pages.page(request, "login.html", 401 if is_wrong else 200, **values)
 
 

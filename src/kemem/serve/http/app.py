@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from socket import socket
 from time import perf_counter
+from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 import structlog
@@ -14,10 +15,11 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
-from fastapi.security import HTTPBearer
+from fastapi.security import APIKeyHeader, HTTPBearer
 from mcp.server import streamable_http_manager as streamable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,27 +32,35 @@ from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.http import (
     chat_routes,
     import_routes,
+    key_routes,
     mem0_routes,
     memory_routes,
     message_routes,
     operator_routes,
     privacy_routes,
 )
-from kemem.serve.http.auth import Authenticator, is_page_view
+from kemem.serve.http.auth import Authenticator, is_loopback, is_page, is_page_view
 from kemem.serve.http.description import DescribedAPI
 from kemem.serve.http.errors import NOT_FOUND, RESPONSES
+from kemem.serve.http.key_routes import keys_of
 from kemem.serve.http.process import background_worker, configure_logs, warming_up
 from kemem.serve.http.responses import error_response, json_response
 from kemem.serve.http.routing import handle_by_headers, id_in_header, path_to_route
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.telemetry.journal import Traces, request_in_progress
 from kemem.serve.telemetry.metrics import Metrics
-from kemem.settings import Settings
+from kemem.settings import Settings, split_origins
 
 MCP_PATH = "/mcp"
 UPLOAD_PATHS = frozenset([import_routes.PATH, "/dashboard/imports"])
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+# Without credentials, as browsers call them: a page sends a key in a header, never our cookie.
+CORS: dict[str, Any] = {
+    "allow_methods": ("GET", "POST", "PUT", "PATCH", "DELETE"),
+    "allow_headers": ("*",),
+    "expose_headers": ("Retry-After", "WWW-Authenticate", "Mcp-Session-Id"),
+}
 _DRAINED = 16 << 20  # bytes read on and dropped: a client that still sends reads no answer
 
 log = structlog.get_logger("kemem")
@@ -66,7 +76,8 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     )
     state = app.state
     state.memory = memory
-    state.authenticator = Authenticator(memory.settings)
+    state.keys = keys_of(memory)
+    state.authenticator = Authenticator(memory.settings, state.keys)
     state.flags = flags
     state.requests = set()  # tasks in progress: at the end uvicorn cancels them without waiting
     state.leaks = LeakCounts()
@@ -77,35 +88,53 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     state.metrics = Metrics(memory, state.leaks)
     state.traces = Traces(memory)
     memory.runtime.on_reply.append(state.metrics.count_reply)
-    app.router.routes += _routes(state.authenticator.requires_credentials)
+    app.router.routes += _routes()
     state.mcp = _offer_mcp(app, memory)
     offer_dashboard(app)
     app.add_middleware(RequestMiddleware)
+    if origins := split_origins(memory.settings.cors_origins):
+        # Around the other, so that a preflight needs no credential.
+        app.add_middleware(ApiCors, **CORS, allow_origins=origins)
     return app
 
 
 @cache
-def _routes(guarded: bool) -> list[BaseRoute]:
+def _routes() -> list[BaseRoute]:
     """The API's routes. All apps share them: FastAPI takes 0.2 s to build them on first use."""
     api = APIRouter(responses=RESPONSES, generate_unique_id_function=lambda route: route.name)
     # Only described here: the middleware asks for the credential, whatever the route.
-    security = [Depends(HTTPBearer(auto_error=False))] if guarded else []
+    header = APIKeyHeader(name="X-API-Key", auto_error=False)
+    security = [Depends(HTTPBearer(auto_error=False)), Depends(header)]
     for router in (
         *(message_routes.router, memory_routes.router, chat_routes.router, chat_routes.proxy),
         *(message_routes.sessions, operator_routes.router, mem0_routes.router),
-        *(import_routes.router, privacy_routes.router),
+        *(import_routes.router, privacy_routes.router, key_routes.router),
     ):
         api.include_router(router, dependencies=security)
     api.include_router(operator_routes.probes)
     return api.routes
 
 
+def is_protected(settings: Settings) -> bool:
+    """Whether a server requires credentials: the settings have one, or the store has API keys."""
+
+    async def has_keys() -> bool:
+        alone = settings.model_copy(update={"llm": "none", "neo4j_url": None})
+        async with AsyncMemory(settings=alone) as memory:
+            return await keys_of(memory).exist()
+
+    return bool(settings.api_key or settings.jwt_secret) or asyncio.run(has_keys())
+
+
 def serve(settings: Settings, flags: frozenset[str], on_start: Callable[[int], None]) -> None:
-    """Serve until stopped; without a credential in the settings, to this machine only.
+    """Serve until stopped; where no credential is required, to this machine only.
 
     `on_start` hears the port, which the system chooses where the settings say 0.
     """
-    Authenticator(settings).check_host(settings.host)
+    if not is_loopback(settings.host) and not is_protected(settings):
+        reason = f"host {settings.host!r:.80} can be reached from other machines: set KEMEM_API_KEY"
+        reason += " or KEMEM_JWT_SECRET, run kemem keys create, or listen on 127.0.0.1"
+        raise InvalidArgument(reason, field="host")
     configure_logs(settings.log_level)
     config = uvicorn.Config(
         create_app(AsyncMemory(settings=settings), flags),
@@ -150,7 +179,7 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
-    flushes = state.metrics.flush, state.traces.flush, state.memory.imports.sweep
+    flushes = state.metrics.flush, state.traces.flush, state.memory.imports.sweep, state.keys.flush
     chats = (state.chat, state.group, state.proxy)
     async with background_worker(state.memory, *flushes) as run_jobs, state.mcp.run():
         state.wake_worker = run_jobs
@@ -173,9 +202,11 @@ def _offer_mcp(app: FastAPI, memory: AsyncMemory) -> streamable.StreamableHTTPSe
 
     def context_for(request: Request | None) -> ToolContext:
         assert request is not None, "over HTTP there is one"
-        shared = memory if request.state.caller.user_id is None else None
+        caller = request.state.caller
+        shared = memory if caller.user_id is None and caller.agent_id is None else None
         session_id = id_in_header(request, "X-KeMem-Session")
-        return ToolContext(handle_by_headers(request), session_id, shared)
+        handle = handle_by_headers(request)
+        return ToolContext(handle, session_id, shared, read_only=caller.read_only)
 
     manager = streamable.StreamableHTTPSessionManager(
         app=create_mcp(context_for, memory.settings.recall_language),
@@ -194,6 +225,14 @@ class _NamedRoute(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child = super().matches(scope)
         return match, {**child, "route": self}
+
+
+class ApiCors(CORSMiddleware):
+    """Lets pages of other sites call the API, never the dashboard."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_own = scope["type"] != "http" or is_page(scope["path"])
+        await (self.app if is_own else super().__call__)(scope, receive, send)
 
 
 class RequestMiddleware:
@@ -227,8 +266,10 @@ class RequestMiddleware:
             if not scope["path"].startswith("/dashboard"):  # whose paths have no ids with slashes
                 scope["path"] = path_to_route(scope["raw_path"])
             headers = Headers(scope=scope)
-            caller = state.authenticator.authenticate(scope["path"], scope["scheme"], headers)
+            caller = await state.authenticator.authenticate(scope["path"], scope["scheme"], headers)
             scope.setdefault("state", {})["caller"] = caller
+            if not is_page(scope["path"]):  # the dashboard refuses with a page
+                caller.check_writes(scope["method"], scope["path"])
             settings = state.memory.settings
             is_upload = scope["path"] in UPLOAD_PATHS
             most = settings.max_upload_bytes if is_upload else settings.max_body_bytes

@@ -4,6 +4,7 @@ import hmac
 import re
 import secrets
 import time
+from collections.abc import Container
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -14,14 +15,28 @@ from starlette.requests import cookie_parser
 from starlette.types import Scope
 
 from kemem.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
-from kemem.serve.http.errors import NOT_FOUND
-from kemem.settings import Settings
+from kemem.keys import AsyncKeys
+from kemem.records.keys import ApiKey
+from kemem.runtime import system_clock
+from kemem.serve.http.errors import NOT_FOUND, READ_ONLY
+from kemem.settings import Settings, split_origins
 
 OPEN_PATHS = frozenset(["/healthz", "/readyz", "/docs", "/openapi.json"])  # they show no data
 
 SESSION_COOKIE = "kemem_session"  # honoured for the dashboard only, never for the API
 SESSION_SECONDS = 12 * 3600
 
+# Every request that is no GET writes, but for these.
+READING_POSTS = frozenset(
+    [
+        *("/v1/memories/search", "/v1/recall"),
+        *(f"/v1/messages/{mode}_search" for mode in ("lexical", "semantic", "hybrid")),
+        *("/search", "/v2/memories/", "/v2/memories/search/"),  # of mem0's API, as those of /v3
+        *("/v3/memories/", "/v3/memories/search/"),
+        *("/dashboard/login", "/dashboard/logout"),
+        *("/mcp", "/rpc"),  # by their tools and methods
+    ]
+)
 _ALGORITHM = "HS256"
 _DASHBOARD = re.compile(r"/|/dashboard(/.*)?", re.DOTALL)
 _OPEN_PAGES = re.compile(r"/dashboard/(login|static/.*)", re.DOTALL)  # they show no data
@@ -30,26 +45,52 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]@/]+))(?::\d+)?", re.ASCII |
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the one user a token is bound to, or without one an operator."""
+    """Who asks: an operator, a service for all users or those of an agent, or one user."""
 
-    user_id: str | None = None
-    sensitive: bool = False  # granted by the token: sensitive memories are visible
+    user_id: str | None = None  # the one user that is reached
+    sensitive: bool = False  # granted by the credential: sensitive memories are visible to a user
+    agent_id: str | None = None  # the one agent that is reached
+    is_service: bool = False  # reaches memories, and nothing that is for operators
+    read_only: bool = False
+    key_id: str | None = None  # of the API key, if it is one of the store's
+
+    @classmethod
+    def of_key(cls, key: ApiKey) -> "Caller":
+        """The caller that an API key stands for."""
+        is_service = key.role == "service"
+        return cls(
+            *(key.user_id, key.sensitive, key.agent_id, is_service, key.read_only, key.key_id)
+        )
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may do everything, or read it."""
+        return self.user_id is None and not self.is_service
 
     def check_users(self, *user_ids: object) -> None:
-        """Let a bound caller through only where every user that is named is their own."""
-        if self.user_id is None:
-            return
-        users = [user_id for user_id in user_ids if user_id is not None]
-        if not users:
-            raise PermissionDenied("this token requires its own user_id in the request")
-        if any(user != self.user_id for user in users):
+        """Let a caller who is bound to a user through only where no other user is named."""
+        if self.user_id is not None and any(it not in (None, self.user_id) for it in user_ids):
             raise NotFound(NOT_FOUND)
 
+    def check_agents(self, *agent_ids: object) -> None:
+        """Let a caller who is bound to an agent through only where no other agent is named."""
+        if self.agent_id is not None and any(it not in (None, self.agent_id) for it in agent_ids):
+            raise NotFound(NOT_FOUND)
+
+    def check_any_agent(self) -> None:
+        """Let nobody through who is bound to an agent."""
+        if self.agent_id is not None:
+            raise PermissionDenied("this route is not available to a key of one agent")
+
     def check_operator(self) -> None:
-        """Let nobody through who is bound to a user."""
-        if self.user_id is not None:
-            reason = "this route is for operators: it needs the API key, not the token of a user"
-            raise PermissionDenied(reason)
+        """Let nobody through who is not an operator."""
+        if not self.is_operator:
+            raise PermissionDenied("this route is for operators: it needs an admin key")
+
+    def check_writes(self, method: str, path: str) -> None:
+        """Let a read-only caller through only where nothing is written."""
+        if self.read_only and method not in ("GET", "HEAD") and path not in READING_POSTS:
+            raise PermissionDenied(READ_ONLY)
 
     def grant(self, sensitive: bool) -> bool:
         """Whether sensitive memories are shown: if the request asks and the token grants it."""
@@ -60,51 +101,86 @@ class Caller:
 
 
 class Authenticator:
-    """Checks the credentials that the settings demand of every request."""
+    """Checks the credentials of every request: the settings', tokens, and the store's API keys.
 
-    def __init__(self, settings: Settings) -> None:
+    As soon as a key was made the server requires credentials, also if the settings have none.
+    """
+
+    def __init__(self, settings: Settings, keys: AsyncKeys) -> None:
         key, secret = settings.api_key, settings.jwt_secret
         self._key = key.get_secret_value().encode() if key else None
         self._secret = secret.get_secret_value() if secret else None
+        self._keys = keys
+        self._origins = frozenset(split_origins(settings.cors_origins))
         self.has_key = self._key is not None  # its bearer is an operator
         self.issues_tokens = self._secret is not None  # each bound to a user
-        self.requires_credentials = self.has_key or self.issues_tokens  # or only this machine asks
-        root = self._key or secrets.token_bytes(32)
-        self._session_key = hmac.digest(root, b"kemem dashboard session", "sha256")
-        self._form_key = hmac.digest(root, b"kemem dashboard form", "sha256")
+        # Other machines are never let in without a credential, whatever became of the keys.
+        self._always = self.has_key or self.issues_tokens or not is_loopback(settings.host)
+        self._session_key = _session_key(self._key) if self._key else b""
 
-    def check_host(self, host: str) -> None:
-        """Refuse an address that other machines can reach while no credential is required."""
-        if not self.requires_credentials and not is_loopback(host):
-            reason = f"host {host!r:.80} can be reached from other machines: set KEMEM_API_KEY "
-            reason += "or KEMEM_JWT_SECRET, or listen on 127.0.0.1"
-            raise InvalidArgument(reason, field="host")
+    async def requires_credentials(self) -> bool:
+        """Whether anybody must prove who they are, or else everybody on this machine may ask."""
+        return self._always or await self._keys.exist()
 
-    def authenticate(self, path: str, scheme: str, headers: Headers) -> Caller:
+    async def can_sign_in(self) -> bool:
+        """Whether there is a key that opens the dashboard."""
+        return self.has_key or await self._keys.exist()
+
+    async def authenticate(self, path: str, scheme: str, headers: Headers) -> Caller:
         """The caller of a request, if its credential is right."""
-        if not self.requires_credentials:
-            _check_local(scheme, headers)
+        if path in OPEN_PATHS:
+            await self._check_probe(scheme, headers)
             return Caller()
-        if path in OPEN_PATHS or _OPEN_PAGES.fullmatch(path):
+        if not await self.requires_credentials():
+            _check_local(scheme, headers, self._origins)
             return Caller()
-        if "authorization" not in headers and _DASHBOARD.fullmatch(path):
-            if self.is_signed_in(headers):
-                return Caller()
-            raise Unauthenticated("sign in with the API key of this server")
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        # mem0's client says Token. The credential decides, not its scheme: both are checked alike.
-        if kind.lower() not in ("bearer", "token"):
-            raise Unauthenticated("this server needs the header 'Authorization: Bearer <key>'")
-        sent = token.strip().encode("latin-1")  # the bytes of the header as they came
-        if self._key is not None and hmac.compare_digest(sent, self._key):
+        if _OPEN_PAGES.fullmatch(path):
             return Caller()
+        credential = _credential(headers)
+        if credential is None and _DASHBOARD.fullmatch(path):
+            if caller := await self.signed_in(headers):
+                return caller
+            raise Unauthenticated("sign in with an admin key of this server")
+        if credential is None:
+            reason = "this server needs the header 'Authorization: Bearer <key>'"
+            raise Unauthenticated(f"{reason} or 'X-API-Key: <key>'")
+        if caller := await self._caller(credential):
+            return caller
         if self._secret is None:
             raise Unauthenticated("invalid API key")
-        claims = _claims(sent, self._secret, "sub")
+        claims = _claims(credential, self._secret, "sub")
         if claims is None:
-            either = "neither the API key nor a valid token" if self.has_key else "no valid token"
-            raise Unauthenticated(f"the credential is {either}; a token may have expired")
+            raise Unauthenticated(
+                "the credential is no valid API key or token; it may have expired"
+            )
         return Caller(claims["sub"], sensitive=claims.get("sensitive") is True)
+
+    async def _check_probe(self, scheme: str, headers: Headers) -> None:
+        """Let anybody probe a server that requires credentials, else this machine.
+
+        The store, which may be away, is asked only about requests from elsewhere.
+        """
+        if self._always:
+            return
+        try:
+            _check_local(scheme, headers, self._origins)
+        except PermissionDenied:
+            if not await self._keys.exist():
+                raise
+
+    async def _caller(self, credential: bytes) -> Caller | None:
+        """The caller with this API key."""
+        if self._key is not None and hmac.compare_digest(credential, self._key):
+            return Caller()
+        key = await self._keys.find(credential.decode("latin-1"))
+        return self._used(key) if key else None
+
+    def _used(self, key: ApiKey) -> Caller:
+        now = system_clock()
+        if key.has_expired(now):
+            raise Unauthenticated("this API key has expired")
+        self._keys.note_use(key, now)
+        return Caller.of_key(key)
 
     def issue_token(self, user_id: str, seconds: int, *, sensitive: bool = False) -> str:
         """A token that is bound to a user, for a while."""
@@ -114,21 +190,51 @@ class Authenticator:
         claims |= {"sensitive": True} if sensitive else {}
         return jwt.encode(claims, self._secret, algorithm=_ALGORITHM)
 
-    def sign_in(self, key: str) -> str:
+    async def sign_in(self, text: str) -> str:
         """The session of an operator, if the key is right; it ends by itself, or with the key."""
-        if self._key is None or not hmac.compare_digest(key.encode(), self._key):
+        caller = await self._caller(text.strip().encode())
+        if caller is None or not caller.is_operator:
             raise Unauthenticated("invalid API key")
-        claims = {"exp": int(time.time()) + SESSION_SECONDS, "jti": secrets.token_urlsafe(12)}
-        return jwt.encode(claims, self._session_key, algorithm=_ALGORITHM)
+        claims: dict[str, Any] = {"exp": int(time.time()) + SESSION_SECONDS}
+        claims |= {"jti": secrets.token_urlsafe(12)}
+        signing_key = self._session_key
+        if caller.key_id is not None and (key := await self._keys.get(caller.key_id)):
+            claims["key"], signing_key = key.key_id, _session_key(key.digest.encode())
+        return jwt.encode(claims, signing_key, algorithm=_ALGORITHM)
 
-    def form_token(self, browser: str) -> str:
-        """The CSRF token that the forms of one browser must carry."""
-        return hmac.digest(self._form_key, browser.encode(), "sha256").hex()
-
-    def is_signed_in(self, headers: Headers) -> bool:
-        """Whether a browser holds a session that has not ended."""
+    async def signed_in(self, headers: Headers) -> Caller | None:
+        """The operator whose session a browser holds, unless it has ended."""
         session = cookie_parser(headers.get("cookie", "")).get(SESSION_COOKIE, "").encode()
-        return _claims(session, self._session_key, "exp") is not None
+        key_id = _unverified(session).get("key")
+        if not isinstance(key_id, str):
+            valid = self.has_key and _claims(session, self._session_key, "exp") is not None
+            return Caller() if valid else None
+        key = await self._keys.get(key_id)
+        if key is None or _claims(session, _session_key(key.digest.encode()), "exp") is None:
+            return None
+        return None if key.has_expired(system_clock()) else self._used(key)
+
+
+def form_token(browser: str) -> str:
+    """The CSRF token that the forms of one browser must carry, by the secret in its cookie."""
+    return hmac.digest(browser.encode(), b"kemem dashboard form", "sha256").hex()
+
+
+def _session_key(root: bytes) -> bytes:
+    """What signs the sessions of those who signed in with a key: they end with it."""
+    return hmac.digest(root, b"kemem dashboard session", "sha256")
+
+
+def _credential(headers: Headers) -> bytes | None:
+    """The key or token of a request, as the bytes of its header."""
+    if "authorization" not in headers:
+        key = headers.get("x-api-key")
+        return None if key is None else key.strip().encode("latin-1")
+    kind, _, token = headers["authorization"].partition(" ")
+    # mem0's client says Token. The credential decides, not its scheme: both are checked alike.
+    if kind.lower() not in ("bearer", "token"):
+        raise Unauthenticated("this server needs the header 'Authorization: Bearer <key>'")
+    return token.strip().encode("latin-1")
 
 
 def is_loopback(host: str) -> bool:
@@ -141,22 +247,37 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_page(path: str) -> bool:
+    """Whether a path is one of the dashboard's."""
+    return _DASHBOARD.fullmatch(path) is not None
+
+
 def is_page_view(scope: Scope) -> bool:
     """Whether somebody opens a page of the dashboard in a browser."""
-    accept, page = Headers(scope=scope).get("accept", ""), _DASHBOARD.fullmatch(scope["path"])
-    return scope["method"] == "GET" and "text/html" in accept and page is not None
+    accept = Headers(scope=scope).get("accept", "")
+    return scope["method"] == "GET" and "text/html" in accept and is_page(scope["path"])
 
 
-def _check_local(scheme: str, headers: Headers) -> None:
-    """Refuse what a web page of another site makes a local browser send."""
+def _check_local(scheme: str, headers: Headers, origins: Container[str]) -> None:
+    """Refuse what a web page of another site makes a local browser send, unless it is allowed."""
     host = headers.get("host", "")
     match = _HOST.fullmatch(host)
     if not match or not is_loopback(match[1] or match[2]):
         reason = f"without a key this server answers to localhost only, not to {host!r:.80}"
         raise PermissionDenied(reason)
     origin = headers.get("origin")
-    if origin is not None and origin.lower() != f"{scheme}://{host}".lower():
+    if origin is None or origin in origins:
+        return
+    if origin.lower() != f"{scheme}://{host}".lower():
         raise PermissionDenied(f"requests from the site {origin!r:.80} are not allowed")
+
+
+def _unverified(token: bytes) -> dict[str, Any]:
+    """What a token claims, before anybody has looked at its signature."""
+    try:
+        return jwt.decode(token, options={"verify_signature": False})
+    except (jwt.InvalidTokenError, ValueError, RecursionError):
+        return {}
 
 
 def _claims(token: bytes, key: str | bytes, required: str) -> dict[str, Any] | None:

@@ -142,6 +142,7 @@ async def chat(body: ChatRequest, request: Request) -> Response:
 async def group_turn(group_id: PathId, body: GroupRequest, request: Request) -> Response:
     """What each member of a group replies, one after the other; as events for who accepts them."""
     service: GroupChatService = request.app.state.group
+    request.state.caller.check_agents(*(it.id for it in body.members))
     members = [Member(it.id, it.name or "", it.instructions) for it in body.members]
     turn = {**_granted(body, request), "members": members, "mentions": body.mentions or ()}
     events = service.turn(group_id=group_id, **turn)

@@ -20,6 +20,8 @@ from kemem.errors import (
 
 NOT_FOUND = "not found"  # the same for what does not exist and for what belongs to another user
 
+READ_ONLY = "this key is read-only"
+
 _FRAMES = 8  # of a traceback: where it happened, never what it said
 
 log = structlog.get_logger("kemem")

@@ -64,7 +64,10 @@ async def read_import(
 
 
 def imports_of(request: Request) -> AsyncImports:
-    """The imports of this server; what a bound caller may import is checked by the target."""
+    """The imports of this server; what a caller who is bound to a user may import is checked by
+    the target. A file may name any agent, so that a key of one agent imports nothing.
+    """
+    request.state.caller.check_any_agent()
     imports: AsyncImports = request.app.state.memory.imports
     return imports
 

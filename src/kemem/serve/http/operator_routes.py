@@ -28,7 +28,7 @@ from kemem.serve.http.schemas import (
     limited,
 )
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
-from kemem.serve.rpc.methods import MemoryTools
+from kemem.serve.rpc.methods import MemoryTools, reading_only
 from kemem.serve.telemetry.prometheus import report
 
 _NOTHING_LOADED = "default-src 'none'; style-src 'unsafe-inline'"
@@ -91,7 +91,8 @@ async def rpc(request: Request, memory: Memory) -> Response:
     """The memory tools over JSON-RPC 2.0, one request or a batch."""
     check_content_type(request.headers.get("content-type", ""))
     tools = MemoryTools(memory, memory.settings.rpc_agent)
-    answer = await respond(await request.body(), tools.methods)
+    methods = reading_only(tools.methods) if request.state.caller.read_only else tools.methods
+    answer = await respond(await request.body(), methods)
     if answer is None:
         return Response(status_code=204)
     return Response(answer, media_type="application/json")

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
@@ -14,7 +14,13 @@ from kemem.records import Inventory
 from kemem.serve.http.routing import GuardedRoute, Memory
 from kemem.serve.http.schemas import PathId
 
-router = APIRouter(route_class=GuardedRoute, tags=["privacy"])
+
+def _check_reach(request: Request) -> None:
+    """What is kept of a user may be with any agent: not for a key of one agent."""
+    request.state.caller.check_any_agent()
+
+
+router = APIRouter(route_class=GuardedRoute, tags=["privacy"], dependencies=[Depends(_check_reach)])
 
 _ZIP: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Coroutine
 from email.message import Message as MimeHeader
 from typing import Annotated, Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qs, unquote_to_bytes, urlencode
 
 from fastapi import Depends, Request, Response
+from fastapi._compat import ModelField
 from fastapi.routing import APIRoute
+from starlette.types import Scope
 
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
@@ -42,6 +44,7 @@ class GuardedRoute(APIRoute):
         handle = super().get_route_handler()
         takes_body = self.body_field is not None
         takes_query = bool(self.dependant.query_params)
+        named = _field_names(self.body_field), _field_names(*self.dependant.query_params)
 
         async def guarded(request: Request) -> Response:
             ids = request.path_params
@@ -49,10 +52,14 @@ class GuardedRoute(APIRoute):
                 name: value.replace(_SLASH, "/") for name, value in ids.items()
             }
             strict = StrictRequest(request.scope, request.receive)
+            caller: Caller = strict.state.caller
             body = await strict.json() if takes_body else {}
+            _fill_in(caller, strict.scope, body, *named)
             in_query = strict.query_params.getlist("user_id") if takes_query else []
             in_path = strict.path_params.get("user_id")
-            self.authorize(strict.state.caller, in_path, *in_query, body.get("user_id"))
+            self.authorize(caller, in_path, *in_query, body.get("user_id"))
+            agents = strict.query_params.getlist("agent_id") if takes_query else []
+            caller.check_agents(strict.path_params.get("agent_id"), *agents, body.get("agent_id"))
             if takes_body and not takes_query:
                 # What belongs into the body is not silently ignored because it is in the URL.
                 for name in strict.query_params:
@@ -75,10 +82,37 @@ class OperatorRoute(GuardedRoute):
         caller.check_operator()
 
 
+def _field_names(*fields: ModelField | None) -> frozenset[str]:
+    """The names of the fields of some models."""
+    models = [it.field_info.annotation for it in fields if it is not None]
+    return frozenset(name for it in models for name in getattr(it, "model_fields", ()))
+
+
+def _fill_in(
+    caller: Caller,
+    scope: Scope,
+    body: dict[str, Any],
+    body_fields: frozenset[str],
+    query_fields: frozenset[str],
+) -> None:
+    """Name the user and the agent that a caller is bound to where a request names none."""
+    given = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    for name, own in (("user_id", caller.user_id), ("agent_id", caller.agent_id)):
+        if own is None:
+            continue
+        if name in body_fields and body.get(name) is None:
+            body[name] = own
+        if name in query_fields and name not in given:
+            added = urlencode({name: own}).encode()
+            scope["query_string"] = b"&".join(filter(None, [scope["query_string"], added]))
+
+
 def memory_of(request: Request) -> AsyncMemory:
-    """The memory of this server; for a bound caller a handle that sees what the token grants."""
+    """The memory of this server; for a bound caller a handle that sees what is granted."""
     memory: AsyncMemory = request.app.state.memory
     caller: Caller = request.state.caller
+    if caller.agent_id is not None:
+        memory = memory.for_agent(caller.agent_id)
     if caller.user_id is None:
         return memory
     return memory.for_user(caller.user_id, sensitive=caller.sensitive)

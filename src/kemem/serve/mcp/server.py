@@ -17,11 +17,11 @@ from starlette.requests import Request
 
 from kemem import __version__
 from kemem.compat.tools import MEMORY_TOOLS, ToolContext, fitted, shown
-from kemem.errors import Internal, NotFound
+from kemem.errors import Internal, NotFound, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.recall.registry import Registry, check_arguments, mcp_tools
+from kemem.recall.registry import Registry, check_arguments, is_writing, mcp_tools
 from kemem.recall.schemas import Language, tool_texts
-from kemem.serve.http.errors import public_error
+from kemem.serve.http.errors import READ_ONLY, public_error
 from kemem.serve.http.process import background_worker
 from kemem.serve.telemetry.journal import Traces
 from kemem.settings import Settings
@@ -132,6 +132,8 @@ class _Handlers:
                 arguments.setdefault(name, arguments[alias])
         try:
             reached = self._context_for(context.request)
+            if reached.read_only and is_writing(entry):
+                raise PermissionDenied(READ_ONLY)
             request, _ = check_arguments(arguments, entry, self.language)
             output = await entry["func"](reached, request)
         except Exception as error:  # the edge: the result tells a model how to mend its call

@@ -3,16 +3,19 @@
 import asyncio
 import codecs
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kemem.errors import Exhausted, InvalidArgument, NotFound, Unavailable
+from kemem.errors import Exhausted, InvalidArgument, NotFound, PermissionDenied, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.recall.tools import summary as summary_or_beginning
 from kemem.results import Item
+from kemem.serve.http.errors import READ_ONLY
 from kemem.serve.rpc.jsonrpc import Method
 from kemem.workspace import StoredFile, Workspaces
 
@@ -23,6 +26,7 @@ _NAMES = (
     *("init_workspace", "add", "query", "delete", "cleanup", "get_status", "dump", "search"),
     *("backup", "restore"),
 )
+READING = frozenset(f"memory_{name}" for name in ("query", "get_status", "dump", "search"))
 _NO_TAGS: list[str] = Field(default_factory=list)
 
 Level = Literal["kb", "workspace", "all"]
@@ -133,6 +137,19 @@ class MemoryTools:
             raise InvalidArgument(f"{reason}, not {backup_path!r:.200}", field="backup_path")
         await self.memory.restore(backup)
         return {"status": "ok", "message": f"从 {backup_path} 恢复成功"}
+
+
+def reading_only(methods: Mapping[str, Method]) -> dict[str, Method]:
+    """The methods for a caller who may only read: the others refuse, whatever the parameters."""
+    return {name: it if name in READING else _refused(it) for name, it in methods.items()}
+
+
+def _refused(method: Method) -> Method:
+    @wraps(method)  # with the same signature: wrong parameters are refused first, as for others
+    async def refuse(**parameters: Any) -> Result:
+        raise PermissionDenied(READ_ONLY)
+
+    return refuse
 
 
 def _summary(item: Item) -> str:

@@ -1,0 +1,61 @@
+"""API keys on the dashboard: made, listed and revoked."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from kemem.keys import AsyncKeys
+from kemem.records.keys import ROLES
+from kemem.serve.dashboard.page import DashboardRoute, Fields, done, page
+
+PATH = "/dashboard/keys"
+_LONGEST = 3660  # days
+
+router = APIRouter(route_class=DashboardRoute)
+
+
+@router.get(PATH)
+async def list_keys(request: Request) -> Response:
+    """All keys, and a form for another."""
+    return await _page(request)
+
+
+@router.post(PATH)
+async def create_key(request: Request) -> Response:
+    """Make a key, whose text is shown this once."""
+    fields = Fields(await request.form())
+    days = fields.integer("days", _LONGEST, 0) if fields.text("days") else None
+    key, text = await _keys(request).create(
+        fields.text("name") or "",
+        fields.one_of("role", ROLES, "service"),  # type: ignore[arg-type]
+        agent_id=fields.text("agent_id"),
+        user_id=fields.text("user_id"),
+        read_only=fields.text("read_only") == "true",
+        sensitive=fields.text("sensitive") == "true",
+        expires=None if days is None else datetime.now(UTC) + timedelta(days=days),
+    )
+    return await _page(request, made={"name": key.name, "text": text})
+
+
+@router.post(PATH + "/{key_id}/revoke")
+async def revoke_key(request: Request, key_id: str) -> Response:
+    """Revoke a key."""
+    key = await _keys(request).revoke(key_id)
+    return done(request, PATH, "key_revoked", name=key.name)
+
+
+async def _page(request: Request, **values: Any) -> Response:
+    keys = await _keys(request).list()
+    shown: dict[str, Any] = {
+        "keys": keys,
+        "roles": ROLES,
+        "longest": _LONGEST,
+        "made": None,
+    }
+    return page(request, "keys.html", **shown | values)
+
+
+def _keys(request: Request) -> AsyncKeys:
+    keys: AsyncKeys = request.app.state.keys
+    return keys

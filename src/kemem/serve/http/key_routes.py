@@ -1,0 +1,69 @@
+"""API keys over HTTP, for operators: made, listed and revoked."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from kemem.keys import MAX_NAME, AsyncKeys
+from kemem.memory import AsyncMemory
+from kemem.records.keys import ApiKey, Role
+from kemem.serve.http import schemas
+from kemem.serve.http.routing import OperatorRoute
+from kemem.serve.http.schemas import Id, Items, PathId, StrictModel, limited
+
+router = APIRouter(route_class=OperatorRoute, tags=["keys"])
+
+
+class KeyRequest(StrictModel):
+    """A key to make."""
+
+    name: Annotated[str, limited(pattern=r"\S", maxLength=MAX_NAME)]
+    role: Annotated[
+        Role, Field(description="admin: everything; service: all users; user: one user.")
+    ]
+    agent_id: Annotated[Id | None, Field(description="The only agent that it reaches.")] = None
+    user_id: Annotated[Id | None, Field(description="The user of a key with the role user.")] = None
+    read_only: bool = False
+    sensitive: Annotated[
+        bool, Field(description="A key with the role user sees sensitive memories.")
+    ] = False
+    expires_at: schemas.Time | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey(ApiKey):
+    """A key that was made; `key` is its text, which is never shown again."""
+
+    key: str = ""
+
+
+@router.post("/v1/keys")
+async def create_key(body: KeyRequest, request: Request) -> NewKey:
+    """Make an API key. Its text is in this answer only; the store keeps a digest."""
+    fields = body.arguments()
+    key, text = await _keys(request).create(expires=fields.pop("expires_at"), **fields)
+    return NewKey(**{it: getattr(key, it) for it in ApiKey.__dataclass_fields__}, key=text)
+
+
+@router.get("/v1/keys")
+async def list_keys(request: Request) -> Items[ApiKey]:
+    """All API keys, oldest first, without their texts."""
+    return Items(items=await _keys(request).list())
+
+
+@router.delete("/v1/keys/{key_id}")
+async def revoke_key(key_id: PathId, request: Request) -> ApiKey:
+    """Revoke an API key: on this server at once, on every other within a second."""
+    return await _keys(request).revoke(key_id)
+
+
+def keys_of(memory: AsyncMemory) -> AsyncKeys:
+    """The API keys in the store of a memory."""
+    return AsyncKeys(memory.runtime.deps, has_admin=memory.settings.api_key is not None)
+
+
+def _keys(request: Request) -> AsyncKeys:
+    keys: AsyncKeys = request.app.state.keys
+    return keys
