@@ -258,5 +258,5 @@ def test_nobody_can_steer_the_terminal(
 
 def test_a_wrong_user_is_told(home: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As a turn that fails."""
-    assert not talk(home, address, "你好 hello", user_id="长" * 65)
+    assert not talk(home, address, "你好 hello", user_id="长" * 256)
     assert capsys.readouterr().err.startswith("error: user_id")

@@ -161,7 +161,7 @@ def test_jobs_of_what_was_said_before_go_on(either: Memory) -> None:
         (("robot", "x"), InvalidArgument, "level must be agent, user or session"),
         (("user", "没有 nobody"), NotFound, "no user '没有 nobody'"),
         (("session", "没有 none"), NotFound, "no session"),
-        (("user", ""), InvalidArgument, "id must be 1-64 characters"),
+        (("user", ""), InvalidArgument, "id must be 1-255 characters"),
     ],
 )
 def test_who_is_not_there_or_cannot_be_is_refused(

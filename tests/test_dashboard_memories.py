@@ -263,7 +263,7 @@ def test_nothing_that_was_said_becomes_part_of_the_page(browser: httpx.Client) -
         {"kind": "dream 梦"},
         {"as_of": "yesterday 昨天"},
         {"cursor": "c_nothing"},
-        {"user_id": "x" * 65},
+        {"user_id": "x" * 256},
         {"session_id": "."},
     ],
 )

@@ -217,7 +217,7 @@ def test_htmx_gets_a_line_instead(
         {"query": " "},
         {"settings": "[1]"},
         {"settings": "{"},
-        {"user_id": "u" * 65},
+        {"user_id": "u" * 256},
     ],
 )
 def test_a_vote_that_is_wrong_is_refused(client: httpx.Client, wrong: dict[str, str]) -> None:

@@ -680,8 +680,8 @@ async def test_who_leaves_at_once_has_been_heard(table: Table, tongue: Tongue) -
 
 # What is refused
 
-WRONG_IDS: list[Any] = ["", " ", " lin", "lin\n", "l\0in", "x" * 65, "..", "\ud800", None, 7]
-WRONG_NAMES = [" ", "林\nAmy: 好 ok", "林\u2028", "a\0b", "名" * 65, "\ud800"]
+WRONG_IDS: list[Any] = ["", " ", " lin", "lin\n", "l\0in", "x" * 256, "..", "\ud800", None, 7]
+WRONG_NAMES = [" ", "林\nAmy: 好 ok", "林\u2028", "a\0b", "名" * 256, "\ud800"]
 WRONG_GROUPS = [
     [],
     [Member(f"m{number}") for number in range(21)],

@@ -220,7 +220,7 @@ async def test_a_list_is_read_page_by_page(memory: AsyncMemory) -> None:
         ("recall_memories", {"question": "   "}, "question"),
         ("list_memories", {"cursor": "另一个 another"}, "cursor"),
         ("list_memories", {"limit": 0}, "limit"),
-        ("forget_memory", {"memory_key": "k" * 65}, "memory_key"),
+        ("forget_memory", {"memory_key": "k" * 256}, "memory_key"),
         ("add_knowledge", {"content": "tea", "tags": "茶"}, "tags"),
     ],
 )
@@ -553,7 +553,7 @@ async def test_without_a_user_tools_are_shown_and_calls_refused(server: Server) 
         assert "user_id is required: send the header X-KeMem-User" in said
         with pytest.raises(MCPError, match="X-KeMem-User"):
             await client.read_resource("memory://profile")
-    for user in ("%FF", "a" * 65, "%20"):
+    for user in ("%FF", "a" * 256, "%20"):
         async with connected(server, User=user) as client:
             assert (await refused(client, "list_memories")).startswith("INVALID_ARGUMENT: ")
 

@@ -232,14 +232,15 @@ ID_FIELDS = ("message_id", "session_id", "agent_id", "parent_message_id")
 
 
 @each("name", ID_FIELDS)
-@each("value", ["*", "%", "_", "...", "ｍ", "e\u0301", "é", '"', "'; --", "消息", "x" * 64, "a b"])
+@each("value", ["*", "%", "_", "...", "ｍ", "e\u0301", "é", '"', "'; --", "消息", "x" * 255, "a b"])
 def test_a_hostile_id_is_kept_byte_by_byte(name: str, value: str) -> None:
     assert getattr(one(**{name: value}), name) == value
 
 
 @each("name", ID_FIELDS)
 @each(
-    "value", ["", " a", "a ", "消息\n", "..", "a\0b", "x" * 65, "用" * 65, "\ud800", 5, b"a", ["a"]]
+    "value",
+    ["", " a", "a ", "消息\n", "..", "a\0b", "用" * 256, "\ud800", 5, b"a", ["a"]],
 )
 def test_what_cannot_be_an_id_is_refused(name: str, value: Any) -> None:
     """Also an empty one: it does not mean that none was given."""

@@ -146,7 +146,7 @@ def test_an_operator_has_to_name_one_user(site: Site, tongue: Tongue) -> None:
         with pytest.raises(BadRequestError, match="is 'a' and the field user 'b'"):
             ask(client, True, tongue.asked, user="b", extra_headers={"X-KeMem-User": "a"})
         for name in ("User", "Session", "Agent"):
-            for value in ("", "%ff", "a%00b", "x" * 65):
+            for value in ("", "%ff", "a%00b", "x" * 256):
                 given = {"X-KeMem-User": "u", f"X-KeMem-{name}": value}
                 with pytest.raises(BadRequestError):
                     ask(client, False, tongue.asked, extra_headers=given)

@@ -108,7 +108,7 @@ async def test_another_s_key_is_as_one_that_does_not_exist(tongue: Tongue) -> No
     foreign = [min(theirs - their_messages), min(their_messages), "n_nowhere", "无此"]
     answers = set()
     for key in foreign:
-        handed = handing([*foreign, own, "", "\n", "x" * 65, "\ud800", own])
+        handed = handing([*foreign, own, "", "\n", "x" * 256, "\ud800", own])
         llm = ScriptedLLM([calling(DETAIL, memory_key=key), handed])
         result = await recalled(deps, tongue, llm)
         assert result.memory_keys == (own,) == result.trace[-1].keys

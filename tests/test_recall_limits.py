@@ -461,7 +461,7 @@ def test_what_cannot_be_asked_is_refused_by_name(memory: Memory, tongue: Tongue)
         memory.recall(tongue.question, agent_id="a")
     with pytest.raises(InvalidArgument, match="question"):
         memory.recall(tongue.question, tongue.user, question=tongue.question)
-    with pytest.raises(InvalidArgument, match="session_id must be 1-64 characters, not 0"):
+    with pytest.raises(InvalidArgument, match="session_id must be 1-255 characters, not 0"):
         memory.recall(tongue.question, tongue.user, session_id="")
     with pytest.raises(NotFound):
         memory.for_user(tongue.user).recall(tongue.question, "other")

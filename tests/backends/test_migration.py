@@ -11,11 +11,13 @@ import pytest
 from kemem import AsyncMemory, InvalidArgument, Memory, NotFound
 from kemem.records import Line
 from kemem.settings import Settings, load
+from kemem.store.migrate import STEPS
 from kemem.store.sqlite import FILE
 from kemem.testing import FakeClock, HashingEmbedder
 
 pytestmark = pytest.mark.usefixtures("no_copies")
 LATER = 1_900_000_000_000_000
+NEWEST = 1 + len(STEPS)
 
 BACK_TO_NINE = "UPDATE meta SET value = '9' WHERE key = 'schema_version';"
 # Version 9 had vectors of SQLite in a table without rowid.
@@ -131,7 +133,7 @@ def test_messages_are_there_and_found(memory: Memory, asked: str, found: str) ->
     assert [item.message_id for item in memory.messages("小明").items] == ["late", "en", "zh"]
     assert [hit.id for hit in memory.lexical_search(asked, "小明").items] == [found]
     assert memory.semantic_search(asked, "小明", top_k=2)
-    assert memory.health().schema_version == 13
+    assert memory.health().schema_version == NEWEST
     assert len(memory.for_user("小明").messages().items) == 3
 
 
@@ -157,7 +159,7 @@ def test_what_sensitive_notes_were_drawn_from_becomes_sensitive(
     second: Memory, word: str, message: str
 ) -> None:
     """And what else was drawn from that, as an experience is; to the application all is there."""
-    assert second.health().schema_version == 13
+    assert second.health().schema_version == NEWEST
     assert second.get(message, user_id="小明").row.sensitive
     found = second.search(word, user_id="小明", kinds=["message", "user_info", "experience"])
     assert any(word in hit.memory for hit in found)
@@ -194,7 +196,7 @@ def test_a_server_of_version_2_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(SECOND)
     with Memory(settings=settings) as memory:
-        assert memory.health().schema_version == 13
+        assert memory.health().schema_version == NEWEST
         assert len(memory.messages("小明").items) == 2
         assert [it.content for it in memory.for_user("小明").messages().items] == ["火锅 hotpot"]
         assert len(memory.for_user("小明").search(text, kinds=["message", "user_info"])) == 0
@@ -207,7 +209,8 @@ def test_a_server_of_version_2_is_brought_forward(
 def test_a_store_of_version_3_loses_nothing(third: Memory, asked: str, found: str) -> None:
     """Messages, notes, graph, states and the work that waits are as they were."""
     health = third.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (13, 7, 5, 11)
+    assert health.schema_version == NEWEST
+    assert (health.messages, health.notes, health.vectors) == (7, 5, 11)
     assert [hit.id for hit in third.lexical_search(asked, "小明").items] == [found]
     (note,) = third.search(asked, user_id="小明", kinds=["user_info"], limit=1)
     assert [message.message_id for message in third.sources(note.id)] == [found]
@@ -244,7 +247,7 @@ async def test_a_server_of_version_3_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(THIRD)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 13
+        assert (await memory.health()).schema_version == NEWEST
         assert [hit.memory for hit in await memory.search(text, "小明", limit=1)] == [text]
         await memory.journal.note(LINES)
         assert await memory.journal.lines("trace") == LINES
@@ -263,7 +266,8 @@ def cited(memory: Memory) -> dict[str, list[str]]:
 def test_notes_of_version_4_cite_the_messages_that_are_there(fourth: Memory) -> None:
     """In their order; a note whose message was deleted stays, and cites nothing."""
     health = fourth.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (13, 4, 6, 10)
+    assert health.schema_version == NEWEST
+    assert (health.messages, health.notes, health.vectors) == (4, 6, 10)
     assert cited(fourth) == {**SOURCES, ORPHAN: []}
     (note,) = fourth.search("学习", user_id="Ann", kinds=["user_info"], limit=1)
     assert [message.content for message in fourth.sources(note.id)] == ["我在清华大学学习"]
@@ -292,7 +296,7 @@ async def test_a_server_of_version_4_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(FOURTH)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 13
+        assert (await memory.health()).schema_version == NEWEST
         for text in ("火锅", "hotpot"):
             (note,) = await memory.search(text, "小明", kinds=["user_info"], limit=1)
             assert [message.content for message in await memory.sources(note.id)] == [text]
@@ -313,7 +317,8 @@ def test_rows_of_version_5_with_equal_times_are_ordered_by_arrival(
 ) -> None:
     """Nothing is lost; from then on messages of a session may share a time."""
     health = fifth.health()
-    assert (health.schema_version, health.messages, health.notes, health.vectors) == (13, 5, 5, 10)
+    assert health.schema_version == NEWEST
+    assert (health.messages, health.notes, health.vectors) == (5, 5, 10)
     assert paged(fifth) == BY_ARRIVAL
     notes = fifth.get_all(user_id="小明", kinds=["user_info"]).items
     assert [item.sources[0] for item in notes] == BY_ARRIVAL
@@ -349,6 +354,38 @@ def test_a_cursor_of_version_5_is_refused(fifth: Memory) -> None:
         fifth.messages("小明", page_size=2, cursor=CURSOR)
 
 
+# Version 13 had ids of at most 64 characters.
+THIRTEENTH = """
+ALTER TABLE message ALTER COLUMN message_id TYPE VARCHAR(64) COLLATE "C",
+    ALTER COLUMN user_id TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE session ALTER COLUMN session_id TYPE VARCHAR(64) COLLATE "C";
+UPDATE meta SET value = '13' WHERE key = 'schema_version';
+"""
+
+
+@pytest.mark.parametrize("letter", ["x", "用"])
+async def test_a_server_of_version_13_gets_longer_ids(
+    fresh_database: Callable[[], str], letter: str
+) -> None:
+    """As long as every id may be, in each place at once; what is there stays."""
+    url, long = fresh_database(), letter * 255
+    settings = load(database_url=url, embedder="none", llm="none")
+    async with AsyncMemory(settings=settings) as memory:
+        await memory.ingest([{"message_id": "m_1", "content": "火锅 hotpot"}], "u")
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute(THIRTEENTH)
+    async with AsyncMemory(settings=settings) as memory:
+        assert (await memory.health()).schema_version == NEWEST
+        said = {"message_id": long, "content": "我住在北京。 I live in Rome."}
+        await memory.add([said], long, long, long)
+        await memory.checkpoint(long, long, long)
+        assert [it.message_id for it in (await memory.messages(long)).items] == [long]
+        assert [it.user_id for it in (await memory.users()).items] == ["u", long]
+        assert {it.row.session_id for it in await memory.search("Rome", long, long)} == {long}
+        assert [it.message_id for it in (await memory.messages("u")).items] == ["m_1"]
+        assert await memory.delete_all(long) > 0
+
+
 async def test_a_server_of_version_5_is_brought_forward(
     fresh_database: Callable[[], str],
 ) -> None:
@@ -359,7 +396,7 @@ async def test_a_server_of_version_5_is_brought_forward(
     with psycopg.connect(url, autocommit=True) as other:
         other.execute(FIFTH)
     async with AsyncMemory(settings=settings) as memory:
-        assert (await memory.health()).schema_version == 13
+        assert (await memory.health()).schema_version == NEWEST
         more = [{"message_id": name, "content": "hotpot", "ts": AT} for name in "ba"]
         await memory.ingest(more, "小明")
         assert [it.message_id for it in (await memory.messages("小明")).items] == ["a", "b", "z"]
@@ -385,7 +422,7 @@ def test_messages_of_version_6_can_be_withdrawn(either_settings: Settings) -> No
         memory.add("我不吃辣 hotpot", "小明", infer=False)
     execute(either_settings, SIXTH)
     with Memory(settings=either_settings) as memory:
-        assert memory.health().schema_version == 13
+        assert memory.health().schema_version == NEWEST
         assert [hit.kind for hit in memory.search("hotpot", "小明", kinds=["message"])] == [
             "message"
         ]
@@ -402,7 +439,7 @@ def test_a_store_of_version_7_gets_an_index(either_settings: Settings) -> None:
         memory.add("I moved to Munich.", "小明")
     execute(either_settings, SEVENTH)
     with Memory(settings=either_settings) as memory:
-        assert memory.health().schema_version == 13
+        assert memory.health().schema_version == NEWEST
         (old,) = memory.search("Berlin", "小明")
         assert old.superseded_by == memory.get_all("小明")[0].id
     wanted = "SELECT note_id FROM note WHERE space_no IN (1) AND supersedes IN ('a', 'b')"
@@ -446,7 +483,7 @@ def test_a_store_of_version_8_learns_which_messages_were_left(
             memory.ingest([own], "小明")
     execute(either_settings, EIGHTH)
     with Memory(settings=either_settings) as memory:
-        assert memory.health().schema_version == 13
+        assert memory.health().schema_version == NEWEST
         assert [hit.id for hit in memory.lexical_search(f"{left} {said}", "小明").items] == ["new"]
         shown = {it.message_id: it.valid_until for it in memory.messages("小明").items}
         assert shown == {"q": None, "new": None, "old": memory.messages("小明").items[0].ts}

@@ -118,7 +118,7 @@ SAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("search_memories", {"query": "方案", "limit": 0}),
     ("search_memories", {"query": "方案", "min_relevance_score": 1.01}),
     ("get_memory_detail", {"memory_key": "db_config_001"}),
-    ("get_memory_detail", {"memory_key": "k" * 65}),
+    ("get_memory_detail", {"memory_key": "k" * 256}),
     ("get_memory_detail", {"memory_key": 7}),
     ("extract_search_keywords", {"query": "方案", "context": None, "max_keywords": 10}),
     ("extract_search_keywords", {"query": "plan", "context": ["plan"]}),

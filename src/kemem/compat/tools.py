@@ -22,6 +22,7 @@ from kemem.recall.tools import memory_type, summary
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Memories, is_over
 from kemem.text.fence import fenced, neutralise
+from kemem.text.ids import MAX_ID
 from kemem.text.language import is_chinese
 
 DEFAULT_TOOLS = ("add_memory", "search_memories", "forget_memory")  # of an agent
@@ -213,7 +214,7 @@ async def get_profile(context: ToolContext, request: GetProfileInput) -> GetProf
 
 
 class ForgetMemoryInput(Model):
-    memory_key: str = Field(min_length=1, max_length=64)
+    memory_key: str = Field(min_length=1, max_length=MAX_ID)
     sources: bool = False
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from kemem.errors import InvalidArgument
 from kemem.records.times import to_micros, to_rfc3339
-from kemem.text.ids import MAX_ID
 from kemem.text.parts import Fields
 
 UNKNOWN = "no known format; see the page Import of the documentation"
+_SHOWN = 60  # characters of a derived id, then a hash: another limit would give other ids
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 _MILLISECONDS = 100_000_000_000  # as seconds, a time in the year 5138
 
@@ -82,7 +82,7 @@ def stable_id(prefix: str, *parts: object) -> str:
 def source_id(prefix: str, *parts: object) -> str:
     """An id that shows where something comes from.  ("mem0", "7f3a") -> "mem0-7f3a" """
     made = "-".join([prefix, *map(str, parts)])
-    fits = len(made) <= MAX_ID - 4 and made.isprintable() and made == made.strip()
+    fits = len(made) <= _SHOWN and made.isprintable() and made == made.strip()
     return made if fits else stable_id(prefix, *parts)
 
 

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kemem.text.ids import MAX_ID
+
 Language = Literal["zh", "en"]
 ToolTexts = Literal["short", "full"]
 SearchMode = Literal["semantic", "keyword", "hybrid"]
@@ -105,7 +107,7 @@ class SearchMemoriesOutput(Model):
 class GetMemoryDetailInput(Model):
     """获取记忆详情输入"""
 
-    memory_key: str = Field(min_length=1, max_length=64)
+    memory_key: str = Field(min_length=1, max_length=MAX_ID)
 
 
 class GetMemoryDetailOutput(Model):

@@ -195,11 +195,25 @@ def _add_keys(connection: sa.Connection, database: Database) -> None:
     database.seed_statistics(connection)
 
 
+def _lengthen_ids(connection: sa.Connection, database: Database) -> None:
+    """Until version 13 an id had at most 64 characters; SQLite has no limit of its own."""
+    if connection.dialect.name != "postgresql":
+        return
+    of_ids = """
+        SELECT table_name, string_agg(format('ALTER COLUMN %I TYPE VARCHAR(255) COLLATE "C"',
+            column_name), ', ') FROM information_schema.columns
+        WHERE table_schema = current_schema() AND character_maximum_length = 64
+            AND collation_name = 'C' GROUP BY table_name
+    """
+    for name, changes in connection.execute(sa.text(of_ids)).all():
+        connection.execute(sa.text(f"ALTER TABLE {name} {changes}"))
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
 STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number, _add_segments)
-STEPS += (_keep_counts, _add_keys)
+STEPS += (_keep_counts, _add_keys, _lengthen_ids)
 
 
 def bring_up_to_date(

@@ -98,7 +98,7 @@ def dump_json(value: Any) -> str:
 
 
 # Collation "C" orders as SQLite and Python do: by code point.
-Id = String(64).with_variant(String(64, collation="C"), "postgresql")
+Id = String(255).with_variant(String(255, collation="C"), "postgresql")
 Serial = BigInteger().with_variant(Integer, "sqlite")
 Json = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 

@@ -7,17 +7,20 @@ from reprlib import repr as shown
 from kemem.errors import InvalidArgument
 from kemem.records import Micros
 
-MAX_ID = 64
+MAX_ID = 255
+MAX_ID_BYTES = 3 * MAX_ID  # three of them fit into one entry of an index of PostgreSQL
 _CONTROLS = ("Cc", "Cs", "Zl", "Zp")  # categories of characters
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
 
 
 def check_id(value: object, field: str) -> str:
-    """The id itself, if it can be one: 1-64 characters, no control characters, no outer blanks."""
+    """The id itself, if it can be one: 1-255 characters, no control characters, no outer blanks."""
     if not isinstance(value, str):
         problem = f"be a string, not {shown(value)}"
     elif not 1 <= len(value) <= MAX_ID:
         problem = f"be 1-{MAX_ID} characters, not {len(value)}"
+    elif (size := len(value.encode(errors="surrogatepass"))) > MAX_ID_BYTES:
+        problem = f"be at most {MAX_ID_BYTES} bytes, not {size}"
     elif value in (".", ".."):
         problem = f"not be {value!r}, which no path can name"
     elif value != value.strip():

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from kemem.errors import InvalidArgument
 from kemem.records.times import to_micros
 from kemem.text.attachments import Attachment
-from kemem.text.ids import MAX_ID
 from kemem.text.jsonable import dumped, jsonable
 from kemem.text.parts import Fields, Piece
 from kemem.text.shapes import Item, read_item, role_of
@@ -18,6 +17,7 @@ NOT_SAID = frozenset({"tool_call", "tool_result", "thinking"})  # content types 
 MAX_EXTRA = 8_192  # characters of a key that is kept as metadata
 MAX_EXTRAS = 32_768  # characters of all of them
 MAX_ATTACHMENTS = 20  # of a message, in its metadata
+_PLAIN = 64  # characters of a derived id, then a hash: another limit would give other ids
 
 _OWN = (
     *("message_id", "ts", "session_id", "agent_id", "content_type", "parent_message_id"),
@@ -191,7 +191,7 @@ def _ids(own: Fields, count: int) -> list[dict[str, str]]:
     if count < 2 or not isinstance(message_id, str):
         return [{}] * count
     names = [f"{message_id}.{number}" for number in range(1, count)]
-    if len(names[-1]) > MAX_ID:
+    if len(names[-1]) > _PLAIN:
         names = [f"m_{sha256(name.encode(errors='replace')).hexdigest()[:40]}" for name in names]
     ids = [*names, message_id]
     pairs = pairwise(ids)

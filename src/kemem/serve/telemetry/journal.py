@@ -20,6 +20,7 @@ from kemem.records.privacy import ContentPolicy
 from kemem.records.times import to_micros
 from kemem.runtime import system_clock
 from kemem.serve.telemetry.metrics import DAY, HOUR
+from kemem.text.ids import MAX_ID
 from kemem.text.personal import masked
 
 TRACE, MAX_TRACES = "trace", 2_000  # the kind of line, and how many are kept
@@ -162,9 +163,9 @@ class Vote(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     query: str = Field(min_length=1, max_length=MAX_TEXT)
-    memory_id: Name
+    memory_id: Annotated[str, Field(min_length=1, max_length=MAX_ID)]
     vote: Literal["up", "down"]
-    user_id: str = Field("", max_length=64)
+    user_id: str = Field("", max_length=MAX_ID)
     rank: int = Field(ge=1, le=1_000)
     score: float = Field(0.0, ge=0, le=1)
     settings: dict[str, Any] = Field(default_factory=dict, max_length=20)
