@@ -33,7 +33,8 @@ async def browsing(
     """A browser at a server of this process, and the app that answers it."""
     for name in {"api_key", "jwt_secret"} & settings.keys():
         settings[name] = SecretStr(settings[name])
-    chosen = Settings(data_dir=data_dir, embedder="none", llm="none", **settings)
+    given = {"embedder": "none", "llm": "none", "failure_rate_limit": 0, **settings}
+    chosen = Settings(**{"data_dir": data_dir, **given})
     async with AsyncMemory(settings=chosen) as memory:
         app = create_app(memory)
         compute = partial(survey, memory, app.state.metrics)

@@ -76,7 +76,9 @@ def local_server(
     data_dir: Path, backends: dict[str, Any] | None = None, /, **settings: Any
 ) -> Iterator[LocalServer]:
     """An app over a directory, with its background work; settings go by their names."""
-    given = Settings(**{"data_dir": data_dir, "embedder": "none", **settings})
+    given = Settings(
+        **{"data_dir": data_dir, "embedder": "none", "failure_rate_limit": 0, **settings}
+    )
     app = create_app(AsyncMemory(settings=given, **(backends or {})))
     with (
         start_blocking_portal() as portal,
@@ -127,7 +129,7 @@ def free_port() -> int:
 
 def start_process(data_dir: Path, command: Sequence[str], **settings: str) -> Warm:
     """A command that goes on beside the test, with its log beside the directory."""
-    given = {"embedder": "none", "data_dir": str(data_dir), **settings}
+    given = {"embedder": "none", "data_dir": str(data_dir), "failure_rate_limit": "0", **settings}
     environment = {k: v for k, v in os.environ.items() if not k.startswith("KEMEM_")}
     environment |= {f"KEMEM_{name.upper()}": value for name, value in given.items()}
     away = data_dir.parent  # no kemem.toml of the checkout

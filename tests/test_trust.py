@@ -19,7 +19,7 @@ from kemem.errors import InvalidArgument, NotFound, PermissionDenied
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS
 from kemem.serve.http.app import create_app, serve
-from kemem.serve.http.auth import OPEN_PATHS, Authenticator, Caller, is_loopback
+from kemem.serve.http.auth import OPEN_PATHS, SETTINGS_KEY, Authenticator, Caller, is_loopback
 from kemem.serve.http.key_routes import keys_of
 from kemem.serve.http.routing import memory_of
 from kemem.settings import Settings
@@ -369,7 +369,9 @@ async def test_only_true_in_a_token_grants_what_is_sensitive(
         caller = await authenticator.authenticate("/v1/memories", "http", bearer)
         assert caller == Caller("alice", sensitive=granted)
         operator = Headers(raw=[(b"authorization", b"Bearer " + KEY.encode())])
-        assert await authenticator.authenticate("/v1/memories", "http", operator) == Caller()
+        assert await authenticator.authenticate("/v1/memories", "http", operator) == Caller(
+            key_id=SETTINGS_KEY
+        )
 
 
 @each(UNNAMED)

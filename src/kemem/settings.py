@@ -207,6 +207,19 @@ class Settings(BaseSettings):
         description="Web sites whose pages may call the API from a browser, as "
         "https://app.example,http://localhost:3000; empty: none.",
     )
+    rate_limit: int = Field(
+        default=12_000,
+        ge=0,
+        description="Requests a minute of one key or token to a server process; 0: no limit.",
+    )
+    address_rate_limit: int = Field(
+        default=0, ge=0, description="Requests a minute from one address; 0: no limit."
+    )
+    failure_rate_limit: int = Field(
+        default=30,
+        ge=0,
+        description="Wrong keys a minute from one address, at the sign-in too; 0: no limit.",
+    )
     max_body_bytes: int = Field(
         default=1_048_576, ge=1, description="Larger request bodies are rejected."
     )

@@ -24,6 +24,7 @@ from kemem.serve.dashboard import (
 from kemem.serve.dashboard import page as pages
 from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
 from kemem.serve.http.errors import NOT_FOUND
+from kemem.serve.http.limits import RateLimited, address_of
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
 VIEWS = (operators, memories, conversations, graph, journal, imports, privacy, keys)
@@ -84,10 +85,17 @@ async def login(
 ) -> Response:
     """Let whoever has an admin key in for a while."""
     authenticator: Authenticator = request.app.state.authenticator
+    limits, address = request.app.state.limits, address_of(request.scope)
     try:
+        limits.check_failures(address)
         session = await authenticator.sign_in(key)
     except Unauthenticated:
-        return await _login_form(request, to, is_wrong=True)
+        limits.count_failure(address)
+        return await _login_form(request, to, 401)
+    except RateLimited as refused:
+        response = await _login_form(request, to, 429, wait=refused.details["retry_after"])
+        response.headers["Retry-After"] = str(refused.details["retry_after"])
+        return response
     response = RedirectResponse(pages.own_address(to), 303)
     pages.set_cookie(request, response, SESSION_COOKIE, session, SESSION_SECONDS)
     return response
@@ -101,10 +109,13 @@ async def logout(request: Request) -> Response:
     return response
 
 
-async def _login_form(request: Request, to: str | None, is_wrong: bool = False) -> Response:
+async def _login_form(
+    request: Request, to: str | None, status: int = 200, wait: object = None
+) -> Response:
     has_key = await request.app.state.authenticator.can_sign_in()
-    values = {"to": pages.own_address(to), "has_key": has_key, "is_wrong": is_wrong}
-    return pages.page(request, "login.html", 401 if is_wrong else 200, **values)
+    values = {"to": pages.own_address(to), "has_key": has_key, "wait": wait}
+    values["is_wrong"] = status == 401
+    return pages.page(request, "login.html", status, **values)
 
 
 @fallback.get("/")

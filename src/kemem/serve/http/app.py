@@ -39,10 +39,19 @@ from kemem.serve.http import (
     operator_routes,
     privacy_routes,
 )
-from kemem.serve.http.auth import Authenticator, is_loopback, is_page, is_page_view
+from kemem.serve.http.auth import (
+    OPEN_PATHS,
+    Authenticator,
+    Caller,
+    WrongCredential,
+    is_loopback,
+    is_page,
+    is_page_view,
+)
 from kemem.serve.http.description import DescribedAPI
 from kemem.serve.http.errors import NOT_FOUND, RESPONSES
 from kemem.serve.http.key_routes import keys_of
+from kemem.serve.http.limits import RateLimits, address_of
 from kemem.serve.http.process import background_worker, configure_logs, warming_up
 from kemem.serve.http.responses import error_response, json_response
 from kemem.serve.http.routing import handle_by_headers, id_in_header, path_to_route
@@ -77,6 +86,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     state = app.state
     state.memory = memory
     state.keys = keys_of(memory)
+    state.limits = RateLimits(memory.settings)
     state.authenticator = Authenticator(memory.settings, state.keys)
     state.flags = flags
     state.requests = set()  # tasks in progress: at the end uvicorn cancels them without waiting
@@ -266,7 +276,7 @@ class RequestMiddleware:
             if not scope["path"].startswith("/dashboard"):  # whose paths have no ids with slashes
                 scope["path"] = path_to_route(scope["raw_path"])
             headers = Headers(scope=scope)
-            caller = await state.authenticator.authenticate(scope["path"], scope["scheme"], headers)
+            caller = await _authenticated(scope, headers)
             scope.setdefault("state", {})["caller"] = caller
             if not is_page(scope["path"]):  # the dashboard refuses with a page
                 caller.check_writes(scope["method"], scope["path"])
@@ -286,6 +296,23 @@ class RequestMiddleware:
             state.metrics.count_request(path, name, method, status, seconds)
             ms = round(seconds * 1000, 1)
             log.info("request", method=method, route=path, status=status, ms=ms)
+
+
+async def _authenticated(scope: Scope, headers: Headers) -> Caller:
+    """The caller of a request, counted; who sends too much, or guesses keys, is refused."""
+    state, path = scope["app"].state, scope["path"]
+    limits, authenticator, address = state.limits, state.authenticator, address_of(scope)
+    if path not in OPEN_PATHS:
+        limits.count(address)
+    if authenticator.is_guess(headers):
+        limits.check_failures(address)
+    try:
+        caller: Caller = await authenticator.authenticate(path, scope["scheme"], headers)
+    except WrongCredential:
+        limits.count_failure(address)
+        raise
+    limits.count_caller(caller)
+    return caller
 
 
 def _check_path(raw_path: bytes) -> None:

@@ -4,8 +4,11 @@ import hmac
 import re
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Container
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from ipaddress import ip_address
 from typing import Any
 
@@ -37,10 +40,16 @@ READING_POSTS = frozenset(
         *("/mcp", "/rpc"),  # by their tools and methods
     ]
 )
+SETTINGS_KEY = "KEMEM_API_KEY"  # the id of the key in the settings
+_MOST_KNOWN = 10_000  # credentials
 _ALGORITHM = "HS256"
 _DASHBOARD = re.compile(r"/|/dashboard(/.*)?", re.DOTALL)
 _OPEN_PAGES = re.compile(r"/dashboard/(login|static/.*)", re.DOTALL)  # they show no data
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]@/]+))(?::\d+)?", re.ASCII | re.IGNORECASE)
+
+
+class WrongCredential(Unauthenticated):
+    """A credential that may have been guessed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,7 @@ class Caller:
     agent_id: str | None = None  # the one agent that is reached
     is_service: bool = False  # reaches memories, and nothing that is for operators
     read_only: bool = False
-    key_id: str | None = None  # of the API key, if it is one of the store's
+    key_id: str | None = None  # of the API key; None for a token, or where none is required
 
     @classmethod
     def of_key(cls, key: ApiKey) -> "Caller":
@@ -61,6 +70,11 @@ class Caller:
         return cls(
             *(key.user_id, key.sensitive, key.agent_id, is_service, key.read_only, key.key_id)
         )
+
+    @property
+    def name(self) -> str | None:
+        """What requests of the same credential have in common; None where none is required."""
+        return self.key_id or (None if self.user_id is None else f"token of {self.user_id}")
 
     @property
     def is_operator(self) -> bool:
@@ -111,6 +125,7 @@ class Authenticator:
         self._key = key.get_secret_value().encode() if key else None
         self._secret = secret.get_secret_value() if secret else None
         self._keys = keys
+        self._known: OrderedDict[bytes, None] = OrderedDict()  # digests of right credentials
         self._origins = frozenset(split_origins(settings.cors_origins))
         self.has_key = self._key is not None  # its bearer is an operator
         self.issues_tokens = self._secret is not None  # each bound to a user
@@ -144,13 +159,26 @@ class Authenticator:
         if credential is None:
             reason = "this server needs the header 'Authorization: Bearer <key>'"
             raise Unauthenticated(f"{reason} or 'X-API-Key: <key>'")
-        if caller := await self._caller(credential):
-            return caller
+        caller = await self._caller(credential) or self._bearer(credential)
+        self._known[_digest(credential)] = None
+        if len(self._known) > _MOST_KNOWN:
+            self._known.popitem(last=False)
+        return caller
+
+    def is_guess(self, headers: Headers) -> bool:
+        """Whether a request has a credential that was never right before in this process."""
+        with suppress(Unauthenticated):
+            credential = _credential(headers)
+            return credential is not None and _digest(credential) not in self._known
+        return False
+
+    def _bearer(self, token: bytes) -> Caller:
+        """The user that a token is bound to."""
         if self._secret is None:
-            raise Unauthenticated("invalid API key")
-        claims = _claims(credential, self._secret, "sub")
+            raise WrongCredential("invalid API key")
+        claims = _claims(token, self._secret, "sub")
         if claims is None:
-            raise Unauthenticated(
+            raise WrongCredential(
                 "the credential is no valid API key or token; it may have expired"
             )
         return Caller(claims["sub"], sensitive=claims.get("sensitive") is True)
@@ -171,7 +199,7 @@ class Authenticator:
     async def _caller(self, credential: bytes) -> Caller | None:
         """The caller with this API key."""
         if self._key is not None and hmac.compare_digest(credential, self._key):
-            return Caller()
+            return Caller(key_id=SETTINGS_KEY)
         key = await self._keys.find(credential.decode("latin-1"))
         return self._used(key) if key else None
 
@@ -208,7 +236,7 @@ class Authenticator:
         key_id = _unverified(session).get("key")
         if not isinstance(key_id, str):
             valid = self.has_key and _claims(session, self._session_key, "exp") is not None
-            return Caller() if valid else None
+            return Caller(key_id=SETTINGS_KEY) if valid else None
         key = await self._keys.get(key_id)
         if key is None or _claims(session, _session_key(key.digest.encode()), "exp") is None:
             return None
@@ -218,6 +246,10 @@ class Authenticator:
 def form_token(browser: str) -> str:
     """The CSRF token that the forms of one browser must carry, by the secret in its cookie."""
     return hmac.digest(browser.encode(), b"kemem dashboard form", "sha256").hex()
+
+
+def _digest(credential: bytes) -> bytes:
+    return sha256(credential).digest()
 
 
 def _session_key(root: bytes) -> bytes:

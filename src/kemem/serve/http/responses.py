@@ -53,8 +53,10 @@ def error_response(error: Exception) -> Response:
     shown = public_error(error)
     reason = {"code": shown.code, "message": shown.message}
     body = {"error": {**reason, **({"details": shown.details} if shown.details else {})}}
-    challenge = {"WWW-Authenticate": "Bearer"} if isinstance(shown, Unauthenticated) else None
-    return json_response(body, shown.status, challenge)
+    headers = {"WWW-Authenticate": "Bearer"} if isinstance(shown, Unauthenticated) else {}
+    if "retry_after" in shown.details:
+        headers["Retry-After"] = str(shown.details["retry_after"])
+    return json_response(body, shown.status, headers)
 
 
 def invalid_request(error: RequestValidationError) -> InvalidArgument:
