@@ -31,6 +31,8 @@ KEY = "the key of an operator"
 AT = quote(EVIL)
 VIEWS = {
     "overview": ("", "总览", "Overview"),
+    "users": ("/users?query={query}", "用户", "Users"),
+    "user": ("/user?user_id={user}", "{user}", "{user}"),
     "memories": ("/memories?user_id={user}", "记忆", "Memories"),
     "playground": ("/playground?user_id={user}&query={query}", "检索试验", "Search playground"),
     "conversations": ("/conversations?user_id={user}", "会话： {user}", "Sessions of {user}"),
@@ -179,7 +181,7 @@ def test_a_conversation_leads_to_a_message_among_its_neighbours(
 ) -> None:
     """And to what a prompt is given of it."""
     user, _ = PEOPLE[language]
-    page = visit.open("/conversations")
+    page = visit.open("/users")
     page.locator("tbody").get_by_role("link", name=user, exact=True).click()
     title = "身份" if language == "zh" else "Identity"
     expect(page.locator(".profile").get_by_role("heading", name=title)).to_be_visible()
@@ -188,6 +190,7 @@ def test_a_conversation_leads_to_a_message_among_its_neighbours(
     page.get_by_role("button", name="保存" if language == "zh" else "Save").click()
     expect(page.locator(".head")).to_contain_text("小美 May")
     visit.keep_picture(f"profile_{language}")
+    page.locator(".tabs").get_by_role("link", name="对话" if language == "zh" else "Conv").click()
     page.locator("tbody a").first.click()
     shown = page.locator(".said").nth(1)
     text = shown.locator(".text").inner_text()

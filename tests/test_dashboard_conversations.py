@@ -79,8 +79,6 @@ def test_users_lead_to_their_sessions_and_these_to_what_was_said(
     sessions = client.get(HOME, params={"user_id": language}).text
     (link,) = re.findall(rf'href="({HOME}/session\?[^"]*)"', sessions)
     assert TALK[language][1] in unescape(sessions)
-    card = re.search(r'<details class="profile".*?</details>', sessions, re.DOTALL)
-    assert card and "/dashboard/memories/n_" in card[0]
     assert re.search(r'<td class="n">2</td>', sessions)
     page = unescape(client.get(unescape(link)).text)
     assert all(text in page for text in TALK[language])
@@ -100,10 +98,12 @@ def test_a_user_and_a_session_are_named_disabled_and_enabled(
     made = send(**form, disabled="yes")
     page = client.get(made.headers["location"] + f"&language={language}").text
     assert {"zh": "已停用", "en": "disabled"}[language] in page and "小美" in page
-    assert "<img src=x" not in page and 'class="profile"' not in page
+    assert "<img src=x" not in page
+    assert {"zh": "没有画像：该用户已停用", "en": "No profile: this user"}[language] in page
     assert "&#34;a&#34;: 1" in page
     page = client.get(send(level="user", id=language, disabled="no").headers["location"]).text
-    assert 'class="profile"' in page and "小美" not in page
+    profile = re.search(r'class="panel profile".*?</section>\n  </div>', page, re.DOTALL)
+    assert profile and "/dashboard/memories/n_" in profile[0] and "小美" not in page
     whose = session(language)
     named = send(level="session", id=whose.pop("session_id"), **whose, name="选茶 tea")
     assert "选茶 tea" in client.get(named.headers["location"]).text

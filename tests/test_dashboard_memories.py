@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import httpx
 import pytest
@@ -123,7 +123,7 @@ def test_without_a_choice_the_users_are_listed(browser: httpx.Client) -> None:
     note_of(browser, "某人 & co")
     page = browser.get(HOME, params={"language": "zh"})
     assert "请选择要查看谁的记忆" in shown(page)
-    assert f"{HOME}?user_id={quote('某人 & co')}" in page.text
+    assert f"{HOME}?user_id={quote_plus('某人 & co')}" in page.text
     assert "Choose whose memories" in shown(browser.get(HOME, params={"language": "en"}))
 
 

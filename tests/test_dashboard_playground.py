@@ -13,7 +13,8 @@ import pytest
 from kemem.memory import AsyncMemory
 from kemem.records import Message
 from kemem.results import Hit
-from kemem.serve.dashboard.memories import explained, highlighted
+from kemem.serve.dashboard.display import highlighted
+from kemem.serve.dashboard.memories import explained
 from kemem.settings import load
 from kemem.testing import HashingEmbedder
 from tests.cases import each

@@ -8,7 +8,7 @@ from sqlalchemy.engine import make_url
 
 from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.ports import Counted
+from kemem.ports import Counted, read_holdings
 from kemem.records import NOTES, Census, Holding, Link, Scope, Where
 from kemem.records.batch import Batch
 from kemem.settings import Settings
@@ -65,6 +65,20 @@ async def test_everything_is_counted_once(store: RamStore | SqlStore) -> None:
     after = await store.census(9)
     assert (after.notes, after.entities, after.relations) == ({"knowledge": 1}, 0, 0)
     assert after.largest[0] == Holding("u_", 2, 0)
+
+
+async def test_what_an_owner_holds_is_counted(store: RamStore | SqlStore) -> None:
+    """With one agent or with all, in the order that was asked for; of nobody there is nothing."""
+    await put(store, said("m1", "我不吃辣"), said("m2", "no spicy food", ts=2, session_id="t"))
+    await put(store, said("m3", "你好 hello", ts=3, agent_id="other"))
+    await remember(store, noted("n1", "住在北京"))
+    await remember(store, noted("n2", "共享 shared", user_id="", kind="knowledge"))
+    agent = noted("n1", "").agent_id
+    owners = [Scope(user_id="u_"), Scope(agent, "u_"), Scope("other", "u_"), Scope(agent, "")]
+    assert await read_holdings(store, [*owners, Scope(user_id="无人")]) == [
+        *(Holding("u_", 3, 1, 3), Holding("u_", 2, 1, 2), Holding("u_", 1, 0, 1)),
+        *(Holding("", 0, 1, 0), Holding("无人", 0, 0, 0)),
+    ]
 
 
 async def test_only_operators_take_a_census(tmp_path: Path) -> None:

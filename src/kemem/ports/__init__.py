@@ -19,6 +19,9 @@ from kemem.ports.chat import Schema as Schema
 from kemem.ports.chat import Tool as Tool
 from kemem.ports.chat import ToolCall as ToolCall
 from kemem.ports.chat import check_calls, parse_reply
+from kemem.ports.counts import Counted as Counted
+from kemem.ports.counts import read_census as read_census
+from kemem.ports.counts import read_holdings as read_holdings
 from kemem.ports.faults import fault, whose
 from kemem.ports.limits import MOST_PATIENCE, asking
 from kemem.ports.pace import Pace
@@ -164,13 +167,6 @@ async def read_health(store: Store) -> records.Health:
     return health
 
 
-async def read_census(store: Store, largest: int) -> records.Census:
-    """How much of everything a store holds."""
-    if not isinstance(store, Counted):
-        raise InvalidArgument("this store has no census")
-    return await store.census(largest)
-
-
 async def read_owners(store: Store, note_id: str | None = None) -> list[Scope]:
     """The (agent, user) pairs that have messages or notes; with `note_id`, the pair with it."""
     entries = await store.directory("owner", note_id=note_id, limit=_ALL)
@@ -231,14 +227,6 @@ class Archive(Protocol):
 
         Writes that came before are replaced, later ones stay; cursors and caches are void.
         """
-
-
-@runtime_checkable
-class Counted(Protocol):
-    """A store that can tell how much of everything it holds."""
-
-    async def census(self, largest: int) -> records.Census:
-        """Counts of everything, and the users that have the most; it may take a while."""
 
 
 class Embedder(Protocol):

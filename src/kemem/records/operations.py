@@ -45,6 +45,7 @@ class Holding:
     user_id: str
     messages: int
     notes: int
+    sessions: int = 0  # counted of single owners only
 
 
 @dataclass(frozen=True, slots=True)

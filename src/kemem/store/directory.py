@@ -1,5 +1,6 @@
 """What a store holds, for operators: the directory of owners, health and census."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -202,6 +203,19 @@ def _largest(connection: sa.Connection, count: int) -> tuple[Holding, ...]:
         holdings += [Holding(user_id, *numbers)] if any(numbers) else []
     holdings.sort(key=lambda it: (-it.messages - it.notes, it.user_id))
     return tuple(holdings)
+
+
+def take_holdings(connection: sa.Connection, owners: Sequence[Scope]) -> list[Holding]:
+    """How much each owner holds."""
+    holdings = []
+    for owner in owners:
+        own = sa.select(space.c.space_no).where(space.c.user_id == (owner.user_id or ""))
+        if owner.agent_id is not None:
+            own = own.where(space.c.agent_id == owner.agent_id)
+        tables = (message, note, session)
+        counts = [_count(connection, it, it.c.space_no.in_(own)) for it in tables]
+        holdings.append(Holding(owner.user_id or "", *counts))
+    return holdings
 
 
 def _count(connection: sa.Connection, of: sa.Table, *conditions: sa.ColumnElement[bool]) -> int:

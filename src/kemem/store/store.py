@@ -178,6 +178,9 @@ class SqlStore:
         with self._working():
             await asyncio.to_thread(self._database.purge)
 
+    async def holdings(self, owners: Sequence[records.Scope]) -> list[records.Holding]:
+        return await self._read(directory.take_holdings, owners)
+
     async def export(self, take: Callable[[str, Mapping[str, Any]], None]) -> None:
         with self._working():
             await asyncio.to_thread(archive.export, self._database, take)

@@ -353,6 +353,22 @@ class RamStore(RamWriter):
             largest=tuple(Holding(it, said[it], noted[it]) for it in users[:largest]),
         )
 
+    async def holdings(self, owners: Sequence[Scope]) -> list[Holding]:
+        """How much each owner holds."""
+        tables, holdings = self._open(), []
+        for owner in owners:
+            user_id = owner.user_id or ""
+
+            def is_own(row: Row | Entry, user_id: str = user_id, owner: Scope = owner) -> bool:
+                of_agent = owner.agent_id in (None, row.agent_id)
+                return (row.user_id or "") == user_id and of_agent
+
+            rows = [it.row for it in tables.rows.values() if is_own(it.row)]
+            said = sum(isinstance(row, Message) for row in rows)
+            sessions = sum(map(is_own, tables.directory.listed("session", None)))
+            holdings.append(Holding(user_id, said, len(rows) - said, sessions))
+        return holdings
+
     async def close(self) -> None:
         """Forget everything."""
         self._tables = None

@@ -1,10 +1,8 @@
 """Conversations in the dashboard: sessions, their messages, and their short-term memory."""
 
 import asyncio
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from itertools import groupby
 from typing import Any, cast
@@ -12,12 +10,13 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.errors import InvalidArgument, PermissionDenied
+from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.records import MESSAGES, Checkpoint, Entry, Message, Note
 from kemem.records.batch import ConfiguredLevel
+from kemem.serve.dashboard import users
 from kemem.serve.dashboard.page import DashboardRoute, Fields, Ids, done, page
-from kemem.serve.dashboard.users import find_entry, unknown_owner
+from kemem.serve.dashboard.users import find_entry, to_text, unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
 from kemem.text.language import count_tokens
 
@@ -39,14 +38,10 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
     fields = Fields(request.query_params)
     (user_id, agent_id), cursor = fields.owner, fields.text("cursor")
     if user_id is None and agent_id is None:
-        users = await memory.users(limit=PAGE, cursor=cursor)
-        values: dict[str, Any] = {"people": users.items, "next_cursor": users.next_cursor}
-        return page(request, "conversations.html", **values)
+        everyone = await memory.users(limit=PAGE, cursor=cursor)
+        people, rest = await with_counts(everyone.items, memory), everyone.next_cursor
+        return page(request, "conversations.html", people=people, next_cursor=rest)
     entries = await memory.sessions(user_id, agent_id, limit=SESSIONS, cursor=cursor)
-    profile = None
-    if user_id is not None and cursor is None:
-        with suppress(PermissionDenied):  # of who is disabled
-            profile = await memory.profile(user_id, agent_id)
     return page(
         request,
         "conversations_sessions.html",
@@ -54,15 +49,10 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
         agent_id=agent_id,
         entry=await find_entry(user_id, agent_id, memory),
         unknown=await unknown_owner(user_id, agent_id, memory),
-        to_text=_to_text,
-        profile=profile,
+        to_text=to_text,
         sessions=await asyncio.gather(*(_session(it, memory) for it in entries.items)),
         next_cursor=entries.next_cursor,
     )
-
-
-def _to_text(config: Mapping[str, Any]) -> str:
-    return json.dumps(dict(config), ensure_ascii=False) if config else ""
 
 
 @router.post(HOME + "/configure")
@@ -83,7 +73,7 @@ async def configure(request: Request, memory: Memory) -> Response:
         disabled=disabled,
     )
     query = {it: value for it, value in {**owner, f"{level}_id": name}.items() if value}
-    place = f"{HOME}/session" if level == "session" else HOME
+    place = {"session": f"{HOME}/session", "user": users.ONE}.get(level, HOME)
     message = {None: "configured", True: "disabled", False: "enabled"}[disabled]
     return done(request, f"{place}?{urlencode(query)}", message, id=name)
 
@@ -100,7 +90,7 @@ async def show_session(request: Request, memory: Memory) -> Response:
         request,
         "conversations_session.html",
         session=session,
-        to_text=_to_text,
+        to_text=to_text,
         days=_by_day(messages),
         notes=await notes_of(messages, memory),
         is_newest=cursor is None,

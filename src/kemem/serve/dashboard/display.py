@@ -1,12 +1,19 @@
-"""Values for people: times with their zone, texts, numbers, durations and sizes."""
+"""Values for people: times with their zone, texts, hits, numbers, durations and sizes."""
 
 import datetime as dt
+import re
 from contextlib import suppress
 
 from markupsafe import Markup
 
 from kemem.records import MOST_COUNTED, Micros
 from kemem.records.times import to_rfc3339
+from kemem.results import Hit
+from kemem.text.query import CLOSE, OPEN
+
+_TAGS = re.compile(f"({OPEN}|{CLOSE})")
+
+Piece = tuple[str, str]  # the name of an element, "" for none, and its text
 
 
 def local(at: Micros) -> dt.datetime:
@@ -80,3 +87,17 @@ def size(count: int | None) -> str:
     units = ("B", "KiB", "MiB", "GiB")
     power = min(len(units) - 1, max(0, count.bit_length() - 1) // 10)
     return f"{count:,} B" if power == 0 else f"{count / 1024**power:,.1f} {units[power]}"
+
+
+def highlighted(hit: Hit) -> list[Piece]:
+    """The text of a hit, with the words marked that a search matched; extracts of a long text."""
+    if not hit.snippets or _TAGS.search(hit.memory):  # whose own tags would pass for marks
+        return [("", hit.memory)]
+    pieces: list[Piece] = []
+    marked = False
+    for part in _TAGS.split(" ".join(hit.snippets)):
+        if part in (OPEN, CLOSE):
+            marked = part == OPEN
+        elif part:
+            pieces.append(("mark" if marked else "", part))
+    return pieces

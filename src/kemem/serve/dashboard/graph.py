@@ -15,7 +15,7 @@ from kemem.records import Note, Relation
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.serve.dashboard.page import DashboardRoute, Fields, is_fragment, link_to, page
-from kemem.serve.dashboard.users import unknown_owner
+from kemem.serve.dashboard.users import unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
 
 HOME = "/dashboard/graph"
@@ -63,7 +63,8 @@ async def show_graph(request: Request, memory: Memory) -> Response:
     view = _view(Fields(request.query_params))
     if view.user_id is None and view.agent_id is None:
         users = await memory.users(limit=USERS, cursor=request.query_params.get("cursor"))
-        return page(request, "graph_users.html", people=users.items, next_cursor=users.next_cursor)
+        people, rest = await with_counts(users.items, memory), users.next_cursor
+        return page(request, "graph_users.html", people=people, next_cursor=rest)
     template = "graph_relations.html" if is_fragment(request) else "graph.html"
     picture, unknown = await _picture(view, memory), None
     if not picture["relations"]:

@@ -16,10 +16,10 @@ from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Item
 from kemem.runtime import counts_hits
 from kemem.serve.dashboard import page as pages
+from kemem.serve.dashboard.display import Piece
 from kemem.serve.dashboard.page import DashboardRoute, Fields, page
-from kemem.serve.dashboard.users import unknown_owner
+from kemem.serve.dashboard.users import unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
-from kemem.text.query import CLOSE, OPEN
 
 HOME = "/dashboard/memories"
 KINDS = ("notes", *NOTE_KINDS, "message")
@@ -33,9 +33,6 @@ _MAX_WORDS = 2_000  # two long texts that share little take minutes to compare
 _WORD = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff]+|\s+|.", re.DOTALL)
 _COMMA = re.compile(r"[,，、;；\n]")
 _SIGNAL = re.compile(r"(lexical|semantic|rerank)(?:#(\d+))? (\d\.\d+)")
-_TAGS = re.compile(f"({OPEN}|{CLOSE})")
-
-Piece = tuple[str, str]  # the name of an element, "" for none, and its text
 
 router = APIRouter(route_class=DashboardRoute)
 
@@ -54,7 +51,8 @@ async def list_memories(request: Request, memory: Memory) -> Response:
                 values["unknown"] = await unknown_owner(*fields.owner, memory)
         else:
             users = await memory.users(limit=PAGE, cursor=fields.text("cursor"))
-            values |= {"people": users.items, "next_cursor": users.next_cursor}
+            values |= {"people": await with_counts(users.items, memory)}
+            values["next_cursor"] = users.next_cursor
     except KeMemError as problem:
         status, values["problem"] = problem.status, problem
     values |= {"chosen": any(fields.ids.values()), "user_ids": await pages.suggested_users(memory)}
@@ -206,7 +204,6 @@ async def try_search(request: Request, memory: Memory) -> Response:
         columns=columns,
         other_ranks=other_ranks,
         key=_key,
-        highlighted=highlighted,
         explained=explained,
         user_ids=await pages.suggested_users(memory),
         unknown=await unknown_owner(*fields.owner, memory) if columns else None,
@@ -268,20 +265,6 @@ def explained(hit: Hit) -> tuple[list[tuple[str, str, float]], list[Piece]]:
             name, _, text = why.partition(": ")
             reasons.append((name, text))
     return signals, reasons
-
-
-def highlighted(hit: Hit) -> list[Piece]:
-    """The text of a hit, with the words marked that a search matched; extracts of a long text."""
-    if not hit.snippets or _TAGS.search(hit.memory):  # whose own tags would pass for marks
-        return [("", hit.memory)]
-    pieces: list[Piece] = []
-    marked = False
-    for part in _TAGS.split(" ".join(hit.snippets)):
-        if part in (OPEN, CLOSE):
-            marked = part == OPEN
-        elif part:
-            pieces.append(("mark" if marked else "", part))
-    return pieces
 
 
 def _key(hit: Hit) -> tuple[str, str, str]:

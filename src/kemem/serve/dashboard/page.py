@@ -317,6 +317,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals |= {"static": static_url, "link_to": link_to}
+    templates.globals["highlighted"] = display.highlighted
     for name in ("when", "day", "short", "counted", "number", "seconds", "size"):
         templates.filters[name] = getattr(display, name)
     return templates

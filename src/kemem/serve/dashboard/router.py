@@ -20,6 +20,7 @@ from kemem.serve.dashboard import (
     memories,
     operators,
     privacy,
+    users,
 )
 from kemem.serve.dashboard import page as pages
 from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
@@ -27,7 +28,7 @@ from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.http.limits import RateLimited, address_of
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
-VIEWS = (operators, memories, conversations, graph, journal, imports, privacy, keys)
+VIEWS = (operators, users, memories, conversations, graph, journal, imports, privacy, keys)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 sign_in = APIRouter(route_class=pages.DashboardRoute)

@@ -1,13 +1,33 @@
-"""Users in the dashboard: whether there is one of an id, and whom the id may have meant."""
+"""Users in the dashboard: found by id, name or words; one user's page; ids that are unknown."""
 
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
+from fastapi import APIRouter, Request, Response
+
+from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.records import Entry, Scope
+from kemem.ports import read_holdings
+from kemem.records import Entry, Holding, Scope
+from kemem.results import Hit, Profile
+from kemem.runtime import counts_hits
+from kemem.serve.dashboard.page import DashboardRoute, Fields, page
+from kemem.serve.http.routing import Memory
 
-SCANNED = 2_000  # users that are looked at for a similar id
+HOME, ONE = "/dashboard/users", "/dashboard/user"
+PAGE = 50
+SCANNED = 2_000  # users that are looked at for an id or name
 SIMILAR = 6  # ids that are suggested
+AGENTS = 20  # the memories of which are searched
+HITS, LEAST = 20, 0.1  # and the score of the last
+RECENT = 8  # memories that the page of a user shows
+
+router = APIRouter(route_class=DashboardRoute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +37,93 @@ class Unknown:
     level: str  # user or agent
     id: str
     similar: tuple[str, ...] = ()
+
+
+@router.get(HOME)
+async def list_users(request: Request, memory: Memory) -> Response:
+    """All users; with words, those whose id or name has them, and the memories that say them."""
+    fields = Fields(request.query_params)
+    words, cursor = fields.text("query"), fields.text("cursor")
+    hits: list[Hit] = []
+    if words:
+        store = (await memory.runtime.deps()).store
+        entries = named(words, await store.directory("user", limit=SCANNED))[:PAGE]
+        hits, next_cursor = await search_all(words, memory), None
+    else:
+        users = await memory.users(limit=PAGE, cursor=cursor)
+        entries, next_cursor = list(users.items), users.next_cursor
+    people = await with_counts(entries, memory)
+    values: dict[str, Any] = {"people": people, "hits": hits, "next_cursor": next_cursor}
+    return page(request, "users.html", query=words or "", scanned=SCANNED, **values)
+
+
+@router.get(ONE)
+async def show_user(request: Request, memory: Memory) -> Response:
+    """One user: counts, profile, newest memories, and the way to everything else."""
+    user_id, agent_id = Fields(request.query_params).owner
+    if user_id is None:
+        raise InvalidArgument("user_id is missing", field="user_id")
+    values: dict[str, Any] = {"holding": None, "profile": None, "items": ()}
+    unknown = await unknown_owner(user_id, agent_id, memory)
+    if unknown is None:
+        values["holding"] = (await read_counts([Scope(agent_id, user_id)], memory))[0]
+        values["profile"] = await read_profile(user_id, agent_id, memory)
+        items = await memory.get_all(user_id, agent_id, limit=RECENT)
+        values["items"] = [item for item in items if not item.withdrawn]
+    return page(
+        request,
+        "user.html",
+        user_id=user_id,
+        agent_id=agent_id,
+        entry=await find_entry(user_id, agent_id, memory),
+        unknown=unknown,
+        to_text=to_text,
+        **values,
+    )
+
+
+def to_text(config: Mapping[str, Any]) -> str:
+    """The config of a user, agent or session as a form shows it."""
+    return json.dumps(dict(config), ensure_ascii=False) if config else ""
+
+
+def named(words: str, entries: Sequence[Entry]) -> list[Entry]:
+    """The entries that have some words in their id or name."""
+    part = words.casefold()
+    return [it for it in entries if part in it.id.casefold() or part in (it.name or "").casefold()]
+
+
+async def search_all(words: str, memory: AsyncMemory) -> list[Hit]:
+    """The best hits of all users by their words, from one search for each agent."""
+    token = counts_hits.set(False)  # an operator who looks around does not use what is found
+    try:
+        agents = [entry.id for entry in (await memory.agents(limit=AGENTS)).items]
+        options: Any = {"limit": HITS, "mode": "lexical", "explain": True, "threshold": LEAST}
+        found = await asyncio.gather(
+            *(memory.search(words, agent_id=agent_id, **options) for agent_id in agents)
+        )
+    finally:
+        counts_hits.reset(token)
+    hits = {(hit.row.agent_id, hit.row.user_id, hit.id): hit for each in found for hit in each}
+    return sorted(hits.values(), key=lambda hit: -hit.score)[:HITS]
+
+
+async def read_profile(user_id: str, agent_id: str | None, memory: AsyncMemory) -> Profile | None:
+    """What is known of a user now; None of one who is disabled."""
+    with suppress(PermissionDenied):
+        return await memory.profile(user_id, agent_id)
+    return None
+
+
+async def with_counts(entries: Sequence[Entry], memory: AsyncMemory) -> list[tuple[Entry, Holding]]:
+    """Users with how much each holds."""
+    owners = [Scope(entry.agent_id, entry.id) for entry in entries]
+    return list(zip(entries, await read_counts(owners, memory), strict=True))
+
+
+async def read_counts(owners: Sequence[Scope], memory: AsyncMemory) -> list[Holding]:
+    """How much each owner holds."""
+    return await read_holdings((await memory.runtime.deps()).store, owners)
 
 
 async def find_entry(
