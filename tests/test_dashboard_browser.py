@@ -158,6 +158,20 @@ def test_the_playground_compares_two_settings_and_takes_votes(
 
 
 @once("zh")
+def test_on_a_phone_results_come_before_settings(visit: Visitor, language: str) -> None:
+    """Which a tap opens; at a desk they are open."""
+    user, query = PEOPLE[language]
+    visit.look("light", PHONE)
+    page = visit.open(f"/playground?user_id={user}&query={quote(query)}")
+    expect(page.locator(".hit").first).to_be_in_viewport()
+    expect(page.locator("[name=mode]")).to_be_hidden()
+    page.locator("form.panel summary").click()
+    expect(page.locator("[name=mode]")).to_be_visible()
+    visit.look("light", WIDE)
+    expect(visit.open("/playground?user_id=x&query=x").locator("[name=mode]")).to_be_visible()
+
+
+@once("zh")
 def test_a_memory_is_changed_and_erased_by_hand(visit: Visitor, language: str) -> None:
     """Its history shows which words went and came; afterwards it is in no list."""
     user, _ = PEOPLE[language]
@@ -198,6 +212,8 @@ def test_a_conversation_leads_to_a_message_among_its_neighbours(
     shown.get_by_role("link", name="上下文" if language == "zh" else "Around it").click()
     chosen = page.locator(".said[aria-current=true]")
     expect(chosen.locator(".text")).to_have_text(text)
+    expect(chosen).to_be_in_viewport()
+    assert page.url.endswith("#chosen")
     assert page.locator(".said").count() > 1
     page.locator(".head a").click()
     page.locator(".tabs a").last.click()

@@ -165,7 +165,7 @@ def test_a_long_timeline_is_read_page_by_page(client: httpx.Client, language: st
     seen: list[str] = []
     while address:
         page = client.get(address).text
-        seen += re.findall(r'id="m-(l\d+)"', page)
+        seen += re.findall(r"message_id=(l\d+)#chosen", page)
         found = re.search(r'rel="next" href="([^"]+)"', page)
         address = unescape(found[1]) if found else ""
     assert sorted(seen) == [f"l{at:03}" for at in range(count)]

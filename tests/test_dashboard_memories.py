@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -116,6 +117,47 @@ def test_pages_of_a_list_lose_nothing_with_and_without_a_filter(browser: httpx.C
                 break
             address = html.unescape(following[1])
         assert len(seen) == len(set(seen)) and set(seen) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "first", "second", "was"),
+    [
+        ("zh", "我住在杭州", "我搬到了苏州，现在住在苏州", "用户住在杭州"),
+        ("en", "I live in Leeds", "I moved and now live in York", "User lives in Leeds"),
+    ],
+)
+def test_an_earlier_time_shows_what_was_true_then(
+    browser: httpx.Client, language: str, first: str, second: str, was: str
+) -> None:
+    """What ended later is shown as it was; before anything was said there is nothing."""
+    ended = {"zh": "此后已失效", "en": "ended since"}[language]
+    empty = {"zh": "当时还没有", "en": "Nothing was known yet"}[language]
+    user = f"moved_{language}"
+    add(browser, [said(first, "m1", "2026-03-01T10:00:00Z")], user_id=user)
+    add(browser, [said(second, "m2", "2026-06-01T10:00:00Z")], user_id=user)
+    asked = {"user_id": user, "language": language}
+    then = browser.get(HOME, params={**asked, "as_of": "2026-04-01T00:00"})
+    assert was in shown(then) and ended in shown(then) and 'class="ended"' not in then.text
+    assert '<a href="/dashboard/memories?' in then.text and "as_of=" in then.text
+    assert was not in shown(browser.get(HOME, params=asked))
+    assert empty in shown(browser.get(HOME, params={**asked, "as_of": "2026-02-01T00:00"}))
+
+
+@each("language", ["zh", "en"])
+def test_a_text_that_was_changed_since_is_shown_as_it_was(
+    browser: httpx.Client, language: str
+) -> None:
+    """By its history; now the new text is shown."""
+    user = f"edited_{language}"
+    note_id = note_of(browser, user, "喜欢绿茶 green tea")
+    before = datetime.now(UTC).isoformat()
+    address = f"{HOME}/{note_id}?user_id={user}"
+    assert fill(browser, address, action="edit", text="喜欢红茶 black tea").status_code == 303
+    asked = {"user_id": user, "language": language}
+    then = shown(browser.get(HOME, params={**asked, "as_of": before}))
+    assert "喜欢绿茶 green tea" in then and "喜欢红茶" not in then
+    assert {"zh": "此后有改动", "en": "changed since"}[language] in then
+    assert "喜欢红茶 black tea" in shown(browser.get(HOME, params=asked))
 
 
 def test_without_a_choice_the_users_are_listed(browser: httpx.Client) -> None:

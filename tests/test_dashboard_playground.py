@@ -55,6 +55,21 @@ def columns(page: httpx.Response) -> list[list[str]]:
 
 
 @BOTH
+def test_a_search_can_be_as_of_a_time_and_within_a_session(
+    client: httpx.Client, language: str
+) -> None:
+    """Before the notes there is nothing to find, in each column by its own time."""
+    early = "2020-01-01T00:00"
+    now, then = columns(ask(client, language, compare="yes", b_as_of=early))
+    assert (len(now), len(then)) == (2, 0)
+    assert columns(ask(client, language, as_of=early)) == [[]]
+    assert columns(ask(client, language, session_id="没有 nowhere")) == [[]]
+    page = ask(client, language, as_of=early, session_id="one")
+    assert f'name="as_of" type="datetime-local" value="{early}"' in page.text
+    assert 'name="session_id" type="text" value="one"' in page.text
+
+
+@BOTH
 def test_a_hit_shows_its_score_its_signals_and_the_words_that_matched(
     client: httpx.Client, language: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from time import perf_counter
 from typing import Any
@@ -10,9 +11,9 @@ from fastapi import APIRouter, Request, Response
 
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
-from kemem.records import NOTE_KINDS, NOTES, Message, Note, Relation
+from kemem.records import NOTE_KINDS, NOTES, Message, Micros, Note, Relation
 from kemem.records.filters import Filter
-from kemem.records.times import to_rfc3339
+from kemem.records.times import to_micros, to_rfc3339
 from kemem.results import Hit, Item
 from kemem.runtime import counts_hits
 from kemem.serve.dashboard import page as pages
@@ -42,11 +43,14 @@ async def list_memories(request: Request, memory: Memory) -> Response:
     """Notes or messages, newest first; as long as nobody is chosen, the users to choose from."""
     fields = Fields(request.query_params)
     values: dict[str, Any] = {"items": [], "people": (), "scanned": 0, "next_cursor": None}
-    values |= {"unknown": None, "problem": None}
+    values |= {"unknown": None, "problem": None, "as_of": None, "texts": {}}
     status = 200
     try:
         if any(fields.ids.values()):
             values |= await _list(fields, memory)
+            if as_of := fields.datetime("as_of"):
+                values["as_of"] = at = to_micros(as_of, "as_of")
+                values["texts"] = await texts_at(values["items"], at, memory)
             if not values["items"]:
                 values["unknown"] = await unknown_owner(*fields.owner, memory)
         else:
@@ -114,11 +118,9 @@ async def _list(fields: Fields, memory: AsyncMemory) -> dict[str, Any]:
     word among a million rows must not hold the server up.
     """
     kind, cursor = fields.one_of("kind", KINDS, "notes"), fields.text("cursor")
-    options: dict[str, Any] = {
-        **fields.ids,
-        "kinds": NOTES if kind == "notes" else [kind],
-        "as_of": fields.datetime("as_of"),
-    }
+    as_of = fields.datetime("as_of")
+    options: dict[str, Any] = {**fields.ids, "kinds": NOTES if kind == "notes" else [kind]}
+    options["as_of"] = as_of
     memory_type, words = fields.text("type"), (fields.text("text") or "").casefold()
     if not memory_type and not words:
         rows = await memory.get_all(**options, limit=PAGE, cursor=cursor)
@@ -139,6 +141,20 @@ async def _list(fields: Fields, memory: AsyncMemory) -> dict[str, Any]:
         if cursor is None:
             break
     return {"items": items, "next_cursor": cursor, "scanned": scanned}
+
+
+async def texts_at(items: Sequence[Item], at: Micros, memory: AsyncMemory) -> dict[str, str]:
+    """What notes said at a time, by their ids, of those that were changed by hand since."""
+    texts = {}
+    for item in items:
+        row = item.row
+        if isinstance(row, Note) and row.updated > at:
+            ids = {"user_id": row.user_id or None, "agent_id": row.agent_id}
+            changes = sorted(await memory.history(row.id, **ids), key=lambda change: change.at)
+            later = next((it for it in changes if it.at > at and it.event == "update"), None)
+            if later is not None and later.before and later.before != item.memory:
+                texts[item.id] = later.before
+    return texts
 
 
 async def _show(
@@ -230,6 +246,7 @@ async def _search(name: str, fields: Fields, memory: AsyncMemory) -> dict[str, A
         **column,
         "settings": json.dumps(settings, ensure_ascii=False, default=str),
         "seconds": perf_counter() - started,
+        "at": to_micros(as_of, "as_of") if (as_of := settings.get("as_of")) else None,
         "hits": hits,
         "missing": hits.missing,
         "ranks": {_key(hit): rank for rank, hit in enumerate(hits, 1)},
@@ -251,6 +268,7 @@ def _settings(fields: Fields) -> dict[str, Any]:
         "filters": fields.mapping("filters"),
         "rerank": fields.one_of("rerank", ("yes", "no"), "yes") == "yes",
         "past": True if fields.text("past") else None,
+        "as_of": fields.datetime("as_of"),
     }
     return {name: value for name, value in settings.items() if value not in (None, [])}
 

@@ -118,16 +118,23 @@ function chooseTheme(event) {
   drawAll(document);
 }
 
-// On a phone the menu is closed until it is asked for.
+// On a phone the menu, and settings above results, are closed until they are asked for.
 
-function closeMenu() {
+function closeDetails() {
   if (window.matchMedia("(max-width: 860px)").matches) {
-    document.querySelector("details.menu")?.removeAttribute("open");
+    for (const it of document.querySelectorAll("[data-closed-on-phone]")) it.removeAttribute("open");
   }
 }
 
+// A message among others is scrolled to; an address that names it does so without this script.
+
+function showChosen() {
+  document.querySelector(".said-chosen")?.scrollIntoView({ block: "center" });
+}
+
 document.addEventListener("DOMContentLoaded", () => {
-  closeMenu();
+  closeDetails();
+  showChosen();
   drawAll(document);
 });
 document.addEventListener("click", chooseTheme);
