@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from kemem.memory import AsyncMemory
 from kemem.records import Scope
 from kemem.records.batch import Batch, Job
-from kemem.serve.dashboard import operators
+from kemem.serve.dashboard import backups, operators
 from kemem.serve.dashboard.labels import label
 from kemem.serve.telemetry.metrics import MINUTE, Point
 from tests.pages import EVIL, browsing, send, text_of
@@ -117,7 +117,7 @@ async def test_figures_are_of_the_time_that_is_asked_for(
         page = await desk.browser.get("/dashboard", params={"span": span, "language": language})
         assert f'hx-get="/dashboard/figures?span={span}"' in page.text
         assert 'hx-trigger="every 10s"' in page.text
-    for wrong in ("", "2h", EVIL):
+    for wrong in ("2h", EVIL):
         refused = await desk.browser.get("/dashboard", params={"span": wrong})
         assert "1h, 24h, 30d" in text_of(refused, 400)
 
@@ -251,7 +251,7 @@ async def test_a_backup_is_restored_only_if_its_name_is_typed(
     await desk.memory.add(words, user_id=user)
     made = await send(desk.browser, f"{SYSTEM}/backup")
     assert made.headers["location"] == SYSTEM
-    (backup,) = operators.backups_in(desk.memory.places.backups, 9)
+    (backup,) = backups.backups_in(desk.memory.places.backups, 9)
     listed = await desk.page(SYSTEM, language=language)
     written = {"zh": f"备份 {backup.name} 已完成", "en": f"The backup {backup.name} is written"}
     assert written[language] in listed
@@ -272,6 +272,37 @@ async def test_a_backup_is_restored_only_if_its_name_is_typed(
         assert (await send(desk.browser, f"{SYSTEM}/restore", **sent)).is_client_error
 
 
+@BOTH
+async def test_a_backup_is_downloaded_and_deleted(
+    desk: Desk, language: str, user: str, words: str
+) -> None:
+    """What is downloaded can be restored; a deletion asks first; no other file can be named."""
+    await desk.memory.add(words, user_id=user)
+    await send(desk.browser, f"{SYSTEM}/backup")
+    (backup,) = backups.backups_in(desk.memory.places.backups, 9)
+    named = {"name": backup.name}
+    listed = await desk.browser.get(SYSTEM)
+    assert f"{SYSTEM}/backup?name={backup.name}" in listed.text
+    file = await desk.browser.get(f"{SYSTEM}/backup", params=named)
+    assert file.headers["content-disposition"] == f'attachment; filename="{backup.name}"'
+    assert file.content == (desk.memory.places.backups / backup.name).read_bytes()
+    assert {"zh": "保留", "en": "Keep it"}[language] in await desk.page(
+        f"{SYSTEM}/backup/delete", **named, language=language
+    )
+    (desk.memory.places.backups.parent / "secret").write_text("秘密")
+    for other in ("../secret", "..", "/etc/passwd", "", "没有.json", ".", "a/../../secret"):
+        for path in ("/backup", "/backup/delete"):
+            answer = await desk.browser.get(SYSTEM + path, params={"name": other})
+            assert answer.is_client_error and "秘密" not in answer.text, other
+        sent = await send(desk.browser, f"{SYSTEM}/backup/delete", name=other)
+        assert sent.is_client_error, other
+    assert (await desk.browser.post(f"{SYSTEM}/backup/delete", data=named)).status_code == 403
+    assert (await send(desk.browser, f"{SYSTEM}/backup/delete", **named)).status_code == 303
+    gone = {"zh": f"备份 {backup.name} 已删除", "en": f"The backup {backup.name} is deleted"}
+    assert gone[language] in await desk.page(SYSTEM)
+    assert backups.backups_in(desk.memory.places.backups, 9) == []
+
+
 async def test_only_whole_files_are_backups(tmp_path: Path) -> None:
     """No folder, no link, nothing half written; the newest come first, and a few of them."""
     (tmp_path / "文件夹").mkdir()
@@ -279,11 +310,11 @@ async def test_only_whole_files_are_backups(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     for name in ("a", "b"):
         (tmp_path / name).write_text("备份")
-    assert sorted(it.name for it in operators.backups_in(tmp_path, 9)) == ["a", "b"]
-    assert len(operators.backups_in(tmp_path, 1)) == 1
-    assert operators.backups_in(tmp_path / "nowhere", 9) == []
+    assert sorted(it.name for it in backups.backups_in(tmp_path, 9)) == ["a", "b"]
+    assert len(backups.backups_in(tmp_path, 1)) == 1
+    assert backups.backups_in(tmp_path / "nowhere", 9) == []
     (tmp_path / "文件夹" / "big").write_bytes(b"x" * 1000)
-    assert (operators.files_in(tmp_path)[0].name, operators.files_in(tmp_path)[0].size) == (
+    assert (backups.files_in(tmp_path)[0].name, backups.files_in(tmp_path)[0].size) == (
         *("文件夹/", 1000),
     )
 

@@ -164,9 +164,10 @@ async def test_old_lines_are_folded_and_nothing_is_lost(
         assert whole.operations["search"].errors == number // 2
         assert whole.operations["search"].buckets.total() == number
         assert whole.operations["llm"].errors == number // 3
-        assert whole.counts == {"llm.prompt_tokens": 100 * number} | {
-            "llm.completion_tokens": 10 * number
-        }
+        tokens = {"prompt_tokens": 100 * number, "completion_tokens": 10 * number}
+        model = {f"model.gpt-4o-mini.{name}": it for name, it in tokens.items()}
+        counted = {f"llm.{name}": it for name, it in tokens.items()} | model
+        assert whole.counts == {**counted, "model.gpt-4o-mini.replies": number}
     assert await kept(memory) == (1, 1, 4)  # the first eight lie on four days
 
 

@@ -23,6 +23,7 @@ _HTTP = "where a URL begins as http://host or https://host"
 _OPENAI = r"(?:(?!://)[^\s@])+"  # without an address no @: what follows it was meant as one
 _EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:(?:{_OPENAI}|{_NAME}(?<!@)@{_URL})")
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_PRICE = re.compile(r"([^\s=]+)\s*=\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)")
 _RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
 
 
@@ -105,6 +106,11 @@ class Settings(BaseSettings):
         min_length=1,
         validation_alias=AliasChoices("KEMEM_LLM_BASE_URL", "OPENAI_BASE_URL"),
         description="Address of the model; also read from OPENAI_BASE_URL.",
+    )
+    llm_prices: str | None = Field(
+        default=None,
+        description="What a million tokens cost, as MODEL=INPUT/OUTPUT, several with commas; the "
+        "dashboard shows costs by it.",
     )
     llm_timeout_seconds: float = Field(
         default=60, gt=0, description="Timeout for an answer; after it, a job retries."
@@ -277,6 +283,12 @@ class Settings(BaseSettings):
             raise ValueError(f"must be a URL, {_HTTP}, not {shown!r:.80}")
         return value
 
+    @field_validator("llm_prices")
+    @classmethod
+    def _check_prices(cls, value: str | None) -> str | None:
+        parse_prices(value)
+        return value
+
     @field_validator("data_dir", "backup_dir", "workspace_dir", mode="before")
     @classmethod
     def _refuse_blank(cls, directory: object) -> object:
@@ -304,6 +316,18 @@ class Settings(BaseSettings):
 def split_origins(text: str) -> tuple[str, ...]:
     """The origins of a list.  "https://a.example, http://b" -> ("https://a.example", "http://b")"""
     return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def parse_prices(text: str | None) -> dict[str, tuple[float, float]]:
+    """Prices of input and output by model.  "a=0.15/0.6, b=1/2" -> {"a": (0.15, 0.6), …}"""
+    prices = {}
+    for part in filter(None, map(str.strip, (text or "").split(","))):
+        match = _PRICE.fullmatch(part)
+        if match is None:
+            known = "MODEL=INPUT/OUTPUT, as gpt-4o-mini=0.15/0.6"
+            raise ValueError(f"must be {known}, not {part!r:.80}")
+        prices[match[1]] = float(match[2]), float(match[3])
+    return prices
 
 
 def _has_port(url: str | None) -> bool:

@@ -28,6 +28,7 @@ MESSAGES = {
     "jobs_retried": ("Jobs scheduled to run again: {count}", "已安排重新执行的任务数：{count}"),
     "backup_written": ("The backup {name} is written.", "备份 {name} 已完成。"),
     "backup_restored": ("The backup {name} is restored.", "已从备份 {name} 恢复。"),
+    "backup_deleted": ("The backup {name} is deleted.", "备份 {name} 已删除。"),
     "voted_up": ("Noted as a good hit.", "已记为切题。"),
     "voted_down": ("Noted as not what was asked for.", "已记为不切题。"),
     "key_revoked": ("The key {name} is revoked.", "密钥 {name} 已吊销。"),

@@ -149,8 +149,10 @@ async def texts_at(items: Sequence[Item], at: Micros, memory: AsyncMemory) -> di
     for item in items:
         row = item.row
         if isinstance(row, Note) and row.updated > at:
-            ids = {"user_id": row.user_id or None, "agent_id": row.agent_id}
-            changes = sorted(await memory.history(row.id, **ids), key=lambda change: change.at)
+            history = await memory.history(
+                row.id, user_id=row.user_id or None, agent_id=row.agent_id
+            )
+            changes = sorted(history, key=lambda change: change.at)
             later = next((it for it in changes if it.at > at and it.event == "update"), None)
             if later is not None and later.before and later.before != item.memory:
                 texts[item.id] = later.before

@@ -1,44 +1,45 @@
 """Overview, system and jobs: figures, settings, storage, backups, tokens and later work."""
 
 import asyncio
-import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Form, Request, Response
 
 from kemem import __version__
-from kemem.errors import InvalidArgument, NotFound
+from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, Micros
+from kemem.records.times import to_micros
 from kemem.runtime import system_clock
 from kemem.serve.cli.doctor import examine, show_settings
+from kemem.serve.dashboard.backups import LISTED, SYSTEM, backups_in, files_in
 from kemem.serve.dashboard.page import DashboardRoute, Fields, done, page, translator
 from kemem.serve.http.auth import Authenticator
 from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import Memory
 from kemem.serve.rpc.methods import MemoryTools
 from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE, Metrics, Point, Timing
+from kemem.settings import parse_prices
 from kemem.text.ids import check_id
 
-SYSTEM, JOBS = "/dashboard/system", "/dashboard/jobs"
+JOBS = "/dashboard/jobs"
 SPANS = {"1h": (HOUR, MINUTE), "24h": (DAY, 10 * MINUTE), "30d": (30 * DAY, 4 * HOUR)}  # and steps
+STEPS = (MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR, 4 * HOUR, DAY, 7 * DAY, 30 * DAY)
+POINTS = 200  # of a chart
+LONGEST = 1_830 * DAY  # that figures are kept
 ADDS = ("add_memories", "store_messages")
 SEARCHES = ("search_memories", "lexical_search", "semantic_search", "hybrid_search", "recall")
 _NOT_ASKED = frozenset(["none", "healthz", "readyz", "metrics", "root", "llm"])
 _DAYS = 30  # of the chart of growth
 _LINES = 5  # of the chart of latencies
 
-_BACKUPS = 100  # that are listed
 _LONGEST = 366  # days that a token is good for
 _PACKAGES = ("fastapi", "jinja2", "mcp", "openai", "sqlalchemy", "uvicorn")
 _JOBS, _MAX_JOBS = 200, 20_000  # of a page, and that are read to be sorted
-_MAX_FILES = 20_000  # that are counted in one folder
 
 Chart = dict[str, Any]  # what app.js draws
 
@@ -52,24 +53,48 @@ async def survey(memory: AsyncMemory, metrics: Metrics) -> dict[str, Any]:
     return {"health": await memory.health(), "census": await memory.census(), "days": days}
 
 
+class Range(NamedTuple):
+    """The times that figures are shown of."""
+
+    span: str  # one of SPANS, or custom
+    since: Micros
+    until: Micros
+    step: Micros
+    query: Mapping[str, str]  # that asks for it again
+
+
+def time_range(fields: Fields, now: Micros) -> Range:
+    """A span that ends now, or one between two times; the step is the finest of 200 or fewer."""
+    since, until = fields.datetime("since"), fields.datetime("until")
+    if since is None and until is None:
+        span = fields.one_of("span", tuple(SPANS), "1h")
+        return Range(span, now - SPANS[span][0], now, SPANS[span][1], {"span": span})
+    last = now if until is None else min(now, to_micros(until, "until"))
+    first = last - DAY if since is None else to_micros(since, "since")
+    if not 0 < last - first <= LONGEST:
+        problem = f"since must be before until, by {LONGEST // DAY} days at most"
+        raise InvalidArgument(f"{problem}, not {fields.text('since')!r:.40}", field="since")
+    step = next(step for step in STEPS if (last - first) / step <= POINTS)
+    query = {it: text for it in ("since", "until") if (text := fields.text(it))}
+    return Range("custom", first, last, step, query)
+
+
 @router.get("/dashboard")
-async def overview(request: Request, span: str = "1h") -> Response:
+async def overview(request: Request) -> Response:
     """The first page."""
-    return page(request, "overview.html", **await _figures(request, span))
+    return page(request, "overview.html", **await _figures(request))
 
 
 @router.get("/dashboard/figures")
-async def overview_figures(request: Request, span: str = "1h") -> Response:
+async def overview_figures(request: Request) -> Response:
     """What changes on the first page: htmx polls it."""
-    return page(request, "_figures.html", **await _figures(request, span))
+    return page(request, "_figures.html", **await _figures(request))
 
 
-async def _figures(request: Request, span: str) -> dict[str, Any]:
-    if span not in SPANS:
-        raise InvalidArgument(f"span must be one of {', '.join(SPANS)}, not {span!r:.80}")
-    length, step = SPANS[span]
+async def _figures(request: Request) -> dict[str, Any]:
     now, state = system_clock(), request.app.state
-    points = await state.metrics.series(now - length, now, step)
+    chosen = time_range(Fields(request.query_params), now)
+    points = await state.metrics.series(chosen.since, chosen.until, chosen.step)
     total = merged(points)
     stored = await state.survey.get()
     operations = asked_for(total)
@@ -81,7 +106,7 @@ async def _figures(request: Request, span: str) -> dict[str, Any]:
     counted = t("Adds", "写入"), t("Searches", "检索"), t("Failures", "失败")
     grown = t("Messages", "消息"), t("Notes", "记忆")
     return {
-        "span": span,
+        "range": chosen,
         "survey": stored,
         "kinds": NOTE_KINDS,
         "operations": operations,
@@ -90,10 +115,11 @@ async def _figures(request: Request, span: str) -> dict[str, Any]:
         "llm": total.operations["llm"],
         "has_llm": state.memory.settings.has_llm,
         "counts": total.counts,
+        "usage": usage(total.counts, parse_prices(state.memory.settings.llm_prices)),
         "hit_rates": hit_rates(total.counts),
         "leaks": list(state.leaks),
         "charts": {
-            "rates": rates(points, step, now, counted),
+            "rates": rates(points, chosen.step, chosen.until, counted),
             "latencies": latencies(points, operations),
             "tokens": chart(points, tokens),
             "growth": growth(stored["days"] if stored else [], grown),
@@ -114,6 +140,30 @@ def asked_for(point: Point) -> dict[str, Timing]:
     names = (it for it in point.operations if it not in _NOT_ASKED)
     asked = {it: point.operations[it] for it in names if not it.startswith("dashboard.")}
     return dict(sorted(asked.items(), key=lambda pair: (-pair[1].n, pair[0])))
+
+
+class Usage(NamedTuple):
+    """What one model was used for, and what it cost; None where its price is not known."""
+
+    model: str
+    replies: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+
+
+def usage(counts: Counter[str], prices: Mapping[str, tuple[float, float]]) -> list[Usage]:
+    """The use of each model, the most used first; prices are those of a million tokens."""
+    names = {key.removeprefix("model.").rpartition(".")[0] for key in counts if key[:6] == "model."}
+    used = []
+    for name in names:
+        kinds = ("replies", "prompt_tokens", "completion_tokens")
+        replies, prompt, completion = (counts[f"model.{name}.{kind}"] for kind in kinds)
+        cost = None
+        if name in prices:
+            cost = (prompt * prices[name][0] + completion * prices[name][1]) / 1e6
+        used.append(Usage(name, replies, prompt, completion, cost))
+    return sorted(used, key=lambda it: (-it.prompt_tokens - it.completion_tokens, it.model))
 
 
 def hit_rates(counts: Counter[str]) -> dict[str, float | None]:
@@ -168,15 +218,6 @@ def chart(
     return {"x": [point.ts // 1_000_000 for point in points], "series": series, "unit": unit}
 
 
-class File(NamedTuple):
-    """A file or folder, and what it takes up."""
-
-    name: str
-    size: int  # bytes
-    changed: Micros
-    is_least: bool = False  # a folder with so many files that the rest was not counted
-
-
 @router.get(SYSTEM)
 async def system(request: Request, memory: Memory) -> Response:
     """Everything about this server."""
@@ -188,35 +229,6 @@ async def checks(request: Request, memory: Memory) -> Response:
     """What the doctor finds; it loads the embedder, which takes a while."""
     results = await asyncio.to_thread(examine, memory.settings)
     return page(request, "system_checks.html", checks=results)
-
-
-@router.post(SYSTEM + "/backup")
-async def back_up(request: Request, memory: Memory) -> Response:
-    """Write everything to a new file in the directory of backups."""
-    backup = await memory.backup()
-    return done(request, SYSTEM, "backup_written", name=backup.path.name)
-
-
-@router.get(SYSTEM + "/restore")
-async def ask_to_restore(request: Request, memory: Memory, name: str) -> Response:
-    """Ask whether everything is to be replaced."""
-    backup, survey = await _backup(name, memory), await request.app.state.survey.get()
-    return page(request, "system_restore.html", backup=backup, survey=survey)
-
-
-@router.post(SYSTEM + "/restore")
-async def restore(
-    request: Request,
-    memory: Memory,
-    name: Annotated[str, Form()],
-    typed: Annotated[str, Form()] = "",
-) -> Response:
-    """Put a backup in the place of everything, if its name was typed."""
-    backup = await _backup(name, memory)
-    if typed.strip() != backup.name:
-        raise InvalidArgument(f"type the name {backup.name!r}, not {typed!r:.80}", field="typed")
-    await memory.restore(backup.name)
-    return done(request, SYSTEM, "backup_restored", name=backup.name)
 
 
 @router.get(SYSTEM + "/dump")
@@ -258,47 +270,12 @@ async def _system(request: Request, memory: AsyncMemory, **values: Any) -> Respo
         survey=survey,
         files=files,
         places=memory.places,
-        backups=await asyncio.to_thread(backups_in, memory.places.backups, _BACKUPS),
+        backups=await asyncio.to_thread(backups_in, memory.places.backups, LISTED),
         has_key=state.authenticator.has_key,
         mints=state.authenticator.issues_tokens,
         longest=_LONGEST,
         **{"minted": None} | values,
     )
-
-
-async def _backup(name: str, memory: AsyncMemory) -> File:
-    """A backup of the list, and no other file."""
-    for backup in await asyncio.to_thread(backups_in, memory.places.backups, _BACKUPS):
-        if backup.name == name:
-            return backup
-    raise NotFound(f"there is no backup {name!r:.80}")
-
-
-def files_in(directory: Path) -> list[File]:
-    """What a directory holds, largest first; a missing directory is empty."""
-    files = []
-    for path in directory.iterdir() if directory.is_dir() else ():
-        file = _file(path)
-        if path.is_dir() and not path.is_symlink():
-            inside = (Path(place, name) for place, _, names in os.walk(path) for name in names)
-            sizes = [_file(each).size for each in islice(inside, _MAX_FILES)]
-            file = File(f"{path.name}/", sum(sizes), file.changed, len(sizes) == _MAX_FILES)
-        files.append(file)
-    return sorted(files, key=lambda file: (-file.size, file.name))
-
-
-def backups_in(directory: Path, most: int) -> list[File]:
-    """The newest backups of a directory, the newest first, without unfinished ones."""
-    paths = [it for it in directory.glob("[!.]*") if it.is_file() and not it.is_symlink()]
-    return sorted(map(_file, paths), key=lambda file: (-file.changed, file.name))[:most]
-
-
-def _file(path: Path) -> File:
-    try:
-        status = path.lstat()
-    except OSError:  # it was removed meanwhile
-        return File(path.name, 0, 0)
-    return File(path.name, status.st_size, status.st_mtime_ns // 1000)
 
 
 @router.get(JOBS)

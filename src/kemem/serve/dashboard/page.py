@@ -1,5 +1,6 @@
 """Pages: a template in the reader's language and theme, for operators only, safe from CSRF."""
 
+import asyncio
 import datetime as dt
 import hmac
 import math
@@ -32,6 +33,7 @@ from kemem.serve.http.errors import parse_object, public_error
 from kemem.serve.http.responses import invalid_request
 
 PATH = "/dashboard"
+LOGIN = "/dashboard/login"
 STATIC_PATH = "/dashboard/static"
 STATIC = Path(__file__).parent / "static"
 VENDOR = STATIC / "vendor"  # files of others that npm brings
@@ -47,6 +49,8 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 SUGGESTED = 200  # users
+PATIENCE = 0.4  # seconds that a page waits for the counts of jobs
+FAILURES = 2  # of the model in a row, until pages say that it does not answer
 _YEAR = 365 * 24 * 3600
 _ADDRESS = re.compile(r"/dashboard(?:/[^\s\\]*)?(?:\?[^\s\\]*)?")
 
@@ -69,6 +73,7 @@ class DashboardRoute(APIRoute):
                 request.state.caller.check_writes(request.method, request.url.path)
                 if request.method not in ("GET", "HEAD"):
                     await _check_csrf(request)
+                request.state.alerts = await _alerts(request)
                 response = await handle(request)
             except Exception as error:  # the edge: people get a page, the log gets the rest
                 if isinstance(error, RequestValidationError):
@@ -115,6 +120,7 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         "offset": display.offset(display.local(now)),
         "label": lambda group, word: label(group, word, language),
         "flash": message,
+        "alerts": getattr(request.state, "alerts", ()),
     }
     text = environment().get_template(template).render(shared | values)
     response = HTMLResponse(text, status)
@@ -181,6 +187,19 @@ def _csrf_cookie(request: Request) -> str:
         cookie = getattr(request.state, "csrf_cookie", None) or secrets.token_urlsafe(24)
         request.state.csrf_cookie = cookie
     return cookie
+
+
+async def _alerts(request: Request) -> list[str]:
+    """What an operator should look at, by name: it is shown on every page."""
+    is_open = request.url.path == LOGIN  # to strangers: the store is not asked for them
+    if is_fragment(request) or request.method != "GET" or is_open:
+        return []
+    metrics = request.app.state.metrics
+    with suppress(TimeoutError):  # then the last counts do
+        await asyncio.wait_for(metrics.health.get(), PATIENCE)
+    health = metrics.health.last
+    alerts = {"jobs": health and health.failed_jobs, "llm": metrics.llm_failures >= FAILURES}
+    return [name for name, is_raised in alerts.items() if is_raised]
 
 
 async def _check_csrf(request: Request) -> None:

@@ -12,6 +12,7 @@ from starlette.types import Scope
 
 from kemem.errors import NotFound, Unauthenticated
 from kemem.serve.dashboard import (
+    backups,
     conversations,
     graph,
     imports,
@@ -28,7 +29,7 @@ from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.http.limits import RateLimited, address_of
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
-VIEWS = (operators, users, memories, conversations, graph, journal, imports, privacy, keys)
+VIEWS = (operators, backups, users, memories, conversations, graph, journal, imports, privacy, keys)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 sign_in = APIRouter(route_class=pages.DashboardRoute)

@@ -176,6 +176,7 @@ class Metrics:
         self.memory = memory
         self.leaks = leaks
         self.health = StaleWhileRevalidate(memory.health, patience=_SCRAPE_SECONDS)
+        self.llm_failures = 0  # since the last reply that was of use
         self._clock = clock
         self._recent: defaultdict[Labels, Timing] = defaultdict(Timing)  # in no minute yet
         self._total: defaultdict[Labels, Timing] = defaultdict(Timing)  # since the start
@@ -199,11 +200,15 @@ class Metrics:
         self._recent[operation, "", "", 0].add(seconds, failed)
 
     def count_reply(self, seconds: float, is_of_use: bool, reply: Reply | None) -> None:
-        """Count a reply of the LLM as the operation "llm", with its tokens."""
+        """Count a reply of the LLM as the operation "llm", with its tokens, also by model."""
         self.count("llm", seconds, failed=not is_of_use)
+        self.llm_failures = 0 if is_of_use else self.llm_failures + 1
         if reply is not None:
-            self._tokens["llm.prompt_tokens"] += reply.prompt_tokens
-            self._tokens["llm.completion_tokens"] += reply.completion_tokens
+            model = f"model.{self.memory.settings.llm_model}"
+            self._tokens[f"{model}.replies"] += 1
+            for name in ("prompt_tokens", "completion_tokens"):
+                self._tokens[f"llm.{name}"] += getattr(reply, name)
+                self._tokens[f"{model}.{name}"] += getattr(reply, name)
 
     def total(self) -> Mapping[Labels, Timing]:
         """All counts since the start."""
