@@ -13,6 +13,7 @@ from kemem import __version__
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, Micros
+from kemem.records.batch import Job
 from kemem.records.times import to_micros
 from kemem.runtime import system_clock
 from kemem.serve.cli.doctor import examine, show_settings
@@ -292,7 +293,16 @@ async def list_jobs(request: Request, memory: Memory) -> Response:
         jobs=jobs[start:end],
         next_cursor=end + 1 if end < len(jobs) else None,
         health=await request.app.state.metrics.health.get() or await memory.health(),
+        progress_of=progress_of,
     )
+
+
+def progress_of(job: Job) -> tuple[int, int] | None:
+    """How much of how much a job has done: rows, or bytes of an import; None where none is kept."""
+    if job.progress:
+        return job.progress["done"], job.progress["total"]
+    state = job.details.get("state") if job.kind == "import" else None
+    return (state["read"], state["size"]) if state else None
 
 
 @router.post(JOBS + "/retry")

@@ -132,7 +132,19 @@ function showChosen() {
   document.querySelector(".said-chosen")?.scrollIntoView({ block: "center" });
 }
 
+// A part of a page that follows the server is loaded again whenever an event says it has changed.
+
+function follow() {
+  const part = document.querySelector("[data-events]");
+  if (!part || !window.htmx) return;
+  const source = new EventSource(part.dataset.events);
+  source.addEventListener("changed", () => htmx.trigger(`#${part.id}`, "changed"));
+  window.addEventListener("pagehide", () => source.close(), { once: true });
+}
+
+window.addEventListener("pageshow", (event) => { if (event.persisted) follow(); });
 document.addEventListener("DOMContentLoaded", () => {
+  follow();
   closeDetails();
   showChosen();
   drawAll(document);
