@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INPUTS := pyproject.toml packages/kemem-conformance/pyproject.toml constraints.txt requirements/models.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run assets client client-tools test test-frameworks test-kit pictures install lint bench llm dist test-dist sbom lint-deploy docs clean
+.PHONY: help run assets client client-tools test test-frameworks test-kit pictures picture install lint bench llm dist test-dist sbom lint-deploy docs clean
 
 help:  ## Show this list
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "%-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ test-kit: $(VENV)/dev.stamp  ## Check that the conformance suite finds planted f
 
 pictures: $(VENV)/dev.stamp assets  ## Take screenshots of the dashboard into build/screenshots
 	KEMEM_TEST_BROWSER=required KEMEM_TEST_SCREENSHOTS=build/screenshots $(BIN)/pytest tests/test_dashboard_browser.py $(ARGS)
+
+picture: $(VENV)/dev.stamp assets  ## Take the picture of the dashboard for the documentation
+	$(BIN)/python -m tests.picture docs/images/dashboard.png
 
 install: $(VENV)/runtime.stamp  ## Install the library and the server into .venv
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -18,6 +19,7 @@ from kemem.results import Hit, Item
 from kemem.runtime import counts_hits
 from kemem.serve.dashboard import page as pages
 from kemem.serve.dashboard.display import Piece
+from kemem.serve.dashboard.labels import label, labels
 from kemem.serve.dashboard.page import DashboardRoute, Fields, page
 from kemem.serve.dashboard.users import unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
@@ -223,6 +225,7 @@ async def try_search(request: Request, memory: Memory) -> Response:
         other_ranks=other_ranks,
         key=_key,
         explained=explained,
+        explained_reason=partial(explained_reason, language=pages.language_of(request)),
         user_ids=await pages.suggested_users(memory),
         unknown=await unknown_owner(*fields.owner, memory) if columns else None,
     )
@@ -273,6 +276,14 @@ def _settings(fields: Fields) -> dict[str, Any]:
         "as_of": fields.datetime("as_of"),
     }
     return {name: value for name, value in settings.items() if value not in (None, [])}
+
+
+def explained_reason(reason: str, language: str) -> str:
+    """A reason in a language: relations and fixed words have names.  "李明 lives_in 杭州" -> …"""
+    if reason in labels()["reason"]:
+        return label("reason", reason, language)
+    words = (label("relation", it, language) if "_" in it else it for it in reason.split(" "))
+    return " ".join(words)
 
 
 def explained(hit: Hit) -> tuple[list[tuple[str, str, float]], list[Piece]]:

@@ -71,6 +71,7 @@ function options(spec, width) {
     },
     axes: [{
       ...axis,
+      space: 72,  // a Chinese date is wide
       values: (_, ticks, __, ___, step) => ticks.map((at) => moments(step).format(inZone(at))),
     }, { ...axis, size: 56, values: (_, ticks) => ticks.map((it) => compact(it, spec.unit)) }],
     series: [{ label: spec.x_label || (document.documentElement.lang.startsWith("zh") ? "时间" : "Time"), value: (_, at) => moment(at) }, ...series],
