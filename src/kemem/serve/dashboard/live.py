@@ -21,7 +21,7 @@ router = APIRouter(route_class=DashboardRoute)
 
 @router.get(PATH)
 async def follow(request: Request, memory: Memory) -> Response:
-    """An event "changed" whenever jobs or imports have; the page then asks for them."""
+    """An event "changed" whenever jobs or imports have changed; the page then loads them again."""
     of = Fields(request.query_params).one_of("of", ("jobs", "imports"), "jobs")
     read = read_imports if of == "imports" else read_jobs
     return EventStream(partial(watch, partial(read, memory)))
@@ -38,9 +38,12 @@ async def read_imports(memory: AsyncMemory) -> object:
 
 
 async def watch(read: Callable[[], Awaitable[object]], emit: Emit, tick: float = TICK) -> None:
-    """Look at a state again and again, and tell of each change; the first look tells of none."""
+    """Look at a state again and again, and tell of each change.
+
+    The first event says that a page is followed: one that connects again may have missed a change.
+    """
     before = await read()
-    emit("open", {})
+    emit("following", {})
     for _ in range(LOOKS):
         await asyncio.sleep(tick)
         now = await read()

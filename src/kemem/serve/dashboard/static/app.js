@@ -139,7 +139,9 @@ function follow() {
   const part = document.querySelector("[data-events]");
   if (!part || !window.htmx) return;
   const source = new EventSource(part.dataset.events);
-  source.addEventListener("changed", () => htmx.trigger(`#${part.id}`, "changed"));
+  const load = () => htmx.trigger(`#${part.id}`, "changed");
+  source.addEventListener("following", load);  // also after it has connected again
+  source.addEventListener("changed", load);
   window.addEventListener("pagehide", () => source.close(), { once: true });
 }
 
