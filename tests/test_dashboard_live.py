@@ -1,11 +1,13 @@
 """Live pages: events say that jobs or imports have changed, and pages show how far they are."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kemem.imports.recipe import Target
 from kemem.records import Scope
 from kemem.records.batch import Batch, Job
 from kemem.serve.dashboard.live import watch
@@ -64,17 +66,20 @@ async def test_only_what_is_followed_can_be_asked_for(tmp_path: Path) -> None:
         assert answer.status_code == 401
 
 
+async def _chunks() -> AsyncIterator[bytes]:
+    yield '{"role": "user", "content": "我不吃辣 no spice"}\n'.encode()
+
+
 @pytest.mark.parametrize("language", ["zh", "en"])
 async def test_a_job_shows_how_far_it_is(tmp_path: Path, language: str) -> None:
     """Rows that are done, or bytes of an import that are read."""
     async with browsing(tmp_path) as (browser, app):
         store = (await app.state.memory.runtime.deps()).store
-        state = {"read": 30, "size": 40}
-        other = replace(JOB, job_id="j_2", kind="import", details={"state": state})
-        await store.apply(Batch(jobs=(JOB, other, replace(JOB, job_id="j_3", details={}))))
+        await app.state.memory.imports.upload("聊天.jsonl", _chunks(), Target("王", "default"))
+        await store.apply(Batch(jobs=(JOB, replace(JOB, job_id="j_3", details={}))))
         page = await browser.get("/dashboard/jobs", params={"language": language})
         assert 'value="0.2560"' in page.text and "256 / 1,000" in page.text
-        assert 'value="0.7500"' in page.text and page.text.count("<progress") == 2
+        assert 'value="0.0000"' in page.text and page.text.count("<progress") == 2
         assert {"zh": 'aria-label="导入"', "en": 'aria-label="import"'}[language] in page.text
         assert 'data-events="/dashboard/events?of=jobs"' in page.text and not faults_of(page.text)
     assert progress_of(replace(JOB, details={})) is None

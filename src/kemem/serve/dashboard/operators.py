@@ -301,8 +301,9 @@ def progress_of(job: Job) -> tuple[int, int] | None:
     """How much of how much a job has done: rows, or bytes of an import; None where none is kept."""
     if job.progress:
         return job.progress["done"], job.progress["total"]
-    state = job.details.get("state") if job.kind == "import" else None
-    return (state["read"], state["size"]) if state else None
+    if job.kind == "import" and (state := job.details.get("state")):
+        return state["body"]["read"], state["body"]["size"]
+    return None
 
 
 @router.post(JOBS + "/retry")
