@@ -70,7 +70,7 @@ async def test_one_page_joins_what_is_a_user_s(
     text = text_of(page)
     assert {"zh": "画像", "en": "Profile"}[language] in text
     assert words in text and "/dashboard/memories/n_" in page.text
-    for view in ("memories", "conversations", "graph", "traces", "playground"):
+    for view in ("memories", "conversations", "graph", "traces", "playground", "privacy"):
         address = f"/dashboard/{view}?user_id="
         assert address in page.text, view
         there = await browser.get(f"/dashboard/{view}", params={"user_id": user, "query": words})

@@ -30,7 +30,19 @@ from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.http.limits import RateLimited, address_of
 from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
-VIEWS = (operators, backups, users, memories, conversations, graph, journal, imports, live, privacy, keys)
+VIEWS = (
+    operators,
+    backups,
+    users,
+    memories,
+    conversations,
+    graph,
+    journal,
+    imports,
+    live,
+    privacy,
+    keys,
+)
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 sign_in = APIRouter(route_class=pages.DashboardRoute)
