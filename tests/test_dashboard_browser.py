@@ -397,7 +397,7 @@ def test_the_page_about_the_api_tries_requests_out(
         page.get_by_role("button", name="Authorize").click()
         page.get_by_label("auth-bearer-value").fill(KEY)
         page.get_by_role("button", name="Apply credentials").first.click()
-        page.get_by_role("button", name="Close", exact=True).click()
+        page.get_by_role("button", name="Close", exact=True).first.click()
         search = page.locator("[id$=-search_memories]")
         search.locator(".opblock-summary-control").click()
         search.get_by_role("button", name="Try it out").click()
