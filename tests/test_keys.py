@@ -362,6 +362,20 @@ def test_a_key_of_one_agent_serves_all_its_users(server: LocalServer, admin: htt
         assert client.post("/reset").status_code == 403
 
 
+def test_a_key_of_one_agent_without_a_user_shares_nothing(
+    server: LocalServer, admin: httpx.Client
+) -> None:
+    """Who forgets the user_id is refused: stored for the agent, all its users would see it."""
+    with server.client(make(admin, agent_id="cook")["key"]) as client:
+        for path, body in (
+            ("/v1/memories", {"messages": "I am allergic to nuts / 我对坚果过敏"}),
+            ("/v1/memories/search", {"query": "nuts 坚果"}),
+        ):
+            answer = client.post(path, json=body)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["details"]["field"] == "user_id"
+
+
 def every_route() -> set[tuple[str, str]]:
     """Every method and path that the app has, of whatever protocol."""
     return {

@@ -95,15 +95,21 @@ def _fill_in(
     body_fields: frozenset[str],
     query_fields: frozenset[str],
 ) -> None:
-    """Name the user and the agent that a caller is bound to where a request names none."""
+    """Name the user that a caller is bound to where a request names none; with a user, the agent.
+
+    Without a user the agent is left out, too: alone it would mean what all of its users share.
+    """
     given = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    for name, own in (("user_id", caller.user_id), ("agent_id", caller.agent_id)):
-        if own is None:
+    own = {"user_id": caller.user_id}
+    if caller.user_id or body.get("user_id") is not None or "user_id" in given:
+        own["agent_id"] = caller.agent_id
+    for name, value in own.items():
+        if value is None:
             continue
         if name in body_fields and body.get(name) is None:
-            body[name] = own
+            body[name] = value
         if name in query_fields and name not in given:
-            added = urlencode({name: own}).encode()
+            added = urlencode({name: value}).encode()
             scope["query_string"] = b"&".join(filter(None, [scope["query_string"], added]))
 
 
