@@ -30,7 +30,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import IO
+from typing import IO, TextIO
 
 import httpcore2
 import httpx
@@ -149,13 +149,22 @@ def _become_asked(lifeline: socket.socket, listening: socket.socket) -> list[str
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=os.isatty(1))
+    # New ones: the old, which stay in sys.__stdout__, believe that they can seek if a file could.
+    sys.stdout = _writer(1, sys.stdout, line_buffering=os.isatty(1))
+    sys.stderr = _writer(2, sys.stderr, line_buffering=True)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
     return list(arguments)
+
+
+def _writer(number: int, like: TextIO, *, line_buffering: bool) -> TextIO:
+    """A writer to a stream of this process, with the encoding of another."""
+    binary = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
+    return io.TextIOWrapper(
+        binary, encoding=like.encoding, errors=like.errors, line_buffering=line_buffering
+    )
 
 
 @cache

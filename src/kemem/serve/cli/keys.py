@@ -46,8 +46,6 @@ def create(
 
     The key is printed once; the store keeps a digest of it.
 
-    $ kemem keys create backend
-
     $ kemem keys create laptop --role admin
     """
     chosen = role or ("service" if user is None else "user")
