@@ -112,6 +112,17 @@ export class KeMem {
     return this.#http.call("GET /v1/users/{user_id}/profile", parts, request);
   }
 
+  /** Vote on a hit: for questions like `query` it rises or sinks, for this user. */
+  feedback(
+    memory_id: string,
+    vote: "up" | "down",
+    options: kemem.FeedbackOptions,
+    request?: RequestOptions,
+  ): Promise<kemem.Feedback> {
+    const body = { ...options, memory_id, vote };
+    return this.#http.call("POST /v1/feedback", { body }, request);
+  }
+
   /** What became of a note, newest first. */
   async history(
     memory_id: string,
@@ -378,6 +389,16 @@ export class KeMem {
     request?: RequestOptions,
   ): Promise<kemem.Page<kemem.Entry>> {
     return this.#http.call("GET /v1/users", { query: options }, request);
+  }
+
+  /** How much of everything is kept of a user. */
+  inventory(user_id: string, request?: RequestOptions): Promise<kemem.Inventory> {
+    return this.#http.call("GET /v1/users/{user_id}/inventory", { path: { user_id } }, request);
+  }
+
+  /** Erase all that is kept of a user; the receipt says what went. */
+  erase(user_id: string, request?: RequestOptions): Promise<kemem.Receipt> {
+    return this.#http.call("DELETE /v1/users/{user_id}", { path: { user_id } }, request);
   }
 
   /** Name, type, configure, disable or enable an agent, a user or a session. */

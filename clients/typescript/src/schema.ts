@@ -69,6 +69,32 @@ export interface Added {
   skipped?: string[];
 }
 
+/** An API key as it is listed: who it is for and what it may do. */
+export interface ApiKey {
+  /** The id of the key, by which it is revoked. */
+  id: string;
+  /** What the key is for. */
+  name: string;
+  /** What it reaches: `admin` everything, `service` all users, `user` one user. */
+  role: "admin" | "service" | "user";
+  /** The last characters of the key, to tell keys apart. */
+  last_four: string;
+  /** When it was made. */
+  created_at: string;
+  /** The only agent that it reaches; null: all. */
+  agent_id: string | null;
+  /** The user of a key with the role `user`. */
+  user_id: string | null;
+  /** Whether it can change nothing. */
+  read_only: boolean;
+  /** Whether a key of a user sees sensitive memories. */
+  sensitive: boolean;
+  /** From when on it is refused; null: never. */
+  expires_at: string | null;
+  /** When it was last used, to the minute; null: never. */
+  last_used_at: string | null;
+}
+
 /** One line of a note's history. What was deleted leaves a line without its text. */
 export interface Change {
   /** The agent of the memory. */
@@ -344,6 +370,34 @@ export interface Failure {
   error: Reason;
 }
 
+/** What a user thinks of one hit for one question. */
+export interface Feedback {
+  /** The memory that was voted on. */
+  memory_id: string;
+  /** The user, by your id. */
+  user_id: string;
+  /** `up`: it answered the question; `down`: it did not. */
+  vote: "up" | "down";
+  /** The question. */
+  query: string;
+  /** When the vote was given. */
+  created_at: string;
+}
+
+/** Whether a memory answered a question. */
+export interface FeedbackRequest {
+  /** The user, by your id. */
+  user_id?: string | null;
+  /** The agent: your assistant, bot or application. Without one, `default`. */
+  agent_id?: string | null;
+  /** The memory to vote on, as a hit has its id. */
+  memory_id: string;
+  /** `up`: it answered the question; `down`: it did not. */
+  vote: "up" | "down";
+  /** The question that it was found for. */
+  query: string;
+}
+
 /** Which messages a search may see. */
 export interface Filter {
   /** The time in which messages were said. */
@@ -520,6 +574,48 @@ export interface Ingested {
   skipped?: string[];
 }
 
+/** How much of everything a store keeps of one user. */
+export interface Inventory {
+  /** The user, by your id. */
+  user_id: string;
+  /** The agents that have something of the user. */
+  agents: string[];
+  /** Messages of the user. */
+  messages: number;
+  /** Notes by their kind. */
+  notes: Record<string, number>;
+  /** Sessions of the user. */
+  sessions: number;
+  /** Saved states of sessions, which summarise them. */
+  summaries: number;
+  /** Lines in the histories of notes. */
+  changes: number;
+  /** Entities of the graph. */
+  entities: number;
+  /** Relations of the graph. */
+  relations: number;
+  /** Vectors of messages and notes. */
+  vectors: number;
+  /** Jobs that wait or have failed. */
+  jobs: number;
+  /** Lines of the journal by their kind, as traces of recalls. */
+  journal: Record<string, number>;
+  /** Bytes of texts and vectors, without indexes. */
+  size: number;
+  /** When the oldest message was said. */
+  first_message: string | null;
+  /** When the newest message was said. */
+  last_message: string | null;
+  /** The database: `sqlite` or `postgresql`. */
+  backend: string;
+}
+
+/** A whole list. */
+export interface Items_ApiKey_ {
+  /** The items of the list. */
+  items: ApiKey[];
+}
+
 /** A whole list. */
 export interface Items_Change_ {
   /** The items of the list. */
@@ -596,6 +692,24 @@ export interface Job {
 export interface JobsRun {
   /** How many steps of jobs were done. */
   done: number;
+}
+
+/** A key to make. */
+export interface KeyRequest {
+  /** What the key is for. */
+  name: string;
+  /** admin: everything; service: all users; user: one user. */
+  role: "admin" | "service" | "user";
+  /** The only agent that it reaches. */
+  agent_id?: string | null;
+  /** The user of a key with the role user. */
+  user_id?: string | null;
+  /** Whether it can change nothing. */
+  read_only?: boolean;
+  /** A key with the role user sees sensitive memories. */
+  sensitive?: boolean;
+  /** From when on it is refused. */
+  expires_at?: string | null;
 }
 
 /** A summary of a run of a session's messages; higher levels are coarser. */
@@ -886,6 +1000,34 @@ export interface NamedFunction {
   parameters?: Record<string, unknown> | null;
 }
 
+/** A key that was made; `key` is its text, which is never shown again. */
+export interface NewKey {
+  /** The id of the key, by which it is revoked. */
+  id: string;
+  /** What the key is for. */
+  name: string;
+  /** What it reaches: `admin` everything, `service` all users, `user` one user. */
+  role: "admin" | "service" | "user";
+  /** The last characters of the key, to tell keys apart. */
+  last_four: string;
+  /** When it was made. */
+  created_at: string;
+  /** The only agent that it reaches; null: all. */
+  agent_id: string | null;
+  /** The user of a key with the role `user`. */
+  user_id: string | null;
+  /** Whether it can change nothing. */
+  read_only: boolean;
+  /** Whether a key of a user sees sensitive memories. */
+  sensitive: boolean;
+  /** From when on it is refused; null: never. */
+  expires_at: string | null;
+  /** When it was last used, to the minute; null: never. */
+  last_used_at: string | null;
+  /** The key itself, in this answer only. */
+  key: string;
+}
+
 /** Messages that are stored all or none. */
 export interface NewMessages {
   /** A text, a message, or a list of messages. */
@@ -1108,6 +1250,22 @@ export interface RecalledMemory {
   content: string;
   /** How well it answers, 0-1, calibrated: 0.5 keeps nine tenths of the evidence. */
   score: number;
+}
+
+/** What was erased of one user, and where copies may be left. */
+export interface Receipt {
+  /** The user, by your id. */
+  user_id: string;
+  /** When it was erased. */
+  erased_at: string;
+  /** What was erased, by kind. */
+  erased: Record<string, number>;
+  /** SHA-256 of the ids of all erased messages and notes, sorted, one a line. */
+  digest: string;
+  /** What is still in the store; nothing, unless something was added meanwhile. */
+  remaining: Record<string, number>;
+  /** Where copies may be left. */
+  elsewhere: string[];
 }
 
 /** One relation of the graph with the notes that support it; it is true while one of them is. */
@@ -1660,6 +1818,11 @@ export interface Routes {
     };
     answer: Items_Change_;
   };
+  /** Vote on a hit: it rises or sinks for this user's questions like this one. */
+  "POST /v1/feedback": {
+    body: FeedbackRequest;
+    answer: Feedback;
+  };
   /** What is known of a user now, by topic, the most important first; `text` is for a prompt. */
   "GET /v1/users/{user_id}/profile": {
     query: {
@@ -1855,6 +2018,10 @@ export interface Routes {
     body: ConfigureRequest;
     answer: Entry;
   };
+  /** Erase all that is kept of a user; the receipt says what went and where copies may be. */
+  "DELETE /v1/users/{user_id}": {
+    answer: Receipt;
+  };
   /** Name, type, configure, disable or enable a session. */
   "PATCH /v1/sessions/{session_id}": {
     body: ConfigureSessionRequest;
@@ -1910,6 +2077,26 @@ export interface Routes {
       user_id?: string | null;
     };
     answer: ImportState;
+  };
+  /** How much of everything is kept of a user. */
+  "GET /v1/users/{user_id}/inventory": {
+    answer: Inventory;
+  };
+  /** What is kept of a user as one zip; sensitive rows only for who was granted them. */
+  "GET /v1/users/{user_id}/export": {
+  };
+  /** All API keys, oldest first, without their texts. */
+  "GET /v1/keys": {
+    answer: Items_ApiKey_;
+  };
+  /** Make an API key. Its text is in this answer only; the store keeps a digest. */
+  "POST /v1/keys": {
+    body: KeyRequest;
+    answer: NewKey;
+  };
+  /** Revoke an API key: on this server at once, on every other within a second. */
+  "DELETE /v1/keys/{key_id}": {
+    answer: ApiKey;
   };
   /** This API, described for programs. */
   "GET /openapi.json": {

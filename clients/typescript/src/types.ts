@@ -16,10 +16,12 @@ export type {
   Deletion,
   Entry,
   Evidence,
+  Feedback,
   GroupMember,
   HybridHit,
   ImportState,
   Ingested,
+  Inventory,
   Job,
   LexicalHits,
   MemberReply,
@@ -27,6 +29,7 @@ export type {
   Profile,
   Recalled,
   RecalledMemory,
+  Receipt,
   Relation,
   SemanticHit,
   Step,
@@ -52,6 +55,7 @@ export type Messages = schema.AddRequest["messages"];
 
 export type AddOptions = Omit<schema.AddRequest, "messages" | Alias>;
 export type SearchOptions = Omit<schema.SearchRequest, "query" | Alias>;
+export type FeedbackOptions = Omit<schema.FeedbackRequest, "memory_id" | "vote">;
 export type RecallOptions = Omit<schema.RecallRequest, "question" | Alias>;
 export type ExtractOptions = Omit<schema.ExtractRequest, Alias>;
 export type ForgetOptions = schema.ForgetRequest;

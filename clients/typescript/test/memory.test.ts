@@ -153,3 +153,15 @@ test("a token reaches its own user only", async () => {
   await assert.rejects(bound.getAll({ user_id: "bob" }), NotFound);
   await assert.rejects(bound.users(), { name: "PermissionDenied", status: 403 });
 });
+
+test("a hit is voted on, and a user's data is counted and erased", async () => {
+  const user_id = "one user 一位用户";
+  await memory.add("I live in Berlin. 我住在柏林。", { user_id });
+  const query = "Where do I live?";
+  const { results } = await memory.search(query, { user_id, limit: 1 });
+  const id = results[0]?.id ?? "";
+  assert.equal((await memory.feedback(id, "up", { user_id, query })).vote, "up");
+  assert.equal((await memory.inventory(user_id)).user_id, user_id);
+  assert.equal((await memory.erase(user_id)).user_id, user_id);
+  assert.deepEqual((await memory.getAll({ user_id })).results, []);
+});
