@@ -455,6 +455,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "name": st.just("改了 changed"),
     "disabled": st.sampled_from([None, True]),
     "query": st.just("秘密 secret"),
+    "vote": st.sampled_from(["up", "down"]),
     "query_text": st.just("秘密 secret"),
     "question": st.just("秘密 secret"),
     "path": st.just("秘密.json"),

@@ -68,6 +68,7 @@ NOTE = {"user_id": "u", "agent_id": "助手"}
 ARGUMENTS: dict[str, Callable[[str], tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "ingest": lambda word: ((SAID, "u"), {"agent_id": "助手", "session_id": "s"}),
     "add": lambda word: ((f"我喜欢{word}",), {**NOTE, "run_id": "t", "metadata": {"a": 1}}),
+    "feedback": lambda word: (("n_none", "up"), {"query": word, "user_id": "u"}),
     "learn": lambda word: ((word,), {"summary": word, "tags": [word], "agent_id": "助手"}),
     "search": lambda word: (
         (word, "u"),

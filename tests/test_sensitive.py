@@ -126,7 +126,7 @@ def test_no_method_of_a_handle_tells_what_is_sensitive(memory: Memory, talk: Tal
             **dict.fromkeys(("query", "query_text"), talk.word[:2]),
             **{"memory_id": note, "message_id": "m_secret", "session_id": "s", "job_id": "j"},
             **{"messages": talk.newer, "content": "changed", "around": talk.word, "kinds": ALL},
-            **{"path": "nowhere.json", "level": "user", "id": name, "name": "x"},
+            **{"path": "nowhere.json", "level": "user", "id": name, "name": "x", "vote": "up"},
         }
         taken = inspect.signature(getattr(Memory, name)).parameters
         arguments = {one: value for one, value in given.items() if one in taken}

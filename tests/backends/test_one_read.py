@@ -21,7 +21,7 @@ from kemem.testing import FakeClock, HashingEmbedder
 from kemem_conformance.suite import noted, said
 from kemem_conformance.world import NOW
 
-MOST = 13
+MOST = 14
 SEEN = Where(
     Scope("agent", "u_"), kinds=MESSAGES | NOTES, shared="agent", valid_at=NOW, sensitive=False
 )

@@ -253,12 +253,12 @@ async def test_a_search_is_not_cached_beyond_a_change_or_for_others(language: La
 
 @LANGUAGES
 async def test_a_recall_needs_a_user(tmp_path: Path, language: Language) -> None:
-    """Neither an agent nor a session alone can be searched; without ids it is the default user."""
+    """An agent alone cannot be searched; without a user and an agent it is the default user."""
     async with AsyncMemory(settings=load(data_dir=tmp_path, embedder="none")) as memory:
-        assert (await memory.recall(ASKED[language])).evidence == ()
-        for ids in ((None, "a", None), (None, None, "s")):
-            with pytest.raises(InvalidArgument, match="user_id"):
-                await memory.recall(ASKED[language], *ids)
+        for ids in ((), (None, None, "s")):
+            assert (await memory.recall(ASKED[language], *ids)).evidence == ()
+        with pytest.raises(InvalidArgument, match="user_id"):
+            await memory.recall(ASKED[language], None, "a")
         with pytest.raises(InvalidArgument, match="user_id"):
             RecallAgent(memory)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kemem.records import (
     Health,
+    Line,
     Match,
     Matrix,
     Message,
@@ -100,6 +101,7 @@ class SearchRequest:
     select: Select | None = None  # a pure function: the candidates whose rows are returned
     times: tuple[tuple[Micros, Micros], ...] = ()  # ranges of which the best messages are wanted
     before: int = 0  # messages before each row; if more than 0, contexts have vectors, too
+    lines: tuple[str, int] | None = None  # a kind of the journal, and how many of the user's lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class SearchResponse:
     candidates: Candidates
     rows: Mapping[Key, Row] = field(default_factory=dict)
     contexts: Mapping[Key, Context] = field(default_factory=dict)
+    lines: tuple[Line, ...] = ()  # of the journal, newest first
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from kemem.ports import Store
 from kemem.ports.request import SearchRequest
-from kemem.records import Micros, Model, Note, Vector, Where
+from kemem.records import Line, Micros, Model, Note, Vector
 from kemem.records.feedback import Feedback
 from kemem.results import Hit
 from kemem.text.reading import read
 
 KIND = "feedback"  # of lines in the journal
-_READ = 500  # votes of a user that count, the newest
+VOTES = (KIND, 500)  # what a search reads of the journal: the newest votes of its user
 _MOST = 0.5  # of the way down to 0, or up to 1, that votes move a score at most
 _HALF_LIFE: Micros = 90 * 86_400_000_000  # after which a vote counts half
 # Questions are alike from the first value on, and the same from the second.
@@ -26,23 +25,16 @@ _WORDS = (0.34, 0.75)  # the share of words in common
 _ANGLES = (0.6, 0.9)  # the cosine of their vectors
 
 
-async def read_votes(where: Where, store: Store) -> list[Feedback]:
-    """The newest votes of the user that a search is for."""
-    user_id = where.scope.user_id
-    if not user_id:
-        return []
-    return [Feedback.of(it) for it in await store.journal(KIND, user_id=user_id, limit=_READ)]
-
-
 def by_votes(
     hits: Sequence[Hit],
-    votes: Sequence[Feedback],
+    lines: Sequence[Line],
     text: str,
     request: SearchRequest,
     now: Micros,
     most: int,
 ) -> list[Hit]:
     """The first `most` hits of a search for a text, in the order that votes give them."""
+    votes = [Feedback.of(it) for it in lines]
     vector = None if request.vectors is None else request.vectors[0]
     return reorder(hits, weigh(votes, text, vector, request.model, now), most)
 

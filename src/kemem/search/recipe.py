@@ -24,7 +24,7 @@ from kemem.results import Hit, Memories, next_end
 from kemem.scope import check_flag
 from kemem.search.endings import below_parts, below_successors, unexpired
 from kemem.search.features import JUDGED, Candidate, Column, worth
-from kemem.search.feedback import by_votes, read_votes
+from kemem.search.feedback import VOTES, by_votes
 from kemem.search.fuse import SignalHits, Signals, fuse
 from kemem.search.hops import Hop, combined, follow, hops_from, still_certain
 from kemem.search.judge import JUDGED_MODEL, Meant, judge
@@ -94,8 +94,8 @@ async def search(
         ranked[:] = [(match, why) for match, why in best if match.score >= least]
         return [match for match, _ in ranked]
 
-    gathering = _gather(query, where, depth, deps, select)
-    found, votes = await asyncio.gather(gathering, read_votes(where, deps.store))
+    found = await _gather(query, where, depth, deps, select)
+    votes = found.response.lines
     hops, response = await _second_hop(query, found, [it for it, _ in ranked], select, now, deps)
     if past:
         response = replace(response, rows=unexpired(response.rows, now))
@@ -247,6 +247,7 @@ async def _gather(
         select=select_matches,
         times=tuple((it.since, it.until) for it in question.times) if question else (),
         before=_BEFORE if question else 0,
+        lines=VOTES,
     )
     response = await deps.store.search(request)
     late = ["vectors"] if response.candidates.unembedded and not old else []

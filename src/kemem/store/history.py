@@ -1,7 +1,7 @@
 """The small tables that a batch writes besides rows: histories, checkpoints, jobs, the journal."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -284,13 +284,25 @@ def lines(
     limit: int,
 ) -> list[records.Line]:
     """Lines of the journal of a kind, newest first."""
+    return ask_lines(connection, kind, since, until, user_id, limit)()
+
+
+def ask_lines(
+    connection: sa.Connection,
+    kind: str,
+    since: records.Micros | None,
+    until: records.Micros | None,
+    user_id: str | None,
+    limit: int,
+) -> Callable[[], list[records.Line]]:
+    """The same, when it is called."""
     statement = sa.select(journal).where(*equal(journal, kind=kind, user_id=user_id))
     if since is not None:
         statement = statement.where(journal.c.create_time >= since)
     if until is not None:
         statement = statement.where(journal.c.create_time < until)
     rows = connection.execute(statement.order_by(*_newest_line_first).limit(limit))
-    return [
+    return lambda: [
         records.Line(kind, row.line_id, row.create_time, json.loads(row.body), row.user_id)
         for row in rows
     ]

@@ -23,6 +23,7 @@ from kemem.ports.request import (
 from kemem.records import (
     NOTES,
     ROLES,
+    Line,
     Match,
     Matrix,
     Message,
@@ -38,6 +39,7 @@ from kemem.store.codes import nearest
 from kemem.store.columns import SpaceSnapshot
 from kemem.store.database import Database, Space, Values, in_list
 from kemem.store.graph import Around, ask_around
+from kemem.store.history import ask_lines
 from kemem.store.index import SpaceCache, rows_with
 from kemem.store.read import Answer, ask_keyed, ask_named, keyed, matching_ids, named
 from kemem.store.schema import message, note, note_history, note_source
@@ -77,6 +79,10 @@ def search(
         reached = spaces if same else visible_spaces(connection, near.where)
         if not same or request.after or ranked.may_have_notes:  # which state relations
             graph = ask_around(connection, near, reached)
+    lines: Callable[[], list[Line]] = list
+    if request.lines and where.scope.user_id:
+        kind, most = request.lines
+        lines = ask_lines(connection, kind, None, None, where.scope.user_id, most)
     ranked.look_up(database)
     words, vectors = ranked.rankings()
     relations, note_rows = graph() if graph else ([], {})
@@ -85,7 +91,7 @@ def search(
     unembedded = request.vectors is not None and ranked.has_unembedded
     candidates = Candidates(words, vectors, tuple(relations), admitted, in_time, unembedded)
     if request.select is None:
-        return SearchResponse(candidates)
+        return SearchResponse(candidates, lines=tuple(lines()))
     selected = [key_of(match) for match in request.select(candidates)]
     numbers = {key: (Note, row) for key, row in note_rows.items()} | ranked.numbers
     answers = _ask_rows(connection, spaces, selected, numbers)
@@ -97,7 +103,7 @@ def search(
     for key, ending in _endings(connection, spaces, rows, cited, at).items():
         contexts[key] = replace(contexts.get(key, Context()), **ending)
     rows |= _instead(connection, where, spaces, contexts, rows)
-    return SearchResponse(candidates, rows, contexts)
+    return SearchResponse(candidates, rows, contexts, tuple(lines()))
 
 
 _Numbers = Mapping[Key, tuple[type[Row], int]]

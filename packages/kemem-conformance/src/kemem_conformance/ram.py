@@ -213,7 +213,12 @@ class RamStore(RamWriter):
             for row in visible
             if key_of(row) in keys and (not asks or known.is_served(pair(row)))
         }
-        return SearchResponse(candidates, rows)
+        lines: list[Line] = []
+        if request.lines and request.where.scope.user_id:
+            kind, most = request.lines
+            user_id = request.where.scope.user_id
+            lines = await self.journal(kind, user_id=user_id, limit=most)
+        return SearchResponse(candidates, rows, lines=tuple(lines))
 
     def _searched(self, where: Where) -> Where:
         """What a search may find: no withdrawn messages, whatever else is asked for."""

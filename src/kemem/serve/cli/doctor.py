@@ -45,7 +45,7 @@ class Setting:
     source: str
 
     def __rich__(self) -> Text:
-        value = "-" if self.value is None else self.value
+        value = self.value or "-"
         return Text.assemble(f"{self.name:<{_WIDTH}} {value}  ", (t(self.source), "dim"))
 
 
