@@ -45,7 +45,7 @@ class Setting:
     source: str
 
     def __rich__(self) -> Text:
-        value = self.value or "-"
+        value = "-" if self.value in (None, "") else self.value
         return Text.assemble(f"{self.name:<{_WIDTH}} {value}  ", (t(self.source), "dim"))
 
 
