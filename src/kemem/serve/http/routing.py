@@ -57,7 +57,7 @@ class GuardedRoute(APIRoute):
             _fill_in(caller, strict.scope, body, *named)
             in_query = strict.query_params.getlist("user_id") if takes_query else []
             in_path = strict.path_params.get("user_id")
-            self.authorize(caller, in_path, *in_query, body.get("user_id"))
+            self.authorize(caller, in_path, *in_query, body.get("user_id"), _filtered_user(body))
             agents = strict.query_params.getlist("agent_id") if takes_query else []
             caller.check_agents(strict.path_params.get("agent_id"), *agents, body.get("agent_id"))
             if takes_body and not takes_query:
@@ -82,6 +82,13 @@ class OperatorRoute(GuardedRoute):
         caller.check_operator()
 
 
+def _filtered_user(body: dict[str, Any]) -> str | None:
+    """The user that the filters of a request name, if they name one."""
+    filters = body.get("filters")
+    user_id = filters.get("user_id") if isinstance(filters, dict) else None
+    return user_id if isinstance(user_id, str) else None
+
+
 def _field_names(*fields: ModelField | None) -> frozenset[str]:
     """The names of the fields of some models."""
     models = [it.field_info.annotation for it in fields if it is not None]
@@ -100,7 +107,7 @@ def _fill_in(
     Without a user the agent is left out, too: alone it would mean what all of its users share.
     """
     given = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    own = {"user_id": caller.user_id}
+    own = {} if _filtered_user(body) else {"user_id": caller.user_id}
     if caller.user_id or body.get("user_id") is not None or "user_id" in given:
         own["agent_id"] = caller.agent_id
     for name, value in own.items():
