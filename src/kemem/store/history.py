@@ -275,18 +275,6 @@ def put_lines(connection: sa.Connection, lines: Iterable[records.Line]) -> None:
     upsert(connection, journal, rows, "create_time", "user_id", "body")
 
 
-def lines(
-    connection: sa.Connection,
-    kind: str,
-    since: records.Micros | None,
-    until: records.Micros | None,
-    user_id: str | None,
-    limit: int,
-) -> list[records.Line]:
-    """Lines of the journal of a kind, newest first."""
-    return ask_lines(connection, kind, since, until, user_id, limit)()
-
-
 def ask_lines(
     connection: sa.Connection,
     kind: str,
@@ -295,7 +283,7 @@ def ask_lines(
     user_id: str | None,
     limit: int,
 ) -> Callable[[], list[records.Line]]:
-    """The same, when it is called."""
+    """Lines of the journal of a kind, newest first, when it is called."""
     statement = sa.select(journal).where(*equal(journal, kind=kind, user_id=user_id))
     if since is not None:
         statement = statement.where(journal.c.create_time >= since)

@@ -138,7 +138,10 @@ class SqlStore:
         user_id: str | None = None,
         limit: int = 1000,
     ) -> list[records.Line]:
-        return await self._read(history.lines, kind, since, until, user_id, limit)
+        def load(connection: sa.Connection) -> list[records.Line]:
+            return history.ask_lines(connection, kind, since, until, user_id, limit)()
+
+        return await self._read(load)
 
     async def info(self, *, health: bool = False) -> StoreInfo:
         def load(connection: sa.Connection) -> StoreInfo:
