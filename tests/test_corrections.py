@@ -27,7 +27,7 @@ CASES = [
     ("我住在杭州", "不对，是湖州", "用户住在湖州"),
     ("我的相机花了五千二", "更正一下，相机是四千八", "用户的相机花了四千八"),
     ("比赛六月八号开始", "不对，看错了，是六月十八号", "比赛六月十八号开始"),
-    ("我储物柜号码是4471", "应该是4417", "用户储物柜号码是4417"),
+    ("我储物柜密码是4471", "应该是4417", "用户储物柜密码是4417"),
     ("演出晚上六点开始", "啊不，七点开始", "演出七点开始"),
     ("我们在C204开会", "不对不对，C240", "用户等人在C240开会"),
     ("游泳馆21:00关门", "记错了，22:00关门", "游泳馆22:00关门"),
@@ -86,7 +86,7 @@ async def test_both_may_come_at_once(tmp_path: Path, first: str, then: str, righ
         ("My team has 12 people", "Wait, is it 14 in Leo's team?"),
         ("我住在杭州", "不对吗？"),
         ("我们组有12个人", "不好意思，我先走了"),
-        ("我储物柜号码是4471", "应该是要下雨了"),
+        ("我储物柜密码是4471", "应该是要下雨了"),
         ("我住在杭州", "不是吧"),
     ],
 )
@@ -173,10 +173,44 @@ async def test_a_correction_of_something_else_ends_nothing(
     ("told", "right"),
     [
         (("The wifi code is tulip42", "It rains again", "Actually I meant tulip43"), "tulip43"),
-        (("我家wifi名字是lily88", "今天好热", "不对，应该是lily98"), "lily98"),
+        (("我家wifi密码是lily88", "今天好热", "不对，应该是lily98"), "lily98"),
     ],
 )
 async def test_a_correction_reaches_back_over_other_talk(
     tmp_path: Path, told: tuple[str, ...], right: str
 ) -> None:
     assert [right in it for it in await notes_after(tmp_path, *told)] == [True]
+
+
+SECRETS = [
+    ("My locker PIN is 4471", "It rains again", "sorry, I meant 4417", "4417"),
+    ("我储物柜密码是4471", "今天好热", "不对，应该是4417", "4417"),
+]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize(("first", "between", "then", "right"), SECRETS)
+async def test_what_corrects_a_secret_is_secret(
+    tmp_path: Path, first: str, between: str, then: str, right: str, at_once: bool
+) -> None:
+    told = [{"role": "user", "content": text} for text in (first, between, then)]
+    settings = Settings(data_dir=tmp_path, llm="none", embedder="none")
+    async with AsyncMemory(settings=settings) as memory:
+        for turns in [told] if at_once else [[it] for it in told]:
+            await memory.add(turns, user_id="u", session_id="s")
+        handle = memory.for_user("u")
+        assert not [it.memory for it in await handle.get_all() if right in it.memory]
+        kept = [it.memory for it in await memory.get_all(user_id="u")]
+        assert [text for text in kept if right in text] and not any("4471" in it for it in kept)
+        assert [it.content for it in (await handle.messages()).items] == [between]
+
+
+@pytest.mark.parametrize(("first", "between", "then", "right"), SECRETS)
+async def test_what_corrects_a_secret_is_secret_without_notes_too(
+    tmp_path: Path, first: str, between: str, then: str, right: str
+) -> None:
+    settings = Settings(data_dir=tmp_path, llm="none", embedder="none")
+    async with AsyncMemory(settings=settings) as memory:
+        for text in (first, between, then):
+            await memory.ingest(text, user_id="u", session_id="s")
+        assert [it.content for it in (await memory.for_user("u").messages()).items] == [between]

@@ -138,18 +138,26 @@ def _values(reading: Reading) -> list[str]:
 def put_right(
     messages: Sequence[Message], earlier: Iterable[Message]
 ) -> tuple[list[Message], dict[str, Correction]]:
-    """Messages in which corrections are written out, and these by the ids of their messages."""
+    """Messages in which corrections are written out, and these by the ids of their messages.
+
+    What corrects a sensitive message is sensitive too: it has the right value.
+    """
     said: dict[object, list[Message]] = defaultdict(list)  # by each speaker, the last one first
     right, corrections = [], dict[str, Correction]()
     before = [*earlier]
     for at, message in enumerate((*before, *messages)):
         own = said[_speaker(message)]
         found = _first_corrected(message, own) if message.role == "user" else None
-        own.insert(0, replace(message, content=found.text) if found else message)
+        own.insert(0, _written_out(message, found) if found else message)
         if at >= len(before):
             right.append(own[0])
             corrections |= {message.message_id: found} if found else {}
     return right, corrections
+
+
+def _written_out(message: Message, found: Correction) -> Message:
+    sensitive = message.sensitive or found.before.sensitive
+    return replace(message, content=found.text, sensitive=sensitive)
 
 
 def _first_corrected(message: Message, said: Sequence[Message]) -> Correction | None:

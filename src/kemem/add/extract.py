@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any
 
-from kemem.add.branch import followed
+from kemem.add.branch import by_session, followed
 from kemem.add.corrections import looks_like_correction, put_right, with_corrections
 from kemem.add.grounding import Heard
 from kemem.add.merge import Claim, added_by_model, merge, texts_of
@@ -252,11 +252,27 @@ async def _earlier(messages: Sequence[Message], work: Work, deps: Deps) -> list[
     """What was said just before in the same session: without it a model cannot read an answer."""
     if work.scope.session_id is None or (work.job and work.job.attempts > 1):
         return []  # where a model has failed, it may be what the model refuses
-    where, first = Where(work.scope, sensitive=work.task.sensitive), messages[0]
+    return await _said_before(messages[0], Where(work.scope, sensitive=work.task.sensitive), deps)
+
+
+async def _said_before(first: Message, where: Where, deps: Deps) -> list[Message]:
+    """The last messages before one, on its branch."""
     if first.parent_message_id is not None:
         return await followed(first, where, MAX_SHOWN_EARLIER, deps)
     before = await read_messages(deps.store, where, after=first.position, limit=MAX_SHOWN_EARLIER)
     return before[::-1]
+
+
+async def mark_corrections(messages: Sequence[Message], deps: Deps) -> list[Message]:
+    """New messages, of which those that correct a sensitive one are sensitive as well."""
+    if not any(looks_like_correction(it.content) for it in messages if not it.sensitive):
+        return list(messages)
+    marked = set[str]()
+    for scope, own in by_session(messages).items():
+        earlier = await _said_before(own[0], Where(scope, sensitive=True), deps)
+        right, _ = put_right(own, earlier)
+        marked |= {message.message_id for message in right if message.sensitive}
+    return [replace(it, sensitive=it.message_id in marked) for it in messages]
 
 
 async def _notes_to_show(messages: Sequence[Message], work: Work, deps: Deps) -> list[Note]:

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from kemem.add.branch import Branch, by_session, has_moved, leave, read_branch
 from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
 from kemem.add.experience import extract_experience
-from kemem.add.extract import READ, Work, extract_facts
+from kemem.add.extract import READ, Work, extract_facts, mark_corrections
 from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
 from kemem.add.rules import Extraction
@@ -65,6 +65,7 @@ async def add(
     if not changed or not parsed.messages:
         return Added(problems=tuple(problems), skipped=skipped)
     await _check_parents(parsed.messages, deps)
+    parsed = parsed._replace(messages=await mark_corrections(parsed.messages, deps))
     added, stored = await _remember(parsed, task, deps, wait)
     due = [message for message in stored if message.sequence_no % _STATE_INTERVAL == 0]
     for scope in {Scope(it.agent_id, it.user_id, it.session_id) for it in due}:
@@ -83,7 +84,8 @@ async def ingest(
     if not parsed.messages:
         return ingested
     await _check_parents(parsed.messages, deps)
-    applied, _, failures = await _store(parsed.messages, (), deps)
+    stored = await mark_corrections(parsed.messages, deps)
+    applied, _, failures = await _store(stored, (), deps)
     for scope, own in by_session(applied.inserted).items():
         branch = await read_branch(scope, own, deps)
         await leave(branch.left, replace(scope, session_id=None), deps)
