@@ -106,8 +106,8 @@ def test_the_doctor_begins_with_the_verdict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ({}, "none: notes are drawn by rules"),
-        ({"OPENAI_API_KEY": KEY, "KEMEM_LLM": "none"}, "none: notes are drawn by rules"),
+        ({}, "none: rules extract notes"),
+        ({"OPENAI_API_KEY": KEY, "KEMEM_LLM": "none"}, "none: rules extract notes"),
         ({"OPENAI_API_KEY": KEY}, "gpt-4o-mini at https://api.openai.com/v1, with a key"),
         (
             {"KEMEM_LLM_BASE_URL": NOWHERE, "KEMEM_LLM_MODEL": "通义千问"},

@@ -140,7 +140,7 @@ def test_what_is_stored_is_told_in_the_language_of_the_reader(tmp_path: Path) ->
     assert run("doctor").startswith("一切正常。\n")
     assert '"healthy": true' in run("doctor", "--json")
     assert run("backup", "--path", "all.json").endswith(" 字节\n") is False
-    assert "消息: 2, 记忆: 2" in run("backup", "--path", "more.json")
+    assert "消息: 2, 笔记: 2" in run("backup", "--path", "more.json")
     assert run("restore", "all.json", code=1, typed="n\n").endswith("已取消。\n")
 
 
@@ -149,7 +149,7 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
     assert overview.startswith("用法：kemem COMMAND [OPTIONS]\n\n大模型智能体的记忆")
     assert "记住  add        记住一句话。\n" in overview
     shown = kemem(tmp_path, "search", "--help", KEMEM_LANGUAGE="zh").stdout
-    for words in ("查找能回答问题的记忆和消息。", "[1–1000, 默认：10]", "显示这份帮助。", "示例"):
+    for words in ("查找能回答问题的笔记和消息。", "[1–1000, 默认：10]", "显示这份帮助。", "示例"):
         assert words in shown
 
 

@@ -45,7 +45,7 @@ kemem-profile.json      what is known of the user now, by topic
 kemem-inventory.json    counts of everything
 
 Each line of a .jsonl file is a JSON object in UTF-8. Times are RFC 3339 in UTC.
-`kemem import FILE --user ID` stores the messages again; with --infer notes are drawn from them.
+`kemem import FILE --user ID` stores the messages again; with --infer it also extracts notes.
 {sensitive}
 """
 _WITHOUT = "Sensitive messages and notes are left out: the export was made without that grant."

@@ -260,7 +260,7 @@ def _services(settings: Settings) -> Iterator[Check]:
     """Which models and graph database would be called; they are not, as that may cost money."""
     model = open_llm(settings, None)
     if model is None:
-        yield Check("llm", Phrase("none: notes are drawn by rules"))
+        yield Check("llm", Phrase("none: rules extract notes"))
     else:
         address = shown_address(settings.llm_base_url or OPENAI)
         found = {"name": model.name, "address": address, "key": _key(settings.llm_api_key)}
