@@ -24,7 +24,7 @@ class ImportQuery(QueryString):
     user_id: Annotated[Id | None, Field(description="User of what names none.")] = None
     agent_id: Id = "default"
     session_id: Id = "default"
-    infer: Annotated[bool, Field(description="Draw facts from messages.")] = False
+    infer: Annotated[bool, Field(description="Extract facts from messages.")] = False
 
 
 class ImportsQuery(QueryString):

@@ -184,7 +184,7 @@ async def search_memories(body: SearchRequest, memory: Memory) -> Memories[Hit]:
 
 @router.post("/v1/memories/extract")
 async def extract_memories(body: ExtractRequest, memory: Memory) -> Added:
-    """Draw facts and relations anew from stored messages."""
+    """Extract facts and relations again from stored messages."""
     return await memory.extract(**body.arguments())
 
 
