@@ -67,18 +67,18 @@ NO_LARGE: tuple[Switch, ...] = ((judge, "LARGE", math.inf),)
 NO_HOPS: tuple[Switch, ...] = ((recipe, "hops_from", no_hops),)
 STAGES: dict[str, tuple[Switch, ...]] = {
     "all stages": (),
-    "without words around a message": NO_CONTEXT,
-    "without what opens a session": NO_OPENING,
+    "without words of neighbouring messages": NO_CONTEXT,
+    "without the bonus for session openers": NO_OPENING,
     "without answers before questions": NO_ASKING,
-    "without who speaks": NO_SPEAKER,
+    "without speakers": NO_SPEAKER,
     "without parts of a question": NO_PARTS,
-    "without reading transcripts": NO_LABELS,
-    "without time phrases": NO_TIME,
-    "without meaning": NO_MEANING,
-    "without judgement": NO_JUDGE,
-    "without judgement of large memories": NO_LARGE,
+    "without parsing transcripts": NO_LABELS,
+    "without time expressions": NO_TIME,
+    "without vectors": NO_MEANING,
+    "without the judge": NO_JUDGE,
+    "without the judge of large memories": NO_LARGE,
     "without a second hop": NO_HOPS,
-    "own words and meaning only": (
+    "own words and vectors only": (
         *NO_CONTEXT,
         *NO_ASKING,
         *NO_SPEAKER,
