@@ -18,7 +18,7 @@ export interface RecallRequestOptions extends RequestOptions {
  *
  * Methods have the names of the Python methods in camelCase. Fields of options and results are
  * those of the HTTP API, unchanged: `user_id`, not `userId`. The last argument of each method may
- * have a `signal` and a `timeout`.
+ * have a `signal`, a `timeout` and, for writes, an `idempotencyKey`.
  */
 export class KeMem {
   readonly #http: Transport;

@@ -25,6 +25,11 @@ export interface RequestOptions {
   signal?: AbortSignal | undefined;
   /** Milliseconds, in place of those of the client. */
   timeout?: number | undefined;
+  /**
+   * Of your choice, for a write: sent again with the same key it is not done twice, and so it is
+   * retried as a read is.
+   */
+  idempotencyKey?: string | undefined;
 }
 
 /** What a request consists of besides its route: the ids in its path, its query, its body. */
@@ -41,6 +46,7 @@ interface Outgoing {
   body?: BodyInit;
 }
 
+const KEY = "idempotency-key";
 const ACCEPT_EVENTS = "text/event-stream";
 const UNREACHED = new Set([502, 503, 504]);
 const FIRST_PAUSE = 200; // milliseconds; each further one is twice as long
@@ -70,7 +76,7 @@ export class Transport {
     parts: Parts<R> = {},
     options: RequestOptions = {},
   ): Promise<Answer<R>> {
-    return this.#answer(this.#outgoing(route, parts), options);
+    return this.#answer(this.#outgoing(route, parts, options), options);
   }
 
   /** The answer to a request whose body is a file. */
@@ -80,7 +86,7 @@ export class Transport {
     file: Blob | Uint8Array | string,
     options: RequestOptions = {},
   ): Promise<Answer<R>> {
-    const outgoing = this.#outgoing(route, { query });
+    const outgoing = this.#outgoing(route, { query }, options);
     outgoing.headers["content-type"] = "application/octet-stream";
     return this.#answer({ ...outgoing, body: file as BodyInit }, options);
   }
@@ -91,7 +97,7 @@ export class Transport {
     parts: Parts<R>,
     options: RequestOptions = {},
   ): AsyncGenerator<ServerEvent, void, undefined> {
-    const outgoing = this.#outgoing(route, parts);
+    const outgoing = this.#outgoing(route, parts, options);
     outgoing.headers["accept"] = ACCEPT_EVENTS;
     const deadline = this.#deadline(options);
     try {
@@ -120,11 +126,16 @@ export class Transport {
     return new Deadline(options.timeout ?? this.#timeout, options.signal);
   }
 
-  #outgoing<R extends Route>(route: R, parts: Parts<R>): Outgoing {
+  #outgoing<R extends Route>(
+    route: R,
+    parts: Parts<R>,
+    { idempotencyKey }: RequestOptions,
+  ): Outgoing {
     const { path = {}, query = {}, body } = parts;
     const [method = "", template = ""] = route.split(" ");
     const url = this.#baseUrl + filled(template, path) + queryString(query);
     const outgoing: Outgoing = { method, url, headers: { ...this.#headers } };
+    if (idempotencyKey !== undefined) outgoing.headers[KEY] = asBytes(idempotencyKey);
     if (body !== undefined) {
       outgoing.headers["content-type"] = "application/json";
       outgoing.body = JSON.stringify(body);
@@ -137,7 +148,7 @@ export class Transport {
     for (let attempt = 0; ; attempt++) {
       const [response, error] = await this.#attempt(outgoing, deadline);
       if (!error) return response;
-      const pause = pauseBefore(outgoing.method, error, response?.headers, attempt);
+      const pause = pauseBefore(outgoing, error, response?.headers, attempt);
       if (attempt >= this.#maxRetries || pause === undefined || !deadline.allows(pause)) {
         throw error;
       }
@@ -194,15 +205,18 @@ function queryString(query: object): string {
 
 /** Milliseconds until a failed request may be sent again; undefined where that is not safe. */
 function pauseBefore(
-  method: string,
+  outgoing: Outgoing,
   error: KeMemError,
   headers: Headers | undefined,
   attempt: number,
 ): number | undefined {
   const asked = retryAfter(headers?.get("retry-after"));
   if (error.status === 429) return asked; // refused before anything was done
+  const isKeyed = KEY in outgoing.headers;
+  if (error.status === 409 && isKeyed) return asked; // the first attempt is still in progress
   const unreached = error instanceof ConnectionFailed || UNREACHED.has(error.status ?? 0);
-  return method === "GET" && unreached ? (asked ?? FIRST_PAUSE * 2 ** attempt) : undefined;
+  const isSafe = outgoing.method === "GET" || isKeyed;
+  return isSafe && unreached ? (asked ?? FIRST_PAUSE * 2 ** attempt) : undefined;
 }
 
 /** Milliseconds of a Retry-After header, which has seconds or a date. */

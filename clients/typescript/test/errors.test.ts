@@ -140,6 +140,22 @@ test("a read is tried again, a write only where it was refused for now", async (
   );
 });
 
+test("a write with an idempotency key is tried again, and done once", async () => {
+  const key = { idempotencyKey: "甲 1" };
+  const running = answer(409, "in progress", { "retry-after": "0" });
+  const reset = (response: { destroy: () => unknown }) => void response.destroy();
+  const writes = await scripted(reset, running, answer(200, empty));
+  assert.deepEqual(await new kemem.KeMem({ baseUrl: writes.url }).add("hi", owner, key), empty);
+  assert.equal(writes.asked.length, 3);
+
+  const [memory, once] = [connected(), { user_id: "once" }];
+  const first = await memory.add("我喜欢茶", { ...once, infer: false }, key);
+  assert.deepEqual(await memory.add("我喜欢茶", { ...once, infer: false }, key), first);
+  assert.equal((await memory.getAll(once)).results.length, 1);
+  const error = { name: "InvalidArgument", status: 422, field: "Idempotency-Key" };
+  await assert.rejects(memory.add("我喜欢咖啡", { ...once, infer: false }, key), error);
+});
+
 test("a pause that does not end in time is not waited for", async () => {
   const { url, asked } = await scripted(answer(429, "", { "retry-after": "3600" }));
   await assert.rejects(new kemem.KeMem({ baseUrl: url }).add("hi", owner), { name: "RateLimited" });

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from kemem import records
 from kemem.errors import InvalidArgument
+from kemem.ports.lines import ANSWER
 from kemem.records.batch import Ending, Job, JobKind, Trim
 from kemem.store.database import COUNTED, Values, bound, equal, group, in_list, upsert
 from kemem.store.schema import (
@@ -152,11 +153,13 @@ def erase_scope(transaction: Transaction, scope: records.Scope) -> None:
         connection.execute(sa.delete(table).where(*own))
     if scope.session_id is None:  # neither histories nor the journal say of which session they are
         connection.execute(sa.delete(note_history).where(note_history.c.space_no.in_(numbers)))
-        of_users = journal.c.user_id == scope.user_id
+        of_users, of_nobody = journal.c.user_id == scope.user_id, journal.c.user_id == ""
         if scope.user_id is None:
             users = sa.select(space.c.user_id).where(space.c.agent_id == scope.agent_id)
             of_users = journal.c.user_id.in_(users)
-        connection.execute(sa.delete(journal).where(of_users, journal.c.user_id != ""))
+            shared = sa.and_(of_nobody, journal.c.kind == ANSWER)  # of some agent's users
+            connection.execute(sa.delete(journal).where(shared))
+        connection.execute(sa.delete(journal).where(of_users, ~of_nobody))
     connection.execute(sa.delete(job).where(*equal(job, **ids_of(scope))))
 
 
@@ -266,13 +269,37 @@ _newest_line_first = (journal.c.create_time.desc(), journal.c.line_id)
 
 def put_lines(connection: sa.Connection, lines: Iterable[records.Line]) -> None:
     """Write lines of the journal, each in the place of one of its kind and id."""
-    rows = [
-        {"kind": line.kind, "line_id": line.id, "create_time": line.ts, "user_id": line.user_id}
-        | {"body": dump_json(dict(line.body))}
-        # In one order, so that two writers of the same lines do not wait for each other.
-        for line in sorted(lines, key=lambda line: (line.kind, line.id))
-    ]
+    # In one order, so that two writers of the same lines do not wait for each other.
+    rows = [_line_row(it) for it in sorted(lines, key=lambda line: (line.kind, line.id))]
     upsert(connection, journal, rows, "create_time", "user_id", "body")
+
+
+def _line_row(line: records.Line) -> Values:
+    place = {"kind": line.kind, "line_id": line.id, "create_time": line.ts}
+    return {**place, "user_id": line.user_id, "body": dump_json(dict(line.body))}
+
+
+def _line(row: sa.Row[*tuple[Any, ...]]) -> records.Line:
+    body = json.loads(row.body)
+    return records.Line(row.kind, row.line_id, row.create_time, body, row.user_id)
+
+
+def exchange_line(
+    connection: sa.Connection, before: records.Line | None, after: records.Line | None
+) -> records.Line | None:
+    """Put a line in the place of what was read before, unless that has changed since."""
+    line = after or before
+    if line is None:
+        return None
+    this = equal(journal, kind=line.kind, line_id=line.id)
+    if before is None:
+        upsert(connection, journal, [_line_row(line)])
+    else:
+        same = equal(journal, **_line_row(before))
+        change = sa.update(journal).values(_line_row(after)) if after else sa.delete(journal)
+        connection.execute(change.where(*same))
+    row = connection.execute(sa.select(journal).where(*this)).first()
+    return None if row is None else _line(row)
 
 
 def ask_lines(
@@ -290,10 +317,7 @@ def ask_lines(
     if until is not None:
         statement = statement.where(journal.c.create_time < until)
     rows = connection.execute(statement.order_by(*_newest_line_first).limit(limit))
-    return lambda: [
-        records.Line(kind, row.line_id, row.create_time, json.loads(row.body), row.user_id)
-        for row in rows
-    ]
+    return lambda: [_line(row) for row in rows]
 
 
 def trim_lines(connection: sa.Connection, trim: Trim) -> int:

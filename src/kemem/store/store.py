@@ -143,6 +143,11 @@ class SqlStore:
 
         return await self._read(load)
 
+    async def exchange(
+        self, before: records.Line | None, after: records.Line | None
+    ) -> records.Line | None:
+        return await self._write(lambda it: history.exchange_line(it, before, after), durable=False)
+
     async def info(self, *, health: bool = False) -> StoreInfo:
         def load(connection: sa.Connection) -> StoreInfo:
             # Not kept: another process may restore a backup, which ends the cursors of before.

@@ -50,6 +50,7 @@ from kemem.serve.http.auth import (
 )
 from kemem.serve.http.description import DescribedAPI
 from kemem.serve.http.errors import NOT_FOUND, RESPONSES
+from kemem.serve.http.idempotency import REPLAYED, Claims, IdempotencyMiddleware
 from kemem.serve.http.key_routes import keys_of
 from kemem.serve.http.limits import RateLimits, address_of
 from kemem.serve.http.process import background_worker, configure_logs, warming_up
@@ -68,7 +69,7 @@ _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 CORS: dict[str, Any] = {
     "allow_methods": ("GET", "POST", "PUT", "PATCH", "DELETE"),
     "allow_headers": ("*",),
-    "expose_headers": ("Retry-After", "WWW-Authenticate", "Mcp-Session-Id"),
+    "expose_headers": ("Retry-After", "WWW-Authenticate", "Mcp-Session-Id", REPLAYED),
 }
 _DRAINED = 16 << 20  # bytes read on and dropped: a client that still sends reads no answer
 
@@ -97,10 +98,12 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     state.wake_worker = lambda: None  # until the worker runs
     state.metrics = Metrics(memory, state.leaks)
     state.traces = Traces(memory)
+    state.claims = Claims(memory)
     memory.runtime.on_reply.append(state.metrics.count_reply)
     app.router.routes += _routes()
     state.mcp = _offer_mcp(app, memory)
     offer_dashboard(app)
+    app.add_middleware(IdempotencyMiddleware)
     app.add_middleware(RequestMiddleware)
     if origins := split_origins(memory.settings.cors_origins):
         # Around the other, so that a preflight needs no credential.
@@ -189,7 +192,8 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
-    flushes = state.metrics.flush, state.traces.flush, state.memory.imports.sweep, state.keys.flush
+    written = (state.metrics, state.traces, state.keys, state.claims)
+    flushes = (*(it.flush for it in written), state.memory.imports.sweep)
     chats = (state.chat, state.group, state.proxy)
     async with background_worker(state.memory, *flushes) as run_jobs, state.mcp.run():
         state.wake_worker = run_jobs

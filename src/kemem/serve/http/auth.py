@@ -103,7 +103,7 @@ class Caller:
 
     def check_writes(self, method: str, path: str) -> None:
         """Let a read-only caller through only where nothing is written."""
-        if self.read_only and method not in ("GET", "HEAD") and path not in READING_POSTS:
+        if self.read_only and is_write(method, path):
             raise PermissionDenied(READ_ONLY)
 
     def grant(self, sensitive: bool) -> bool:
@@ -277,6 +277,11 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_write(method: str, path: str) -> bool:
+    """Whether a request changes what is stored."""
+    return method not in ("GET", "HEAD") and path not in READING_POSTS
 
 
 def is_page(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from kemem import __version__
+from kemem.serve.http.auth import is_write
+from kemem.serve.http.idempotency import HEADER, MAX_KEY
 
 JSON = "application/json"
 _ABOUT = """\
@@ -19,6 +22,14 @@ Bodies and answers are JSON in UTF-8, times RFC 3339 in UTC. A request about mem
 `user_id` or an `agent_id`. Where the server needs a credential, send
 `Authorization: Bearer <key>` or `X-API-Key: <key>`. Errors have a `code` for programs and a
 `message` for people."""
+
+# Taken by a middleware, whatever the route.
+IDEMPOTENCY_KEY = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY},
+}
 
 
 class DescribedAPI(FastAPI):
@@ -47,8 +58,10 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
     for name, schema in schemas.items():
         for field, part in properties(schema):
             _describe(part, f"{name}.{field}", field)
-    for operations in description["paths"].values():
-        for operation in operations.values():
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            if is_write(method.upper(), path):
+                operation.setdefault("parameters", []).append(deepcopy(IDEMPOTENCY_KEY))
             _complete_operation(operation, schemas)
     return description
 

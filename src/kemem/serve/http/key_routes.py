@@ -42,6 +42,7 @@ class NewKey(ApiKey):
 @router.post("/v1/keys")
 async def create_key(body: KeyRequest, request: Request) -> NewKey:
     """Make an API key. Its text is in this answer only; the store keeps a digest."""
+    request.state.shown_once = True
     fields = body.arguments()
     key, text = await _keys(request).create(expires=fields.pop("expires_at"), **fields)
     return NewKey(**{it: getattr(key, it) for it in ApiKey.__dataclass_fields__}, key=text)

@@ -81,6 +81,10 @@ class EventStream(Response):
         self._pause = pause
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if "claim" in scope.get("state", {}):
+            reason = "a stream of events takes no Idempotency-Key: it cannot be sent again"
+            raise InvalidArgument(reason, field="Idempotency-Key")
+
         async def wait_for_disconnect() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass

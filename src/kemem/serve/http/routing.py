@@ -57,7 +57,9 @@ class GuardedRoute(APIRoute):
             _fill_in(caller, strict.scope, body, *named)
             in_query = strict.query_params.getlist("user_id") if takes_query else []
             in_path = strict.path_params.get("user_id")
-            self.authorize(caller, in_path, *in_query, body.get("user_id"), _filtered_user(body))
+            users = (in_path, *in_query, body.get("user_id"), _filtered_user(body))
+            self.authorize(caller, *users)
+            strict.state.user_id = next(filter(None, (*users, caller.user_id)), None)
             agents = strict.query_params.getlist("agent_id") if takes_query else []
             caller.check_agents(strict.path_params.get("agent_id"), *agents, body.get("agent_id"))
             if takes_body and not takes_query:
@@ -158,6 +160,7 @@ def handle_by_headers(request: Request, user: str | None = None) -> AsyncMemory:
     if user and user != user_id:
         reason = f"the header X-KeMem-User is {user_id!r:.80} and the field user {user!r:.80}"
         raise InvalidArgument(reason, field="user")
+    request.state.user_id = user_id
     agent_id = id_in_header(request, "X-KeMem-Agent")
     return memory_of(request).for_user(user_id, agent_id=agent_id, sensitive=caller.sensitive)
 
