@@ -160,7 +160,7 @@ class Move:
         began, rows, spaces = time.monotonic(), 0, 0
         with driver_errors(self._source), snapshot() as taken:
             if read_meta(taken)["secret"] != self._secret:
-                raise Conflict("a backup was restored to the source meanwhile; move it anew")
+                raise Conflict("a backup was restored to the source meanwhile; run the move again")
             rows += self._transfer(taken, _SHARED)
             states = _read_states(taken)
         with driver_errors(self._target), self._target.reading() as connection:

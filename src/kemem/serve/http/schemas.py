@@ -108,7 +108,7 @@ class Ids(OwnerIds):
         ids = (self.user_id, self.agent_id, self.session_id, run_id)
         scope = CallScope().restrict(*ids, filters=filters)
         if scope.user_id is None and scope.agent_id is None:
-            reason = "user_id is required: it says whose memory is meant, such as 'u_1'"
+            reason = "user_id is required: the user that the memory belongs to, such as 'u_1'"
             raise InvalidArgument(reason, field="user_id")
         session = CallScope().restrict(session_id=self.session_id, run_id=run_id)
         return {**fields, "session_id": session.session_id}
