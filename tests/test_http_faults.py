@@ -260,7 +260,7 @@ def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
         ("POST", SEARCH, b'{"query": "x",}', "the body must be JSON in UTF-8: "),
         ("POST", SEARCH, b"[]", "the body must be a JSON object, not []"),
         ("POST", SEARCH, b'{"user_id": "u"}', "query is required"),
-        ("POST", SEARCH, b'{"query": "x"}', "user_id is required: the user that the memory belongs to"),
+        ("POST", SEARCH, b'{"query": "x"}', "user_id is required: the user that the memory"),
         ("POST", SEARCH, b'{"user_id": 5, "query": "x"}', "user_id must be a text, not 5"),
         (
             "POST",
