@@ -58,10 +58,13 @@ ROUTES = all_routes()
 GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN_PATHS]
 CONFIGURED = {("PATCH", f"/v1/{kind}s/{{{kind}_id}}") for kind in ("agent", "user", "session")}
 KEYS = "/v1/keys"  # where an operator names the user of a key
+AUDIT = "/v1/audit"  # or of a line
 OF_A_USER = [
     it
     for it in GUARDED
-    if it not in CONFIGURED and it[1] != KEYS and set.union(*fields(*it)) & {"user_id", "user"}
+    if it not in CONFIGURED
+    and it[1] not in (KEYS, AUDIT)
+    and set.union(*fields(*it)) & {"user_id", "user"}
 ]
 OF_EVERYBODY = [("GET", "/v1/models")]  # the models are the same for all
 OF_OPERATORS = [it for it in GUARDED if it not in (*OF_A_USER, *OF_EVERYBODY)]

@@ -41,6 +41,7 @@ VIEWS = {
     "quality": ("/quality", "质量", "Quality"),
     "jobs": ("/jobs", "任务", "Jobs"),
     "imports": ("/imports", "导入", "Import"),
+    "audit": ("/audit", "审计日志", "Audit log"),
     "system": ("/system", "系统", "System"),
 }
 PEOPLE = {"zh": ("lin_yue", "我的牙医叫什么"), "en": ("grace", "Does Grace still eat bacon?")}

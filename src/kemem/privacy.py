@@ -16,6 +16,7 @@ from kemem.add.embed import read_all, read_pages
 from kemem.errors import Conflict
 from kemem.ports import Deps, read_relations
 from kemem.ports.inventory import purge, read_inventory
+from kemem.ports.lines import AUDIT
 from kemem.ports.request import Neighborhood
 from kemem.records import CHECKPOINTS_KEPT, MESSAGES, NOTES, Inventory, Note, Relation, Scope, Where
 from kemem.records.batch import Batch, Configuration
@@ -142,17 +143,20 @@ class AsyncPrivacy:
             await self._uploads.discard(upload)
         await purge(deps.store)
         after = await self.inventory(user)
-        return Receipt(user, now, _counts(before), digest, _counts(after), self._copies(deps))
+        copies = await self._copies(user, deps)
+        return Receipt(user, now, _counts(before), digest, _counts(after), copies)
 
     def _user(self, user_id: str | None) -> str:
         return check_id(self._scope.restrict(user_id).user_id, "user_id")
 
-    def _copies(self, deps: Deps) -> tuple[str, ...]:
+    async def _copies(self, user: str, deps: Deps) -> tuple[str, ...]:
         """Where data of the user may be left."""
         backups = len([*self._backups.glob("*")]) if self._backups.is_dir() else 0
         copies = [f"backups: {backups} files in {self._backups}"] if backups else []
         copies += ["graph database: a job removes the mirrored relations"] if deps.graph else []
         copies += ["vector database: a job removes the vectors"] if deps.vectors else []
+        if await deps.store.journal(AUDIT, user_id=user, limit=1):
+            copies.append("audit log: lines that name the user_id, without contents")
         return tuple(copies)
 
     async def _write(self, user: str, draft: "_Draft", deps: Deps) -> Export:

@@ -178,6 +178,14 @@ class Settings(BaseSettings):
     trace_days: int = Field(
         default=30, ge=0, description="Days that a server keeps traces of recalls; 0: none."
     )
+    audit: Literal["none", "writes", "all"] = Field(
+        default="writes",
+        description="What a server and commands record: writes, exports and reads across users; "
+        "all: every read too; none: nothing.",
+    )
+    audit_days: int = Field(
+        default=365, ge=0, description="Days that audit lines are kept; 0: forever."
+    )
     rpc_agent: str = Field(
         default="default", min_length=1, description="Agent that owns the knowledge of JSON-RPC."
     )

@@ -32,7 +32,13 @@ SECONDS = 300
 REPLY = "你好，世界 hello"
 # For operators, for people, or with clients of their own.
 NOT_OFFERED = {"/rpc", "/metrics", "/openapi.json", "/docs", "/healthz", "/v1/chat/completions"}
-NOT_OFFERED |= {"/v1/models", "/v1/keys", "/v1/keys/{key_id}", "/v1/users/{user_id}/export"}
+NOT_OFFERED |= {
+    "/v1/models",
+    "/v1/keys",
+    "/v1/keys/{key_id}",
+    "/v1/audit",
+    "/v1/users/{user_id}/export",
+}
 ROUTE = re.compile(r'"((?:GET|POST|PATCH|DELETE) /[^"]*)"')
 
 

@@ -95,6 +95,38 @@ export interface ApiKey {
   last_used_at: string | null;
 }
 
+/** Who did what to whose data, and how it ended; never what was said, asked or found. */
+export interface AuditEvent {
+  /** The id of the line. */
+  id: string;
+  /** When it happened. */
+  at: string;
+  /** What was done. */
+  operation: string;
+  /** How it ended. */
+  result: "ok" | "refused" | "failed";
+  /** Through which interface. */
+  interface: "http" | "dashboard" | "mcp" | "rpc" | "command";
+  /** Which kind of credential. */
+  actor_type: "key" | "token" | "command" | "anonymous";
+  /** The id of the key, the user of the token, or the system user of a command. */
+  actor_id: string;
+  /** The name of the key. */
+  actor_name: string;
+  /** Where the request came from; behind a proxy, the proxy. */
+  address: string;
+  /** Whose data; null: nobody's or everybody's. */
+  user_id: string | null;
+  /** With which agent. */
+  agent_id: string | null;
+  /** Up to ten of the records. */
+  record_ids: string[];
+  /** How many records. */
+  count: number;
+  /** The code of the error, if there was one. */
+  error: string | null;
+}
+
 /** One line of a note's history. What was deleted leaves a line without its text. */
 export interface Change {
   /** The agent of the memory. */
@@ -1110,6 +1142,14 @@ export interface Outcome {
 }
 
 /** A slice of a longer answer; `next_cursor` leads to the rest. */
+export interface Page_AuditEvent_ {
+  /** The items of the list. */
+  items: AuditEvent[];
+  /** Leads to the next page; missing on the last one. */
+  next_cursor?: string;
+}
+
+/** A slice of a longer answer; `next_cursor` leads to the rest. */
 export interface Page_Entry_ {
   /** The items of the list. */
   items: Entry[];
@@ -1592,7 +1632,7 @@ export interface Routes {
     body: SearchRequest;
     answer: Memories_Hit_;
   };
-  /** Draw facts and relations anew from stored messages. */
+  /** Extract facts and relations again from stored messages. */
   "POST /v1/memories/extract": {
     body: ExtractRequest;
     answer: Added;
@@ -2057,7 +2097,7 @@ export interface Routes {
       agent_id?: string;
       /** The conversation. Without one, `default` where something is stored. */
       session_id?: string;
-      /** Draw facts from messages. */
+      /** Extract facts from messages. */
       infer?: boolean;
     };
     answer: ImportState;
@@ -2097,6 +2137,26 @@ export interface Routes {
   /** Revoke an API key: on this server at once, on every other within a second. */
   "DELETE /v1/keys/{key_id}": {
     answer: ApiKey;
+  };
+  /** Who did what to whose data, newest first; no line holds what was said, asked or found. */
+  "GET /v1/audit": {
+    query: {
+      /** The most results, 1-1000. */
+      limit?: number;
+      /** The `next_cursor` of the page before. */
+      cursor?: string | null;
+      /** Whose data was read or changed. */
+      user_id?: string | null;
+      /** Id or name of a key, user of a token or of a command. */
+      actor?: string | null;
+      /** An operation, or its first part: memory. */
+      operation?: string | null;
+      /** From this time on. */
+      since?: string | null;
+      /** Before this time. */
+      until?: string | null;
+    };
+    answer: Page_AuditEvent_;
   };
   /** This API, described for programs. */
   "GET /openapi.json": {

@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 from kemem.records import Line
 
 ANSWER = "idempotency"  # the kind of lines that hold answers to requests, or claims of them
+AUDIT = "audit"  # the kind of lines that say who did what; they outlive the user they name
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from kemem import records
 from kemem.errors import InvalidArgument
-from kemem.ports.lines import ANSWER
+from kemem.ports.lines import ANSWER, AUDIT
 from kemem.records.batch import Ending, Job, JobKind, Trim
 from kemem.store.database import COUNTED, Values, bound, equal, group, in_list, upsert
 from kemem.store.schema import (
@@ -159,7 +159,8 @@ def erase_scope(transaction: Transaction, scope: records.Scope) -> None:
             of_users = journal.c.user_id.in_(users)
             shared = sa.and_(of_nobody, journal.c.kind == ANSWER)  # of some agent's users
             connection.execute(sa.delete(journal).where(shared))
-        connection.execute(sa.delete(journal).where(of_users, ~of_nobody))
+        goes = (of_users, ~of_nobody, journal.c.kind != AUDIT)
+        connection.execute(sa.delete(journal).where(*goes))
     connection.execute(sa.delete(job).where(*equal(job, **ids_of(scope))))
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from kemem.ports.lines import AUDIT
 from kemem.records import NOTE_KINDS, Inventory
 from kemem.store.schema import (
     checkpoint,
@@ -62,7 +63,7 @@ def take_inventory(connection: sa.Connection, backend: str, user_id: str) -> Inv
         **{name: count(table, of_user(table)) for name, table in _COUNTED.items()},
         notes={kind: notes.get(kind, 0) for kind in NOTE_KINDS},
         jobs=count(job, job.c.user_id == user_id),
-        journal=by_kind(journal, journal.c.user_id == user_id),
+        journal=by_kind(journal, (journal.c.user_id == user_id) & (journal.c.kind != AUDIT)),
         size=int(size),
         first_message=first,
         last_message=last,

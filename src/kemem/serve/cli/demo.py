@@ -13,10 +13,10 @@ from kemem.serve.cli.doctor import shown_url
 from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, Yes, output, progress
 from kemem.serve.demo.world import evaluate, fill, read_questions, read_world
+from kemem.serve.telemetry.audit import STORE_FILE
 from kemem.settings import Settings
 from kemem.sync import Memory
 
-STORE_FILE = "kemem.db"  # of the embedded store
 TO_TRY = (
     "kemem search 我上周说的那家牙医叫什么 --user lin_yue",
     'kemem recall "Does Grace still eat bacon?" --user grace',

@@ -15,6 +15,7 @@ from typer import Option
 from kemem import __version__
 from kemem.errors import InvalidArgument, KeMemError, NotFound, Unavailable
 from kemem.serve.cli import imports, look, manage, operate, privacy, remember, sessions, work
+from kemem.serve.cli.audit import audit
 from kemem.serve.cli.chat import chat
 from kemem.serve.cli.demo import demo
 from kemem.serve.cli.feedback import feedback
@@ -127,6 +128,7 @@ register(app, RUN, work.work, demo)
 register(app, OPERATE, operate.doctor, work.jobs, work.retry)
 register(app, OPERATE, operate.backup, operate.restore, operate.reindex)
 app.add_typer(keys, name="keys", rich_help_panel=OPERATE)
+register(app, OPERATE, audit)
 app.add_typer(operate.admin, name="admin", rich_help_panel=OPERATE)
 
 

@@ -1,5 +1,6 @@
 """What commands share: the terminal, the options of every command, and the settings in force."""
 
+import asyncio
 import functools
 import inspect
 import json
@@ -22,13 +23,15 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
-from typer import Option
+from typer import Context, Option
 
+from kemem.errors import Internal, KeMemError, Unavailable
 from kemem.imports.files import File
 from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.serve.cli.language import t
 from kemem.serve.http.process import configure_logs
+from kemem.serve.telemetry.audit import record_command
 from kemem.settings import Settings, load
 from kemem.sync import Memory
 
@@ -78,13 +81,15 @@ def command(
 
     @functools.wraps(function)
     def run(
+        context: Context,
         as_json: bool = False,
         data_dir: Path | None = None,
         database_url: str | None = None,
         **arguments: Any,
     ) -> None:
         settings = settings_in_force(data_dir, database_url)
-        function(Common(settings, as_json, data_dir, database_url), **arguments)  # type: ignore[call-arg]
+        with _recorded(settings, context.command_path, arguments):
+            function(Common(settings, as_json, data_dir, database_url), **arguments)  # type: ignore[call-arg]
 
     shared: list[tuple[str, Any, Any]] = [("as_json", AsJson, False)] if has_json else []
     shared += [("data_dir", DataDir, None), ("database_url", DatabaseUrl, None)]
@@ -93,9 +98,24 @@ def command(
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
         for name, option, default in shared
     ]
+    about = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
+    added.append(about)
     run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
     return run
+
+
+@contextmanager
+def _recorded(settings: Settings, name: str, arguments: Mapping[str, Any]) -> Iterator[None]:
+    """Leave a line about a command in the audit log, unless the store is away."""
+    try:
+        yield
+    except (KeMemError, OSError) as error:  # an OSError of a pipe, say, that nobody reads
+        if not isinstance(error, Unavailable):
+            reason = error if isinstance(error, KeMemError) else Internal(type(error).__name__)
+            asyncio.run(record_command(settings, name, arguments, reason))
+        raise
+    asyncio.run(record_command(settings, name, arguments, None))
 
 
 def settings_in_force(

@@ -83,6 +83,7 @@ async def change_memory(request: Request, memory_id: str, memory: Memory) -> Res
     owner = pages.owner_of(item.row)
     try:
         if fields.one_of("action", ("edit", "delete"), "") == "delete":
+            request.state.operation = "memory.delete"  # for the audit log
             erases = fields.text("sources") is not None
             gone = await memory.delete(memory_id, **owner, sources=erases)
             counts = {"_withdrawn": len(gone.withdrawn), "_erased": len(gone.erased)}

@@ -73,6 +73,9 @@ class DashboardRoute(APIRoute):
                 request.state.caller.check_writes(request.method, request.url.path)
                 if request.method not in ("GET", "HEAD"):
                     await _check_csrf(request)
+                    form = await request.form()
+                    request.state.user_id = form.get("user_id")
+                    request.state.agent_id = form.get("agent_id")
                 request.state.alerts = await _alerts(request)
                 response = await handle(request)
             except Exception as error:  # the edge: people get a page, the log gets the rest

@@ -23,7 +23,7 @@ async def show_privacy(request: Request, memory: Memory) -> Response:
 
 
 @router.get(PATH + "/export")
-async def download(request: Request, memory: Memory) -> Response:
+async def export(request: Request, memory: Memory) -> Response:
     """Everything that is kept of a user, as a zip."""
     user_id = check_id(Fields(request.query_params).text("user_id"), "user_id")
     return await export_response(user_id, memory)

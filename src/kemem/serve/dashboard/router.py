@@ -12,6 +12,7 @@ from starlette.types import Scope
 
 from kemem.errors import NotFound, Unauthenticated
 from kemem.serve.dashboard import (
+    audit,
     backups,
     conversations,
     graph,
@@ -42,6 +43,7 @@ VIEWS = (
     live,
     privacy,
     keys,
+    audit,
 )
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
@@ -103,7 +105,7 @@ async def login(
     limits, address = request.app.state.limits, address_of(request.scope)
     try:
         limits.check_failures(address)
-        session = await authenticator.sign_in(key)
+        session, request.state.caller = await authenticator.sign_in(key)
     except Unauthenticated:
         limits.count_failure(address)
         return await _login_form(request, to, 401)

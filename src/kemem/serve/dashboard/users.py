@@ -46,6 +46,7 @@ async def list_users(request: Request, memory: Memory) -> Response:
     words, cursor = fields.text("query"), fields.text("cursor")
     hits: list[Hit] = []
     if words:
+        request.state.operation = "memory.search_all"  # for the audit log
         store = (await memory.runtime.deps()).store
         entries = named(words, await store.directory("user", limit=SCANNED))[:PAGE]
         hits, next_cursor = await search_all(words, memory), None

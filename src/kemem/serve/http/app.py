@@ -26,10 +26,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kemem.chat import ChatService, GroupChatService, LeakCounts
 from kemem.chat.proxy import Proxy
 from kemem.compat.tools import ToolContext
-from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
+from kemem.errors import Exhausted, InvalidArgument, KeMemError, NotFound, Unauthenticated
 from kemem.memory import AsyncMemory
 from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.http import (
+    audit_routes,
     chat_routes,
     import_routes,
     key_routes,
@@ -39,6 +40,7 @@ from kemem.serve.http import (
     operator_routes,
     privacy_routes,
 )
+from kemem.serve.http.audit import RequestAudit
 from kemem.serve.http.auth import (
     OPEN_PATHS,
     Authenticator,
@@ -57,6 +59,7 @@ from kemem.serve.http.process import background_worker, configure_logs, warming_
 from kemem.serve.http.responses import error_response, json_response
 from kemem.serve.http.routing import handle_by_headers, id_in_header, path_to_route
 from kemem.serve.mcp.server import create_mcp
+from kemem.serve.telemetry.audit import AuditLog
 from kemem.serve.telemetry.journal import Traces, request_in_progress
 from kemem.serve.telemetry.metrics import Metrics
 from kemem.settings import Settings, split_origins
@@ -99,6 +102,8 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     state.metrics = Metrics(memory, state.leaks)
     state.traces = Traces(memory)
     state.claims = Claims(memory)
+    state.audit_log = AuditLog(memory.journal, memory.settings)
+    state.audit = RequestAudit(state.audit_log, state.keys)
     memory.runtime.on_reply.append(state.metrics.count_reply)
     app.router.routes += _routes()
     state.mcp = _offer_mcp(app, memory)
@@ -121,7 +126,7 @@ def _routes() -> list[BaseRoute]:
     for router in (
         *(message_routes.router, memory_routes.router, chat_routes.router, chat_routes.proxy),
         *(message_routes.sessions, operator_routes.router, mem0_routes.router),
-        *(import_routes.router, privacy_routes.router, key_routes.router),
+        *(import_routes.router, privacy_routes.router, key_routes.router, audit_routes.router),
     ):
         api.include_router(router, dependencies=security)
     api.include_router(operator_routes.probes)
@@ -192,7 +197,7 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
-    written = (state.metrics, state.traces, state.keys, state.claims)
+    written = (state.metrics, state.traces, state.keys, state.claims, state.audit_log)
     flushes = (*(it.flush for it in written), state.memory.imports.sweep)
     chats = (state.chat, state.group, state.proxy)
     async with background_worker(state.memory, *flushes) as run_jobs, state.mcp.run():
@@ -222,8 +227,14 @@ def _offer_mcp(app: FastAPI, memory: AsyncMemory) -> streamable.StreamableHTTPSe
         handle = handle_by_headers(request)
         return ToolContext(handle, session_id, shared, read_only=caller.read_only)
 
+    async def record(
+        request: Request | None, tool: str, writes: bool, error: KeMemError | None
+    ) -> None:
+        assert request is not None, "over HTTP there is one"
+        await app.state.audit.call(request.scope, "mcp", tool, writes, error)
+
     manager = streamable.StreamableHTTPSessionManager(
-        app=create_mcp(context_for, memory.settings.recall_language),
+        app=create_mcp(context_for, memory.settings.recall_language, on_call=record),
         stateless=True,
         max_request_body_size=sys.maxsize,  # the app's own limit holds
     )
@@ -272,6 +283,7 @@ class RequestMiddleware:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+            await state.audit.respond(scope, status, message)
             await send(message)
 
         state.requests.add(task)

@@ -218,7 +218,7 @@ class Authenticator:
         claims |= {"sensitive": True} if sensitive else {}
         return jwt.encode(claims, self._secret, algorithm=_ALGORITHM)
 
-    async def sign_in(self, text: str) -> str:
+    async def sign_in(self, text: str) -> tuple[str, Caller]:
         """The session of an operator, if the key is right; it ends by itself, or with the key."""
         caller = await self._caller(text.strip().encode())
         if caller is None or not caller.is_operator:
@@ -228,7 +228,7 @@ class Authenticator:
         signing_key = self._session_key
         if caller.key_id is not None and (key := await self._keys.get(caller.key_id)):
             claims["key"], signing_key = key.key_id, _session_key(key.digest.encode())
-        return jwt.encode(claims, signing_key, algorithm=_ALGORITHM)
+        return jwt.encode(claims, signing_key, algorithm=_ALGORITHM), caller
 
     async def signed_in(self, headers: Headers) -> Caller | None:
         """The operator whose session a browser holds, unless it has ended."""

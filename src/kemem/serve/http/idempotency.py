@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from secrets import token_hex
@@ -18,6 +17,7 @@ from kemem.errors import Conflict, InvalidArgument, KeMemError, NotConfigured
 from kemem.memory import AsyncMemory
 from kemem.ports.lines import ANSWER, LineStore
 from kemem.records import Line, Micros
+from kemem.serve.http.audit import described
 from kemem.serve.http.auth import is_page, is_write
 from kemem.serve.http.import_routes import PATH as UPLOAD
 from kemem.serve.http.responses import error_response
@@ -63,6 +63,7 @@ class IdempotencyMiddleware:
             return
         if scope["path"] == UPLOAD:
             await _read(receive, keep=False)  # a client that still sends reads no answer
+        scope["state"]["is_audited"] = True  # as the first request was
         stored = Response(claim.body, claim.status, media_type="application/json")
         stored.headers[REPLAYED] = "true"
         await stored(scope, receive, send)
@@ -242,15 +243,5 @@ def _answer(status: int, body: bytes, state: dict[str, Any]) -> Answer:
 
 def _user(body: bytes, state: dict[str, Any]) -> str:
     """The user that an answer is about: as the request says, or else the answer."""
-    return str(state.get("user_id") or next(_values(json.loads(body), "user_id"), ""))
-
-
-def _values(value: Any, name: str) -> Iterator[str]:
-    """The texts that a field has anywhere in a value."""
-    if isinstance(value, dict):
-        if isinstance(value.get(name), str):
-            yield value[name]
-        value = [*value.values()]
-    if isinstance(value, list):
-        for part in value:
-            yield from _values(part, name)
+    users = [state.get("user_id"), *described(json.loads(body), "user_id")]
+    return str(next(filter(None, users), ""))

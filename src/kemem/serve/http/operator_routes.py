@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field, create_model
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from kemem.errors import Unavailable
+from kemem.errors import KeMemError, Unavailable
 from kemem.records import Entry, Page
 from kemem.records.batch import MAX_NAME, MAX_TYPE, Job
 from kemem.serve.dashboard.page import SWAGGER_FILES, has_all, static_url
@@ -28,7 +28,7 @@ from kemem.serve.http.schemas import (
     limited,
 )
 from kemem.serve.rpc.jsonrpc import MAX_BATCH, respond
-from kemem.serve.rpc.methods import MemoryTools, reading_only
+from kemem.serve.rpc.methods import READING, MemoryTools, reading_only
 from kemem.serve.telemetry.prometheus import report
 
 _NOTHING_LOADED = "default-src 'none'; style-src 'unsafe-inline'"
@@ -92,7 +92,12 @@ async def rpc(request: Request, memory: Memory) -> Response:
     check_content_type(request.headers.get("content-type", ""))
     tools = MemoryTools(memory, memory.settings.rpc_agent)
     methods = reading_only(tools.methods) if request.state.caller.read_only else tools.methods
-    answer = await respond(await request.body(), methods)
+
+    async def record(method: str, error: KeMemError | None) -> None:
+        audit, writes = request.app.state.audit, method not in READING
+        await audit.call(request.scope, "rpc", method, writes, error)
+
+    answer = await respond(await request.body(), methods, record)
     if answer is None:
         return Response(status_code=204)
     return Response(answer, media_type="application/json")

@@ -60,6 +60,8 @@ class GuardedRoute(APIRoute):
             users = (in_path, *in_query, body.get("user_id"), _filtered_user(body))
             self.authorize(caller, *users)
             strict.state.user_id = next(filter(None, (*users, caller.user_id)), None)
+            strict.state.agent_id = body.get("agent_id") or caller.agent_id
+            strict.state.is_sensitive = body.get("sensitive") is True
             agents = strict.query_params.getlist("agent_id") if takes_query else []
             caller.check_agents(strict.path_params.get("agent_id"), *agents, body.get("agent_id"))
             if takes_body and not takes_query:

@@ -17,9 +17,9 @@ from starlette.requests import Request
 
 from kemem import __version__
 from kemem.compat.tools import MEMORY_TOOLS, ToolContext, fitted, shown
-from kemem.errors import Internal, NotFound, PermissionDenied
+from kemem.errors import Internal, KeMemError, NotFound, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.recall.registry import Registry, check_arguments, is_writing, mcp_tools
+from kemem.recall.registry import Registry, ToolEntry, check_arguments, is_writing, mcp_tools
 from kemem.recall.schemas import Language, tool_texts
 from kemem.serve.http.errors import READ_ONLY, public_error
 from kemem.serve.http.process import background_worker
@@ -29,6 +29,8 @@ from kemem.text.fence import fenced, neutralise
 
 Context = ServerRequestContext[Any, Request]
 ContextFactory = Callable[[Request | None], ToolContext]  # over stdio there is no request
+# The request, the tool, whether it writes, and the error of the call.
+OnCall = Callable[[Request | None, str, bool, KeMemError | None], Awaitable[None]]
 Paging = mcp.PaginatedRequestParams | None
 
 PROMPT = "recall"
@@ -79,13 +81,17 @@ def serve_stdio(
 
 
 def create_mcp(
-    context_for: ContextFactory, language: str = "en", tools: Registry = MEMORY_TOOLS
+    context_for: ContextFactory,
+    language: str = "en",
+    tools: Registry = MEMORY_TOOLS,
+    on_call: OnCall | None = None,
 ) -> Server[Any]:
     """An MCP server, described in `language`, over the memories that a request may reach.
 
-    No tool takes a user: `context_for` says whose memories a request means.
+    No tool takes a user: `context_for` says whose memories a request means. `on_call` hears of
+    each call of a tool when it has ended.
     """
-    handlers = _Handlers(context_for, "zh" if language == "zh" else "en", tools)
+    handlers = _Handlers(context_for, "zh" if language == "zh" else "en", tools, on_call)
     return Server(
         "kemem",
         title="KeMem",
@@ -105,8 +111,15 @@ def create_mcp(
 class _Handlers:
     """A handler for each method of the protocol."""
 
-    def __init__(self, context_for: ContextFactory, language: Language, registry: Registry) -> None:
+    def __init__(
+        self,
+        context_for: ContextFactory,
+        language: Language,
+        registry: Registry,
+        on_call: OnCall | None,
+    ) -> None:
         self._context_for = context_for
+        self._on_call = on_call
         self._registry = registry
         self.language: Language = language
         self.texts = tool_texts(__package__)
@@ -138,11 +151,19 @@ class _Handlers:
             output = await entry["func"](reached, request)
         except Exception as error:  # the edge: the result tells a model how to mend its call
             public = public_error(error)
+            await self._tell(context, params.name, entry, public)
             text = neutralise(f"{public.code}: {public.message}")
             return mcp.CallToolResult(content=[mcp.TextContent(text=text)], is_error=True)
+        await self._tell(context, params.name, entry, None)
         result = fitted(output.model_dump(mode="json", by_alias=True))
         text = shown(result)
         return mcp.CallToolResult(content=[mcp.TextContent(text=text)], structured_content=result)
+
+    async def _tell(
+        self, context: Context, name: str, entry: ToolEntry, error: KeMemError | None
+    ) -> None:
+        if self._on_call is not None:
+            await self._on_call(context.request, f"mcp.{name}", is_writing(entry), error)
 
     async def list_resources(self, context: Context, params: Paging) -> mcp.ListResourcesResult:
         resources = []

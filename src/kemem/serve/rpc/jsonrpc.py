@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, KeMemError
 from kemem.serve.http.errors import invalid_value, parse_json, public_error
 
 MAX_BATCH = 100
@@ -26,6 +26,7 @@ CODES = {
 
 Method = Callable[..., Awaitable[object]]
 Response = dict[str, Any]
+OnCall = Callable[[str, KeMemError | None], Awaitable[None]]  # the method, and its error
 
 
 class Params(BaseModel):
@@ -51,21 +52,26 @@ def params_model(method: Method) -> type[Params]:
     return create_model(method.__name__, __base__=Params, **fields)
 
 
-async def respond(raw: bytes, methods: Mapping[str, Method]) -> bytes | None:
-    """The response to a request or a batch; None where only notifications came."""
+async def respond(
+    raw: bytes, methods: Mapping[str, Method], on_call: OnCall | None = None
+) -> bytes | None:
+    """The response to a request or a batch; None where only notifications came.
+
+    `on_call` hears of each call of a method when it has ended.
+    """
     try:
         message = parse_json(raw)
     except (ValueError, RecursionError):
         return error_response(PARSE_ERROR, "Parse error")
     if not isinstance(message, list):
-        response = await _respond(message, methods)
+        response = await _respond(message, methods, on_call)
         return None if response is None else _dump(response)
     if not message:
         return error_response(INVALID_REQUEST, "Invalid Request")
     if len(message) > MAX_BATCH:
         reason = f"a batch has at most {MAX_BATCH} requests, not {len(message)}"
         return error_response(INVALID_REQUEST, f"Invalid Request: {reason}")
-    responses = [await _respond(each, methods) for each in message]
+    responses = [await _respond(each, methods, on_call) for each in message]
     responses = [response for response in responses if response is not None]
     return _dump(responses) if responses else None
 
@@ -75,7 +81,9 @@ def error_response(code: int, message: str) -> bytes:
     return _dump(_error(code, message, None))
 
 
-async def _respond(message: Any, methods: Mapping[str, Method]) -> Response | None:
+async def _respond(
+    message: Any, methods: Mapping[str, Method], on_call: OnCall | None
+) -> Response | None:
     """The response to one request; a notification, which has no id, gets none."""
     request = message if isinstance(message, dict) else {}
     id_, params = request.get("id"), request.get("params", {})
@@ -87,6 +95,7 @@ async def _respond(message: Any, methods: Mapping[str, Method]) -> Response | No
     if name not in methods:
         response = _error(METHOD_NOT_FOUND, f"Method not found: {name!r:.80}", id_)
     else:
+        error = None
         try:
             result = await methods[name](**_arguments(methods[name], params))
             response = {"jsonrpc": "2.0", "result": result, "id": id_}
@@ -95,6 +104,8 @@ async def _respond(message: Any, methods: Mapping[str, Method]) -> Response | No
             prefix = "Invalid params: " if isinstance(error, InvalidArgument) else ""
             code = CODES.get(error.code, CODES["INTERNAL"])
             response = _error(code, f"{prefix}{error.message}", id_, {"code": error.code})
+        if on_call is not None:
+            await on_call(name, error)
     return response if "id" in request else None
 
 
