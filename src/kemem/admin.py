@@ -9,6 +9,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kemem.errors import InvalidArgument, NotFound
+from kemem.settings import shown_url
 from kemem.store.database import Database
 from kemem.store.distribute import LOCAL, REFERENCES, SHARDED
 from kemem.store.distribute import distribute as distribute_tables
@@ -99,4 +100,4 @@ def _shown(place: str) -> str:
     """A place without what is secret in it."""
     if "://" not in place:
         return str(Path(place).expanduser().absolute())
-    return make_url(place).set(query={}).render_as_string(hide_password=True)
+    return shown_url(place)

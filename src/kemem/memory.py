@@ -66,6 +66,7 @@ class AsyncMemory:
         *,
         data_dir: str | Path | None = None,
         database_url: str | None = None,
+        project: str | None = None,
         store: ports.Store | None = None,
         vectors: ports.VectorIndex | None = None,
         graph: ports.GraphMirror | None = None,
@@ -75,12 +76,9 @@ class AsyncMemory:
         settings: Settings | None = None,
         clock: Callable[[], Micros] | None = None,
     ) -> None:
-        """Objects win over settings; whoever passes an object closes it.
-
-        `vectors` and `graph` are databases beside the store, kept up to date by jobs. `llm` is a
-        client object or a function. `settings` replaces environment and file.
-        """
-        self.settings = choose(settings, store, data_dir=data_dir, database_url=database_url)
+        """Objects win over settings, these over the environment; who passes an object closes it."""
+        given = {"data_dir": data_dir, "database_url": database_url, "project": project}
+        self.settings = choose(settings, store, **given)
         backends = Backends(store, vectors, graph, embedder, llm, reranker, clock)
         self.runtime = Runtime(self.settings, backends)  # store and models
         self.places = snapshot.Places.choose(self.settings)

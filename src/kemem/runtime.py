@@ -262,7 +262,8 @@ def open_graph(settings: Settings) -> GraphMirror | None:
 
 def open_store(settings: Settings) -> Store:
     """The database of the settings, created or migrated as needed."""
-    cache_bytes = settings.vector_cache_mb << 20
+    # A process may serve all projects: together they keep within the setting.
+    cache_bytes = (settings.vector_cache_mb << 20) // (1 + len(settings.of_process.projects))
     if settings.database_url is None:
         from kemem.store.sqlite import Sqlite
         from kemem.store.store import SqlStore

@@ -1,18 +1,29 @@
 """Every switch of KeMem, from the environment (KEMEM_*) or a TOML file; arguments win over both."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from kemem.errors import InvalidArgument, plain_reason, shown_address
 from kemem.records.privacy import DEFAULT_ACTIONS, Action, ContentPolicy, DataKind
@@ -25,6 +36,18 @@ _EMBEDDERS = re.compile(rf"local|none|fastembed:{_NAME}|openai:(?:{_OPENAI}|{_NA
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PRICE = re.compile(r"([^\s=]+)\s*=\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)")
 _RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
+
+# Settings of the process, which are the same for all of its projects.
+OF_THE_PROCESS = frozenset(
+    [
+        *("project", "projects", "host", "port", "api_key", "jwt_secret", "cors_origins"),
+        *("rate_limit", "address_rate_limit", "failure_rate_limit", "max_body_bytes"),
+        *("max_upload_bytes", "vector_cache_mb", "language", "log_level"),
+    ]
+)
+_OF_ONE_MEMORY = ("data_dir", "backup_dir", "workspace_dir", "database_url")  # never of two
 
 
 def _privacy(kind: DataKind, shown: str) -> Any:
@@ -43,6 +66,7 @@ class Settings(BaseSettings):
         toml_file=CONFIG_FILE,
         extra="forbid",
         populate_by_name=True,
+        validate_assignment=True,
     )
 
     data_dir: Path = Field(
@@ -69,6 +93,15 @@ class Settings(BaseSettings):
     )
     database_timeout_seconds: float = Field(
         default=60, ge=0, description="Timeout for a PostgreSQL statement; 0: none."
+    )
+    projects: dict[str, dict[str, Any]] = Field(
+        default={},
+        repr=False,  # it may hold secrets
+        description="Separate memories by name, each with the settings that it overrides, as "
+        '{"acme": {"privacy_email": "mask"}}; in the file, [projects.acme].',
+    )
+    project: str | None = Field(
+        default=None, description="The project to use, instead of the default memory."
     )
     embedder: str = Field(
         default="local",
@@ -190,7 +223,9 @@ class Settings(BaseSettings):
         default="default", min_length=1, description="Agent that owns the knowledge of JSON-RPC."
     )
     vector_cache_mb: int = Field(
-        default=512, ge=1, description="Memory for the vectors and columns of recent users."
+        default=512,
+        ge=1,
+        description="Memory for the vectors and columns of recent users; projects share it.",
     )
     max_content_bytes: int = Field(
         default=102_400, ge=1, description="Longer messages are cut there and flagged."
@@ -248,6 +283,33 @@ class Settings(BaseSettings):
         default="info", description="What the server logs; message texts are never logged."
     )
 
+    _process: "Settings | None" = PrivateAttr(None)
+
+    @property
+    def of_process(self) -> "Settings":
+        """The settings of the process, which a project's were made from."""
+        return self._process or self
+
+    def of_project(self, name: str) -> "Settings":
+        """The settings of a project: a store of its own, and what it overrides."""
+        if name not in self.projects:
+            raise InvalidArgument(unknown_project(name, self.projects), field="project")
+        own, place = self.projects[name], Path("projects", name)
+        folders = {it: getattr(self, it) for it in ("data_dir", "backup_dir", "workspace_dir")}
+        apart: dict[str, Any] = {it: path / place for it, path in folders.items() if path}
+        apart |= {"project": name, "projects": {}}
+        apart |= {} if "neo4j_database" in own else {"neo4j_url": None}
+        if "database_url" in own or "data_dir" in own:
+            apart |= {"database_url": None, "database_replica_url": None}
+        settings = self.model_copy(update=apart)
+        settings._process = self.model_copy(update={"project": None})
+        for key, value in own.items():
+            setattr(settings, key, value)  # which validates it
+        for key in ("database_url", "database_replica_url"):
+            url = getattr(settings, key)
+            setattr(settings, key, url and _with_schema(url, name, is_own=key in own))
+        return settings
+
     @property
     def has_llm(self) -> bool:
         """Whether a model is named that can be asked."""
@@ -296,6 +358,20 @@ class Settings(BaseSettings):
     def _check_prices(cls, value: str | None) -> str | None:
         parse_prices(value)
         return value
+
+    @field_validator("projects")
+    @classmethod
+    def _check_projects(cls, projects: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, own in projects.items():
+            if not _PROJECT.fullmatch(name):
+                form = "1-40 of a-z, 0-9, - and _, beginning with a letter or digit"
+                raise ValueError(f"must have names of {form}, not {name!r:.80}")
+            for key in own:
+                if key not in cls.model_fields:
+                    raise ValueError(f"must not have {name}.{key}: there is no such setting")
+                if key in OF_THE_PROCESS:
+                    raise ValueError(f"must not have {name}.{key}: all projects share it")
+        return projects
 
     @field_validator("data_dir", "backup_dir", "workspace_dir", mode="before")
     @classmethod
@@ -358,6 +434,53 @@ def shown_model(value: str) -> str:
     return value if url is None else value[: -len(url)] + shown_address(url)
 
 
+def shown_url(url: str) -> str:
+    """A database URL without what is secret in it."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return "***"
+    schema = {key: value for key, value in parsed.query.items() if key == "schema"}
+    return parsed.set(query=schema).render_as_string(hide_password=True)
+
+
+def unknown_project(name: str, projects: Iterable[str]) -> str:
+    """Why a project cannot be used, for those who may know of the others."""
+    known = ", ".join(sorted(projects)) or "none"
+    return f"there is no project {name!r:.80}; declared in the settings: {known}"
+
+
+def _with_schema(url: str, project: str, *, is_own: bool) -> str:
+    """A database URL with the schema of a project, unless it names one."""
+    if not _POSTGRES.match(url):
+        if is_own:
+            return url
+        reason = f"setting projects.{project} needs a database_url or data_dir of its own: "
+        raise InvalidArgument(f"{reason}only PostgreSQL has schemas", field="projects")
+    _, _, query = url.rpartition("@")[2].partition("?")
+    if re.search("(^|&)schema=", query):
+        return url
+    return f"{url}{'&' if query else '?'}schema=kemem_{project}"
+
+
+def _check_apart(settings: Settings) -> None:
+    """Refuse projects with a wrong setting, and two memories in one place."""
+    owners: dict[tuple[str, str], str] = {}
+    for name in (None, *settings.projects):
+        try:
+            own = settings if name is None else settings.of_project(name)
+        except ValidationError as error:
+            raise _refusal(error, f"projects.{name}.") from None
+        places = {it: getattr(own, it) for it in _OF_ONE_MEMORY}
+        places["neo4j_url"] = own.neo4j_url and (own.neo4j_url, own.neo4j_database)
+        for key, place in places.items():
+            shown = str(place.absolute() if isinstance(place, Path) else place)
+            other = owners.setdefault((key, shown), name or "the default memory")
+            if place is not None and other != (name or "the default memory"):
+                reason = f"setting projects.{name}.{key} is the same as that of {other}"
+                raise InvalidArgument(f"{reason}: each needs its own", field="projects")
+
+
 def choose(settings: Settings | None, store: object = None, **values: Any) -> Settings:
     """The settings that a caller passes, or those in force; values name a store of their own."""
     if (settings is not None or store is not None) and any(
@@ -376,13 +499,24 @@ def load(**given: Any) -> Settings:
     if "data_dir" in chosen:
         chosen.setdefault("database_url", None)  # a directory that is named is meant
     try:
-        return Settings(**chosen)
+        settings = Settings(**chosen)
     except TOMLDecodeError as error:
         raise InvalidArgument(f"{CONFIG_FILE} is not valid TOML: {error}") from None
+    except SettingsError:
+        example = '{"acme": {}}'
+        reason = f"setting projects (KEMEM_PROJECTS) must be a JSON object, as {example}"
+        raise InvalidArgument(reason, field="projects") from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"]).removeprefix("KEMEM_").lower()
-        unknown = first["type"] == "extra_forbidden"
-        reason = " does not exist" if unknown else plain_reason(first)
-        reason = f"setting {name} (KEMEM_{name.upper()}){reason}"
-        raise InvalidArgument(reason, field=name) from None
+        raise _refusal(error) from None
+    _check_apart(settings)
+    return settings if settings.project is None else settings.of_project(settings.project)
+
+
+def _refusal(error: ValidationError, place: str = "") -> InvalidArgument:
+    """A wrong setting in plain words; `place` is that of a project."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = ".".join(str(part) for part in first["loc"]).removeprefix("KEMEM_").lower()
+    unknown = first["type"] == "extra_forbidden"
+    reason = " does not exist" if unknown else plain_reason(first)
+    variable = f"KEMEM_{(place or name).partition('.')[0].upper()}"
+    return InvalidArgument(f"setting {place}{name} ({variable}){reason}", field=name)

@@ -56,6 +56,7 @@ class Memory:
         *,
         data_dir: str | Path | None = None,
         database_url: str | None = None,
+        project: str | None = None,
         store: Store | None = None,
         vectors: VectorIndex | None = None,
         graph: GraphMirror | None = None,
@@ -68,6 +69,7 @@ class Memory:
         self._memory = AsyncMemory(
             data_dir=data_dir,
             database_url=database_url,
+            project=project,
             store=store,
             vectors=vectors,
             graph=graph,

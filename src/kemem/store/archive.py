@@ -16,6 +16,7 @@ from kemem.records import NOTE_KINDS, ROLES, Matrix
 from kemem.store import keys, schema, segments, tally
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import COUNTED, Database, Values
+from kemem.store.halfvec import HalfVector
 from kemem.store.index import rebuild_words
 from kemem.store.migrate import put_sources, read_meta, write_meta
 from kemem.store.schema import (
@@ -169,7 +170,7 @@ def _json_type(column: sa.Column[Any]) -> type[Any]:
     """What JSON has for the values of a column."""
     if isinstance(column.type, sa.JSON):
         return list if column.name in _LISTS else dict
-    if isinstance(column.type, schema.Verbatim | schema.HalfVector):
+    if isinstance(column.type, schema.Verbatim | HalfVector):
         return str
     return column.type.python_type
 

@@ -19,11 +19,10 @@ from sqlalchemy.types import UserDefinedType
 
 from kemem.errors import KeMemError
 from kemem.records import Matrix
+from kemem.store.halfvec import HalfVector, HalfVectors
 from kemem.store.schema import (
     DISABLED_SESSION,
     SEQ_BITS,
-    HalfVector,
-    HalfVectors,
     Verbatim,
     dump_json,
 )

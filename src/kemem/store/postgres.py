@@ -1,26 +1,30 @@
 """PostgreSQL 15 or newer with pgvector: one database for many server processes."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from operator import add
 from typing import Any, TypeVar
+from zlib import crc32
 
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.dialects.postgresql import ARRAY, BYTEA, TSQUERY, TSVECTOR
+from sqlalchemy.schema import CreateSchema
 
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store.database import DISTRIBUTED, IndexedText, Lookup, Values, in_list, insert
+from kemem.store.halfvec import HalfvecSend, Vectors, pgvector_schema
 from kemem.store.migrate import bring_up_to_date, read_meta
 from kemem.store.pipeline import pipeline, retried, transaction
-from kemem.store.schema import SEQ_BITS, Vectors, dump_json, embedding_model, metadata, space
+from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
 
-DRIVER = "postgresql+psycopg"
+_DRIVER = "postgresql+psycopg"
 _TOO_LONG = "57014"  # SQLSTATE of a statement that was given up
 _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # A tsvector keeps at most 256 places of a lexeme: parts of that size lose none. They overlap so
@@ -31,7 +35,8 @@ _BEGIN = sa.text("BEGIN")
 _DO_NOT_WAIT = sa.text("SET LOCAL synchronous_commit = off")
 READ = sa.text("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")  # of one moment
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
-_REPLACING = _MIGRATING + 1  # of the one that writers share and who replaces all rows has alone
+_SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_PGVECTOR = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'"
 
 _SEALED = "KM001"  # SQLSTATE of a write to a store that was moved
 _REFUSE = (
@@ -72,10 +77,37 @@ _phrase_query = (
 _routed_phrase_query = _phrase_query.where(in_list(_words.c.space_no, "numbers"))
 
 
-def _options() -> dict[str, Any]:
+def _schema_of(url: sa.URL) -> str | None:
+    """The schema that a URL names, as in postgresql://host/database?schema=kemem_acme"""
+    schema = url.query.get("schema")
+    if schema is not None and not (isinstance(schema, str) and _SCHEMA.fullmatch(schema)):
+        reason = f"schema in database_url must be 1-63 letters, digits, - and _, not {schema!r:.80}"
+        raise InvalidArgument(reason, field="database_url")
+    return schema
+
+
+def create_engine(url: sa.URL, **given: Any) -> sa.Engine:
+    """Connections to the schema that a URL names, or to that of the server."""
     # A prepared statement must not get a generic plan, which knows nothing of the phrases.
-    custom_plans = {"options": "-c plan_cache_mode=force_custom_plan"}
-    return {"connect_args": custom_plans, "json_serializer": dump_json}
+    options, schema = "-c plan_cache_mode=force_custom_plan", _schema_of(url)
+    if schema is not None:
+        # Nothing else is on the path: a table that is missing is not found in another schema.
+        options += f' -c search_path="{schema}"'
+    given |= {"connect_args": {"options": options}, "json_serializer": dump_json}
+    engine = sa.create_engine(_without_schema(url).set(drivername=_DRIVER), **given)
+
+    def find_pgvector(driver: Any, _: object) -> None:
+        with driver.transaction():
+            (place,) = driver.execute(_PGVECTOR).fetchone()
+        engine.dialect.pgvector_schema = place  # type: ignore[attr-defined]
+
+    if schema is not None:
+        sa.event.listen(engine, "connect", find_pgvector)
+    return engine
+
+
+def _without_schema(url: sa.URL) -> sa.URL:
+    return url.difference_update_query(["schema"])
 
 
 def engine_of(url: sa.URL, connections: int) -> sa.Engine:
@@ -88,11 +120,13 @@ def engine_of(url: sa.URL, connections: int) -> sa.Engine:
             "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
         ) from None
     own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None, "max_overflow": 0}
-    url = url.set(drivername=DRIVER)
-    engine = sa.create_engine(url, pool_size=connections, **own, **_options())
+    engine = create_engine(url, pool_size=connections, **own)
 
     def learn_vectors(driver: Any, _: object) -> None:
-        register_vector(driver)
+        with driver.transaction():
+            if place := pgvector_schema(engine.dialect):
+                driver.execute(f"SET LOCAL search_path = {place}")
+            register_vector(driver)
         driver.adapters.register_dumper(Vectors, ListBinaryDumper)
 
     sa.event.listen(engine, "connect", learn_vectors)
@@ -112,22 +146,18 @@ class Postgres:
     name = "postgresql"
 
     def __init__(self, url: sa.URL, connections: int = 12, timeout: float = 60) -> None:
-        self._url = url.set(drivername=DRIVER)
+        self._url, self._schema = url, _schema_of(url)
+        # Of the lock that writers share, and who replaces all rows has alone.
+        self._replacing = _MIGRATING + 1 + (crc32(self._schema.encode()) if self._schema else 0)
         self._connections, self._timeout = connections, timeout
         self.readers = connections // 2  # the others write
 
     def open(self, *, moving: bool = False) -> None:
         self._engine = engine_of(self._url, self._connections)
-        self._plain = sa.create_engine(self._url, poolclass=sa.NullPool, **_options())
+        self._plain = create_engine(self._url, poolclass=sa.NullPool)
         lock = sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING))
         try:
-            # Vector types must exist before a connection can learn them.
-            with self._plain.begin() as first:
-                version = first.connection.dbapi_connection.info.server_version  # type: ignore[union-attr]
-                if version < _OLDEST:
-                    raise Unavailable(f"PostgreSQL 15 or newer is needed, not {version // 10_000}")
-                first.execute(lock)
-                first.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
+            self._prepare(lock)
             with transaction(self._engine, _BEGIN, lock) as connection:
                 bring_up_to_date(connection, self, moving=moving)
                 self._is_distributed = DISTRIBUTED in read_meta(connection)
@@ -138,6 +168,22 @@ class Postgres:
             raise (error if isinstance(error, KeMemError) else self.to_error(error)) from None
         writers = self._connections - self.readers
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix="kemem-writer")
+
+    def _prepare(self, lock: sa.Executable) -> None:
+        """Vector types must exist before a connection can learn them, and the schema of a store.
+
+        The types belong to no store, and are where the server puts them by itself.
+        """
+        bare = create_engine(_without_schema(self._url), poolclass=sa.NullPool)
+        with bare.begin() as first:
+            version = first.connection.dbapi_connection.info.server_version  # type: ignore[union-attr]
+            if version < _OLDEST:
+                raise Unavailable(f"PostgreSQL 15 or newer is needed, not {version // 10_000}")
+            first.execute(lock)
+            first.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
+            # One that is there needs no right to create any.
+            if self._schema and not sa.inspect(first).has_schema(self._schema):
+                first.execute(CreateSchema(self._schema))
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         return transaction(self._engine, READ, limit_of(self._timeout))
@@ -152,7 +198,7 @@ class Postgres:
         self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
     ) -> "Future[T]":
         lock = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
-        begin: list[sa.Executable] = [_BEGIN, sa.select(lock(_REPLACING))]
+        begin: list[sa.Executable] = [_BEGIN, sa.select(lock(self._replacing))]
         begin += [] if alone else [limit_of(self._timeout)]
         begin += [] if durable else [_DO_NOT_WAIT]
 
@@ -238,8 +284,7 @@ class Postgres:
         return _routed_phrase_query, values
 
     def joined_vectors(self, vector: Any) -> Any:
-        wire = sa.func.halfvec_send(vector)  # faster to read than text
-        return sa.func.string_agg(wire, sa.cast(b"", BYTEA))
+        return sa.func.string_agg(HalfvecSend(vector), sa.cast(b"", BYTEA))
 
     def dump_vectors(self, matrix: Matrix) -> list[Any]:
         from pgvector import HalfVector

@@ -9,7 +9,7 @@ from threading import Event, Lock, Thread
 import sqlalchemy as sa
 
 from kemem.store.pipeline import transaction
-from kemem.store.postgres import DRIVER, READ, engine_of, limit_of
+from kemem.store.postgres import READ, create_engine, engine_of, limit_of
 
 log = logging.getLogger("kemem")
 
@@ -34,9 +34,7 @@ class Replica:
         self._host, self._timeout = url.host or "its socket", timeout
         self._engine = engine_of(url, connections)
         self._compared = [
-            sa.create_engine(it.set(drivername=DRIVER), poolclass=sa.NullPool).execution_options(
-                isolation_level="AUTOCOMMIT"
-            )
+            create_engine(it, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
             for it in (primary, url)
         ]
         self._current_at = float("-inf")  # it has all that was committed by then

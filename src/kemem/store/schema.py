@@ -14,6 +14,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import UserDefinedType
 
+from kemem.store.halfvec import HalfVector
+
 SEQ_BITS = 32
 DISABLED_SESSION = -1  # a status; 0: ended, 1: open. Of agents and users 0 is disabled, 1 is not.
 
@@ -44,20 +46,6 @@ class Verbatim(sa.TypeDecorator[str]):
         return self._ESCAPE.join(part.replace(self._ESCAPE + "0", "\0") for part in parts)
 
 
-class HalfVector(UserDefinedType[Any]):
-    """Numbers of 16 bits: a blob on SQLite, pgvector's halfvec on PostgreSQL."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **options: Any) -> str:
-        return "HALFVEC"
-
-
-@compiles(HalfVector, "sqlite")
-def _blob(element: HalfVector, compiler: Any, **options: Any) -> str:
-    return "BLOB"
-
-
 class RowNumber(UserDefinedType[int]):
     """The number of a row, which is unique in a store; on SQLite the table is in its order."""
 
@@ -74,22 +62,6 @@ class RowNumber(UserDefinedType[int]):
 @compiles(RowNumber, "sqlite")
 def _rowid(element: RowNumber, compiler: Any, **options: Any) -> str:
     return "INTEGER PRIMARY KEY"
-
-
-class Vectors(list[Any]):
-    """Many vectors as one array, which PostgreSQL is sent in its binary form."""
-
-
-class HalfVectors(UserDefinedType[Any]):
-    """An array of HalfVector, on PostgreSQL."""
-
-    cache_ok = True
-
-    def get_col_spec(self, **options: Any) -> str:
-        return "HALFVEC[]"
-
-    def bind_processor(self, dialect: sa.Dialect) -> Any:
-        return Vectors
 
 
 def dump_json(value: Any) -> str:

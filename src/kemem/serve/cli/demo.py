@@ -1,7 +1,6 @@
 """The command that fills a fresh store with examples."""
 
 import asyncio
-import shlex
 import time
 
 import typer
@@ -9,12 +8,11 @@ import typer
 from kemem.errors import Conflict
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
-from kemem.serve.cli.doctor import shown_url
 from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, Yes, output, progress
 from kemem.serve.demo.world import evaluate, fill, read_questions, read_world
 from kemem.serve.telemetry.audit import STORE_FILE
-from kemem.settings import Settings
+from kemem.settings import Settings, shown_url
 from kemem.sync import Memory
 
 TO_TRY = (
@@ -70,10 +68,7 @@ def demo(common: Common, yes: Yes = False) -> None:
         }
     common.print_counts(counts, time.perf_counter() - started)
     if not common.as_json:
-        here = f" --data-dir {shlex.quote(str(common.data_dir))}" if common.data_dir else ""
-        if common.database_url:
-            here = " --database-url URL"  # the URL itself may hold a password
-        output.print(t("Try:"), *(f"  {command}{here}" for command in TO_TRY), sep="\n")
+        output.print(t("Try:"), *(f"  {command}{common.flags}" for command in TO_TRY), sep="\n")
 
 
 def is_empty(settings: Settings) -> bool:

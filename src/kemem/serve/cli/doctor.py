@@ -12,8 +12,6 @@ import numpy as np
 from pydantic import AliasChoices, SecretStr
 from rich.cells import cell_len
 from rich.text import Text
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from kemem.chat.probe import NOT_ASKED, RecallWay, ToolProbe, settled_way
 from kemem.errors import KeMemError, shown_address
@@ -24,7 +22,7 @@ from kemem.records import Health, Matrix
 from kemem.records.batch import Job
 from kemem.runtime import open_embedder, open_llm
 from kemem.serve.cli.language import Phrase, t
-from kemem.settings import CONFIG_FILE, Settings, shown_model
+from kemem.settings import CONFIG_FILE, OF_THE_PROCESS, Settings, shown_model, shown_url
 from kemem.sync import Memory
 
 SENTENCES = ("我不吃辣", "I can't eat spicy food")
@@ -72,11 +70,16 @@ def show_settings(settings: Settings, flags: frozenset[str]) -> list[Setting]:
     """Every setting with its source; secrets are masked."""
     variables = {name.upper() for name, value in os.environ.items() if value}
     rows = []
+    overridden = settings.of_process.projects.get(settings.project or "", {})
     for name, field in Settings.model_fields.items():
+        if settings.project and name in OF_THE_PROCESS:
+            continue  # who looks after one project need not know of others
         alias = field.validation_alias  # it may be the variable of another program
         choices = alias.choices if isinstance(alias, AliasChoices) else (f"{_PREFIX}{name}",)
         variable = next((it for it in (str(it).upper() for it in choices) if it in variables), None)
-        if name in flags:
+        if name in overridden:
+            source = "project"
+        elif name in flags:
             source = "flag"
         elif name not in settings.model_fields_set or getattr(settings, name) is None:
             source = DEFAULT
@@ -108,19 +111,13 @@ def examine(settings: Settings) -> list[Check]:
     ]
 
 
-def shown_url(url: str) -> str:
-    """A database URL without what is secret in it."""
-    try:
-        return make_url(url).set(query={}).render_as_string(hide_password=True)
-    except ArgumentError:
-        return "***"
-
-
 def _shown(value: object, name: str) -> str | int | None:
     if value is None or isinstance(value, int):
         return value
     if isinstance(value, SecretStr):
         return "***"
+    if isinstance(value, dict):  # projects, which may hold secrets
+        return ", ".join(sorted(value))
     match name:
         case "database_url" | "database_replica_url":
             return shown_url(str(value))
@@ -152,10 +149,10 @@ def _directory(directory: Path) -> list[Check]:
 
 def _store(settings: Settings) -> list[Check]:
     """The store and its jobs."""
-    if not _has_store(settings):
+    if not has_store(settings):
         return [Check("store", Phrase("nothing is stored yet"))]
     try:
-        with Memory(settings=_only_store(settings)) as memory:
+        with Memory(settings=only_store(settings)) as memory:
             health = memory.health()
             jobs = memory.jobs(_JOBS)
     except KeMemError as error:
@@ -189,7 +186,7 @@ def _jobs(health: Health, jobs: list[Job]) -> Check:
     return Check("jobs", found, advice)
 
 
-def _only_store(settings: Settings) -> Settings:
+def only_store(settings: Settings) -> Settings:
     """The settings without models and graph database."""
     return settings.model_copy(update={"embedder": "none", "llm": "none", "neo4j_url": None})
 
@@ -236,12 +233,12 @@ def _chat(settings: Settings) -> Check:
     address = settings.llm_base_url or OPENAI
 
     async def found() -> RecallWay:
-        async with AsyncMemory(settings=_only_store(settings)) as memory:
+        async with AsyncMemory(settings=only_store(settings)) as memory:
             return await ToolProbe(memory).way(address, settings.llm_model)
 
     way = settled_way(settings, address)
     try:
-        way = way or (asyncio.run(found()) if _has_store(settings) else NOT_ASKED)
+        way = way or (asyncio.run(found()) if has_store(settings) else NOT_ASKED)
     except KeMemError:  # what is wrong with the store stands above
         way = NOT_ASKED
     if way.name == "call":
@@ -251,7 +248,7 @@ def _chat(settings: Settings) -> Check:
     return Check("chat", found_)
 
 
-def _has_store(settings: Settings) -> bool:
+def has_store(settings: Settings) -> bool:
     """Whether there is a store to open; a directory that does not exist yet is left so."""
     return settings.database_url is not None or settings.data_dir.exists()
 

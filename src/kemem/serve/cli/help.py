@@ -17,7 +17,8 @@ from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import command
 
 NOT_LISTED = ("install_completion", "show_completion", "help")  # options that typer adds
-SHARED = ("as_json", "data_dir", "database_url", "help")  # options that almost every command has
+# Options that almost every command has.
+SHARED = ("as_json", "data_dir", "database_url", "project", "help")
 _EXAMPLE = "$ "
 _TYPES = (  # how typer shows the type of a value, and how the help does
     (re.compile(r"<(?:int|float)(?: range)?>"), "N"),

@@ -22,6 +22,7 @@ from kemem.serve.cli.feedback import feedback
 from kemem.serve.cli.help import Command, Group, register
 from kemem.serve.cli.keys import keys
 from kemem.serve.cli.language import t, translated_error, use_language
+from kemem.serve.cli.projects import projects
 from kemem.serve.cli.server import serve
 from kemem.serve.cli.terminal import errors, output, plain
 from kemem.serve.mcp.command import mcp
@@ -128,7 +129,7 @@ register(app, RUN, work.work, demo)
 register(app, OPERATE, operate.doctor, work.jobs, work.retry)
 register(app, OPERATE, operate.backup, operate.restore, operate.reindex)
 app.add_typer(keys, name="keys", rich_help_panel=OPERATE)
-register(app, OPERATE, audit)
+register(app, OPERATE, audit, projects)
 app.add_typer(operate.admin, name="admin", rich_help_panel=OPERATE)
 
 

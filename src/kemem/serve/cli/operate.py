@@ -14,12 +14,13 @@ from kemem.errors import InvalidArgument, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.serve.cli import terminal
 from kemem.serve.cli.bench import bench
-from kemem.serve.cli.doctor import DEFAULT, examine, show_settings, shown_url
+from kemem.serve.cli.doctor import DEFAULT, examine, show_settings
 from kemem.serve.cli.help import Command, Group, register
 from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, Yes, output, progress
 from kemem.serve.rpc.command import dump
 from kemem.serve.telemetry.journal import parse_runs, save_runs
+from kemem.settings import shown_url
 from kemem.snapshot import Backup
 
 PLACE = "A directory of an embedded store, or the URL of a PostgreSQL."

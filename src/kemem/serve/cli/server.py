@@ -8,15 +8,15 @@ from contextlib import suppress
 from shutil import which
 from typing import Annotated
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 from typer import Option
 
 from kemem.errors import Conflict, InvalidArgument, PermissionDenied, Unavailable
 from kemem.serve.cli import terminal
 from kemem.serve.cli.demo import is_empty
-from kemem.serve.cli.doctor import shown_url
 from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import output
+from kemem.settings import shown_url
 
 
 def check_port(host: str, port: int) -> None:
@@ -53,6 +53,9 @@ def serve(
     $ kemem serve --port 8420
     """
     settings = terminal.settings_in_force(data_dir, database_url, host=host, port=port)
+    if settings.project is not None:
+        reason = t("a server serves all projects: unset KEMEM_PROJECT; a key or header chooses one")
+        raise InvalidArgument(reason, field="project")
     check_port(settings.host, settings.port)
 
     from kemem.serve.http.app import is_protected
@@ -80,9 +83,11 @@ def serve(
             (t("Health"), f"{server}/readyz"),
             (t("Data"), str(settings.data_dir if database is None else shown_url(database))),
             (t("Access"), t("with a key or token") if protected else open_access),
+            *([(t("Projects"), ", ".join(settings.projects))] if settings.projects else []),
             *hints,
         ]
-        output.print(*(f"{set_cell_size(head, 8)}{rest}" for head, rest in lines), sep="\n")
+        width = max(8, *(cell_len(head) + 2 for head, _ in lines))
+        output.print(*(f"{set_cell_size(head, width)}{rest}" for head, rest in lines), sep="\n")
         sys.stdout.flush()
 
     options = {"host": host, "port": port, "data_dir": data_dir, "database_url": database_url}

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import inspect
 import json
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -44,6 +45,7 @@ errors = Console(emoji=False, highlight=False, markup=False, soft_wrap=True, std
 
 DataDir = Annotated[Path | None, Option(help="Directory of the embedded store.")]
 DatabaseUrl = Annotated[str | None, Option(metavar="URL", help="PostgreSQL to use instead.")]
+Project = Annotated[str | None, Option(metavar="NAME", help="A project of the settings.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, Option("--yes", help="Do not ask for confirmation.")]
 
@@ -56,6 +58,14 @@ class Common:
     as_json: bool
     data_dir: Path | None
     database_url: str | None
+
+    @property
+    def flags(self) -> str:
+        """The options that lead other commands to the same memory, to be shown."""
+        given = {"--data-dir": self.data_dir, "--project": self.settings.project}
+        flags = "".join(f" {name} {shlex.quote(str(it))}" for name, it in given.items() if it)
+        # The URL itself may hold a password.
+        return flags + (" --database-url URL" if self.database_url else "")
 
     def open(self) -> Memory:
         """The memory that the settings describe; the first call opens its store."""
@@ -77,7 +87,7 @@ class Common:
 def command(
     function: Callable[Concatenate[Common, P], None], *, has_json: bool = True
 ) -> Callable[..., None]:
-    """Add --json, --data-dir and --database-url to a command, which gets them as `Common`."""
+    """Add --json and the options of the store to a command, which gets them as `Common`."""
 
     @functools.wraps(function)
     def run(
@@ -85,14 +95,16 @@ def command(
         as_json: bool = False,
         data_dir: Path | None = None,
         database_url: str | None = None,
+        project: str | None = None,
         **arguments: Any,
     ) -> None:
-        settings = settings_in_force(data_dir, database_url)
+        settings = settings_in_force(data_dir, database_url, project=project)
         with _recorded(settings, context.command_path, arguments):
             function(Common(settings, as_json, data_dir, database_url), **arguments)  # type: ignore[call-arg]
 
     shared: list[tuple[str, Any, Any]] = [("as_json", AsJson, False)] if has_json else []
     shared += [("data_dir", DataDir, None), ("database_url", DatabaseUrl, None)]
+    shared += [("project", Project, None)]
     _, *own = inspect.signature(function).parameters.values()
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
@@ -119,10 +131,10 @@ def _recorded(settings: Settings, name: str, arguments: Mapping[str, Any]) -> It
 
 
 def settings_in_force(
-    data_dir: Path | None, database_url: str | None, **server: str | int | None
+    data_dir: Path | None, database_url: str | None, **others: str | int | None
 ) -> Settings:
     """The settings in force: flags, then the environment, then the file."""
-    settings = load(data_dir=data_dir, database_url=database_url, **server)
+    settings = load(data_dir=data_dir, database_url=database_url, **others)
     configure_logs(settings.log_level)
     return settings
 
