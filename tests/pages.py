@@ -44,6 +44,8 @@ async def browsing(
             transport=transport, base_url=base_url, headers=HTML
         ) as browser:
             yield browser, app
+        for project in app.state.projects.values():
+            await project.state.memory.close()
 
 
 def page_routes(app: FastAPI) -> list[tuple[str, str]]:

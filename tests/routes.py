@@ -11,9 +11,9 @@ import jwt
 from fastapi.routing import iter_route_contexts
 
 from kemem.memory import AsyncMemory
-from kemem.serve.http.app import MCP_PATH as MCP
 from kemem.serve.http.app import create_app
 from kemem.serve.http.auth import OPEN_PATHS
+from kemem.serve.http.mcp_route import MCP_PATH as MCP
 from kemem.serve.http.mem0_routes import router as mem0
 from tests.server import LocalServer, Server, check_all, said
 

@@ -180,6 +180,7 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
         (("messages", "--user", "u", "--around", "m_1"), "没有消息 'm_1'"),
         (("retry", "j_1"), "没有任务 'j_1'"),
         (("graph",), "需要 --user、--agent 或 --session"),
+        (("users", "--project", "acme"), "没有项目 'acme'；配置中有：none"),
     ],
 )
 def test_a_mistake_is_named_in_chinese(

@@ -69,7 +69,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     asyncio.run(fill_up(settings))
     alive = "/healthz"  # with jobs that failed it is not ready
     with (
-        running_server(home, ready_at=alive, api_key=KEY) as server,
+        running_server(home, ready_at=alive, api_key=KEY, projects='{"acme": {}}') as server,
         server.client(KEY) as client,
     ):
         for user_id, question in (*PEOPLE.values(), (EVIL, EVIL)):
@@ -156,6 +156,23 @@ def test_the_playground_compares_two_settings_and_takes_votes(
     page.locator("#flash a").click()
     expect(page.locator(".card strong").first).to_be_visible()
     assert charts_are_drawn(page)
+
+
+@once("zh")
+def test_an_operator_switches_to_a_project_and_back(visit: Visitor, language: str) -> None:
+    """By choosing it: no page shows anybody of the other memory until they are back."""
+    user, _ = PEOPLE[language]
+    page = visit.open("/users")
+    expect(page.get_by_role("link", name=user, exact=True)).to_be_visible()
+    page.locator("select[name=project]").select_option("acme")
+    page.wait_for_url("**project=acme")
+    page = visit.open("/users")
+    expect(page.locator("select[name=project]")).to_have_value("acme")
+    expect(page.get_by_role("link", name=user, exact=True)).to_have_count(0)
+    visit.keep_picture(f"project_{language}")
+    page.locator("select[name=project]").select_option("")
+    page.wait_for_url("**project=")
+    expect(visit.open("/users").get_by_role("link", name=user, exact=True)).to_be_visible()
 
 
 @once("zh")
@@ -355,7 +372,7 @@ def test_a_keyboard_is_enough(visit: Visitor, language: str) -> None:
     assert focused.evaluate("it => it.closest('main') !== null")
     visit.open("")
     wanted = page.get_by_role("link", name="系统" if language == "zh" else "System", exact=True)
-    for _ in range(page.locator(".side nav a").count() + 2):
+    for _ in range(page.locator(".side nav a").count() + 3):
         page.keyboard.press("Tab")
         assert focused.evaluate("it => getComputedStyle(it).outlineStyle") == "solid"
     expect(wanted).to_be_focused()

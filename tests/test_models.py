@@ -290,7 +290,10 @@ async def test_logarithms_of_odds_become_chances() -> None:
 class TextEmbedding:
     """What `fastembed` has under this name, as far as it is used."""
 
+    loaded = 0
+
     def __init__(self, model_name: str) -> None:
+        TextEmbedding.loaded += 1
         if model_name != "BAAI/bge-small-zh-v1.5":
             raise ValueError(f"Model {model_name} is not supported")
 
@@ -310,6 +313,10 @@ async def test_fastembed_by_its_shape(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert not (await memory.ingest(SAID, "小明")).pending
         assert [it.id for it in await memory.semantic_search("不吃辣", "小明", top_k=1)] == ["zh"]
         assert [it.id for it in await memory.semantic_search("hotpot", "小明", top_k=1)] == ["en"]
+    own = settings.model_copy(update={"data_dir": tmp_path / "projects" / "acme"})
+    async with AsyncMemory(settings=own) as memory:  # in one process, both by one model
+        assert not (await memory.ingest(SAID, "小明")).pending
+    assert TextEmbedding.loaded == 1
     unknown = open_embedder(load(embedder="fastembed:nope"))
     assert unknown is not None
     with pytest.raises(Unavailable, match="cannot load 'nope': ValueError"):
@@ -320,7 +327,7 @@ async def test_fastembed_that_is_missing_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "fastembed", None)
-    embedder = open_embedder(load(embedder="fastembed:BAAI/bge-small-zh-v1.5"))
+    embedder = open_embedder(load(embedder="fastembed:BAAI/bge-small-en-v1.5"))
     assert embedder is not None
     with pytest.raises(Unavailable, match=r"pip install '\.\[fastembed\]'"):
         await embedder.embed(["茶"], purpose="query")

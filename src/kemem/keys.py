@@ -46,6 +46,7 @@ class AsyncKeys:
         read_only: bool = False,
         sensitive: bool = False,
         expires: Time | None = None,
+        project: str | None = None,
     ) -> tuple[ApiKey, str]:
         """A new key and, this once, its text; the store keeps a digest."""
         store, now = await self._store(), (await self._deps()).clock()
@@ -59,10 +60,10 @@ class AsyncKeys:
             raise InvalidArgument(
                 f"expires_at must be later than now, not {expires}", field="expires_at"
             )
-        if role != "admin" and not self._has_admin and not await store.key_generation():
-            reason = (
-                "the first key must be an admin key: without one nobody could manage the server"
-            )
+        is_operator = role == "admin" and project is None
+        if not is_operator and not self._has_admin and not await store.key_generation():
+            reason = "the first key must be an admin key, of no project: without one nobody could "
+            reason += "manage the server"
             raise InvalidArgument(reason, field="role")
         text = new_key()
         key = ApiKey(
@@ -77,19 +78,20 @@ class AsyncKeys:
             check_flag(read_only, "read_only"),
             check_flag(sensitive, "sensitive"),
             until,
+            project=project,
         )
         await store.change_keys(add=[key])
         self._known_until = 0.0
         return key, text
 
-    async def list(self) -> list[ApiKey]:
-        """All keys, oldest first."""
-        return await (await self._store()).keys()
+    async def list(self, project: str | None = None) -> list[ApiKey]:
+        """All keys, or those of a project, oldest first."""
+        return _of_project(await (await self._store()).keys(), project)
 
-    async def revoke(self, key_id: str) -> ApiKey:
-        """Remove a key: here at once, on every other server within a second."""
+    async def revoke(self, key_id: str, project: str | None = None) -> ApiKey:
+        """Remove a key, or one of a project: here at once, on other servers within a second."""
         store = await self._store()
-        found = await store.keys(key_id=check_id(key_id, "key_id"))
+        found = _of_project(await store.keys(key_id=check_id(key_id, "key_id")), project)
         if not found or not await store.change_keys(remove=[key_id]):
             raise NotFound(f"no key {key_id!r:.80}", key_id=key_id)
         self._known_until = 0.0
@@ -171,6 +173,10 @@ class AsyncKeys:
         if not isinstance(store, KeyStore):
             raise InvalidArgument("this store keeps no API keys")
         return store
+
+
+def _of_project(keys: list[ApiKey], project: str | None) -> list[ApiKey]:
+    return [key for key in keys if project in (None, key.project)]
 
 
 def _check_name(name: object) -> str:

@@ -93,6 +93,8 @@ export interface ApiKey {
   expires_at: string | null;
   /** When it was last used, to the minute; null: never. */
   last_used_at: string | null;
+  /** The project that the key reaches; null: the default memory. */
+  project: string | null;
 }
 
 /** Who did what to whose data, and how it ended; never what was said, asked or found. */
@@ -742,6 +744,8 @@ export interface KeyRequest {
   sensitive?: boolean;
   /** From when on it is refused. */
   expires_at?: string | null;
+  /** The project that it reaches, if not the default memory. */
+  project?: string | null;
 }
 
 /** A summary of a run of a session's messages; higher levels are coarser. */
@@ -1056,6 +1060,8 @@ export interface NewKey {
   expires_at: string | null;
   /** When it was last used, to the minute; null: never. */
   last_used_at: string | null;
+  /** The project that the key reaches; null: the default memory. */
+  project: string | null;
   /** The key itself, in this answer only. */
   key: string;
 }
@@ -2125,7 +2131,7 @@ export interface Routes {
   /** What is kept of a user as one zip; sensitive rows only for who was granted them. */
   "GET /v1/users/{user_id}/export": {
   };
-  /** All API keys, oldest first, without their texts. */
+  /** All API keys, oldest first, without their texts; in a project, those of that project. */
   "GET /v1/keys": {
     answer: Items_ApiKey_;
   };
@@ -2169,7 +2175,7 @@ export interface Routes {
   "GET /healthz": {
     answer: Status;
   };
-  /** Whether the store answers. */
+  /** Whether the store answers, and those of all projects. */
   "GET /readyz": {
     answer: Status;
   };

@@ -43,6 +43,7 @@ class ApiKey(Record):
     sensitive: bool = False  # a user key sees sensitive memories
     expires: Annotated[Timestamp | None, Field(serialization_alias="expires_at")] = None
     used: Annotated[Timestamp | None, Field(serialization_alias="last_used_at")] = None
+    project: str | None = None  # the one that it reaches; None: the default memory
 
     def has_expired(self, now: Micros) -> bool:
         """Whether the key is no longer accepted."""

@@ -29,6 +29,7 @@ table = sa.Table(  # of no space, and in no backup: who may ask is not part of t
     sa.Column("sensitive", sa.Boolean, nullable=False),
     sa.Column("expire_time", sa.BigInteger),
     sa.Column("use_time", sa.BigInteger),
+    sa.Column("project", sa.String(40)),
     sqlite_with_rowid=False,
 )
 

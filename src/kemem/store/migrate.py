@@ -209,11 +209,17 @@ def _lengthen_ids(connection: sa.Connection, database: Database) -> None:
         connection.execute(sa.text(f"ALTER TABLE {name} {changes}"))
 
 
+def _add_key_project(connection: sa.Connection, database: Database) -> None:
+    """Until version 14 a key was for the only memory; one from version 11 has the column."""
+    if "project" not in {it["name"] for it in sa.inspect(connection).get_columns("api_key")}:
+        connection.execute(sa.text("ALTER TABLE api_key ADD COLUMN project VARCHAR(40)"))
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
 STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number, _add_segments)
-STEPS += (_keep_counts, _add_keys, _lengthen_ids)
+STEPS += (_keep_counts, _add_keys, _lengthen_ids, _add_key_project)
 
 
 def bring_up_to_date(

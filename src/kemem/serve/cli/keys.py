@@ -65,6 +65,7 @@ def create(
             read_only=read_only,
             sensitive=sensitive,
             expires=until,
+            project=common.settings.project,
         )
 
     key, text = _with_keys(common, make)
@@ -78,7 +79,7 @@ def list_keys(common: Common) -> None:
 
     $ kemem keys list
     """
-    items = _with_keys(common, lambda stored: stored.list())
+    items = _with_keys(common, lambda stored: stored.list(common.settings.project))
     lines = [_line(key) for key in items] or [Text(t("There is no API key yet."))]
     common.print({"items": [key.to_dict() for key in items]}, *lines)
 
@@ -92,14 +93,16 @@ def revoke(
 
     $ kemem keys revoke key_01M7F2T7FMMNJ6TN3N20DTYHVV
     """
-    key = _with_keys(common, lambda stored: stored.revoke(key_id))
+    key = _with_keys(common, lambda stored: stored.revoke(key_id, common.settings.project))
     common.print(key.to_dict(), t("{name} is revoked", name=plain(key.name)))
 
 
 def _with_keys(common: Common, work: Callable[[AsyncKeys], Awaitable[T]]) -> T:
+    """Keys are in the store of the default memory, those of projects too."""
+
     async def run() -> T:
-        async with AsyncMemory(settings=common.settings) as memory:
-            has_admin = common.settings.api_key is not None
+        async with AsyncMemory(settings=common.settings.of_process) as memory:
+            has_admin = memory.settings.api_key is not None
             return await work(AsyncKeys(memory.runtime.deps, has_admin=has_admin))
 
     return asyncio.run(run())
@@ -109,6 +112,7 @@ def _line(key: ApiKey) -> Text:
     """A key to be read: id, last characters, role, whom it reaches, times, name."""
     reach = [t("user {id}", id=plain(key.user_id))] if key.user_id else []
     reach += [t("agent {id}", id=plain(key.agent_id))] if key.agent_id else []
+    reach += [t("project {name}", name=key.project)] if key.project else []
     flags = {"read-only": key.read_only, "sensitive": key.sensitive}
     rights = [key.role, *reach, *(t(name) for name, has in flags.items() if has)]
     times = [t("used {time}", time=when(key.used)) if key.used else t("never used")]

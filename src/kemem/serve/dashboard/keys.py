@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from kemem.keys import AsyncKeys
 from kemem.records.keys import ROLES
 from kemem.serve.dashboard.page import DashboardRoute, Fields, done, page
+from kemem.serve.http.key_routes import project_of
 
 PATH = "/dashboard/keys"
 _LONGEST = 3660  # days
@@ -34,6 +35,7 @@ async def create_key(request: Request) -> Response:
         read_only=fields.text("read_only") == "true",
         sensitive=fields.text("sensitive") == "true",
         expires=None if days is None else datetime.now(UTC) + timedelta(days=days),
+        project=project_of(request, fields.text("project")),
     )
     return await _page(request, made={"name": key.name, "text": text})
 
@@ -41,12 +43,12 @@ async def create_key(request: Request) -> Response:
 @router.post(PATH + "/{key_id}/revoke")
 async def revoke_key(request: Request, key_id: str) -> Response:
     """Revoke a key."""
-    key = await _keys(request).revoke(key_id)
+    key = await _keys(request).revoke(key_id, project_of(request))
     return done(request, PATH, "key_revoked", name=key.name)
 
 
 async def _page(request: Request, **values: Any) -> Response:
-    keys = await _keys(request).list()
+    keys = await _keys(request).list(project_of(request))
     shown: dict[str, Any] = {
         "keys": keys,
         "roles": ROLES,

@@ -252,7 +252,8 @@ async def mint_token(
     """A token that is bound to one user, shown this once."""
     authenticator: Authenticator = request.app.state.authenticator
     user = check_id(user_id.strip(), "user_id")
-    token = authenticator.issue_token(user, days * 24 * 3600, sensitive=sensitive)
+    project, seconds = request.app.state.project, days * 24 * 3600
+    token = authenticator.issue_token(user, seconds, sensitive=sensitive, project=project)
     return await _system(request, memory, minted={"token": token, "user_id": user, "days": days})
 
 

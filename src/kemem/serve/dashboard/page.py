@@ -28,7 +28,8 @@ from kemem.records import Message, Note
 from kemem.runtime import system_clock
 from kemem.serve.dashboard import display, flash
 from kemem.serve.dashboard.labels import label
-from kemem.serve.http.auth import SESSION_COOKIE, form_token
+from kemem.serve.http import projects
+from kemem.serve.http.auth import SESSION_COOKIE, form_token, is_open
 from kemem.serve.http.errors import parse_object, public_error
 from kemem.serve.http.responses import invalid_request
 
@@ -111,7 +112,7 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         "t": translator(request),
         "language": language,
         "theme": theme or "auto",
-        "form_token": form_token(_csrf_cookie(request)),
+        "form_token": form_token(_csrf_cookie(request), request.app.state.project),
         "nav": "/".join(request.url.path.split("/")[:3]),
         "switched": switched,
         "has_vendor": has_all(request.app.state.vendor),
@@ -124,6 +125,8 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         "label": lambda group, word: label(group, word, language),
         "flash": message,
         "alerts": getattr(request.state, "alerts", ()),
+        "project": request.app.state.project,
+        "projects": _projects(request),
     }
     text = environment().get_template(template).render(shared | values)
     response = HTMLResponse(text, status)
@@ -134,7 +137,17 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
     for name in ("language", "theme"):
         if request.query_params.get(name) == shared[name]:
             set_cookie(request, response, f"kemem_{name}", shared[name], _YEAR)
+    if projects.QUERY in request.query_params and status == 200:
+        set_cookie(request, response, projects.COOKIE, shared["project"] or "")
     return response
+
+
+def _projects(request: Request) -> list[str]:
+    """The projects that the reader may switch to."""
+    caller = request.state.caller
+    if is_open(request.url.path) or not caller.is_operator or caller.project is not None:
+        return []
+    return sorted(request.app.state.authenticator.projects)
 
 
 def done(request: Request, address: str, message: str, **values: object) -> Response:
@@ -213,7 +226,7 @@ async def _check_csrf(request: Request) -> None:
     has_cookie = SESSION_COOKIE in request.cookies or FORM_COOKIE in request.cookies
     if not has_cookie or not isinstance(token, str):
         raise PermissionDenied("a change needs the token of its page: load the page again")
-    expected = form_token(_csrf_cookie(request))
+    expected = form_token(_csrf_cookie(request), request.app.state.project)
     if not hmac.compare_digest(token.encode(), expected.encode()):
         raise PermissionDenied("the token is not that of this page: load the page again")
 

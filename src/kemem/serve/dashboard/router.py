@@ -1,6 +1,6 @@
 """The dashboard at /dashboard: every view, its files, and the sign-in with an admin key."""
 
-from functools import cache, partial
+from functools import cache
 from os import PathLike, stat_result
 from typing import Annotated
 
@@ -29,7 +29,6 @@ from kemem.serve.dashboard import page as pages
 from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
 from kemem.serve.http.errors import NOT_FOUND
 from kemem.serve.http.limits import RateLimited, address_of
-from kemem.serve.telemetry.metrics import StaleWhileRevalidate
 
 VIEWS = (
     operators,
@@ -70,9 +69,6 @@ class CachedFiles(StaticFiles):
 
 def offer_dashboard(app: FastAPI) -> None:
     """Serve the dashboard; `/` leads there."""
-    state = app.state
-    state.vendor = pages.VENDOR
-    state.survey = StaleWhileRevalidate(partial(operators.survey, state.memory, state.metrics))
     app.mount(pages.STATIC_PATH, CachedFiles(directory=pages.STATIC))
     app.router.routes += _routes()
 

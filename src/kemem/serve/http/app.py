@@ -2,9 +2,10 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from functools import cache
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from copy import copy
+from functools import cache, partial
 from socket import socket
 from time import perf_counter
 from typing import Any
@@ -16,18 +17,18 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.security import APIKeyHeader, HTTPBearer
-from mcp.server import streamable_http_manager as streamable
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, State
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kemem.chat import ChatService, GroupChatService, LeakCounts
 from kemem.chat.proxy import Proxy
-from kemem.compat.tools import ToolContext
-from kemem.errors import Exhausted, InvalidArgument, KeMemError, NotFound, Unauthenticated
+from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
 from kemem.memory import AsyncMemory
+from kemem.serve.dashboard.operators import survey
+from kemem.serve.dashboard.page import VENDOR
 from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.http import (
     audit_routes,
@@ -55,16 +56,16 @@ from kemem.serve.http.errors import NOT_FOUND, RESPONSES
 from kemem.serve.http.idempotency import REPLAYED, Claims, IdempotencyMiddleware
 from kemem.serve.http.key_routes import keys_of
 from kemem.serve.http.limits import RateLimits, address_of
+from kemem.serve.http.mcp_route import MCP_PATH, mcp_of, mcp_route
 from kemem.serve.http.process import background_worker, configure_logs, warming_up
+from kemem.serve.http.projects import app_of
 from kemem.serve.http.responses import error_response, json_response
-from kemem.serve.http.routing import handle_by_headers, id_in_header, path_to_route
-from kemem.serve.mcp.server import create_mcp
+from kemem.serve.http.routing import path_to_route
 from kemem.serve.telemetry.audit import AuditLog
 from kemem.serve.telemetry.journal import Traces, request_in_progress
-from kemem.serve.telemetry.metrics import Metrics
+from kemem.serve.telemetry.metrics import Metrics, StaleWhileRevalidate
 from kemem.settings import Settings, split_origins
 
-MCP_PATH = "/mcp"
 UPLOAD_PATHS = frozenset([import_routes.PATH, "/dashboard/imports"])
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
@@ -80,19 +81,39 @@ log = structlog.get_logger("kemem")
 
 
 def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> FastAPI:
-    """The HTTP API over a memory, which it closes when it stops; some settings came by flags."""
+    """The HTTP API over a memory and those of its projects, which it closes when it stops.
+
+    Some settings came by flags.
+    """
+    settings = memory.settings
     app = DescribedAPI(
         openapi_url=None,  # served by a route of ours, with headers and metrics as the others
         redirect_slashes=False,
         lifespan=_lifespan,
         exception_handlers={HTTPException: _pass_on, RequestValidationError: _pass_on},
     )
-    state = app.state
-    state.memory = memory
-    state.keys = keys_of(memory)
-    state.limits = RateLimits(memory.settings)
-    state.authenticator = Authenticator(memory.settings, state.keys)
-    state.flags = flags
+    shared: dict[str, Any] = {"keys": keys_of(memory), "limits": RateLimits(settings)}
+    shared["authenticator"] = Authenticator(settings, shared["keys"])
+    shared |= {"flags": flags, "vendor": VENDOR, "project": None}
+    app.state = _state_of(memory, **shared)
+    app.router.routes += _routes()
+    app.router.routes.append(mcp_route)
+    offer_dashboard(app)
+    app.add_middleware(IdempotencyMiddleware)
+    app.add_middleware(RequestMiddleware)
+    if origins := split_origins(settings.cors_origins):
+        # Around the other, so that a preflight needs no credential.
+        app.add_middleware(ApiCors, **CORS, allow_origins=origins)
+    for name in settings.projects:
+        app.state.projects[name] = project = copy(app)  # its routes, over another memory
+        own = AsyncMemory(settings=settings.of_project(name))
+        project.state = _state_of(own, **{**shared, "project": name})
+    return app
+
+
+def _state_of(memory: AsyncMemory, **shared: Any) -> State:
+    """What routes need of one memory, with what they share."""
+    state = State({"memory": memory, "projects": {}, **shared})
     state.requests = set()  # tasks in progress: at the end uvicorn cancels them without waiting
     state.leaks = LeakCounts()
     state.chat = ChatService(memory, counts=state.leaks, run_jobs=False)
@@ -105,15 +126,9 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
     state.audit_log = AuditLog(memory.journal, memory.settings)
     state.audit = RequestAudit(state.audit_log, state.keys)
     memory.runtime.on_reply.append(state.metrics.count_reply)
-    app.router.routes += _routes()
-    state.mcp = _offer_mcp(app, memory)
-    offer_dashboard(app)
-    app.add_middleware(IdempotencyMiddleware)
-    app.add_middleware(RequestMiddleware)
-    if origins := split_origins(memory.settings.cors_origins):
-        # Around the other, so that a preflight needs no credential.
-        app.add_middleware(ApiCors, **CORS, allow_origins=origins)
-    return app
+    state.mcp = mcp_of(memory)
+    state.survey = StaleWhileRevalidate(partial(survey, memory, state.metrics))
+    return state
 
 
 @cache
@@ -196,9 +211,19 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    state = app.state
-    written = (state.metrics, state.traces, state.keys, state.claims, state.audit_log)
-    flushes = (*(it.flush for it in written), state.memory.imports.sweep)
+    """Run the workers of all memories; requests, of any project, end before their chats do."""
+    async with AsyncExitStack() as stack:
+        for project in app.state.projects.values():
+            await stack.enter_async_context(_running(project.state))
+        await stack.enter_async_context(_running(app.state, app.state.keys.flush))
+        yield
+
+
+@asynccontextmanager
+async def _running(state: State, *flushes: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    written = (state.metrics, state.traces, state.claims, state.audit_log)
+    flushes += tuple(it.flush for it in written)
+    flushes += (state.memory.imports.sweep,)
     chats = (state.chat, state.group, state.proxy)
     async with background_worker(state.memory, *flushes) as run_jobs, state.mcp.run():
         state.wake_worker = run_jobs
@@ -210,46 +235,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         with suppress(TimeoutError):  # what is not remembered by then is a job of the next start
             async with asyncio.timeout(_GRACE):
                 await asyncio.gather(*(chat.close() for chat in chats))
-
-
-def _offer_mcp(app: FastAPI, memory: AsyncMemory) -> streamable.StreamableHTTPSessionManager:
-    """Serve MCP from an app while the manager that is returned runs.
-
-    It keeps no sessions: each request is admitted by its own credential, and none can be taken
-    over. The middleware has checked host and origin already.
-    """
-
-    def context_for(request: Request | None) -> ToolContext:
-        assert request is not None, "over HTTP there is one"
-        caller = request.state.caller
-        shared = memory if caller.user_id is None and caller.agent_id is None else None
-        session_id = id_in_header(request, "X-KeMem-Session")
-        handle = handle_by_headers(request)
-        return ToolContext(handle, session_id, shared, read_only=caller.read_only)
-
-    async def record(
-        request: Request | None, tool: str, writes: bool, error: KeMemError | None
-    ) -> None:
-        assert request is not None, "over HTTP there is one"
-        await app.state.audit.call(request.scope, "mcp", tool, writes, error)
-
-    manager = streamable.StreamableHTTPSessionManager(
-        app=create_mcp(context_for, memory.settings.recall_language, on_call=record),
-        stateless=True,
-        max_request_body_size=sys.maxsize,  # the app's own limit holds
-    )
-    endpoint = streamable.StreamableHTTPASGIApp(manager)
-    # No message is sent to clients of their own accord: the stream of a GET would stay empty.
-    app.router.routes.append(_NamedRoute(MCP_PATH, endpoint, methods=["POST"], name="mcp"))
-    return manager
-
-
-class _NamedRoute(Route):
-    """A route that logs and metrics can name, as those of the API."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        match, child = super().matches(scope)
-        return match, {**child, "route": self}
 
 
 class ApiCors(CORSMiddleware):
@@ -271,7 +256,8 @@ class RequestMiddleware:
         if scope["type"] != "http" or task is None:
             await self._app(scope, receive, send)
             return
-        state = scope["app"].state
+        app: FastAPI = scope["app"]
+        state, in_progress = app.state, app.state.requests
         request_in_progress.set(scope)
         started = perf_counter()
         status = 0
@@ -286,7 +272,7 @@ class RequestMiddleware:
             await state.audit.respond(scope, status, message)
             await send(message)
 
-        state.requests.add(task)
+        in_progress.add(task)
         try:
             _check_path(scope["raw_path"])
             if not scope["path"].startswith("/dashboard"):  # whose paths have no ids with slashes
@@ -294,6 +280,8 @@ class RequestMiddleware:
             headers = Headers(scope=scope)
             caller = await _authenticated(scope, headers)
             scope.setdefault("state", {})["caller"] = caller
+            scope["app"] = project = app_of(app, caller, scope)
+            state = project.state
             if not is_page(scope["path"]):  # the dashboard refuses with a page
                 caller.check_writes(scope["method"], scope["path"])
             settings = state.memory.settings
@@ -306,12 +294,13 @@ class RequestMiddleware:
                 raise
             await _refusal(error, scope)(scope, receive, send_with_headers)
         finally:
-            state.requests.discard(task)
+            in_progress.discard(task)
             seconds, method, route = perf_counter() - started, scope["method"], scope.get("route")
             path, name = (route.path, route.name) if route else ("none", "none")
             state.metrics.count_request(path, name, method, status, seconds)
             ms = round(seconds * 1000, 1)
-            log.info("request", method=method, route=path, status=status, ms=ms)
+            whose = {"project": state.project} if state.project else {}
+            log.info("request", method=method, route=path, status=status, ms=ms, **whose)
 
 
 async def _authenticated(scope: Scope, headers: Headers) -> Caller:

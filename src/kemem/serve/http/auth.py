@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import jwt
+import structlog
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.types import Scope
@@ -48,6 +49,9 @@ _OPEN_PAGES = re.compile(r"/dashboard/(login|static/.*)", re.DOTALL)  # they sho
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]@/]+))(?::\d+)?", re.ASCII | re.IGNORECASE)
 
 
+log = structlog.get_logger("kemem")
+
+
 class WrongCredential(Unauthenticated):
     """A credential that may have been guessed."""
 
@@ -62,19 +66,23 @@ class Caller:
     is_service: bool = False  # reaches memories, and nothing that is for operators
     read_only: bool = False
     key_id: str | None = None  # of the API key; None for a token, or where none is required
+    project: str | None = None  # the one project that is reached; None: the default memory
 
     @classmethod
     def of_key(cls, key: ApiKey) -> "Caller":
         """The caller that an API key stands for."""
         is_service = key.role == "service"
         return cls(
-            *(key.user_id, key.sensitive, key.agent_id, is_service, key.read_only, key.key_id)
+            *(key.user_id, key.sensitive, key.agent_id, is_service, key.read_only, key.key_id),
+            project=key.project,
         )
 
     @property
     def name(self) -> str | None:
         """What requests of the same credential have in common; None where none is required."""
-        return self.key_id or (None if self.user_id is None else f"token of {self.user_id}")
+        if self.key_id is not None or self.user_id is None:
+            return self.key_id
+        return f"token of {self.user_id} in {self.project or 'no project'}"
 
     @property
     def is_operator(self) -> bool:
@@ -125,6 +133,7 @@ class Authenticator:
         self._key = key.get_secret_value().encode() if key else None
         self._secret = secret.get_secret_value() if secret else None
         self._keys = keys
+        self.projects = settings.projects
         self._known: OrderedDict[bytes, None] = OrderedDict()  # digests of right credentials
         self._origins = frozenset(split_origins(settings.cors_origins))
         self.has_key = self._key is not None  # its bearer is an operator
@@ -181,7 +190,8 @@ class Authenticator:
             raise WrongCredential(
                 "the credential is no valid API key or token; it may have expired"
             )
-        return Caller(claims["sub"], sensitive=claims.get("sensitive") is True)
+        project = self._declared(claims.get("project"))
+        return Caller(claims["sub"], sensitive=claims.get("sensitive") is True, project=project)
 
     async def _check_probe(self, scheme: str, headers: Headers) -> None:
         """Let anybody probe a server that requires credentials, else this machine.
@@ -207,14 +217,25 @@ class Authenticator:
         now = system_clock()
         if key.has_expired(now):
             raise Unauthenticated("this API key has expired")
+        self._declared(key.project)
         self._keys.note_use(key, now)
         return Caller.of_key(key)
 
-    def issue_token(self, user_id: str, seconds: int, *, sensitive: bool = False) -> str:
+    def _declared(self, project: Any) -> Any:
+        """The project of a credential; one that is not in the settings any more is refused."""
+        if project is None or (isinstance(project, str) and project in self.projects):
+            return project
+        log.warning("a credential names a project that the settings do not have", project=project)
+        raise Unauthenticated("the credential is not valid on this server")
+
+    def issue_token(
+        self, user_id: str, seconds: int, *, sensitive: bool = False, project: str | None = None
+    ) -> str:
         """A token that is bound to a user, for a while."""
         if self._secret is None:
             raise InvalidArgument("tokens of users require KEMEM_JWT_SECRET")
-        claims = {"sub": user_id, "exp": int(time.time()) + seconds}
+        claims: dict[str, Any] = {"sub": user_id, "exp": int(time.time()) + seconds}
+        claims |= {"project": project} if project else {}
         claims |= {"sensitive": True} if sensitive else {}
         return jwt.encode(claims, self._secret, algorithm=_ALGORITHM)
 
@@ -243,9 +264,13 @@ class Authenticator:
         return None if key.has_expired(system_clock()) else self._used(key)
 
 
-def form_token(browser: str) -> str:
-    """The CSRF token that the forms of one browser must carry, by the secret in its cookie."""
-    return hmac.digest(browser.encode(), b"kemem dashboard form", "sha256").hex()
+def form_token(browser: str, project: str | None) -> str:
+    """The CSRF token that the forms of one browser must carry, by the secret in its cookie.
+
+    A form of one project is refused after another tab has switched to another project.
+    """
+    text = f"kemem dashboard form {project or ''}".strip()
+    return hmac.digest(browser.encode(), text.encode(), "sha256").hex()
 
 
 def _digest(credential: bytes) -> bytes:
@@ -282,6 +307,11 @@ def is_loopback(host: str) -> bool:
 def is_write(method: str, path: str) -> bool:
     """Whether a request changes what is stored."""
     return method not in ("GET", "HEAD") and path not in READING_POSTS
+
+
+def is_open(path: str) -> bool:
+    """Whether a path shows no data, so that anybody may ask for it."""
+    return path in OPEN_PATHS or _OPEN_PAGES.fullmatch(path) is not None
 
 
 def is_page(path: str) -> bool:

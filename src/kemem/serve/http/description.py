@@ -20,8 +20,9 @@ again.
 
 Bodies and answers are JSON in UTF-8, times RFC 3339 in UTC. A request about memories names a
 `user_id` or an `agent_id`. Where the server needs a credential, send
-`Authorization: Bearer <key>` or `X-API-Key: <key>`. Errors have a `code` for programs and a
-`message` for people."""
+`Authorization: Bearer <key>` or `X-API-Key: <key>`. A key reaches the memory of its project; an
+operator of the server names a project in the header `X-KeMem-Project`. Errors have a
+`code` for programs and a `message` for people."""
 
 # Taken by a middleware, whatever the route.
 IDEMPOTENCY_KEY = {

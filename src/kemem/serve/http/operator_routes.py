@@ -1,5 +1,6 @@
 """Routes for those who run the server: directory, jobs, state, JSON-RPC and the API's own page."""
 
+import asyncio
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -194,10 +195,12 @@ async def healthz() -> Status:
 
 
 @probes.get("/readyz")
-async def readyz(memory: Memory) -> Status:
-    """Whether the store answers."""
-    try:
-        await memory.jobs(limit=1)  # a small read; counting all rows is for /metrics
+async def readyz(request: Request) -> Status:
+    """Whether the store answers, and those of all projects."""
+    state = request.app.state
+    memories = [state.memory, *(it.state.memory for it in state.projects.values())]
+    try:  # a small read; counting all rows is for /metrics
+        await asyncio.gather(*(memory.jobs(limit=1) for memory in memories))
     except Exception as error:  # whatever keeps the store from answering, requests must wait
         log.warning("store does not answer", kind=type(error).__name__)
         raise Unavailable("the store does not answer") from None

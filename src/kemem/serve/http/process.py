@@ -56,6 +56,8 @@ async def background_worker(
     Yields a function that makes it run jobs at once.
     """
     stopping, has_jobs = asyncio.Event(), asyncio.Event()
+    project = memory.settings.project
+    whose = f" of project {project}" if project else ""
 
     async def write() -> None:
         for flush in flushes:
@@ -71,10 +73,10 @@ async def background_worker(
             if wake is has_jobs:
                 wake.clear()
 
-    run_jobs = partial(memory.run_jobs, debounce=True)
+    run_jobs, journal = partial(memory.run_jobs, debounce=True), f"writing the journal{whose}"
     workers = [
-        asyncio.create_task(repeat(run_jobs, "jobs", _JOBS_SECONDS, has_jobs)),
-        asyncio.create_task(repeat(write, "writing the journal", _FLUSH_SECONDS, stopping)),
+        asyncio.create_task(repeat(run_jobs, f"jobs{whose}", _JOBS_SECONDS, has_jobs)),
+        asyncio.create_task(repeat(write, journal, _FLUSH_SECONDS, stopping)),
     ]
     try:
         yield has_jobs.set
@@ -85,7 +87,7 @@ async def background_worker(
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-        await _attempt(write, "writing the journal")
+        await _attempt(write, journal)
         await memory.close()
 
 

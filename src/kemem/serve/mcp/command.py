@@ -45,6 +45,7 @@ def serve_mcp(
     tools: ToolSet = "kemem",
     data_dir: terminal.DataDir = None,
     database_url: terminal.DatabaseUrl = None,
+    project: terminal.Project = None,
 ) -> None:
     """Serve MCP to the client that starts this command.
 
@@ -52,7 +53,7 @@ def serve_mcp(
     """
     if context.invoked_subcommand is not None:
         return
-    settings = terminal.settings_in_force(data_dir, database_url)
+    settings = terminal.settings_in_force(data_dir, database_url, project=project)
 
     from kemem.compat.tools import MEMORY_TOOLS
     from kemem.serve.mcp.official import OFFICIAL_TOOLS
@@ -71,6 +72,7 @@ def install(
     url: Url = None,
     data_dir: terminal.DataDir = None,
     database_url: terminal.DatabaseUrl = None,
+    project: terminal.Project = None,
 ) -> None:
     """Print the configuration of a client; nothing is written.
 
@@ -79,7 +81,7 @@ def install(
     entry: dict[str, Any]
     if url is None:
         place = {"--data-dir": data_dir and data_dir.absolute(), "--database-url": database_url}
-        values = {"--user": user, "--agent": agent, **place}
+        values = {"--user": user, "--agent": agent, **place, "--project": project}
         values |= {"--tools": None if tools == "kemem" else tools}
         flags = [str(part) for pair in values.items() if pair[1] is not None for part in pair]
         own = Path(sys.argv[0])  # a client may have another search path than we have
@@ -91,7 +93,7 @@ def install(
     elif client == "claude-desktop":
         raise typer.BadParameter(t("this client takes a command, no address"), param_hint="--url")
     else:
-        ids = {"X-KeMem-User": user, "X-KeMem-Agent": agent}
+        ids = {"X-KeMem-User": user, "X-KeMem-Agent": agent, "X-KeMem-Project": project}
         headers = {name: quote(value) for name, value in ids.items() if value is not None}
         flags = [part for header in headers.items() for part in ("--header", ": ".join(header))]
         transport, arguments = "http", [url, *flags]
