@@ -13,6 +13,7 @@ DOCS = ROOT / "docs"
 CHINESE = sorted((DOCS / "zh").glob("*.md"))
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"#{1,6} +(.*)")
+MARK = re.compile(r" *(#+ |\||- |\d+\. )")
 COMMENT = re.compile(r"(?:^|\s+)(?:#|//) .*$", re.MULTILINE)
 NAV = re.compile(r"^ +- [^:]+: (\S+\.md)$|^  - [^:]+: (\S+\.md)$", re.MULTILINE)
 
@@ -73,14 +74,14 @@ def test_the_site_lists_every_page_once() -> None:
     )
 
 
-def outline(page: Path) -> list[int]:
-    """The levels of a page's headings, in order."""
-    return [len(line) - len(line.lstrip("#")) for line in prose(page) if HEADING.fullmatch(line)]
+def outline(page: Path) -> list[str]:
+    """What the lines of a page are: headings of some level, rows, items, text."""
+    return [mark[1] if (mark := MARK.match(line)) else "text" * bool(line) for line in prose(page)]
 
 
 @each(CHINESE)
-def test_a_chinese_page_has_the_headings_and_blocks_of_the_english_one(page: Path) -> None:
-    """So what runs on one runs on the other, and a section that is new there is missed here.
+def test_a_chinese_page_has_the_lines_and_blocks_of_the_english_one(page: Path) -> None:
+    """So what runs on one runs on the other, and a section or row that is new there is missed here.
 
     Comments in code are translated.
     """
