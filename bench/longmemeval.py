@@ -1,6 +1,6 @@
 """LongMemEval_S as it was published: each question has a history of its own, about 48 sessions.
 
-python -m bench.longmemeval [--questions N] [--without FILE] [--system kemem]
+python -m bench.longmemeval [--questions N] [--without FILE] [--system kemem] [--processes N]
 
 The set (MIT) comes once, as a file of the source distribution of coremem, from the package index;
 nothing of that package is installed or run but what tells pip its name, and its hash is checked
@@ -21,7 +21,10 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -135,24 +138,32 @@ def report(answers: Sequence[tuple[str, Mapping[str, Metrics]]]) -> Iterator[str
         yield ""
 
 
-async def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.longmemeval", description=__doc__)
     parser.add_argument("--questions", type=int, help="how many are asked; all where not said")
     parser.add_argument("--without", type=Path, help="a file whose questions are left out")
     parser.add_argument("--system", choices=sorted(RETRIEVERS), default="kemem")
+    parser.add_argument("--processes", type=int, default=1, help="how many ask at the same time")
     given = parser.parse_args(arguments)
-    if given.questions is not None and given.questions < 1:
-        parser.error(f"--questions must be 1 or more, not {given.questions}")
+    for name in ("questions", "processes"):
+        if (number := getattr(given, name)) is not None and number < 1:
+            parser.error(f"--{name} must be 1 or more, not {number}")
     others = users(given.without, ()) if given.without else ()
     known = frozenset(it["qid"] for user in others for it in user["queries"])
     entries = chosen(json.loads(fetch(FOLDER).read_bytes()), known, given.questions)
     answers = []
-    for entry in entries:
-        answers.append((entry["question_type"], await measure(entry, RETRIEVERS[given.system])))
-        print(f"{len(answers)} of {len(entries)} questions", file=sys.stderr)
+    with ProcessPoolExecutor(given.processes, get_context("spawn")) as pool:
+        for answer in pool.map(partial(answered, given.system), entries):
+            answers.append(answer)
+            print(f"{len(answers)} of {len(entries)} questions", file=sys.stderr)
     print(*report(answers), sep="\n")
 
 
+def answered(system: str, entry: Entry) -> tuple[str, dict[str, Metrics]]:
+    """The type of a question, and how well a system answers it."""
+    return entry["question_type"], asyncio.run(measure(entry, RETRIEVERS[system]))
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -29,7 +29,7 @@ def entry(name: str, category: str = "multi-session") -> dict[str, Any]:
     }
 
 
-async def test_turns_and_sessions_are_counted_by_themselves(
+def test_turns_and_sessions_are_counted_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """BM25 finds one of two turns and of two sessions; what has no answer or is known is left."""
@@ -38,7 +38,7 @@ async def test_turns_and_sessions_are_counted_by_themselves(
     path.write_text(json.dumps(entries), "utf-8")
     known.write_text(json.dumps({"dataset": "d", "queries": [{"qid": "known"}]}), "utf-8")
     monkeypatch.setattr(longmemeval, "FOLDER", tmp_path)
-    await longmemeval.main(["--system", "bm25", "--without", str(known)])
+    longmemeval.main(["--system", "bm25", "--without", str(known)])
     printed = capsys.readouterr().out
     half, none, right = "50.0, 50.0 … 50.0", "0.0, 0.0 … 0.0", "100.0, 100.0 … 100.0"
     row = f"| multi-session | 1 | {half} | {half} | {none} | {none} | {right} | "
@@ -53,7 +53,7 @@ def test_a_sample_is_part_of_a_greater_one() -> None:
     assert few == longmemeval.chosen(entries[::-1], frozenset(), 5)
 
 
-async def test_a_count_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_count_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        await longmemeval.main(["--questions", "0"])
+        longmemeval.main(["--questions", "0"])
     assert "--questions must be 1 or more, not 0" in capsys.readouterr().err
