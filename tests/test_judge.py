@@ -272,10 +272,33 @@ def test_what_the_assistant_said_answers_who_asks_for_it(talk: Talk, language: s
 
 
 @pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Which plants did you list for a dark bathroom?", "Snake plant and pothos, I would say."),
+        ("阴暗的浴室，你上次列了哪些植物？", "虎尾兰和绿萝都不错。"),
+    ],
+)
+def test_what_the_assistant_said_comes_first_in_a_large_memory_too(
+    question: str, text: str
+) -> None:
+    """Where both sides say the same."""
+    said = [Message(role, "a", "u", "s", role, text, 1, 1) for role in ("user", "assistant")]
+    candidates = [Candidate(message, 0.5) for message in said]
+    asked = read_question(question, START)
+    user, assistant = judge(asked, Meant(), candidates, 200).scores
+    assert assistant > user
+
+
+@pytest.mark.parametrize(
     ("question", "expected"),
     [
         ("What did you tell me about yeast?", True),
         ("你教我怎么揉面的？", True),
+        ("What was third in the list you provided?", True),
+        ("In our last conversation, which flour was it?", True),
+        ("What did I tell you in our last conversation?", False),
+        ("上次聊天里提到的那种面粉叫什么？", True),
+        ("上次聊天我说的是哪种面粉？", False),
         ("What did I tell you about yeast?", False),
         ("Can you recommend a cookbook?", False),
         ("推荐一本菜谱书给我", False),

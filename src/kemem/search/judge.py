@@ -45,6 +45,7 @@ LEAST = -12.0  # of a judgement: rows that are out of the question are all alike
 K = 5  # of reciprocal rank
 STEEPNESS = 3  # how fast scores fall there
 ASKED = 2.0  # how much likelier a note is the answer whose topic is what the question asks for
+TELLS = 1.5  # the same of what the assistant said, where the question asks for that
 BEHIND = 0.1  # how much less than a later row that may have changed it
 ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and which may or not;
 LIMIT = 0.1  # how much nearer a limit of health is
@@ -80,8 +81,9 @@ def judge(
         candidates = [mirrored(it) for it in candidates]
         about, order = _features(question, vector, candidates, weights["relevance"])
     values = rate(about, order, weights["answer"])
-    if is_large(among):  # its weights know talks in which both sides tell: roles stay as they are
+    if is_large(among):  # its weights come from talks in which both sides tell: roles stay here
         values = weigh(large_features(*plain, values), load_weights("large")["answer"])
+        values += TELLS * flags([it.is_mirrored and it.by_person for it in candidates])
     values = _with_topics(question, candidates, about, values)
     figures = answer_features(about | order, values)
     chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))
