@@ -30,6 +30,7 @@ from kemem.ports import (
     Store,
     VectorIndex,
 )
+from kemem.ports.ontology import CurrentOntology
 from kemem.ports.turns import Turns
 from kemem.records import Micros, Note
 from kemem.records.batch import Batch, Use
@@ -216,6 +217,7 @@ def open_deps(settings: Settings, backends: Backends) -> Deps:
         clock=backends.clock or system_clock,
         llm_timeout=settings.llm_timeout_seconds,
         llm_context=settings.llm_context_tokens,
+        ontology=CurrentOntology(settings.ontology),
         store=backends.store or open_store(settings),
     )
 

@@ -26,6 +26,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kemem.errors import InvalidArgument, plain_reason, shown_address
+from kemem.records.ontology import Ontology
 from kemem.records.privacy import DEFAULT_ACTIONS, Action, ContentPolicy, DataKind
 
 CONFIG_FILE = "kemem.toml"
@@ -230,6 +231,10 @@ class Settings(BaseSettings):
     max_content_bytes: int = Field(
         default=102_400, ge=1, description="Longer messages are cut there and flagged."
     )
+    ontology: Ontology = Field(
+        default_factory=Ontology,
+        description="Own types of notes, entities and relations; in the environment as JSON.",
+    )
     privacy_api_key: Action = _privacy("api_key", "API keys, tokens and private keys")
     privacy_password: Action = _privacy("password", "passwords and PINs")
     privacy_id_number: Action = _privacy("id_number", "ID-card and social security numbers")
@@ -319,6 +324,14 @@ class Settings(BaseSettings):
     def content_policy(self) -> ContentPolicy:
         """What is stored of a text."""
         return ContentPolicy.of(self)
+
+    @field_validator("ontology", mode="before")
+    @classmethod
+    def _check_ontology(cls, value: object) -> Ontology:
+        try:
+            return Ontology.parse(value)
+        except InvalidArgument as error:  # which names the place already
+            raise ValueError(error.message) from None
 
     @field_validator("embedder")
     @classmethod

@@ -17,6 +17,7 @@ from kemem.facts.endings import (
 )
 from kemem.facts.kinds import tells_other_kind
 from kemem.records import Message, Micros, Note, Scope, Vector, merge_notes
+from kemem.records.ontology import OWN_TYPE
 from kemem.text.language import is_chinese
 from kemem.text.segment import STOPS, fingerprint, search_text
 from kemem.text.turns import NOT_SAID
@@ -133,6 +134,7 @@ def _restated(fact: Fact, note: Note) -> Fact:
         topic=note.topic,
         when=None,
         tentative=False,
+        own_type=fact.own_type or str(note.metadata.get(OWN_TYPE, "")),
     )
 
 
@@ -199,7 +201,7 @@ def _decide(
         return Decision(fact, None, ended=ended)
     same = [note for note in stored if _says_same(note, fresh) and _holds(note, since, now)]
     if same:
-        cited = merge_notes(same[0], fresh)
+        cited = _with_own_type(merge_notes(same[0], fresh), fresh)
         # Who repeats something ends nothing; a model may see later what it has replaced.
         ended = [it for it in ended if not fact.own and it.note_id != cited.note_id]
         if ended and cited.supersedes is None:
@@ -227,6 +229,13 @@ def _decide(
     if heir.supersedes is None:
         heir = replace(heir, supersedes=fresh.note_id)
     return Decision(fact, fresh, ended=ended, heir=heir)
+
+
+def _with_own_type(note: Note, fresh: Note) -> Note:
+    """A note that is said again, with the own type that it is given now if it has none."""
+    if OWN_TYPE in note.metadata or OWN_TYPE not in fresh.metadata:
+        return note
+    return replace(note, metadata={**note.metadata, OWN_TYPE: fresh.metadata[OWN_TYPE]})
 
 
 def _is_of_other_kind(fact: Fact, note: Note) -> bool:

@@ -16,17 +16,20 @@ from kemem.add.prompt import (
     MAX_SHOWN_EARLIER,
     MAX_SHOWN_NOTES,
     MAX_SHOWN_OF_MESSAGE,
-    SCHEMA,
     question,
     read_claims,
+    schema_of,
 )
 from kemem.add.quotes import Quoted, fingerprints
 from kemem.add.rules import VERBATIM, Extraction, Fact, rate, read_by_rules
+from kemem.add.types import own_types
 from kemem.errors import Unavailable
+from kemem.facts.types import OwnTypes
 from kemem.facts.worth import EMBEDDER, Vectors
 from kemem.ports import Deps, read_messages, read_notes, too_long
 from kemem.records import NOTES, Message, Micros, Note, Scope, Where
 from kemem.records.batch import Job, JobKind
+from kemem.records.ontology import OWN_TYPE
 from kemem.records.times import to_rfc3339
 from kemem.search.recipe import nearest_notes
 from kemem.text.ids import new_id
@@ -159,14 +162,16 @@ async def _claims(
     deps: Deps,
 ) -> list[Claim]:
     """What the model says of messages; of half of them at a time where all are too long for it."""
-    asked = question(messages, notes, prompt, earlier)
+    ontology = await deps.ontology.read(deps.store)
+    asked = question(messages, notes, prompt, earlier, ontology)
     size = sum(count_tokens(it["content"]) for it in asked) + _ANSWER_TOKENS
     try:
         context = await _context(size, deps)
         if 0 < context < size:
             raise too_long(context)
-        answer = await deps.ask(asked, SCHEMA, expected=_ANSWER_TOKENS, attempts=attempts)
-        return read_claims(answer, asked, len(notes))
+        schema = schema_of(ontology)
+        answer = await deps.ask(asked, schema, expected=_ANSWER_TOKENS, attempts=attempts)
+        return read_claims(answer, asked, len(notes), ontology)
     except Unavailable as error:
         if "cut" in error.details:
             log.warning("%s; it adds no facts", error.message)
@@ -225,6 +230,7 @@ def digest(fact: Fact) -> str:
 
 def new_note(fact: Fact, task: Task, scope: Scope, since: Micros, now: Micros) -> Note:
     """A fact as a note that has been true since it was said."""
+    own = {OWN_TYPE: fact.own_type} if fact.own_type else {}
     return Note(
         note_id=new_id("n", now),
         agent_id=scope.agent_id or "",
@@ -240,7 +246,7 @@ def new_note(fact: Fact, task: Task, scope: Scope, since: Micros, now: Micros) -
         expires=task.expires,
         memory_type=fact.memory_type,
         keywords=fact.keywords,
-        metadata=task.metadata,
+        metadata={**own, **task.metadata},
         sources=fact.sources,
         topic=fact.topic,
         importance=fact.importance,
@@ -318,7 +324,8 @@ async def extract(
     # Not on the event loop: a long message takes a second.
     reading = await asyncio.to_thread(read_by_rules, right, name)
     vectors = await _embedded(reading.texts(), deps)
-    rated = await asyncio.to_thread(rate, reading, vectors)
+    own = await own_types(reading, deps) if reading.texts() else OwnTypes()
+    rated = await asyncio.to_thread(rate, reading, vectors, own=own)
     local = with_corrections(rated, reading, corrections)
     if deps.llm is None:
         return Extraction(changes=local.changes) if stored else local

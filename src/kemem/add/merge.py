@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kemem.add.grounding import AND, DAY, Heard, is_grounded, likeness, values_of, words_of
-from kemem.add.rules import NAMELESS, Extraction, Fact, fact_of, rate, read_by_rules
+from kemem.add.rules import NAMELESS, Extraction, Fact, Triple, fact_of, rate, read_by_rules
 from kemem.facts.endings import Told, plausible
 from kemem.facts.grammar import Statement
 from kemem.facts.sentences import dated
@@ -18,6 +18,7 @@ from kemem.text.reading import people_of
 
 SAME = 0.6  # share of common words from which on two texts say the same
 _COVERED = 0.8  # of the words of a fact, where others say them already
+_THE_USER = ("user", "the user", "用户")
 _NEAR = 0.87  # similarity from which on two texts say the same in other words
 
 
@@ -29,6 +30,9 @@ class Claim:
     memory_type: str = "general"
     date: str = ""  # as it was said
     replaces: tuple[int, ...] = ()  # places of notes among those that were shown
+    own_type: str = ""  # one that the user has defined
+    entities: tuple[tuple[str, ...], ...] = ()  # names and their own types
+    relations: tuple[tuple[str, ...], ...] = ()  # source, own type and target
 
 
 def texts_of(claims: Sequence[Claim], heard: Heard) -> list[str]:
@@ -63,6 +67,7 @@ def merge(
         if not fact.text:
             facts += [fact] if fact.replaces else []
             continue
+        named = _named(claim, heard.name or NAMELESS)
         at = _same(fact.text, [it.text for it in facts], known)
         at = _same_topic(fact, facts) if at is None else at
         at = _covering(fact.text, facts) if at is None else at
@@ -74,6 +79,7 @@ def merge(
         else:
             facts.append(fact)
             entities = {**own_entities, **entities}
+        entities |= named
     return Extraction(tuple(facts), entities, tuple(changes))
 
 
@@ -82,11 +88,15 @@ def added_by_model(merged: Extraction, local: Extraction) -> Extraction:
 
     A fact that both tell is judged no more: its owner may have changed or deleted it meanwhile.
     """
-    known = {it.text for it in local.facts}
+    known = {it.text: it for it in local.facts}
     facts = [
         replace(it, own=False, told=None, stored=True) if it.text in known else it
         for it in merged.facts
-        if it.text not in known or it.replaces or it.proposes
+        if it.text not in known
+        or it.replaces
+        or it.proposes
+        or _is_typed(it, known[it.text])
+        or any(merged.entities.get(name) != local.entities.get(name) for name in _ends(it))
     ]
     return replace(merged, facts=tuple(facts))
 
@@ -95,7 +105,33 @@ def _joined(own: Fact, claimed: Fact) -> Fact:
     """A fact with what a model says that it replaces."""
     replaces = tuple(dict.fromkeys((*own.replaces, *claimed.replaces)))
     proposes = tuple(dict.fromkeys((*own.proposes, *claimed.proposes)))
+    relations = tuple(dict.fromkeys((*own.relations, *claimed.relations)))
+    own = replace(own, own_type=claimed.own_type or own.own_type, relations=relations)
     return replace(own, replaces=replaces, proposes=proposes, model=claimed.model)
+
+
+def _is_typed(fact: Fact, before: Fact) -> bool:
+    """Whether a model has given a fact an own type, or relations of one."""
+    return fact.own_type != before.own_type or fact.relations != before.relations
+
+
+def _ends(fact: Fact) -> set[str]:
+    return {name for it in fact.relations for name in (it.source, it.destination)}
+
+
+def _named(claim: Claim, me: str) -> dict[str, str]:
+    """The own types of names that are in the text of a claim."""
+    return {name: own for name, own in claim.entities if name in claim.text and name != me}
+
+
+def _related(claim: Claim, me: str) -> tuple[Triple, ...]:
+    """The relations of own types between names that are in the text of a claim."""
+    triples = list[Triple]()
+    for source, own, target in claim.relations:
+        ends = [me if it.casefold() in _THE_USER else it for it in (source, target)]
+        told = all(it == me or it in claim.text for it in ends)
+        triples += [Triple(ends[0], own, ends[1])] if told and ends[0] != ends[1] else []
+    return tuple(triples)
 
 
 def _described(claim: Claim, heard: Heard) -> tuple[Fact, dict[str, str]]:
@@ -112,7 +148,9 @@ def _described(claim: Claim, heard: Heard) -> tuple[Fact, dict[str, str]]:
     language = "zh" if is_chinese(text) else "en"
     fact = fact_of(Statement(text, kind), message, language, heard.name or NAMELESS, entities)
     relations = tuple(dict.fromkeys(it for each in read.facts for it in each.relations))
-    fact = replace(fact, sources=ids, relations=relations)
+    own_relations = _related(claim, heard.name or NAMELESS)
+    fact = replace(fact, sources=ids, relations=(*relations, *own_relations))
+    fact = replace(fact, own_type=claim.own_type)
     if own:
         fact = replace(fact, topic=own.topic, keywords=own.keywords, since=own.since)
     return fact, dict(read.entities)

@@ -12,12 +12,14 @@ from kemem.add.merge import Claim
 from kemem.errors import Unavailable
 from kemem.ports import Prompt
 from kemem.records import Message, Note
+from kemem.records.ontology import NO_TYPES, NOTE_TYPES, Ontology, OwnType
 from kemem.text.language import is_chinese
 
 MAX_FACTS = 50
 MAX_FACT_CHARACTERS = 1_000
 MAX_LABEL_CHARACTERS = 64  # of a type or a speaker
 MAX_DATE_CHARACTERS = 100
+MAX_NAME_CHARACTERS = 100  # of an entity
 
 # What the model is shown.
 MAX_SHOWN_CHARACTERS = 24_000
@@ -27,10 +29,13 @@ MAX_SHOWN_OF_EARLIER = 500
 MAX_SHOWN_NOTES = 10
 MAX_SHOWN_OF_NOTE = 300
 MAX_SHOWN_OF_PROMPT = 4_000
+MAX_SHOWN_OF_TYPES = 6_000  # all of them together
 
 # Names in the examples of the prompts, which nobody has: who repeats them has copied an example.
 _INVENTED = ("quindel", "zorvex", "blenta", "ilvy", "昆德琴", "泽沃克斯", "布兰塔", "伊尔薇")
-_BLOCK = re.compile(r"<(?=\s*/?\s*(?:earlier|conversation|memories|instructions))", re.IGNORECASE)
+_BLOCK = re.compile(
+    r"<(?=\s*/?\s*(?:earlier|conversation|memories|instructions|types))", re.IGNORECASE
+)
 _LABEL = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NUMBER = re.compile(r"[\[(]?M?(\d{1,6})[\])]?", re.ASCII)  # "2", "[2]", "M2", "(M2)"
@@ -52,6 +57,16 @@ def list_schema(item: Mapping[str, Any]) -> dict[str, Any]:
 _TEXT = {"type": "string"}
 _FACT = object_schema(text=_TEXT, type=_TEXT, date=_TEXT, replaces=list_schema({"type": "integer"}))
 SCHEMA = object_schema(facts=list_schema(_FACT))
+_GRAPH = {
+    "entities": list_schema(object_schema(name=_TEXT, type=_TEXT)),
+    "relations": list_schema(object_schema(source=_TEXT, type=_TEXT, target=_TEXT)),
+}
+_GRAPH_SCHEMA = object_schema(facts=list_schema(object_schema(**_FACT["properties"], **_GRAPH)))
+
+
+def schema_of(ontology: Ontology) -> dict[str, Any]:
+    """What an answer must look like; own types of entities and relations are asked for, too."""
+    return _GRAPH_SCHEMA if ontology.entities or ontology.relations else SCHEMA
 
 
 @cache
@@ -74,9 +89,12 @@ def question(
     notes: Sequence[Note],
     prompt: str | None,
     earlier: Sequence[Message] = (),
+    ontology: Ontology = NO_TYPES,
 ) -> Prompt:
     """What the model is asked: what is known first, what was said last."""
+    chinese = is_chinese("\n".join(message.content for message in messages))
     blocks = {
+        "types": _type_lines(ontology, "zh" if chinese else "en") if ontology else [],
         "instructions": [_indented(prompt, MAX_SHOWN_OF_PROMPT)] if prompt else [],
         "memories": [
             f"[{number}] {_indented(note.content, MAX_SHOWN_OF_NOTE)}"
@@ -86,9 +104,27 @@ def question(
         "conversation": list(_within_limit(messages)),
     }
     texts = ["\n".join([f"<{it}>", *own, f"</{it}>"]) for it, own in blocks.items() if own]
-    chinese = is_chinese("\n".join(message.content for message in messages))
     shown = examples("zh" if chinese else "en")
     return (*shown, {"role": "user", "content": "\n\n".join(texts)})
+
+
+def _type_lines(ontology: Ontology, language: str) -> list[str]:
+    """Own types as a model reads them, with as many examples as there is room for."""
+    titles = [it.strip() for it in instructions(language, "types").split("\n---\n")]
+    groups = (ontology.notes, ontology.entities, ontology.relations)
+    for count in (3, 1, 0):
+        lines = list[str]()
+        for title, types in zip(titles, groups, strict=True):
+            lines += [title] if types else []
+            lines += [_type_line(name, own, count) for name, own in types.items()]
+        if sum(map(len, lines)) <= MAX_SHOWN_OF_TYPES:
+            break
+    return lines
+
+
+def _type_line(name: str, own: OwnType, count: int) -> str:
+    shown = "".join(f' "{text}"' for text in own.examples[:count])
+    return f"- {name}: {_indented(own.description + shown, MAX_SHOWN_OF_NOTE)}"
 
 
 def _within_limit(messages: Sequence[Message]) -> Iterator[str]:
@@ -116,14 +152,16 @@ def _indented(text: str, most: int) -> str:
     return "\n    ".join(_BLOCK.sub("< ", shown).splitlines())
 
 
-def read_claims(answer: object, asked: Prompt, notes: int) -> list[Claim]:
+def read_claims(
+    answer: object, asked: Prompt, notes: int, ontology: Ontology = NO_TYPES
+) -> list[Claim]:
     """Reads an answer, of which nothing is trusted: what is wrong is left out, item by item."""
     fields = answer if isinstance(answer, Mapping) else {"facts": answer}
     items = fields.get("facts")
     if not isinstance(items, list):
         raise Unavailable("the model answered without a list of facts")
     objects = (item for item in items if isinstance(item, Mapping))
-    read = (_claim(item, notes) for item in objects)
+    read = (_claim(item, notes, ontology) for item in objects)
     claims = list(islice((claim for claim in read if claim.text or claim.replaces), MAX_FACTS))
     if items and not claims:
         raise Unavailable(f"the model answered {len(items)} facts, none of them readable")
@@ -135,17 +173,36 @@ def _is_copied(text: str, said: str) -> bool:
     return any(it in text.casefold() and it not in said for it in _INVENTED)
 
 
-def _claim(item: Mapping[str, Any], notes: int) -> Claim:
+def _claim(item: Mapping[str, Any], notes: int, ontology: Ontology) -> Claim:
     numbers = _numbers(item.get("replaces"))
     invented = [number for number in numbers if not 1 <= number <= notes]
     if invented:
         log.warning("the model replaces memories that it was not shown: %s", invented[:10])
+    label = _label(item.get("type"), "general")
+    own = label if label in ontology.notes else ""
+    is_known = label in NOTE_TYPES or not ontology.notes  # else it was made up
     return Claim(
         _clean(item.get("text"))[:MAX_FACT_CHARACTERS],
-        _label(item.get("type"), "general"),
+        label if is_known and not own else "general",
         _clean(item.get("date"))[:MAX_DATE_CHARACTERS],
         tuple(number - 1 for number in numbers if number not in invented),
+        own,
+        tuple(_fields(item.get("entities"), ("name", "type"), ontology.entities)),
+        tuple(_fields(item.get("relations"), ("source", "type", "target"), ontology.relations)),
     )
+
+
+def _fields(
+    value: object, names: Sequence[str], types: Mapping[str, OwnType]
+) -> Iterator[tuple[str, ...]]:
+    """The texts of objects in a list, of those that are complete and have a known type."""
+    for item in islice(value, MAX_FACTS) if isinstance(value, list) else ():
+        if not isinstance(item, Mapping):
+            continue
+        texts = {it: _clean(item.get(it))[:MAX_NAME_CHARACTERS] for it in names}
+        texts["type"] = _label(texts["type"], "")
+        if all(texts.values()) and texts["type"] in types:
+            yield tuple(texts.values())
 
 
 def _clean(value: object) -> str:

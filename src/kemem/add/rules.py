@@ -18,6 +18,7 @@ from kemem.facts.kinds import signs
 from kemem.facts.readers import hands_over, parts_of
 from kemem.facts.sentences import sentences
 from kemem.facts.times import in_time
+from kemem.facts.types import OwnTypes
 from kemem.facts.worth import MOST_CHARACTERS, Ratings, Unit, Vectors, Weights, mean, weights
 from kemem.records import Message, Micros
 from kemem.text.attachments import without_attachments
@@ -76,6 +77,7 @@ class Fact:
     stored: bool = False  # it is a note already, or was one until its owner deleted it
     corrects: tuple[str, str] | None = None  # the id of a message, and a value in it that is wrong
     relations: tuple[Triple, ...] = ()
+    own_type: str = ""  # one that the user has defined
     told: Told | None = field(default=None, compare=False)  # what stored notes are compared with
     tentative: bool = False  # worth keeping only if it ends a note
 
@@ -191,14 +193,20 @@ def units_of(sentences: Sequence[_Sentence]) -> Iterator[list[Unit]]:
         ]
 
 
+_NO_TYPES = OwnTypes()
+
+
 def rate(
-    reading: Reading, vectors: Vectors | None = None, learned: Weights | None = None
+    reading: Reading,
+    vectors: Vectors | None = None,
+    learned: Weights | None = None,
+    own: OwnTypes = _NO_TYPES,
 ) -> Extraction:
     """The facts that are worth keeping, in order, with their relations and entities."""
     stated: list[tuple[Message, _Speaker, _Kept, str]] = []
     for message, speaker, read in reading.messages:
         statements = islice(
-            _worth_keeping(message, read, vectors, learned or weights()), MOST_FACTS
+            _worth_keeping(message, read, vectors, learned or weights(), own), MOST_FACTS
         )
         for kept, language in statements:
             statement = kept.statement
@@ -212,6 +220,9 @@ def rate(
         clauses.setdefault(message.message_id, []).extend(kept.notes)
     for message, speaker, kept, language in stated:  # last, as a speaker may tell the name late
         fact = fact_of(kept.statement, message, language, speaker.name or NAMELESS, entities)
+        fact = replace(fact, own_type=kept.own_type)
+        for name in {it.destination for it in fact.relations}:
+            entities[name] = own.of_entity(name, kept.notes, kept.sentence) or entities[name]
         others = tuple(it for it in clauses[message.message_id] if it not in kept.notes)
         told = _told(kept, message, vectors)
         told = replace(told, memory_type=fact.memory_type, others=others, speaker=speaker.label)
@@ -238,10 +249,16 @@ class _Kept:
     rating: float
     notes: tuple[str, ...]
     tentative: bool = False
+    sentence: tuple[str, ...] = ()  # all clauses of its sentence
+    own_type: str = ""
 
 
 def _worth_keeping(
-    message: Message, read: Sequence[_Sentence], vectors: Vectors | None, learned: Weights
+    message: Message,
+    read: Sequence[_Sentence],
+    vectors: Vectors | None,
+    learned: Weights,
+    own: OwnTypes,
 ) -> Iterator[tuple[_Kept, str]]:
     """The statements of a message that are worth keeping, each once, with their language.
 
@@ -260,11 +277,20 @@ def _worth_keeping(
             for part, unit in zip(sentence.parts, units, strict=True)
         ]
         kept = _kept_clauses(sentence, values, is_embedded)
+        if not kept and own.draws(whole.notes):
+            kept = [_as_said(sentence, max(values))]
         kept = kept or _tentative(sentence, max(values), _LEAST_CHANGED[is_embedded], corrects)
         for it in kept:
             if it.statement.text not in seen:
                 seen.add(it.statement.text)
-                yield it, sentence.language
+                own_type = own.of_note(it.notes, whole.notes, len(kept) == 1)
+                yield replace(it, sentence=whole.notes, own_type=own_type), sentence.language
+
+
+def _as_said(sentence: _Sentence, rating: float) -> _Kept:
+    """A sentence as one statement."""
+    notes = tuple(part.note for part in sentence.parts if not part.silent)
+    return _Kept(Statement(_JOINT[sentence.language].join(notes), "general"), rating, notes)
 
 
 def _tentative(sentence: _Sentence, rating: float, least: float, corrects: bool) -> list[_Kept]:
@@ -276,10 +302,8 @@ def _tentative(sentence: _Sentence, rating: float, least: float, corrects: bool)
     certain = has_topic or told & {"LOST", "GONE", "PARTED"}
     if not corrects and (not told & TELLING or (rating < least and not certain)):
         return []
-    notes = tuple(part.note for part in spoken)
-    plain = Statement(_JOINT[sentence.language].join(notes), "general")
-    statement = replace(topics[0], relations=()) if has_topic else plain
-    return [_Kept(statement, rating, notes, tentative=True)]
+    kept = replace(_as_said(sentence, rating), tentative=True)
+    return [replace(kept, statement=replace(topics[0], relations=())) if has_topic else kept]
 
 
 def _kept_clauses(sentence: _Sentence, ratings: Sequence[float], is_embedded: bool) -> list[_Kept]:

@@ -24,6 +24,7 @@ from kemem.ports.counts import read_census as read_census
 from kemem.ports.counts import read_holdings as read_holdings
 from kemem.ports.faults import fault, whose
 from kemem.ports.limits import MOST_PATIENCE, asking
+from kemem.ports.ontology import CurrentOntology
 from kemem.ports.pace import Pace
 from kemem.ports.request import Neighborhood, SearchRequest, SearchResponse, StoreInfo
 from kemem.records import MESSAGES, NOTES, Matrix, Message, Micros, Note, Row, Scope, Where
@@ -277,6 +278,7 @@ class Deps:
     on_reply: OnReply | None = None
     previous: Embedder | None = None  # whose vectors a change of the embedder may have left,
     settled: set[records.Model] = field(default_factory=set)  # unless the model is one of these
+    ontology: CurrentOntology = field(default_factory=CurrentOntology)
     pace: Pace = field(default_factory=Pace, init=False)  # of the LLM: another has its own
     _locks: WeakValueDictionary[Scope, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 

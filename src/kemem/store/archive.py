@@ -37,11 +37,11 @@ _LEFT_OUT = (schema.space_segment, tally.table, keys.table)
 _TABLES = {it.name: it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
-_VOTES = ("feedback",)  # of the journal: what users think of hits
+_KEPT = ("feedback", "ontology")  # kinds of the journal: what users think of hits, own types
 _LARGEST = 1 << 62  # of a whole number; none of ours comes near
 _LISTS = {"keywords"}  # JSON columns; all others hold objects
 _CHOICES = {message.c.role: ROLES, note.c.kind: NOTE_KINDS, meta.c.key: _CARRIED}
-_CHOICES |= {journal.c.kind: _VOTES}
+_CHOICES |= {journal.c.kind: _KEPT}
 
 
 def export(database: Database, take: Callable[[str, Mapping[str, Any]], None]) -> None:
@@ -56,7 +56,7 @@ def _carried(table: sa.Table) -> list[sa.ColumnElement[bool]]:
     """The rows of a table that backups carry, where that is not all of them."""
     if table is meta:
         return [meta.c.key.in_(_CARRIED)]
-    return [journal.c.kind.in_(_VOTES)] if table is journal else []
+    return [journal.c.kind.in_(_KEPT)] if table is journal else []
 
 
 def stored_rows(

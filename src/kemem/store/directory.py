@@ -182,6 +182,24 @@ def take_census(connection: sa.Connection, largest: int) -> Census:
     )
 
 
+def count_types(
+    connection: sa.Connection,
+    notes: Sequence[str],
+    entities: Sequence[str],
+    relations: Sequence[str],
+) -> dict[str, dict[str, int]]:
+    """How many notes, entities and relations there are of each of these types."""
+    own = note.c.metadata["memory_type"].as_string()
+    groups = {"notes": (own, notes), "entities": (entity.c.type, entities)}
+    groups |= {"relations": (relation.c.relationship, relations)}
+    counts = {}
+    for group, (column, names) in groups.items():
+        of_type = sa.select(column, sa.func.count()).where(column.in_(names)).group_by(column)
+        rows = connection.execute(of_type) if names else ()
+        counts[group] = {**dict.fromkeys(names, 0), **{name: count for name, count in rows}}
+    return counts
+
+
 def _largest(connection: sa.Connection, count: int) -> tuple[Holding, ...]:
     """Who has the most, of those who have written the most, of those who wrote last."""
     wrote = sa.select(app_user.c.user_id).where(app_user.c.user_id != "")

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from kemem.errors import InvalidArgument
 from kemem.ports.request import Key, Neighborhood
 from kemem.records import Link, Relation
+from kemem.records.ontology import ENTITY_TYPES
 from kemem.store.database import Joined, Space, Statement, Values, in_list, upsert
 from kemem.store.read import chunks
 from kemem.store.schema import entity, note, relation, relation_source
@@ -105,14 +106,14 @@ def _ensure_entities(
 ) -> tuple[set[int], dict[str, int]]:
     """The entities of some links: those that existed, and all by their keys.
 
-    The first spelling and the first type stay.
+    The first spelling and the first type stay, unless an own type follows a built-in one.
     """
     columns: dict[str, Values] = {}
     for link in links:
         ends = ((link.source, link.source_type), (link.destination, link.destination_type))
         for name, kind in ends:
             row = columns.setdefault(name_key(name), {"name": name, "name_key": name_key(name)})
-            if row.get("type", "thing") == "thing":  # which says nothing
+            if _gives_way(row.get("type", "thing"), kind):
                 row["type"] = kind
     this = {"of_space": space.space_no}
     existing: dict[str, int] = {}
@@ -120,11 +121,17 @@ def _ensure_entities(
         rows = transaction.connection.execute(_entities, {**this, "names": chunk}).all()
         for key, row_id, kind in rows:
             existing[key] = row_id
-            if kind == "thing" != columns[key]["type"]:
+            if kind != columns[key]["type"] and _gives_way(kind, columns[key]["type"]):
                 new = {**this, "of_row": row_id, "new_type": columns[key]["type"]}
                 transaction.connection.execute(_set_type, new)
     new = _insert_missing(transaction, space, entity, columns, existing)
     return {*existing.values()}, existing | new
+
+
+def _gives_way(known: str, new: str) -> bool:
+    """Whether another type of an entity takes the place of the known one."""
+    is_own = new not in ENTITY_TYPES and known in ENTITY_TYPES
+    return known == "thing" or is_own  # a thing says nothing
 
 
 def _insert_missing(

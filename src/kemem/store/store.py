@@ -179,6 +179,11 @@ class SqlStore:
     async def census(self, largest: int) -> records.Census:
         return await self._read(directory.take_census, largest)
 
+    async def count_types(
+        self, notes: Sequence[str], entities: Sequence[str], relations: Sequence[str]
+    ) -> Mapping[str, Mapping[str, int]]:
+        return await self._read(directory.count_types, notes, entities, relations)
+
     async def inventory(self, user_id: str) -> records.Inventory:
         return await self._read(take_inventory, self._database.name, user_id)
 

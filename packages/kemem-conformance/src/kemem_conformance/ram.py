@@ -2,7 +2,7 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -357,6 +357,23 @@ class RamStore(RamWriter):
             relations=len(tables.graph.edges),
             largest=tuple(Holding(it, said[it], noted[it]) for it in users[:largest]),
         )
+
+    async def count_types(
+        self, notes: Sequence[str], entities: Sequence[str], relations: Sequence[str]
+    ) -> Mapping[str, Mapping[str, int]]:
+        """How many there are of each own type."""
+        tables = self._open()
+        rows = [stored.row for stored in tables.rows.values()]
+        named: dict[str, list[object]] = {
+            "notes": [it.metadata.get("memory_type") for it in rows if isinstance(it, Note)],
+            "entities": [it.type for it in tables.graph.entities.values()],
+            "relations": [it[2] for it in tables.graph.edges],
+        }
+        wanted = {"notes": notes, "entities": entities, "relations": relations}
+        return {
+            group: {name: named[group].count(name) for name in names}
+            for group, names in wanted.items()
+        }
 
     async def holdings(self, owners: Sequence[Scope]) -> list[Holding]:
         """How much each owner holds."""

@@ -21,6 +21,7 @@ from kemem.records import (
     Scope,
 )
 from kemem.records.batch import Configuration, Job
+from kemem.records.ontology import ENTITY_TYPES
 from kemem.text.segment import normalise
 from kemem_conformance.ram_ranking import Direction, Stored
 
@@ -113,7 +114,8 @@ class Graph:
 
     def _meet(self, owner: Pair, name: str, entity: Entity) -> None:
         known = self.entities.setdefault((owner, name), entity)
-        if known.type == "thing":
+        is_own = entity.type not in ENTITY_TYPES
+        if known.type == "thing" or (is_own and known.type in ENTITY_TYPES):
             self.entities[owner, name] = replace(known, type=entity.type)
 
     def _relations(self, visible: Mapping[Key, Note]) -> dict[Edge, Relation]:

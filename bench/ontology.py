@@ -1,0 +1,207 @@
+"""How well notes get types that users define, without an LLM; and the weights that decide it.
+
+`python -m bench.ontology` learns the weights from one half of `bench/data/ontology`, writes them
+into the package and reports precision and recall on the other half, once.
+"""
+
+import argparse
+import asyncio
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.extraction.turns import FILES, turns
+from kemem.backends.local import LocalEmbedder
+from kemem.facts.types import TypeProfile, features, match, profiles, texts_of
+from kemem.facts.worth import Vectors, Weights
+from kemem.records.ontology import Ontology, OwnType
+
+HERE = Path(__file__).parent / "data" / "ontology"
+WEIGHTS = Path(__file__).parents[1] / "src" / "kemem" / "facts" / "types.npz"
+PRECISION = 0.86  # on the half that is learned from, each type by a model that has not seen it
+_TALK = 600  # clauses of everyday talk that are kept
+_RIDGE, _LEAST_SQUARES = 3.0, 10.0
+Floats = npt.NDArray[np.float64]
+Sentence = tuple[str, str]  # a type, or none, and a text
+
+
+def sentences() -> tuple[list[Sentence], list[Sentence]]:
+    """The half that is learned from, and the other."""
+    halves: tuple[list[Sentence], list[Sentence]] = ([], [])
+    count: dict[str, int] = {}
+    for line in (HERE / "sentences.txt").read_text("utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        kind, text = (part.strip() for part in line.split("|", 1))
+        count[kind] = count.get(kind, 0) + 1
+        halves[count[kind] % 2 == 0].append((kind, text))
+    return halves
+
+
+def embed(texts: Sequence[str]) -> dict[str, Any]:
+    """The vectors of texts."""
+    unique = list(dict.fromkeys(texts))
+    return dict(
+        zip(unique, asyncio.run(LocalEmbedder().embed(unique, purpose="passage")), strict=True)
+    )
+
+
+def learn_topics() -> dict[str, npt.NDArray[Any]]:
+    """What everyday talk is about, by its labels; and a sample of it."""
+    rows = [
+        (text, it.kinds) for name in FILES for it in turns(name) for text in it.kept or (it.text,)
+    ]
+    vectors = embed([text for text, _ in rows])
+    matrix = np.array([vectors[text] for text, _ in rows], np.float64)
+    labels = sorted({kind for _, kinds in rows for kind in kinds})
+    wanted = np.array([[(kind in kinds) / len(kinds) for kind in labels] for _, kinds in rows])
+    center = matrix.mean(axis=0)
+    moved = matrix - center
+    square = moved.T @ moved + _LEAST_SQUARES * np.eye(matrix.shape[1])
+    topics = np.linalg.solve(square, moved.T @ (wanted - wanted.mean(axis=0)))
+    topics /= (moved @ topics).std(axis=0)
+    chosen = np.random.default_rng(0).choice(len(matrix), _TALK, replace=False)
+    talk = np.round(matrix[chosen] * 127 / np.abs(matrix[chosen]).max(axis=1, keepdims=True))
+    return {
+        "topics": topics.astype(np.float16),
+        "center": center.astype(np.float16),
+        "talk": talk.astype(np.int8),
+    }
+
+
+def logistic(rows: Floats, wanted: Floats) -> Floats:
+    """Weights and bias of a logistic regression, for rows that are not normalised."""
+    mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-9
+    x = np.column_stack([(rows - mean) / scale, np.ones(len(rows))])
+    penalty = _RIDGE * np.diag([*[1.0] * (x.shape[1] - 1), 1e-6])
+    b = np.zeros(x.shape[1])
+    for _ in range(25):
+        p = 1 / (1 + np.exp(-x @ b))
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + penalty
+        b -= np.linalg.solve(hessian, x.T @ (p - wanted) + penalty @ b)
+    plain = b[:-1] / scale
+    return np.append(plain, b[-1] - plain @ mean)
+
+
+Task = tuple[Sequence[TypeProfile], Sequence[Sentence]]  # types, and what to tell of them
+
+
+def learn(tasks: Sequence[Task], vectors: Vectors, learned: Weights) -> Floats:
+    """Weights of the model; its bias puts the threshold where `PRECISION` is reached."""
+    rows = [it for types, half in tasks for it in _rows(types, half, vectors, learned)]
+    names = list(dict.fromkeys(own for own, *_ in rows))
+    scored = []
+    for name in names:  # by a model that knows neither the type nor its sentences
+        w = logistic(*_table([it for it in rows if name not in (it[0], it[1])]))
+        scored += [
+            (task, text, own, kind, x @ w[:-1] + w[-1])
+            for own, kind, x, text, task in rows
+            if own == name
+        ]
+    least = _threshold(scored)
+    w = logistic(*_table(rows))
+    return np.append(w[:-1], w[-1] - least)
+
+
+Row = tuple[str, str, Floats, str, int]
+
+
+def _rows(
+    types: Sequence[TypeProfile], half: Sequence[Sentence], vectors: Vectors, learned: Weights
+) -> list[Row]:
+    texts = [text for _, text in half]
+    matrix = np.array([vectors[text] for text in texts])
+    return [
+        (own.name, kind, x, text, id(types))
+        for own in types
+        for (kind, text), x in zip(
+            half, features(texts, matrix, own, learned).astype(np.float64), strict=True
+        )
+    ]
+
+
+def _table(rows: Sequence[Row]) -> tuple[Floats, Floats]:
+    return np.array([x for _, _, x, _, _ in rows]), np.array(
+        [own == kind for own, kind, *_ in rows], float
+    )
+
+
+def _threshold(scored: Sequence[tuple[int, str, str, str, float]]) -> float:
+    best: dict[tuple[int, str], tuple[float, bool, str]] = {}
+    for task, text, own, kind, score in scored:
+        best[task, text] = max(
+            best.get((task, text), (-1e9, False, kind)), (score, own == kind, kind)
+        )
+    top = np.array([it[0] for it in best.values()])
+    right = np.array([it[1] for it in best.values()])
+    found = [(right[top >= it].mean(), right[top >= it].sum(), it) for it in np.unique(top)]
+    precision, count, least = max((it for it in found if it[0] >= PRECISION), key=lambda it: it[1])
+    wanted = sum(it[2] != "none" for it in best.values())
+    print(f"learned half, unseen types: P {precision:.2f} R {count / wanted:.2f}")
+    return float(least)
+
+
+def report(
+    title: str,
+    half: Sequence[Sentence],
+    types: Sequence[TypeProfile],
+    vectors: Vectors,
+    learned: Weights,
+) -> None:
+    """Precision and recall on sentences, of all and of each language."""
+    found = match([text for _, text in half], vectors, types, learned)
+    for language in ("all", "en", "zh"):
+        own = [it for it in half if language in ("all", "en" if it[1].isascii() else "zh")]
+        typed = [(kind, found[text][0]) for kind, text in own if text in found]
+        right = sum(kind == given for kind, given in typed)
+        wanted = sum(kind != "none" for kind, _ in own)
+        precision, recall = right / max(len(typed), 1), right / wanted
+        print(f"{title} {language}: P {precision:.2f} R {recall:.2f} ({len(own)} sentences)")
+
+
+def without_examples(types: Mapping[str, OwnType]) -> dict[str, OwnType]:
+    """Types that have a description only."""
+    return {name: OwnType(it.description) for name, it in types.items()}
+
+
+def with_more_examples(
+    types: Mapping[str, OwnType], half: Sequence[Sentence]
+) -> tuple[list[Sentence], dict[str, OwnType]]:
+    """Types to which every second sentence of a half is an example, and the other sentences."""
+    own = {name: [text for kind, text in half if kind == name][::2] for name in types}
+    given = {text for texts in own.values() for text in texts}
+    more = {name: OwnType(it.description, (*it.examples, *own[name])) for name, it in types.items()}
+    return [it for it in half if it[1] not in given], more
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--write", action="store_true", help="learn the weights again, and write them"
+    )
+    write = parser.parse_args().write
+    types = Ontology.parse(tomllib.loads((HERE / "types.toml").read_text("utf-8"))).notes
+    first, second = sentences()
+    vectors = embed([*texts_of(types), *(text for _, text in (*first, *second))])
+    rich, poor = profiles(types, vectors), profiles(without_examples(types), vectors)
+    if write:
+        learned = learn_topics()
+        rest, more = with_more_examples(types, first)
+        tasks = [(rich, first), (profiles(more, vectors), rest)]
+        learned["with_examples"] = learn(tasks, vectors, learned).astype(np.float32)
+        learned["without_examples"] = learn([(poor, first)], vectors, learned).astype(np.float32)
+        np.savez_compressed(WEIGHTS, **learned)
+    with np.load(WEIGHTS) as arrays:
+        learned = {name: arrays[name] for name in arrays.files}
+    report("with examples", second, rich, vectors, learned)
+    rest, more = with_more_examples(types, first)
+    report("with 8 examples", second, profiles(more, vectors), vectors, learned)
+    report("description only", second, poor, vectors, learned)
+
+
+if __name__ == "__main__":
+    main()
