@@ -16,7 +16,16 @@ import numpy.typing as npt
 
 from bench.extraction.turns import FILES, turns
 from kemem.backends.local import LocalEmbedder
-from kemem.facts.types import TypeProfile, features, match, profiles, texts_of
+from kemem.facts.types import (
+    Said,
+    TypeProfile,
+    features,
+    match,
+    prepared,
+    profiles,
+    texts_of,
+    weights,
+)
 from kemem.facts.worth import Vectors, Weights
 from kemem.records.ontology import Ontology, OwnType
 
@@ -114,13 +123,11 @@ def _rows(
     types: Sequence[TypeProfile], half: Sequence[Sentence], vectors: Vectors, learned: Weights
 ) -> list[Row]:
     texts = [text for _, text in half]
-    matrix = np.array([vectors[text] for text in texts])
+    said = Said.of(texts, np.array([vectors[text] for text in texts]), learned)
     return [
         (own.name, kind, x, text, id(types))
         for own in types
-        for (kind, text), x in zip(
-            half, features(texts, matrix, own, learned).astype(np.float64), strict=True
-        )
+        for (kind, text), x in zip(half, features(said, own).astype(np.float64), strict=True)
     ]
 
 
@@ -163,7 +170,7 @@ def report(
         print(f"{title} {language}: P {precision:.2f} R {recall:.2f} ({len(own)} sentences)")
 
 
-def without_examples(types: Mapping[str, OwnType]) -> dict[str, OwnType]:
+def bare(types: Mapping[str, OwnType]) -> dict[str, OwnType]:
     """Types that have a description only."""
     return {name: OwnType(it.description) for name, it in types.items()}
 
@@ -178,6 +185,20 @@ def with_more_examples(
     return [it for it in half if it[1] not in given], more
 
 
+def learn_all(
+    types: Mapping[str, OwnType], half: Sequence[Sentence], vectors: Vectors
+) -> dict[str, npt.NDArray[Any]]:
+    """All weights, as they are stored."""
+    stored = learn_topics()
+    learned = prepared(stored)
+    rest, more = with_more_examples(types, half)
+    tasks = [(profiles(types, vectors, learned), half), (profiles(more, vectors, learned), rest)]
+    stored["with_examples"] = learn(tasks, vectors, learned).astype(np.float32)
+    tasks = [(profiles(bare(types), vectors, learned), half)]
+    stored["without_examples"] = learn(tasks, vectors, learned).astype(np.float32)
+    return stored
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -187,20 +208,14 @@ def main() -> None:
     types = Ontology.parse(tomllib.loads((HERE / "types.toml").read_text("utf-8"))).notes
     first, second = sentences()
     vectors = embed([*texts_of(types), *(text for _, text in (*first, *second))])
-    rich, poor = profiles(types, vectors), profiles(without_examples(types), vectors)
     if write:
-        learned = learn_topics()
-        rest, more = with_more_examples(types, first)
-        tasks = [(rich, first), (profiles(more, vectors), rest)]
-        learned["with_examples"] = learn(tasks, vectors, learned).astype(np.float32)
-        learned["without_examples"] = learn([(poor, first)], vectors, learned).astype(np.float32)
-        np.savez_compressed(WEIGHTS, **learned)
-    with np.load(WEIGHTS) as arrays:
-        learned = {name: arrays[name] for name in arrays.files}
-    report("with examples", second, rich, vectors, learned)
-    rest, more = with_more_examples(types, first)
-    report("with 8 examples", second, profiles(more, vectors), vectors, learned)
-    report("description only", second, poor, vectors, learned)
+        np.savez_compressed(WEIGHTS, **learn_all(types, first, vectors))
+    found = weights()
+    rich, poor = profiles(types, vectors, found), profiles(bare(types), vectors, found)
+    report("with examples", second, rich, vectors, found)
+    _, more = with_more_examples(types, first)
+    report("with 8 examples", second, profiles(more, vectors, found), vectors, found)
+    report("description only", second, poor, vectors, found)
 
 
 if __name__ == "__main__":

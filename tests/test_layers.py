@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hooks": WORDS | {"threads"},
     "journal": WORDS,
     "keys": WORDS,
+    "ontology": WORDS,
     "store": WORDS | {"fork"},
     "backends": WORDS | {"store", "threads", "fork"},
     "testing": WORDS,
@@ -55,8 +56,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "admin": {"errors", "settings", "store"},
     "memory": CORE
     | {"hooks", "jobs", "journal", "recall", "runtime", "session", "settings", "snapshot"}
-    | {"imports", "privacy", "workspace"},
-    "sync": WORDS | {"settings", "memory", "hooks", "fork", "privacy"},
+    | {"imports", "ontology", "privacy", "workspace"},
+    "sync": WORDS | {"settings", "memory", "hooks", "fork", "ontology", "privacy"},
     "chat": WORDS | {"settings", "memory", "recall"},
     "__init__": (FACES - {"__init__", "jobs", "keys"}) | {"add", "privacy"},
     "compat": WORDS | {"settings", "add", "search", "recall", "memory"},

@@ -20,6 +20,7 @@ from kemem.hooks import Hooks, Stage
 from kemem.imports.service import AsyncImports
 from kemem.jobs import ask_to_forget, renew, retry, retry_failed, run_due
 from kemem.journal import AsyncJournal
+from kemem.ontology import AsyncOntology
 from kemem.privacy import AsyncPrivacy
 from kemem.recall import Caches, OnRecall, RecallAgent, Recalled, RecallReport, Step
 from kemem.records import MESSAGES, NOTES, Message, Messages, Micros, Note, Page, Scope, Where
@@ -81,8 +82,7 @@ class AsyncMemory:
         self.settings = choose(settings, store, **given)
         backends = Backends(store, vectors, graph, embedder, llm, reranker, clock)
         self.runtime = Runtime(self.settings, backends)  # store and models
-        self.places = snapshot.Places.choose(self.settings)
-        self.caches = Caches()  # of recalls
+        self.places, self.caches = snapshot.Places.choose(self.settings), Caches()
         self.on_recall: OnRecall | None = None  # may be set before handles are made
         self._scope, self._hooks = CallScope(), Hooks()
 
@@ -190,9 +190,8 @@ class AsyncMemory:
         self, message_id: str, user_id: Id = None, before: int = 20, after: int = 0
     ) -> list[Message]:
         """A message with those before and after it, in the order they were said."""
-        where = self._scope.messages(user_id, None, None, None)
-        check_id(message_id, "message_id")
-        return await pages.neighbors(where, message_id, before, after, await self.runtime.deps())
+        where, deps = self._scope.messages(user_id, None, None, None), await self.runtime.deps()
+        return await pages.neighbors(where, check_id(message_id, "message_id"), before, after, deps)
 
     async def add(
         self,
@@ -263,16 +262,14 @@ class AsyncMemory:
     ) -> Memories[Hit]:
         """Notes and messages that answer a question, best first.
 
-        Each hit contains one of the `keywords`; `mode` is hybrid, lexical or semantic; `explain`
-        adds the reasons to each hit, `count` counts matches beyond `limit`, which takes longer.
+        Each hit has one of the `keywords`; `explain` adds reasons, `count` counts beyond `limit`.
         """
         scope, deps = await self._call(user_id, agent_id, session_id, run_id, filters, default=True)
         where = scope.where(kinds_of(kinds, ALL), since, until, as_of=as_of, now=deps.clock())
         where, size = replace(where, shared=scope.shared), limit if top_k is None else top_k
-        least = pages.least_score(threshold, "threshold")
-        ask = partial(search, mode=mode, keywords=keywords, threshold=least, field="query")
-        ask = partial(ask, reranked=rerank, explain=explain, count=count, past=past)
-        hits = await ask(query, where, size, deps)
+        ask = partial(search, mode=mode, keywords=keywords, field="query", reranked=rerank)
+        ask = partial(ask, threshold=pages.least_score(threshold, "threshold"), past=past)
+        hits = await ask(query, where, size, deps, explain=explain, count=count)
         self.runtime.hits.count(hits)
         return hits
 
@@ -410,8 +407,7 @@ class AsyncMemory:
     ) -> Recalled:
         """The evidence for a question, collected step by step within limits.
 
-        The LLM chooses the steps, or rules do. `session_id` is the conversation that contains the
-        question: its last messages resolve references. `question` is an alias of `query`.
+        The LLM chooses the steps, or rules do. `session_id` is the conversation of the question.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id).or_default
         granted = self._scope.is_bound and self._scope.sensitive
@@ -626,6 +622,11 @@ class AsyncMemory:
     def journal(self) -> AsyncJournal:
         """What the system did, line by line."""
         return AsyncJournal(self._operator_deps)
+
+    @property
+    def ontology(self) -> AsyncOntology:
+        """Own types of notes, entities and relations; not on a handle."""
+        return AsyncOntology(self._operator_deps)
 
     @property
     def privacy(self) -> AsyncPrivacy:

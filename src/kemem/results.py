@@ -10,6 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from kemem.records import Link, Message, Micros, Note, Row
+from kemem.records.ontology import OWN_TYPE
 from kemem.records.readable import readable_list, short
 from kemem.records.serialization import (
     Hidden,
@@ -31,7 +32,7 @@ _DATED = re.compile(r"[(（]\d{4}-\d{2}[^()（）]{0,20}[)）]$")  # the text gi
 def memory_to_dict(row: Row) -> dict[str, Any]:
     """A message or note in the flat form that users of such systems know."""
     if isinstance(row, Note):
-        return row.to_dict()
+        return row.to_dict() | {"memory_type": Item(row).memory_type}
     stored = to_rfc3339(row.ingest_time)
     return {
         "id": row.id,
@@ -93,6 +94,14 @@ class Item(MemorySchema):
     @property
     def kind(self) -> str:
         return self.row.kind
+
+    @property
+    def memory_type(self) -> str:
+        """The user's own type, in the metadata, or the one that a note was given."""
+        own = self.row.metadata.get(OWN_TYPE)
+        if isinstance(own, str):
+            return own
+        return self.row.memory_type if isinstance(self.row, Note) else "message"
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from kemem.errors import Conflict, KeMemError, Unavailable
 from kemem.fork import ProcessBound
 from kemem.hooks import Stage
 from kemem.memory import AsyncMemory
+from kemem.ontology import AsyncOntology
 from kemem.ports import Embedder, GraphMirror, Reranker, Store, VectorIndex
 from kemem.privacy import AsyncPrivacy
 from kemem.records import Micros
@@ -86,6 +87,11 @@ class Memory:
     def privacy(self) -> "Privacy":
         """What is kept of one user: an inventory, an export, erasing with a receipt."""
         return Privacy(self._memory.privacy, self._portal)
+
+    @property
+    def ontology(self) -> "Ontology":
+        """Own types of notes, entities and relations; not on a handle."""
+        return Ontology(self._memory.ontology, self._portal)
 
     @property
     def settings(self) -> Settings:
@@ -237,6 +243,18 @@ class Privacy:
     inventory = blocking(AsyncPrivacy.inventory)
     export = blocking(AsyncPrivacy.export)
     erase = blocking(AsyncPrivacy.erase)
+
+
+class Ontology:
+    """AsyncOntology for code that does not await."""
+
+    def __init__(self, ontology: AsyncOntology, portal: "Portal") -> None:
+        self._memory, self._portal = ontology, portal
+
+    get = blocking(AsyncOntology.get)
+    stored = blocking(AsyncOntology.stored)
+    set = blocking(AsyncOntology.set)
+    counts = blocking(AsyncOntology.counts)
 
 
 class Portal(ProcessBound):

@@ -24,7 +24,6 @@ from kemem.add.quotes import Quoted, fingerprints
 from kemem.add.rules import VERBATIM, Extraction, Fact, rate, read_by_rules
 from kemem.add.types import own_types
 from kemem.errors import Unavailable
-from kemem.facts.types import OwnTypes
 from kemem.facts.worth import EMBEDDER, Vectors
 from kemem.ports import Deps, read_messages, read_notes, too_long
 from kemem.records import NOTES, Message, Micros, Note, Scope, Where
@@ -324,7 +323,7 @@ async def extract(
     # Not on the event loop: a long message takes a second.
     reading = await asyncio.to_thread(read_by_rules, right, name)
     vectors = await _embedded(reading.texts(), deps)
-    own = await own_types(reading, deps) if reading.texts() else OwnTypes()
+    own = await own_types(reading, vectors, deps)
     rated = await asyncio.to_thread(rate, reading, vectors, own=own)
     local = with_corrections(rated, reading, corrections)
     if deps.llm is None:

@@ -29,7 +29,9 @@ MAX_SHOWN_OF_EARLIER = 500
 MAX_SHOWN_NOTES = 10
 MAX_SHOWN_OF_NOTE = 300
 MAX_SHOWN_OF_PROMPT = 4_000
+MAX_SHOWN_OF_TYPE = 800
 MAX_SHOWN_OF_TYPES = 6_000  # all of them together
+_EXAMPLES = 3  # of a type
 
 # Names in the examples of the prompts, which nobody has: who repeats them has copied an example.
 _INVENTED = ("quindel", "zorvex", "blenta", "ilvy", "昆德琴", "泽沃克斯", "布兰塔", "伊尔薇")
@@ -109,22 +111,17 @@ def question(
 
 
 def _type_lines(ontology: Ontology, language: str) -> list[str]:
-    """Own types as a model reads them, with as many examples as there is room for."""
+    """Own types as a model reads them, each with some examples, as far as there is room."""
     titles = [it.strip() for it in instructions(language, "types").split("\n---\n")]
     groups = (ontology.notes, ontology.entities, ontology.relations)
-    for count in (3, 1, 0):
-        lines = list[str]()
-        for title, types in zip(titles, groups, strict=True):
-            lines += [title] if types else []
-            lines += [_type_line(name, own, count) for name, own in types.items()]
-        if sum(map(len, lines)) <= MAX_SHOWN_OF_TYPES:
-            break
+    room = min(MAX_SHOWN_OF_TYPE, MAX_SHOWN_OF_TYPES // sum(map(len, groups)))
+    lines = list[str]()
+    for title, types in zip(titles, groups, strict=True):
+        lines += [title] if types else []
+        for name, own in types.items():
+            shown = "".join(f' "{text}"' for text in own.examples[:_EXAMPLES])
+            lines.append(f"- {name}: {_indented(own.description + shown, room)}")
     return lines
-
-
-def _type_line(name: str, own: OwnType, count: int) -> str:
-    shown = "".join(f' "{text}"' for text in own.examples[:count])
-    return f"- {name}: {_indented(own.description + shown, MAX_SHOWN_OF_NOTE)}"
 
 
 def _within_limit(messages: Sequence[Message]) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """The stage that gives what rules read the user's own types, by descriptions and examples."""
 
-import asyncio
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from kemem.add.rules import Reading
 from kemem.errors import Unavailable
@@ -16,35 +15,38 @@ from kemem.facts.types import (
     texts_of,
     weights,
 )
-from kemem.facts.worth import EMBEDDER, MOST_CHARACTERS
+from kemem.facts.worth import MOST_CHARACTERS, Vectors, mean
 from kemem.ports import Deps
 from kemem.records.ontology import OwnType
 
 Group = Literal["notes", "entities"]
 GROUPS: tuple[Group, ...] = ("notes", "entities")
+# A note is in other words than its sentence. Only sentences that are near enough by the vectors of
+# their notes are embedded themselves.
+_LIKELY = -2.0
 _MOST = 60  # sentences and clauses of a call that are compared with types
 
 log = logging.getLogger("kemem")
 
 
-async def own_types(reading: Reading, deps: Deps) -> OwnTypes:
-    """The own types of what was said; by examples alone without the local embedder."""
+async def own_types(reading: Reading, vectors: Vectors | None, deps: Deps) -> OwnTypes:
+    """The own types of what was said, by the vectors of a reading; without any, of names alone."""
     ontology = await deps.ontology.read(deps.store)
-    if not ontology.notes and not ontology.entities:
-        return OwnTypes()
     entities = ontology.entities.items()
     names = {text.casefold(): name for name, own in entities for text in own.examples}
-    said = dict(_spoken(reading))
-    texts = list(dict.fromkeys(said.values()))[:_MOST]
-    if not texts or deps.embedder is None or deps.embedder.name != EMBEDDER:
+    if not vectors or not (ontology.notes or entities):
         return OwnTypes(names=names)
+    said = [it for it in _spoken(reading, vectors) if it.vector is not None][:_MOST]
+    near, texts = {it.text: it.vector for it in said}, [it.text for it in said]
     typed: dict[Group, Typed] = {}
     try:
-        vectors = dict(zip(texts, await deps.embed(texts, purpose="passage"), strict=True))
         for group in GROUPS:
-            known = await _profiles(getattr(ontology, group), group, deps)
-            found = await asyncio.to_thread(match, texts, vectors, known, weights())
-            typed[group] = {notes: found[text] for notes, text in said.items() if text in found}
+            if types := getattr(ontology, group):
+                known = await _profiles(types, group, deps)
+                likely = list(match(texts, near, known, weights(), _LIKELY))
+                exact = await deps.embed(likely, purpose="passage") if likely else ()
+                found = match(likely, dict(zip(likely, exact, strict=True)), known, weights())
+                typed[group] = {it.notes: found[it.text] for it in said if it.text in found}
     except Unavailable as error:
         log.warning("%s; notes get no type of their own", error.message)
     return OwnTypes(**typed, names=names)
@@ -58,19 +60,33 @@ async def _profiles(
     if known is None:
         texts = texts_of(types)
         matrix = await deps.embed(texts, purpose="passage")
-        known = profiles(types, dict(zip(texts, matrix, strict=True)))
+        known = profiles(types, dict(zip(texts, matrix, strict=True)), weights())
         deps.ontology.derived[group] = known
     return known
 
 
-def _spoken(reading: Reading) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Sentences and clauses as they were said, by the notes that they would be kept as."""
+class _Spoken(NamedTuple):
+    """A sentence or clause as it was said, and the notes that it would be kept as."""
+
+    notes: tuple[str, ...]
+    text: str
+    vector: Any  # None for a text of which too little is embedded
+
+
+def _spoken(reading: Reading, vectors: Vectors) -> Iterator[_Spoken]:
+    """Sentences and clauses; a message of one sentence has a vector of its own words."""
     for message, _, sentences in reading.messages:
         for sentence in sentences:
             parts = [part for part in sentence.parts if not part.silent]
-            whole = ", ".join(part.text for part in parts)
-            if len(sentences) == 1:  # which is embedded anyway
+            notes = tuple(part.note for part in parts)
+            known = [vectors[it] for it in notes if it in vectors]
+            whole, vector = ", ".join(part.text for part in parts), mean(known)
+            if len(sentences) == 1:
                 whole = message.content[:MOST_CHARACTERS]
-            yield from (((part.note,), part.text) for part in parts if len(parts) > 1)
+                vector = vectors.get(whole, vector)
+            if len(parts) > 1:
+                yield from (
+                    _Spoken((part.note,), part.text, vectors.get(part.note)) for part in parts
+                )
             if parts:
-                yield tuple(part.note for part in parts), whole
+                yield _Spoken(notes, whole, vector)

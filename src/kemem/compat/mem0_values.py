@@ -31,6 +31,7 @@ BASE_URLS = {
 _IDS = frozenset({"user_id", "agent_id", "run_id"})
 # Fields of KeMem's own that in mem0 are keys of the metadata, as any other name is.
 _FIELDS = {"kind", "role", "topic", "importance", "keywords", "sources", "sensitive"}
+_RENAMED = {"categories": "memory_type"}
 _UNNAMED = {"version"}  # parts of a config that are about mem0 itself
 _DAY = len("2026-01-31")
 
@@ -153,7 +154,7 @@ def to_filters(filters: object, *, depth: int = 0, required: bool = True) -> Any
                 reason = f"{name} '*' is no condition by itself within OR and NOT; leave it out"
                 raise InvalidArgument(f"filters: {reason}", field="filters")
         else:
-            key = f"metadata.{name}" if name in _FIELDS else name
+            key = f"metadata.{name}" if name in _FIELDS else _RENAMED.get(name, name)
             conditions[key] = _condition(name, value)
     return conditions
 

@@ -18,7 +18,7 @@ from kemem.recall import MEMRECALL_TOOLS, Budget
 from kemem.recall.registry import ToolEntry, as_tools, check_arguments, tool_entry
 from kemem.recall.schemas import Language, Model, tool_texts
 from kemem.recall.state import RecallState
-from kemem.recall.tools import memory_type, summary
+from kemem.recall.tools import summary
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit, Memories, is_over
 from kemem.text.fence import fenced, neutralise
@@ -168,7 +168,7 @@ async def list_memories(context: ToolContext, request: ListMemoriesInput) -> Lis
     memories = [
         ListedMemory(
             memory_key=item.id,
-            memory_type=memory_type(item),
+            memory_type=item.memory_type,
             content_preview=item.memory[:_PREVIEW],
             created_at=to_rfc3339(item.note.created),
         )

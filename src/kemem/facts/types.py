@@ -60,8 +60,12 @@ class TypeProfile:
 
     name: str
     has_examples: bool
-    matrix: Matrix  # a row for each example, and one for the description
+    # By embeddings and by topics: a row for each example and for the description, and their mean.
+    rows: tuple[Matrix, Matrix]
+    means: tuple[Vector, Vector]
+    topics: Vector  # their mean, not of unit length
     words: tuple[frozenset[str], ...]  # of each example
+    every_word: frozenset[str]
 
 
 def texts_of(types: Mapping[str, OwnType]) -> list[str]:
@@ -69,17 +73,22 @@ def texts_of(types: Mapping[str, OwnType]) -> list[str]:
     return [text for it in types.values() for text in (*it.examples, it.description)]
 
 
-def profiles(types: Mapping[str, OwnType], vectors: Vectors) -> tuple[TypeProfile, ...]:
+def profiles(
+    types: Mapping[str, OwnType], vectors: Vectors, learned: Weights
+) -> tuple[TypeProfile, ...]:
     """Types with the embeddings of what `texts_of` names."""
-    return tuple(
-        TypeProfile(
-            name,
-            bool(own.examples),
-            np.array([vectors[text] for text in (*own.examples, own.description)]),
-            tuple(words_of(text) for text in own.examples or (own.description,)),
-        )
-        for name, own in types.items()
-    )
+    return tuple(_profile(name, own, vectors, learned) for name, own in types.items())
+
+
+def _profile(name: str, own: OwnType, vectors: Vectors, learned: Weights) -> TypeProfile:
+    matrix = np.array([vectors[text] for text in (*own.examples, own.description)])
+    topics = (matrix - learned["center"]) @ learned["topics"]
+    rows = (_unit(matrix), _unit(topics))
+    first, second = (_unit(it.mean(axis=0)) for it in rows)
+    words = tuple(words_of(text) for text in own.examples or (own.description,))
+    every = frozenset[str]().union(*words)
+    has_examples = bool(own.examples)
+    return TypeProfile(name, has_examples, rows, (first, second), topics.mean(axis=0), words, every)
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -87,48 +96,64 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(search_text(text).split()) - STOPS
 
 
-def features(texts: Sequence[str], matrix: Matrix, own: TypeProfile, learned: Weights) -> Matrix:
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Texts with what they are compared by, whatever the type."""
+
+    rows: tuple[Matrix, Matrix]  # by embeddings and by topics
+    near_talk: Vector  # how near each is to everyday talk
+    topics: Matrix
+    words: tuple[frozenset[str], ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], matrix: Matrix, learned: Weights) -> "Said":
+        """Texts with their embeddings."""
+        near = np.sort(matrix @ learned["talk"].T, axis=1)[:, -_NEAREST:].mean(axis=1)
+        topics = (matrix - learned["center"]) @ learned["topics"]
+        return cls((_unit(matrix), _unit(topics)), near, topics, tuple(map(words_of, texts)))
+
+
+def features(said: Said, own: TypeProfile) -> Matrix:
     """A row for each text: how near it is to a type, and to everyday talk."""
-    topics, center, talk = (
-        learned[name].astype(np.float32) for name in ("topics", "center", "talk")
-    )
-    near_talk = np.sort(matrix @ _unit(talk).T, axis=1)[:, -_NEAREST:]
-    columns: list[Vector] = [near_talk.mean(axis=1)]
-    logits, own_logits = (matrix - center) @ topics, (own.matrix - center) @ topics
-    for these, those in ((matrix, own.matrix), (logits, own_logits)):
-        rows, others = _unit(these), _unit(those)
-        columns += [rows @ _unit(others.mean(axis=0)), (rows @ others.T).max(axis=1)]
-    mean = own_logits.mean(axis=0)
-    columns += [mean[logits.argmax(axis=1)], np.abs(logits - mean).mean(axis=1)]
-    every = frozenset[str]().union(*own.words)
+    columns: list[Vector] = [said.near_talk]
+    for these, others, mean in zip(said.rows, own.rows, own.means, strict=True):
+        columns += [these @ mean, (these @ others.T).max(axis=1)]
+    columns += [own.topics[said.topics.argmax(axis=1)]]
+    columns += [np.abs(said.topics - own.topics).mean(axis=1)]
     shares = [
-        (_share(said, every), max((_share(said, it) for it in own.words), default=0.0))
-        for said in map(words_of, texts)
+        (_share(words, own.every_word), max((_share(words, it) for it in own.words), default=0.0))
+        for words in said.words
     ]
     return np.column_stack([*columns, np.array(shares, np.float32).reshape(-1, 2)])
 
 
 def match(
-    texts: Sequence[str], vectors: Vectors, types: Sequence[TypeProfile], learned: Weights
+    texts: Sequence[str],
+    vectors: Vectors,
+    types: Sequence[TypeProfile],
+    learned: Weights,
+    least: float = 0.0,
 ) -> dict[str, tuple[str, float]]:
-    """The type that each text is likeliest of, and by how much it is above the threshold."""
+    """The type that each text is likeliest of, and by how much it is above the threshold.
+
+    Those with less than the `least` are left out.
+    """
     known = [text for text in dict.fromkeys(texts) if text in vectors]
     if not known or not types:
         return {}
-    matrix = np.array([vectors[text] for text in known])
-    scores = np.column_stack([_scores(known, matrix, own, learned) for own in types])
+    said = Said.of(known, np.array([vectors[text] for text in known]), learned)
+    scores = np.column_stack([_scores(said, own, learned) for own in types])
     best = scores.argmax(axis=1)
     return {
         text: (types[at].name, float(scores[place, at]))
         for place, (text, at) in enumerate(zip(known, best, strict=True))
-        if scores[place, at] >= 0
+        if scores[place, at] >= least
     }
 
 
-def _scores(texts: Sequence[str], matrix: Matrix, own: TypeProfile, learned: Weights) -> Vector:
+def _scores(said: Said, own: TypeProfile, learned: Weights) -> Vector:
     weights = learned["with_examples" if own.has_examples else "without_examples"]
-    rows = features(texts, matrix, own, learned)
-    return np.asarray(rows @ weights[:-1] + weights[-1], np.float32)
+    return np.asarray(features(said, own) @ weights[:-1] + weights[-1], np.float32)
 
 
 def _share(words: frozenset[str], others: frozenset[str]) -> float:
@@ -139,8 +164,14 @@ def _unit(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-9))
 
 
+def prepared(arrays: Mapping[str, npt.NDArray[Any]]) -> Weights:
+    """Weights as they are computed with, from those that are stored in fewer bits."""
+    learned = {name: it.astype(np.float32) for name, it in arrays.items()}
+    return learned | {"talk": _unit(learned["talk"])}
+
+
 @cache
 def weights() -> Weights:
     """The weights that come with the package."""
     with (files(__package__) / "types.npz").open("rb") as file, np.load(file) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+        return prepared({name: arrays[name] for name in arrays.files})

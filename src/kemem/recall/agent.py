@@ -9,7 +9,7 @@ from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import ToolCall
 from kemem.ports.entries import check_enabled
 from kemem.recall.prompt import known_memories, task, tool_data, with_keys
-from kemem.recall.registry import as_tools, run_tool, short_tools, succeeded
+from kemem.recall.registry import as_tools, run_tool, short_tools, succeeded, with_types
 from kemem.recall.results import Driver, Recalled, Step
 from kemem.recall.rules import handoff_from, plan
 from kemem.recall.schemas import ExpandContextWindowOutput, Language, Model, ToolTexts
@@ -241,7 +241,9 @@ def _by_model(state: RecallState, window: Sequence[Item]) -> Planner:
         if not (limit := state.patience):
             raise Unavailable(state.text("model_too_slow", seconds=state.deps.pace.seconds))
         with state.waiting_for_model():
-            reply = await state.deps.converse(messages, tools, timeout=limit)
+            ontology = await state.deps.ontology.read(state.deps.store)
+            own = with_types(tools, ontology)
+            reply = await state.deps.converse(messages, own, timeout=limit)
         if not reply.calls:
             advice = state.text("call_a_tool", calls_left=state.calls_left)
             messages.append({"role": "assistant", "content": reply.text})

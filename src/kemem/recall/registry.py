@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, NotRequired, TypedDict, cast, get_type_hints
 
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from kemem.ports import Tool, ToolCall
 from kemem.recall import schemas, tools
 from kemem.recall.schemas import Language, Model, message, schema, tool_texts
 from kemem.recall.state import COUNTED, TOOL_SECONDS, RecallState
+from kemem.records.ontology import Ontology
 from kemem.text.loose_json import parse_json
 
 _SHOWN = 300  # characters of an argument in a trace
@@ -98,6 +100,22 @@ def short_tools(language: Language) -> list[Tool]:
         short = {"type": "object", "properties": properties, "required": whole["required"]}
         tools.append(Tool(name, texts[language], short))
     return tools
+
+
+def with_types(tools: list[Tool], ontology: Ontology) -> list[Tool]:
+    """Tools of which those that search by type name the user's own types, too."""
+    return [replace(it, parameters=input_with_types(it.parameters, ontology)) for it in tools]
+
+
+def input_with_types(input_schema: Mapping[str, Any], ontology: Ontology) -> Mapping[str, Any]:
+    """The schema of an input whose `memory_types`, if it has them, name the user's own types."""
+    fields = input_schema.get("properties", {})
+    if "memory_types" not in fields or not ontology.notes:
+        return input_schema
+    field, types = fields["memory_types"], ontology.notes.items()
+    own = "; ".join(f"{name}: {it.description[:_SHOWN]}" for name, it in types)
+    told = {**field, "description": f"{field.get('description', '')} ({own})"}
+    return {**input_schema, "properties": {**fields, "memory_types": told}}
 
 
 def _plain_type(field: Json) -> Json:

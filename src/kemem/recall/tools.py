@@ -51,7 +51,7 @@ async def search_memories_tool(
             memory_key=hit.id,
             summary=summary(hit),
             content_preview=hit.text[:_PREVIEW] + ("..." if len(hit.text) > _PREVIEW else ""),
-            memory_type=memory_type(hit),
+            memory_type=hit.memory_type,
             relevance_score=hit.score,
             created_at=_created_at(hit),
             keywords=list(hit.keywords),
@@ -100,7 +100,7 @@ async def get_memory_detail_tool(
         memory_key=item.id,
         summary=summary(item),
         content=truncated(item.memory),
-        memory_type=memory_type(item),
+        memory_type=item.memory_type,
         created_at=_created_at(item),
         metadata={**item.metadata, **own, **marks, "context": await _context(state, item)},
     )
@@ -204,14 +204,6 @@ def summary(item: Item) -> str:
     return line if len(line) <= _SUMMARY else f"{line[:_SUMMARY]}…"
 
 
-def memory_type(item: Item) -> str:
-    """The type of a memory: the user's own, in its metadata, or the one that it was given."""
-    own = item.metadata.get("memory_type")
-    if isinstance(own, str):
-        return own
-    return item.row.memory_type if isinstance(item.row, Note) else "message"
-
-
 def truncated(content: str) -> str:
     """At most 100 KB of a text, whole characters; a text that was cut ends with a mark."""
     raw = content.encode()
@@ -235,7 +227,7 @@ async def _evidence(state: RecallState, item: Item) -> Evidence:
     return Evidence(
         memory_key=item.id,
         kind=item.kind,
-        memory_type=memory_type(item),
+        memory_type=item.memory_type,
         content=truncated(item.memory),
         summary=summary(item),
         score=hit.score if hit else 0.0,

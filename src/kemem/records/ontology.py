@@ -81,7 +81,8 @@ def _type(group: str, name: str, value: object) -> OwnType:
         rule = "have names of 1-40 lowercase letters, digits and underscores, as bug_report"
         _refuse(place, rule, name)
     if name in _BUILT_IN[group]:
-        _refuse(place, "not name a type that is built in", name)
+        reason = f"{place}.{name} is a built-in type: choose another name"
+        raise InvalidArgument(reason, field=f"{place}.{name}")
     place = f"{place}.{name}"
     own = _mapping(value, place, {"description", "examples"})
     description = _text(own.get("description"), f"{place}.description", MAX_DESCRIPTION)

@@ -39,6 +39,7 @@ def search(
         Option(help="By words and meaning, or by one of them."),
     ] = "hybrid",
     kind: options.Kinds = None,
+    type: options.Types = None,
     role: options.Role = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -52,7 +53,7 @@ def search(
 
     $ kemem search "where does she live now?" --user mia
     """
-    conditions = to_object(filters, "--filters")
+    conditions = options.of_types(type, to_object(filters, "--filters"))
     if role is not None:
         conditions = {**(conditions or {}), "role": role}
     ids: dict[str, Any] = {"user_id": user, "agent_id": agent, "session_id": session}
@@ -141,6 +142,7 @@ def list_memories(
     agent: options.Agent = None,
     session: options.Session = None,
     kind: options.Kinds = None,
+    type: options.Types = None,
     changed: Annotated[
         Changed | None,
         Option(help="Instead: notes that were deleted or forgotten, or that a model ended."),
@@ -155,12 +157,12 @@ def list_memories(
     $ kemem list --user mia
     """
     if changed is not None:
-        if session or kind or as_of or filters or cursor:
+        if session or kind or type or as_of or filters or cursor:
             only = t("takes --user, --agent and --limit only")
             raise BadParameter(only, param_hint="--changed")
         _list_changes(common, changed, user, agent, limit)
         return
-    conditions = to_object(filters, "--filters")
+    conditions = options.of_types(type, to_object(filters, "--filters"))
     with common.open() as memory:
         page = memory.get_all(
             user, agent, session, conditions, limit, kinds=kind or None, as_of=as_of, cursor=cursor

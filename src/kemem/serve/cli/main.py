@@ -22,6 +22,7 @@ from kemem.serve.cli.feedback import feedback
 from kemem.serve.cli.help import Command, Group, register
 from kemem.serve.cli.keys import keys
 from kemem.serve.cli.language import t, translated_error, use_language
+from kemem.serve.cli.ontology import ontology
 from kemem.serve.cli.projects import projects
 from kemem.serve.cli.server import serve
 from kemem.serve.cli.terminal import errors, output, plain
@@ -130,6 +131,7 @@ register(app, OPERATE, operate.doctor, work.jobs, work.retry)
 register(app, OPERATE, operate.backup, operate.restore, operate.reindex)
 app.add_typer(keys, name="keys", rich_help_panel=OPERATE)
 register(app, OPERATE, audit, projects)
+app.add_typer(ontology, name="ontology", rich_help_panel=OPERATE)
 app.add_typer(operate.admin, name="admin", rich_help_panel=OPERATE)
 
 

@@ -30,6 +30,10 @@ Kinds = Annotated[
         "may be repeated.",
     ),
 ]
+Types = Annotated[
+    list[str] | None,
+    Option("--type", help="Only this type, built in or your own; may be repeated."),
+]
 Filters = Annotated[
     str | None, Option(metavar="JSON", help='Conditions on fields and metadata: {"tag": "work"}.')
 ]
@@ -45,6 +49,12 @@ Prompt = Annotated[str | None, Option(help="An instruction to the language model
 Text = Annotated[
     str | None, Argument(metavar="[TEXT]", help="The text; without one, standard input.")
 ]
+
+
+def of_types(types: list[str] | None, filters: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Filters that also demand one of some types."""
+    own = {"memory_type": types}
+    return filters if not types else {"AND": [own, filters]} if filters else own
 
 
 def to_object(value: str | None, option: str) -> dict[str, Any] | None:

@@ -32,6 +32,8 @@ MESSAGES = {
     "voted_up": ("Noted as a good hit.", "已记为切题。"),
     "voted_down": ("Noted as not what was asked for.", "已记为不切题。"),
     "key_revoked": ("The key {name} is revoked.", "密钥 {name} 已吊销。"),
+    "type_saved": ("The type {name} is saved.", "类型 {name} 已保存。"),
+    "type_removed": ("The type {name} is removed.", "类型 {name} 已移除。"),
     "signed_out": ("You are signed out.", "已退出登录。"),
 }
 

@@ -69,6 +69,11 @@ async def show_graph(request: Request, memory: Memory) -> Response:
     picture, unknown = await _picture(view, memory), None
     if not picture["relations"]:
         unknown = await unknown_owner(view.user_id, view.agent_id, memory)
+    own = (await memory.ontology.get()).entities
+    picture["legend"] = [
+        (name, count, _tone(name), own[name].description if name in own else "")
+        for name, count in Counter(picture["types"].values()).most_common()
+    ]
     data = f"{HOME}/data"
     return page(request, template, view=view, picture=picture, unknown=unknown, data=data)
 
@@ -165,6 +170,11 @@ def _visible(relations: Sequence[Relation], nearest_first: bool) -> list[Relatio
             names |= ends
             shown.append(relation)
     return shown
+
+
+def _tone(kind: str) -> int:
+    """The number of the colour that `graph.js` paints entities of a type with."""
+    return sum(map(ord, kind)) % 6 + 1
 
 
 def _ends(relations: Iterable[Relation]) -> list[str]:

@@ -14,6 +14,7 @@ from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, NOTES, Message, Micros, Note, Relation
 from kemem.records.filters import Filter
+from kemem.records.ontology import NOTE_TYPES
 from kemem.records.times import to_micros, to_rfc3339
 from kemem.results import Hit, Item
 from kemem.runtime import counts_hits
@@ -62,6 +63,7 @@ async def list_memories(request: Request, memory: Memory) -> Response:
     except KeMemError as problem:
         status, values["problem"] = problem.status, problem
     values |= {"chosen": any(fields.ids.values()), "user_ids": await pages.suggested_users(memory)}
+    values |= {"types": (await memory.ontology.get()).notes, "built_in": sorted(NOTE_TYPES)}
     return page(request, "memories.html", status, kinds=KINDS, **values)
 
 
@@ -176,6 +178,7 @@ async def _show(
         "hidden": max(0, len(item.sources) - CONTEXTS),
         "relations": (),
         "problem": None,
+        "types": (await memory.ontology.get()).notes,
     }
     if isinstance(row, Note):
         ids = {"user_id": owner["user_id"], "agent_id": row.agent_id}

@@ -21,6 +21,7 @@ from kemem.serve.dashboard import (
     keys,
     live,
     memories,
+    ontology,
     operators,
     privacy,
     users,
@@ -41,6 +42,7 @@ VIEWS = (
     imports,
     live,
     privacy,
+    ontology,
     keys,
     audit,
 )

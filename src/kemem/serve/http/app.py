@@ -38,6 +38,7 @@ from kemem.serve.http import (
     mem0_routes,
     memory_routes,
     message_routes,
+    ontology_routes,
     operator_routes,
     privacy_routes,
 )
@@ -142,6 +143,7 @@ def _routes() -> list[BaseRoute]:
         *(message_routes.router, memory_routes.router, chat_routes.router, chat_routes.proxy),
         *(message_routes.sessions, operator_routes.router, mem0_routes.router),
         *(import_routes.router, privacy_routes.router, key_routes.router, audit_routes.router),
+        ontology_routes.router,
     ):
         api.include_router(router, dependencies=security)
     api.include_router(operator_routes.probes)

@@ -18,6 +18,7 @@ from kemem.compat.mem0_values import to_history, to_memory
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
 from kemem.records import Entry
+from kemem.records.ontology import OWN_TYPE
 from kemem.runtime import system_clock
 from kemem.scope import DEFAULT
 from kemem.serve.http.auth import Caller
@@ -385,4 +386,6 @@ def _shown(found: dict[str, Any]) -> dict[str, Any]:
 
 def _hosted(memory: dict[str, Any]) -> dict[str, Any]:
     """A memory with what only the hosted API has."""
-    return {"expiration_date": None, **memory, "categories": [], "immutable": False}
+    own = (memory.get("metadata") or {}).get(OWN_TYPE)
+    categories = [own] if isinstance(own, str) else []
+    return {"expiration_date": None, **memory, "categories": categories, "immutable": False}

@@ -19,7 +19,14 @@ from kemem import __version__
 from kemem.compat.tools import MEMORY_TOOLS, ToolContext, fitted, shown
 from kemem.errors import Internal, KeMemError, NotFound, PermissionDenied
 from kemem.memory import AsyncMemory
-from kemem.recall.registry import Registry, ToolEntry, check_arguments, is_writing, mcp_tools
+from kemem.recall.registry import (
+    Registry,
+    ToolEntry,
+    check_arguments,
+    input_with_types,
+    is_writing,
+    mcp_tools,
+)
 from kemem.recall.schemas import Language, tool_texts
 from kemem.serve.http.errors import READ_ONLY, public_error
 from kemem.serve.http.process import background_worker
@@ -130,7 +137,16 @@ class _Handlers:
         return next((tool.input_schema for tool in self._tools if tool.name == name), None)
 
     async def list_tools(self, context: Context, params: Paging) -> mcp.ListToolsResult:
-        return mcp.ListToolsResult(tools=self._tools)
+        try:
+            deps = await self._context_for(context.request).memory.runtime.deps()
+        except KeMemError:  # who names no user is shown the tools all the same
+            return mcp.ListToolsResult(tools=self._tools)
+        ontology = await deps.ontology.read(deps.store)
+        tools = [
+            it.model_copy(update={"input_schema": input_with_types(it.input_schema, ontology)})
+            for it in self._tools
+        ]
+        return mcp.ListToolsResult(tools=tools)
 
     async def call_tool(
         self, context: Context, params: mcp.CallToolRequestParams
