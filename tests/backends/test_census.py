@@ -91,3 +91,25 @@ async def test_only_operators_take_a_census(tmp_path: Path) -> None:
         for wrong in (0, -1):
             with pytest.raises(InvalidArgument, match="largest"):
                 await memory.census(largest=wrong)
+
+
+async def test_own_types_are_counted_and_take_the_place_of_built_in_ones(
+    store: RamStore | SqlStore,
+) -> None:
+    """Notes by their metadata, entities and relations by what they are."""
+    own = {"metadata": {"memory_type": "过敏_allergy"}}
+    animal = Link("n1", "用户", "has_pet", "年糕", "person", "animal")
+    await remember(store, noted("n1", "有只猫叫年糕", **own), links=(animal,))
+    await remember(store, noted("n2", "peanuts", **own))
+    await remember(store, noted("n3", "other", metadata={"memory_type": 3}))
+    names = (["过敏_allergy", "none"], ["animal", "companion"], ["has_pet", "treats"])
+    counted = await store.count_types(*names)
+    assert counted["notes"] == {"过敏_allergy": 2, "none": 0}
+    assert counted["entities"] == {"animal": 1, "companion": 0}
+    assert counted["relations"] == {"has_pet": 1, "treats": 0}
+    companion = Link("n4", "用户", "has_pet", "年糕", "person", "companion")
+    await remember(store, noted("n4", "年糕是一只猫"), links=(companion,))
+    back = Link("n5", "用户", "has_pet", "年糕", "person", "animal")
+    await remember(store, noted("n5", "年糕两岁了"), links=(back,))
+    assert (await store.count_types(*names))["entities"] == {"animal": 0, "companion": 1}
+    assert await store.count_types([], [], []) == {"notes": {}, "entities": {}, "relations": {}}

@@ -37,6 +37,7 @@ NOT_OFFERED |= {
     "/v1/keys",
     "/v1/keys/{key_id}",
     "/v1/audit",
+    "/v1/ontology",
     "/v1/users/{user_id}/export",
 }
 ROUTE = re.compile(r'"((?:GET|POST|PATCH|DELETE) /[^"]*)"')

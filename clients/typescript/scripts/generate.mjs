@@ -20,7 +20,7 @@ const KNOWN = new Set([
   ...["properties", "required", "additionalProperties"],
   // what no type says: texts and limits
   ...["title", "description", "examples", "default", "format", "pattern", "minimum", "maximum"],
-  ...["minLength", "maxLength", "minItems", "maxItems"],
+  ...["minLength", "maxLength", "minItems", "maxItems", "maxProperties"],
 ]);
 const WIDTH = 100;
 

@@ -67,19 +67,19 @@ def merge(
         if not fact.text:
             facts += [fact] if fact.replaces else []
             continue
-        named = _named(claim, heard.name or NAMELESS)
+        related = _related(claim, heard.name or NAMELESS)
         at = _same(fact.text, [it.text for it in facts], known)
         at = _same_topic(fact, facts) if at is None else at
         at = _covering(fact.text, facts) if at is None else at
         late = _same(fact.text, [it.text for it in changes], known)
         if at is not None:
-            facts[at] = _joined(facts[at], fact)
+            facts[at] = _joined(facts[at], fact, related)
         elif late is not None:  # two agree that it is worth keeping
-            facts.append(_joined(replace(changes.pop(late), tentative=False), fact))
+            facts.append(_joined(replace(changes.pop(late), tentative=False), fact, related))
         else:
-            facts.append(fact)
+            facts.append(replace(fact, relations=(*fact.relations, *related)))
             entities = {**own_entities, **entities}
-        entities |= named
+        entities |= _named(claim, heard.name or NAMELESS)
     return Extraction(tuple(facts), entities, tuple(changes))
 
 
@@ -101,11 +101,11 @@ def added_by_model(merged: Extraction, local: Extraction) -> Extraction:
     return replace(merged, facts=tuple(facts))
 
 
-def _joined(own: Fact, claimed: Fact) -> Fact:
-    """A fact with what a model says that it replaces."""
+def _joined(own: Fact, claimed: Fact, related: tuple[Triple, ...]) -> Fact:
+    """A fact with what a model says that it replaces, its own type and relations of such types."""
     replaces = tuple(dict.fromkeys((*own.replaces, *claimed.replaces)))
     proposes = tuple(dict.fromkeys((*own.proposes, *claimed.proposes)))
-    relations = tuple(dict.fromkeys((*own.relations, *claimed.relations)))
+    relations = tuple(dict.fromkeys((*own.relations, *related)))
     own = replace(own, own_type=claimed.own_type or own.own_type, relations=relations)
     return replace(own, replaces=replaces, proposes=proposes, model=claimed.model)
 
@@ -148,9 +148,7 @@ def _described(claim: Claim, heard: Heard) -> tuple[Fact, dict[str, str]]:
     language = "zh" if is_chinese(text) else "en"
     fact = fact_of(Statement(text, kind), message, language, heard.name or NAMELESS, entities)
     relations = tuple(dict.fromkeys(it for each in read.facts for it in each.relations))
-    own_relations = _related(claim, heard.name or NAMELESS)
-    fact = replace(fact, sources=ids, relations=(*relations, *own_relations))
-    fact = replace(fact, own_type=claim.own_type)
+    fact = replace(fact, sources=ids, relations=relations, own_type=claim.own_type)
     if own:
         fact = replace(fact, topic=own.topic, keywords=own.keywords, since=own.since)
     return fact, dict(read.entities)

@@ -222,7 +222,7 @@ def rate(
         fact = fact_of(kept.statement, message, language, speaker.name or NAMELESS, entities)
         fact = replace(fact, own_type=kept.own_type)
         for name in {it.destination for it in fact.relations}:
-            entities[name] = own.of_entity(name, kept.notes, kept.sentence) or entities[name]
+            entities[name] = own.of_entity(name, entities[name], kept.notes, kept.sentence)
         others = tuple(it for it in clauses[message.message_id] if it not in kept.notes)
         told = _told(kept, message, vectors)
         told = replace(told, memory_type=fact.memory_type, others=others, speaker=speaker.label)

@@ -23,7 +23,7 @@ Group = Literal["notes", "entities"]
 GROUPS: tuple[Group, ...] = ("notes", "entities")
 # A note is in other words than its sentence. Only sentences that are near enough by the vectors of
 # their notes are embedded themselves.
-_LIKELY = -2.0
+_LIKELY = -4.0
 _MOST = 60  # sentences and clauses of a call that are compared with types
 
 log = logging.getLogger("kemem")

@@ -19,6 +19,7 @@ from kemem.records.ontology import OwnType
 from kemem.text.segment import STOPS, search_text
 
 Typed = Mapping[tuple[str, ...], tuple[str, float]]  # by the notes of a clause, or of a sentence
+_SURE = frozenset({"place", "occupation", "language", "field"})  # built-in types of entities
 _DRAWN = 1.0  # above the threshold: what becomes a note because of its type
 _NEAREST = 10  # texts of everyday talk that tell how near any text is to others
 
@@ -35,10 +36,14 @@ class OwnTypes:
         """The type of a note of some clauses of a sentence, `alone` if it makes no other note."""
         return _of_clauses(self.notes, clauses, sentence, alone)
 
-    def of_entity(self, name: str, clauses: Sequence[str], sentence: Sequence[str]) -> str:
-        """The type of what a relation of these clauses leads to."""
-        own = self.names.get(name.casefold())
-        return own or _of_clauses(self.entities, clauses, sentence, True)
+    def of_entity(
+        self, name: str, known: str, clauses: Sequence[str], sentence: Sequence[str]
+    ) -> str:
+        """The type of what a relation of these clauses leads to, where its `known` one may be."""
+        if own := self.names.get(name.casefold()):
+            return own
+        is_open = known not in _SURE  # "Rex lives in Leeds" tells nothing of Leeds
+        return (is_open and _of_clauses(self.entities, clauses, sentence, True)) or known
 
     def draws(self, sentence: Sequence[str]) -> bool:
         """Whether a sentence is so near to a type that it becomes a note."""
