@@ -1135,6 +1135,26 @@ export interface Note {
   withdrawn?: boolean;
 }
 
+/** Types by name, for notes, entities and relations. */
+export interface Ontology {
+  /** Types of notes by name. */
+  notes: Record<string, OwnType>;
+  /** Types of entities by name. */
+  entities: Record<string, OwnType>;
+  /** Types of relations by name. */
+  relations: Record<string, OwnType>;
+}
+
+/** All own types that the store is to keep, in the place of those before. */
+export interface OntologyRequest {
+  /** Types of notes by name, of lowercase letters, digits and underscores. */
+  notes?: Record<string, TypeFields>;
+  /** Types of entities by name. */
+  entities?: Record<string, TypeFields>;
+  /** Types of relations by name. */
+  relations?: Record<string, TypeFields>;
+}
+
 /** What became of one fact: a new note, one that replaces another, or nothing new. */
 export interface Outcome {
   /** The id of the memory. */
@@ -1145,6 +1165,14 @@ export interface Outcome {
   event: "ADD" | "UPDATE" | "DELETE" | "NONE";
   /** The text that is no longer true. */
   previous_memory?: string;
+}
+
+/** What a type means, and texts of it. */
+export interface OwnType {
+  /** What is of this type. */
+  description: string;
+  /** Texts of this type, in the languages of your users. */
+  examples: string[];
 }
 
 /** A slice of a longer answer; `next_cursor` leads to the rest. */
@@ -1512,6 +1540,14 @@ export interface ToolOrCall {
   type?: string;
   /** The function. */
   function?: NamedFunction | null;
+}
+
+/** What a type means, and texts of it. */
+export interface TypeFields {
+  /** What is of this type. */
+  description: string;
+  /** Texts of this type, in the languages of your users. */
+  examples?: string[];
 }
 
 /** What a note is to say, or to carry, from now on. */
@@ -2163,6 +2199,18 @@ export interface Routes {
       until?: string | null;
     };
     answer: Page_AuditEvent_;
+  };
+  /** The own types of notes, entities and relations, those of the settings included. */
+  "GET /v1/ontology": {
+    answer: Ontology;
+  };
+  /**
+   * Replace the own types that the store keeps; all servers use them within a second. Stored
+   * memories stay as they are. Types of the settings cannot be changed here.
+   */
+  "PUT /v1/ontology": {
+    body: OntologyRequest;
+    answer: Ontology;
   };
   /** This API, described for programs. */
   "GET /openapi.json": {
