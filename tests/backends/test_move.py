@@ -168,7 +168,7 @@ def test_a_move_that_was_killed_goes_on(filled: Path, tmp_path: Path, store_data
     with psycopg.connect(store_database, autocommit=True) as other:
         # A move that waits for this lock has copied who has spaces, and not all of them yet.
         other.execute("BEGIN; LOCK TABLE note_history IN ACCESS EXCLUSIVE MODE")
-        run = subprocess.Popen(command("admin", "move", *words), env=home, cwd=tmp_path)
+        run = subprocess.Popen(command("move", *words), env=home, cwd=tmp_path)
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         with psycopg.connect(store_database, autocommit=True) as watching:
             while watching.execute(waiting).fetchone() != (1,):
@@ -179,10 +179,10 @@ def test_a_move_that_was_killed_goes_on(filled: Path, tmp_path: Path, store_data
         other.execute("ROLLBACK")
     with pytest.raises(Unavailable, match="has not finished"):
         SqlStore(Postgres(make_url(store_database)), 1 << 20)
-    done = kemem(tmp_path, "admin", "move", *words, "--json")
+    done = kemem(tmp_path, "move", *words, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"]["message"] == 20
-    again = kemem(tmp_path, "admin", "move", *words, "--json")
+    again = kemem(tmp_path, "move", *words, "--json")
     assert json.loads(again.stdout)["rows"] == json.loads(done.stdout)["rows"]
     with Memory(settings=load(database_url=store_database, embedder="none")) as memory:
         assert len(memory.search("茶 tea", user_id="u7").items)
@@ -191,7 +191,7 @@ def test_a_move_that_was_killed_goes_on(filled: Path, tmp_path: Path, store_data
 def test_a_copy_that_differs_is_not_switched_to(filled: Path, tmp_path: Path) -> None:
     """Counts and checksums are compared; whoever declines leaves the store as it is."""
     target = str(tmp_path / "new")
-    declined = kemem(tmp_path, "admin", "move", "--from", str(filled), "--to", target, typed="n\n")
+    declined = kemem(tmp_path, "move", "--from", str(filled), "--to", target, typed="n\n")
     assert declined.returncode == 1
     lose = "CREATE TRIGGER lose AFTER INSERT ON note BEGIN UPDATE note SET content = ''; END"
     with closing(sqlite3.connect(tmp_path / "new" / FILE)) as damaged:

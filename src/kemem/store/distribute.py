@@ -37,7 +37,7 @@ def distribute(connection: sa.Connection, shards: int) -> bool:
         if connection.execute(sa.select(table).limit(1)).first():
             raise Conflict(
                 f"the store has rows of {table.name}; distribute an empty one, "
-                "then move the rows there with kemem admin move"
+                "then move the rows there with kemem move"
             )
     # Citus refuses to work in parallel on what refers to a table that has changed.
     name = connection.execute(sa.select(sa.func.current_database())).scalar_one()

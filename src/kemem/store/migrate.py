@@ -242,7 +242,7 @@ def bring_up_to_date(
     if MOVED_TO in values and not moving:
         raise Unavailable(f"this store was moved to {values[MOVED_TO]}; use that")
     if MOVING_FROM in values and not moving:
-        raise Unavailable("kemem admin move has not finished filling this store; run it again")
+        raise Unavailable("kemem move has not finished filling this store; run it again")
     version = int(values.get("schema_version", 0))
     newest = 1 + len(steps)
     if version > newest:

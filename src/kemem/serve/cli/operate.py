@@ -15,7 +15,7 @@ from kemem.memory import AsyncMemory
 from kemem.serve.cli import terminal
 from kemem.serve.cli.bench import bench
 from kemem.serve.cli.doctor import DEFAULT, examine, show_settings
-from kemem.serve.cli.help import Command, Group, register
+from kemem.serve.cli.help import Group, register
 from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, Yes, output, progress
 from kemem.serve.rpc.command import dump
@@ -119,7 +119,7 @@ def move(
 ) -> None:
     """Move a store to another database while it is in use.
 
-    $ kemem admin move --from ~/.kemem --to postgresql://kemem@db/kemem
+    $ kemem move --from ~/.kemem --to postgresql://kemem@db/kemem
     """
     from kemem import admin
 
@@ -206,7 +206,6 @@ def on_a_whole_database() -> None:
     """Rare operations on a whole database."""
 
 
-admin.command(cls=Command)(move)
 register(admin, None, distribute)
 register(admin, None, dump, has_json=False)
 register(admin, None, quality, bench)
