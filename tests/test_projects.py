@@ -497,6 +497,24 @@ def test_every_command_takes_a_project(
     assert "KEMEM_PROJECT" in run("serve", code=2, KEMEM_PROJECT="acme")
 
 
+def test_a_worker_does_the_jobs_of_all_projects(tmp_path: Path) -> None:
+    """Or of the one that it is for."""
+
+    def pending() -> list[int]:
+        ran = (kemem(tmp_path, *it, KEMEM_PROJECTS=PROJECTS) for it in asked)
+        return [len(json.loads(it.stdout)["items"]) for it in ran]
+
+    asked = [("jobs", "--json"), *(("jobs", "--json", "--project", it) for it in ("acme", "beta"))]
+    for place in ((), ("--project", "acme"), ("--project", "beta")):
+        said = ("add", "I moved to Porto", "--user", "u", "--no-wait", *place)
+        assert kemem(tmp_path, *said, KEMEM_PROJECTS=PROJECTS).returncode == 0
+    assert all(pending())
+    assert kemem(tmp_path, "work", "--once", KEMEM_PROJECTS=PROJECTS, KEMEM_PROJECT="acme")
+    assert [bool(it) for it in pending()] == [True, False, True]
+    assert kemem(tmp_path, "work", "--once", KEMEM_PROJECTS=PROJECTS).returncode == 0
+    assert not any(pending())
+
+
 def test_a_memory_is_opened_by_the_name_of_its_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

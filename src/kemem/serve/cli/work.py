@@ -3,7 +3,8 @@
 import json
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import Annotated, Any
 
 import structlog
@@ -40,26 +41,30 @@ def work(
 ) -> None:
     """Run pending jobs until stopped.
 
-    Works beside a server or without one.
+    Works beside a server or without one, for all projects or for one.
 
     $ kemem work --once
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), common.open() as memory:
+    settings = common.settings
+    every = (settings, *map(settings.of_project, settings.projects))  # a project has none
+    with suppress(KeyboardInterrupt), ExitStack() as opened:
+        memories = [opened.enter_context(Memory(settings=it)) for it in every]
         quiet = not (once and common.as_json)
-        _run_jobs(memory, common.as_json, quiet=quiet, debounce=not once)
+        _run_jobs(memories, common.as_json, quiet=quiet, debounce=not once)
         while not once:
             time.sleep(interval)
-            try:
-                _run_jobs(memory, common.as_json, quiet=True, debounce=True)
-            except Unavailable as error:  # the store may be away for a while
-                log.warning("jobs failed", reason=error.message)
+            for memory in memories:
+                try:
+                    _run_jobs([memory], common.as_json, quiet=True, debounce=True)
+                except Unavailable as error:  # the store may be away for a while
+                    log.warning("jobs failed", reason=error.message)
 
 
-def _run_jobs(memory: Memory, as_json: bool, *, quiet: bool, debounce: bool) -> None:
+def _run_jobs(memories: Sequence[Memory], as_json: bool, *, quiet: bool, debounce: bool) -> None:
     """Do what is due and print how much that was; `quiet` prints nothing for nothing."""
     with progress(t("Working")):
-        count = memory.run_jobs(debounce=debounce)
+        count = sum(memory.run_jobs(debounce=debounce) for memory in memories)
     if count or not quiet:
         text = json.dumps({"done": count}) if as_json else t("{count} done", count=count)
         print(text, flush=True)
