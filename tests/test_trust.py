@@ -78,6 +78,7 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/rpc",
         "/v1/agents",
         "/v1/agents/{agent_id}",
+        "/v1/audit",
         "/v1/chat",
         "/v1/chat/completions",
         "/v1/feedback",
@@ -103,6 +104,7 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/v1/messages/lexical_search",
         "/v1/messages/semantic_search",
         "/v1/models",
+        "/v1/ontology",
         "/v1/recall",
         "/v1/sessions",
         "/v1/sessions/{session_id}",
@@ -122,8 +124,9 @@ def test_the_routes_are_those_that_were_decided() -> None:
     assert {path for _, path in ROUTES} - {path for _, path in GUARDED} == OPEN_PATHS
     assert {path for _, path in OF_OPERATORS} == {
         *("/metrics", "/rpc", "/v1/agents", "/v1/users", "/v1/keys", "/v1/keys/{key_id}"),
-        *("/v1/jobs", "/v1/jobs/run", "/v1/jobs/{job_id}/retry"),
+        *("/v1/jobs", "/v1/jobs/run", "/v1/jobs/{job_id}/retry", "/v1/audit"),
         *("/v1/agents/{agent_id}", "/v1/users/{user_id}", "/v1/sessions/{session_id}"),
+        "/v1/ontology",
     }
 
 
