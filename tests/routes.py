@@ -57,14 +57,12 @@ def fields(method: str, path: str) -> tuple[set[str], set[str]]:
 ROUTES = all_routes()
 GUARDED = [(method, path) for method, path in ROUTES if path not in OPEN_PATHS]
 CONFIGURED = {("PATCH", f"/v1/{kind}s/{{{kind}_id}}") for kind in ("agent", "user", "session")}
-KEYS = "/v1/keys"  # where an operator names the user of a key
-AUDIT = "/v1/audit"  # or of a line
+NAMING = {"/v1/keys", "/v1/webhooks", "/v1/audit"}  # where operators name the user of something
 OF_A_USER = [
     it
     for it in GUARDED
-    if it not in CONFIGURED
-    and it[1] not in (KEYS, AUDIT)
-    and set.union(*fields(*it)) & {"user_id", "user"}
+    if it not in CONFIGURED and it[1] not in NAMING
+    if set.union(*fields(*it)) & {"user_id", "user"}
 ]
 OF_EVERYBODY = [("GET", "/v1/models")]  # the models are the same for all
 OF_OPERATORS = [it for it in GUARDED if it not in (*OF_A_USER, *OF_EVERYBODY)]
@@ -151,6 +149,7 @@ def call(
     ids = {"user_id": user_id or "", "message_id": f"m_{owner}", "session_id": f"s_{owner}"}
     ids |= {"memory_id": notes_of.get(owner, "n_unknown"), "job_id": "j_unknown"}
     ids |= {"group_id": f"g_{owner}", "agent_id": "default", "key_id": "key_unknown"}
+    ids["webhook_id"] = "wh_unknown"
     url = re.sub(r"\{(\w+)\}", lambda name: quote(ids[name[1]], safe=""), path)
     right: dict[str, Any] = {
         "query_text": "辣 spicy",
@@ -162,7 +161,8 @@ def call(
     }
     right |= {"messages": [message_of(user_id)]}
     right |= {"jsonrpc": "2.0", "method": "memory_get_status", "id": 1}
-    right |= {"name": "测试 test", "role": "user"} if path == KEYS else {}
+    right |= {"name": "测试 test", "role": "user"} if path == "/v1/keys" else {}
+    right |= {"url": "http://127.0.0.1:9/hook"} if path == "/v1/webhooks" else {}
     named = {} if user_id is None else {"user_id": user_id, "user": user_id}
     asked, taken = fields(method, path)
     if "message" in taken:
@@ -191,7 +191,8 @@ def expected(path: str) -> int:
     """The status of an answer to a right request, by a server without models and jobs."""
     if path in {*CHATS, "/v1/models", "/v1/messages/semantic_search"}:
         return 501
-    return 404 if "{job_id}" in path or "{key_id}" in path else 200
+    unknown = ("{job_id}", "{key_id}", "{webhook_id}")
+    return 404 if any(it in path for it in unknown) else 200
 
 
 def belongings(client: httpx.Client, user: str) -> Any:

@@ -42,6 +42,7 @@ VIEWS = {
     "jobs": ("/jobs", "任务", "Jobs"),
     "imports": ("/imports", "导入", "Import"),
     "audit": ("/audit", "审计日志", "Audit log"),
+    "webhooks": ("/webhooks", "Webhook", "Webhooks"),
     "system": ("/system", "系统", "System"),
 }
 PEOPLE = {"zh": ("lin_yue", "我的牙医叫什么"), "en": ("grace", "Does Grace still eat bacon?")}

@@ -50,6 +50,7 @@ def test_every_word_that_is_stored_has_a_name_in_both_languages(group: str) -> N
 def test_a_message_survives_its_cookie(message: str) -> None:
     """In both languages, whatever its values are."""
     values = {"id": '王 "quoted"; x=1', "name": "文件.json", "count": 3}
+    values |= {"status": 204, "error": "answered 500"}
     cookie = flash.encode(message, **values)
     for index, language in enumerate(("en", "zh")):
         assert flash.decode(cookie, language) == flash.MESSAGES[message][index].format(**values)

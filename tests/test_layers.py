@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 WORDS = {"records", "errors", "ports", "scope", "text", "results"}
 CORE = WORDS | {"search", "add"}
 FACES = WORDS | {"settings", "jobs", "memory", "runtime", "session", "snapshot", "journal"}
-FACES |= {"sync", "recall", "chat", "workspace", "keys", "__init__"}
+FACES |= {"sync", "recall", "chat", "workspace", "keys", "webhooks", "__init__"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "journal": WORDS,
     "keys": WORDS,
     "ontology": WORDS,
+    "webhooks": WORDS,
     "store": WORDS | {"fork"},
     "backends": WORDS | {"store", "threads", "fork"},
     "testing": WORDS,
@@ -51,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "imports": CORE | {"hooks", "settings"},
     "session": CORE,
     "snapshot": CORE | {"settings", "workspace"},
-    "runtime": CORE | {"settings", "backends", "store", "fork"},
+    "runtime": CORE | {"settings", "backends", "store", "fork", "webhooks"},
     "privacy": CORE | {"workspace"},
     "admin": {"errors", "settings", "store"},
     "memory": CORE
@@ -59,7 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"imports", "ontology", "privacy", "workspace"},
     "sync": WORDS | {"settings", "memory", "hooks", "fork", "ontology", "privacy"},
     "chat": WORDS | {"settings", "memory", "recall"},
-    "__init__": (FACES - {"__init__", "jobs", "keys"}) | {"add", "privacy"},
+    "__init__": (FACES - {"__init__", "jobs", "keys", "webhooks"}) | {"add", "privacy"},
     "compat": WORDS | {"settings", "add", "search", "recall", "memory"},
     "integrations": CORE | {"settings", "recall", "memory", "sync", "chat", "compat"},
     "serve": FACES | {"admin", "imports", "compat", "privacy"},

@@ -362,10 +362,9 @@ class AsyncMemory:
         With filters only notes go, with `kinds` those kinds, sensitive rows always; how many went.
         """
         scope = self._scope.restrict(user_id, agent_id, session_id, run_id, filters)
-        chosen = kinds_of(kinds, ALL if scope.filters is None else NOTES)
-        where = replace(scope.where(chosen), sensitive=True)
+        where = scope.where(kinds_of(kinds, ALL if scope.filters is None else NOTES))
         check_for_erasing(filters)
-        return await erase_all(where, await self.runtime.deps())
+        return await erase_all(replace(where, sensitive=True), await self.runtime.deps())
 
     async def history(
         self, memory_id: str, *, user_id: Id = None, agent_id: Id = None, limit: int = 100
@@ -570,7 +569,8 @@ class AsyncMemory:
         await own.hits.flush(deps)
         if own.policy != Policy() and own.forgetting_is_due():
             await ask_to_forget(deps)
-        return await run_due(deps, own.policy, self.imports.run_job, own.turns, debounce=debounce)
+        work = run_due(deps, own.policy, self.imports.run_job, own.turns, debounce=debounce)
+        return await own.deliveries.beside(work, deps, wait=not debounce)
 
     async def jobs(self, limit: int = 100) -> list[Job]:
         """Jobs that wait or have failed, oldest first."""

@@ -36,6 +36,7 @@ from kemem.records import Micros, Note
 from kemem.records.batch import Batch, Use
 from kemem.results import Hit
 from kemem.settings import Settings, split_url
+from kemem.webhooks.deliveries import Deliveries
 
 BACKENDS = "kemem.backends"  # entry points by URL scheme: functions from Settings to a Store
 _PORTS: dict[str, type] = {
@@ -120,6 +121,7 @@ class Runtime(ProcessBound):
         )
         self.hits = HitCounter()
         self.turns = Turns()  # of chats, to which jobs give way
+        self.deliveries = Deliveries()  # of webhooks
         self.on_reply: list[OnReply] = []  # listeners; they may come and go at any time
         self.on_recall: list[Callable[[Any], None]] = []
         self._backends = backends
@@ -193,6 +195,7 @@ class Runtime(ProcessBound):
             was_closed, self._closed = self._closed, True
             if self._deps is None or was_closed:
                 return
+            await self.deliveries.close()
             await self.hits.flush(self._deps)
             if self._deps.graph and self._backends.graph is None:
                 await self._deps.graph.close()

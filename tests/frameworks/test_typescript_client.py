@@ -40,6 +40,7 @@ NOT_OFFERED |= {
     "/v1/ontology",
     "/v1/users/{user_id}/export",
 }
+NOT_OFFERED |= {"/v1/webhooks", "/v1/webhooks/{webhook_id}", "/v1/webhooks/{webhook_id}/test"}
 ROUTE = re.compile(r'"((?:GET|POST|PATCH|DELETE) /[^"]*)"')
 
 

@@ -330,6 +330,24 @@ export interface Deletion {
   erased: string[];
 }
 
+/** One attempt to deliver an event, and its result. */
+export interface Delivery {
+  /** The id of the event, which is also its `webhook-id`. */
+  event_id: string;
+  /** The id of the webhook. */
+  webhook_id: string;
+  /** The type of the event. */
+  type: string;
+  /** When it happened. */
+  at: string;
+  /** The number of the attempt, from 1 on. */
+  attempt: number;
+  /** The status of the answer; null: there was none. */
+  status: number | null;
+  /** Why it failed; null: it was delivered. */
+  error: string | null;
+}
+
 /** An agent, user or session; an "owner" is an (agent, user) pair that has rows. */
 export interface Entry {
   /** The id of the agent, user or session. */
@@ -686,19 +704,26 @@ export interface Items_SemanticHit_ {
   items: SemanticHit[];
 }
 
+/** A whole list. */
+export interface Items_Webhook_ {
+  /** The items of the list. */
+  items: Webhook[];
+}
+
 /**
  * A durable piece of later work, written in the same batch as what asks for it. embed: give the
  * rows `ids` their vectors. reembed: give a whole scope new vectors, page by page, from `after` on;
  * it has a `progress`. extract: draw notes from the messages `ids`. condense: bring the State of a
  * session up to date. end: draw the experience of a session and end it. forget: apply the policy of
  * forgetting to a scope. mirror: bring the notes `ids` up to date in a graph database beside the
- * store; all without ids. import: take one step of an upload that `details` describe.
+ * store; all without ids. import: take one step of an upload that `details` describe. webhook:
+ * deliver an event to an endpoint; `details` have both.
  */
 export interface Job {
   /** The id of the job. */
   id: string;
   /** What is to be done. */
-  kind: "embed" | "reembed" | "extract" | "condense" | "end" | "forget" | "mirror" | "import";
+  kind: "embed" | "reembed" | "extract" | "condense" | "end" | "forget" | "mirror" | "import" | "webhook";
   /** When it is to be done. */
   due: string;
   /** How often it was tried. */
@@ -1089,6 +1114,31 @@ export interface NewMessages {
     /** Values of your own, as JSON; filters find them. */
     metadata?: Record<string, unknown> | null;
   } | unknown[];
+}
+
+/** An endpoint that was made; its `secret` is never shown again. */
+export interface NewWebhook {
+  /** The id of the webhook, by which it is tested and deleted. */
+  id: string;
+  /** Where events are sent. */
+  url: string;
+  /** The types of events that are sent; without any, all. */
+  events: Array<"memory.added" | "memory.updated" | "memory.deleted" | "session.ended" | "job.failed">;
+  /** The secret that signs deliveries, in this answer only. */
+  secret: string;
+  /** When it was made. */
+  created_at: string;
+  /** The agent that its events are about; null: all. */
+  agent_id: string | null;
+  /** The user that its events are about; null: all. */
+  user_id: string | null;
+  /**
+   * Whether events about notes carry the note, unless that is sensitive; otherwise they carry ids
+   * only.
+   */
+  include_text: boolean;
+  /** The last delivery; null: there was none. */
+  last_delivery: Delivery | null;
 }
 
 /** One remembered thing, drawn from messages or told directly. */
@@ -1568,6 +1618,46 @@ export interface UsedTool {
   arguments: string;
   /** What the tool returned. */
   result: string;
+}
+
+/** An endpoint as it is listed: where events are sent, and which. */
+export interface Webhook {
+  /** The id of the webhook, by which it is tested and deleted. */
+  id: string;
+  /** Where events are sent. */
+  url: string;
+  /** The types of events that are sent; without any, all. */
+  events: Array<"memory.added" | "memory.updated" | "memory.deleted" | "session.ended" | "job.failed">;
+  /** When it was made. */
+  created_at: string;
+  /** The agent that its events are about; null: all. */
+  agent_id: string | null;
+  /** The user that its events are about; null: all. */
+  user_id: string | null;
+  /**
+   * Whether events about notes carry the note, unless that is sensitive; otherwise they carry ids
+   * only.
+   */
+  include_text: boolean;
+  /** The last delivery; null: there was none. */
+  last_delivery: Delivery | null;
+}
+
+/** An endpoint to make. */
+export interface WebhookRequest {
+  /** Where events are sent. */
+  url: string;
+  /** The types of events that are sent; without any, all. */
+  events?: Array<"memory.added" | "memory.updated" | "memory.deleted" | "session.ended" | "job.failed"> | null;
+  /** Only events about this agent. */
+  agent_id?: string | null;
+  /** Only events about this user. */
+  user_id?: string | null;
+  /**
+   * Whether events about notes carry the note, unless that is sensitive; otherwise they carry ids
+   * only.
+   */
+  include_text?: boolean;
 }
 
 /** What each route takes and answers. */
@@ -2211,6 +2301,23 @@ export interface Routes {
   "PUT /v1/ontology": {
     body: OntologyRequest;
     answer: Ontology;
+  };
+  /** All endpoints, oldest first, each with its last delivery and without its secret. */
+  "GET /v1/webhooks": {
+    answer: Items_Webhook_;
+  };
+  /** Make an endpoint. Its signing secret is in this answer only. */
+  "POST /v1/webhooks": {
+    body: WebhookRequest;
+    answer: NewWebhook;
+  };
+  /** Send a `webhook.test` event to an endpoint now, once; the answer has the result. */
+  "POST /v1/webhooks/{webhook_id}/test": {
+    answer: Delivery;
+  };
+  /** Delete an endpoint, and what waits to be delivered there. */
+  "DELETE /v1/webhooks/{webhook_id}": {
+    answer: Webhook;
   };
   /** This API, described for programs. */
   "GET /openapi.json": {

@@ -160,7 +160,7 @@ def reschedule(job: Job, error: Unavailable, now: Micros) -> Batch:
         state="failed" if attempts >= MAX_ATTEMPTS else "pending",
         error=error.message[:500],
     )
-    return Batch(jobs=(again,), only_if=(job,))
+    return Batch(jobs=(again,), only_if=(job,), at=now)
 
 
 def mirror_jobs(scope: Scope, ids: Sequence[str], now: Micros, deps: Deps) -> tuple[Job, ...]:

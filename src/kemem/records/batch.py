@@ -34,7 +34,9 @@ from kemem.records.serialization import Hidden, Record, Timestamp, without_defau
 Refusal = Literal["job", "row", "source", "changed"]
 ConfiguredLevel = Literal["agent", "user", "session"]
 MAX_NAME, MAX_TYPE = 255, 50  # characters
-JobKind = Literal["embed", "reembed", "extract", "condense", "end", "forget", "mirror", "import"]
+JobKind = Literal[
+    "embed", "reembed", "extract", "condense", "end", "forget", "mirror", "import", "webhook"
+]
 
 
 def _flat_scope(schema: dict[str, Any]) -> None:
@@ -60,6 +62,7 @@ class Job(Record):
     forget: apply the policy of forgetting to a scope.
     mirror: bring the notes `ids` up to date in a graph database beside the store; all without ids.
     import: take one step of an upload that `details` describe.
+    webhook: deliver an event to an endpoint; `details` have both.
     """
 
     __pydantic_config__ = ConfigDict(
@@ -194,7 +197,7 @@ class Batch:
     checkpoints: tuple[Checkpoint, ...] = ()
     used: tuple[Use, ...] = ()
     drop: tuple[Where, ...] = ()
-    at: Micros = 0  # when, and
+    at: Micros = 0  # when notes are dropped or a job fails, and
     reason: str | None = None  # why notes are dropped, for their history
     withdraw: tuple[Where, ...] = ()  # messages, after the drops
     ended: tuple[Ending, ...] = ()

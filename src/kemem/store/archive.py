@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from kemem.errors import InvalidArgument
 from kemem.records import NOTE_KINDS, ROLES, Matrix
-from kemem.store import keys, schema, segments, tally
+from kemem.store import keys, schema, segments, tally, webhooks
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import COUNTED, Database, Values
 from kemem.store.halfvec import HalfVector
@@ -21,6 +21,7 @@ from kemem.store.index import rebuild_words
 from kemem.store.migrate import put_sources, read_meta, write_meta
 from kemem.store.schema import (
     embedding_model,
+    job,
     journal,
     message,
     meta,
@@ -33,7 +34,7 @@ from kemem.store.vectors import check_vectors
 
 Rows = Iterable[tuple[str, Mapping[str, Any]]]
 
-_LEFT_OUT = (schema.space_segment, tally.table, keys.table)
+_LEFT_OUT = (schema.space_segment, tally.table, keys.table, webhooks.table)
 _TABLES = {it.name: it for it in schema.metadata.sorted_tables if it not in _LEFT_OUT}
 _PAGE = 500  # rows that are read or written together
 _CARRIED = ("embedder",)  # of meta: all else is this store's own
@@ -56,6 +57,8 @@ def _carried(table: sa.Table) -> list[sa.ColumnElement[bool]]:
     """The rows of a table that backups carry, where that is not all of them."""
     if table is meta:
         return [meta.c.key.in_(_CARRIED)]
+    if table is job:  # a delivery is of the store whose change it tells of
+        return [job.c.kind != "webhook"]
     return [journal.c.kind.in_(_KEPT)] if table is journal else []
 
 

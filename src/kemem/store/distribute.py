@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from kemem.errors import Conflict, InvalidArgument
-from kemem.store import keys, schema, tally
+from kemem.store import keys, schema, tally, webhooks
 from kemem.store.database import DISTRIBUTED
 from kemem.store.migrate import read_meta, write_meta
 from kemem.store.postgres import row_words
@@ -11,7 +11,7 @@ from kemem.store.postgres import row_words
 # Every server has all of these; they are small, and tables of spaces refer to them.
 REFERENCES = (schema.agent, schema.app_user, schema.space, schema.embedding_model)
 # Only the coordinator has these: they belong to no space.
-LOCAL = (schema.meta, schema.job, schema.journal, tally.table, keys.table)
+LOCAL = (schema.meta, schema.job, schema.journal, tally.table, keys.table, webhooks.table)
 SHARDED = (
     *(it for it in schema.metadata.sorted_tables if it not in (*REFERENCES, *LOCAL)),
     row_words,

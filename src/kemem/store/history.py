@@ -161,7 +161,9 @@ def erase_scope(transaction: Transaction, scope: records.Scope) -> None:
             connection.execute(sa.delete(journal).where(shared))
         goes = (of_users, ~of_nobody, journal.c.kind != AUDIT)
         connection.execute(sa.delete(journal).where(*goes))
-    connection.execute(sa.delete(job).where(*equal(job, **ids_of(scope))))
+    # Deliveries hold ids and no text: who has copies is still to hear what was deleted.
+    own = (job.c.kind != "webhook", *equal(job, **ids_of(scope)))
+    connection.execute(sa.delete(job).where(*own))
 
 
 _next_job = (
@@ -201,9 +203,17 @@ def finish_jobs(connection: sa.Connection, job_ids: Iterable[str]) -> None:
         connection.execute(_finish, rows)
 
 
-def claim(connection: sa.Connection, now: records.Micros, lease: records.Micros) -> Job | None:
+_NO_DELIVERY = (job.c.kind != "webhook",)
+
+
+def claim(
+    connection: sa.Connection,
+    now: records.Micros,
+    lease: records.Micros,
+    conditions: Sequence[sa.ColumnElement[bool]] = _NO_DELIVERY,
+) -> Job | None:
     """The job that has been due longest, hidden from others until the lease ends."""
-    row = connection.execute(_next_job, {"now": now}).first()
+    row = connection.execute(_next_job.where(*conditions), {"now": now}).first()
     if row is None:
         return None
     connection.execute(_lease, {"of_job": row.job_id, "until": now + lease})

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.schema import DropTable
 
 from kemem.errors import Unavailable
-from kemem.store import keys, schema, tally
+from kemem.store import keys, schema, tally, webhooks
 from kemem.store.branches import mark_all_branches
 from kemem.store.database import Database, group, upsert
 from kemem.store.index import rebuild_words
@@ -215,11 +215,16 @@ def _add_key_project(connection: sa.Connection, database: Database) -> None:
         connection.execute(sa.text("ALTER TABLE api_key ADD COLUMN project VARCHAR(40)"))
 
 
+def _add_webhooks(connection: sa.Connection, database: Database) -> None:
+    """Until version 15 nobody was told of changes."""
+    webhooks.table.create(connection, checkfirst=True)
+
+
 # Step n leads from version n + 1 to n + 2.
 STEPS: tuple[Step, ...]
 STEPS = (_add_notes, _mark_messages, _add_journal, _cite_messages, _order_by_arrival)
 STEPS += (_add_withdrawal, _index_supersedes, _end_branches, _vectors_by_number, _add_segments)
-STEPS += (_keep_counts, _add_keys, _lengthen_ids, _add_key_project)
+STEPS += (_keep_counts, _add_keys, _lengthen_ids, _add_key_project, _add_webhooks)
 
 
 def bring_up_to_date(

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from kemem.errors import Conflict, Unavailable
-from kemem.store import keys, schema, tally
+from kemem.store import keys, schema, tally, webhooks
 from kemem.store.archive import decode_vector, stored_rows
 from kemem.store.database import Database, IndexedText, Values
 from kemem.store.index import indexed_texts
@@ -97,7 +97,8 @@ class Move:
         fingerprint = blake2b(self._secret.encode(), digest_size=16).hexdigest()
         with driver_errors(target), target.reading() as connection:
             other = read_meta(connection)
-            held = [it.name for it in (agent, job, journal, keys.table) if _count(connection, it)]
+            own_rows = (agent, job, journal, keys.table, webhooks.table)
+            held = [it.name for it in own_rows if _count(connection, it)]
         begun, is_same = other.get(MOVING_FROM), other["secret"] == self._secret
         self.is_done = is_same and moved_to is not None and MOVED_TO not in other
         if self.is_done:

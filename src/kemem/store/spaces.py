@@ -9,9 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from kemem.ports.entries import refusal
-from kemem.records import Micros, Model, Scope, Where
+from kemem.records import Micros, Model, Note, Scope, Where
 from kemem.records.batch import Batch, Refusal
-from kemem.store import segments, tally
+from kemem.records.webhooks import EventType
+from kemem.store import segments, tally, webhooks
 from kemem.store.database import (
     DISTRIBUTED,
     Database,
@@ -192,9 +193,18 @@ _set_active = (
     sa.update(app_user)
     .where(_this_user)
     .values(last_active_time=sa.bindparam("now"), update_time=sa.bindparam("now"))
-    .returning(app_user.c.user_id)
 )
 _lock = sa.select(app_user.c.user_id).where(_this_user).with_for_update()
+
+
+def _asking(exist: sa.ColumnElement[Any]) -> tuple[Any, Any]:
+    """The statements that lock a user, with a column that tells whether there are endpoints."""
+    column = exist.label("has_webhooks")
+    return _set_active.returning(app_user.c.user_id, column), _lock.add_columns(column)
+
+
+_locks = _asking(webhooks.exist)
+_distributed_locks = _asking(sa.null())  # where users are, other servers have no endpoints
 _first_epoch = sa.select(meta.c.value).where(meta.c.key == FIRST_EPOCH)
 _COUNTERS = ("next_seq", "epoch", "vector_writes")
 _count = (
@@ -233,6 +243,10 @@ class Transaction:
         self.inserted: list[Stored[Any]] = []
         self.texts: list[IndexedText] = []  # of the rows that it has inserted
         self.model_numbers: dict[Model, int | None] = {}  # of the models whose vectors it writes
+        self.note_events: list[tuple[EventType, Note]] = []
+        is_distributed = DISTRIBUTED in connection.get_execution_options()
+        self._set_active, self._lock = _distributed_locks if is_distributed else _locks
+        self._last_lock: sa.Row[Any] | sa.Result[*tuple[Any, ...]] | None = None
 
     def lock(self, batch: Batch) -> None:
         """Let no other transaction write what the owners of a batch have, until this one ends.
@@ -257,7 +271,9 @@ class Transaction:
                 self._spaces[user_id] = {each.agent_id: each for each in spaces}
                 self._next_seq |= {each.space_no: each.next_seq for each in spaces}
             else:
-                self.connection.execute(_lock, {"of_user": user_id})
+                locked = self.connection.execute(self._lock, {"of_user": user_id})
+                # Unread, SQLite keeps it open; PostgreSQL would have to be waited for.
+                self._last_lock = locked.first() if self.database.name == "sqlite" else locked
 
     def _users_read(self, batch: Batch) -> Iterator[str]:
         """Users whose rows a batch drops, withdraws, embeds or depends on."""
@@ -278,11 +294,12 @@ class Transaction:
     ) -> list[Space]:
         """The spaces of a user, created where missing; the update of the user's row is the lock."""
         connection, values = self.connection, {"of_user": user_id, "now": now}
-        locked = connection.execute(_set_active, values)
+        locked = connection.execute(self._set_active, values)
         model = next(iter(self.model_numbers), None)
         spaces, number = spaces_and_model(connection, Scope(user_id=user_id), model)
         self.model_numbers |= {model: number} if model else {}
-        if locked.first() and agents <= {each.agent_id for each in spaces}:
+        self._last_lock = locked.first()
+        if self._last_lock and agents <= {each.agent_id for each in spaces}:
             return spaces
         names, times = sorted(agents), {"create_time": begun, "update_time": now}
         upsert(connection, agent, [{"agent_id": it, "agent_name": it, **times} for it in names])
@@ -292,8 +309,18 @@ class Transaction:
         numbers = connection.execute(sa.select(space.c.space_no).where(*own)).scalars()
         epoch = int(connection.execute(_first_epoch).scalar() or 0)
         upsert(connection, space_state, [{"space_no": it, "epoch": epoch} for it in numbers])
-        connection.execute(_set_active, values)
-        return find_spaces(connection, Scope(user_id=user_id))
+        locked = connection.execute(self._set_active, values)
+        spaces = find_spaces(connection, Scope(user_id=user_id))
+        self._last_lock = locked.first()
+        return spaces
+
+    def has_webhooks(self) -> bool:
+        """Whether endpoints want to know of changes: who locked an owner has asked already."""
+        last = self._last_lock
+        row = last.first() if isinstance(last, sa.Result) else last
+        if row is None or row.has_webhooks is None:
+            return bool(self.connection.execute(sa.select(webhooks.exist)).scalar())
+        return bool(row.has_webhooks)
 
     def space(self, agent_id: str, user_id: str) -> Space:
         """The space of an owner that this transaction writes to."""
@@ -325,7 +352,7 @@ class Transaction:
             self._next_seq[number] += count
             return space.first_id + self._next_seq[number] - count
         if space.user_id not in self._locked:  # a user of the agent who came after the locks
-            self.connection.execute(_lock, {"of_user": space.user_id})
+            self.connection.execute(self._lock, {"of_user": space.user_id})
         more = {"more_next_seq": count, "more_epoch": 0, "more_vector_writes": 0}
         next_seq = self.connection.execute(_count_now, {"of_space": number, **more}).scalar_one()
         return space.first_id + int(next_seq) - count

@@ -15,6 +15,7 @@ from kemem.errors import InvalidArgument, Unavailable
 from kemem.ports.request import SearchRequest, SearchResponse, StoreInfo, key_of
 from kemem.records.batch import Applied, Batch, Job, JobKind
 from kemem.records.keys import ApiKey
+from kemem.records.webhooks import Webhook
 from kemem.store import (
     archive,
     directory,
@@ -26,6 +27,7 @@ from kemem.store import (
     spaces,
     tables,
     vectors,
+    webhooks,
 )
 from kemem.store.branches import mark_branches
 from kemem.store.database import Database, Space, group
@@ -176,6 +178,22 @@ class SqlStore:
         durable = bool(add or remove)
         return await self._write(lambda it: keys.change_keys(it, add, remove, used or {}), durable)
 
+    async def webhooks(self) -> list[Webhook]:
+        return await self._read(webhooks.read_webhooks)
+
+    async def change_webhooks(
+        self, *, add: Sequence[Webhook] = (), remove: Sequence[str] = ()
+    ) -> int:
+        return await self._write(lambda it: webhooks.change_webhooks(it, add, remove))
+
+    async def claim_delivery(
+        self, webhook_id: str, now: records.Micros, lease: records.Micros
+    ) -> Job | None:
+        own = webhooks.deliveries_to(webhook_id)
+        job = await self._write(lambda it: history.claim(it, now, lease, own))
+        self._mark_written(None)  # what it tells of may have come a moment ago
+        return job
+
     async def census(self, largest: int) -> records.Census:
         return await self._read(directory.take_census, largest)
 
@@ -324,7 +342,13 @@ def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applie
     history.end_sessions(transaction, batch.ended)
     for configuration in batch.configured:
         directory.configure(connection, configuration)
-    history.put_jobs(connection, batch.jobs_of(inserted))
+    jobs = batch.jobs_of(inserted)
+    # A delivery that was given up is no event: its endpoint would not hear of it, either.
+    failed = [it for it in jobs if it.state == "failed" and it.kind != "webhook"]
+    if (transaction.note_events or batch.ended or failed) and transaction.has_webhooks():
+        events = webhooks.events_of(batch, transaction.note_events, failed)
+        jobs += webhooks.delivery_jobs(connection, events)
+    history.put_jobs(connection, jobs)
     history.finish_jobs(connection, batch.done)
     history.put_lines(connection, batch.journal)
     dropped += sum(history.trim_lines(connection, each) for each in batch.trim)

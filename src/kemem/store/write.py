@@ -10,6 +10,7 @@ from kemem.errors import Conflict
 from kemem.ports.request import Key, key_of
 from kemem.records import Message, Micros, Note, Row, Scope, Where, merge_notes
 from kemem.records.batch import Use
+from kemem.records.webhooks import EventType
 from kemem.store import read, tables, tally
 from kemem.store.branches import mark_branches, may_branch
 from kemem.store.database import COUNTED, Space, Values, bound, group, in_list, insert
@@ -203,6 +204,9 @@ def _put_space(
             changed.append((before, item))
     if replaced:
         _remove(transaction, tables.notes, replaced)
+    for item in (*new, *(item for _, item in changed)):
+        type: EventType = "memory.updated" if item.note_id in stored else "memory.added"
+        transaction.note_events.append((type, item))
     first = transaction.reserve(space, len(new))
     inserted_notes = _insert_rows(transaction, tables.notes, first, new)
     lines = [
@@ -295,6 +299,8 @@ def drop_rows(
         while rows := read.read_rows(connection, table, where, spaces, None, read.CHUNK, False):
             _remove(transaction, table, rows)
             removed += rows
+            if table is tables.notes:
+                transaction.note_events += [("memory.deleted", it.row) for it in rows]
             for space in spaces if table is tables.notes else ():
                 names = [it.row.note_id for it in rows if it.space_no == space.space_no]
                 # An erased scope leaves no trace at all.

@@ -26,6 +26,7 @@ from kemem.serve.cli.ontology import ontology
 from kemem.serve.cli.projects import projects
 from kemem.serve.cli.server import serve
 from kemem.serve.cli.terminal import errors, output, plain
+from kemem.serve.cli.webhooks import webhooks
 from kemem.serve.mcp.command import mcp
 from kemem.serve.rpc.command import rpc
 from kemem.settings import load
@@ -133,6 +134,7 @@ app.command(cls=Command, rich_help_panel=OPERATE)(operate.move)
 app.add_typer(keys, name="keys", rich_help_panel=OPERATE)
 register(app, OPERATE, audit, projects)
 app.add_typer(ontology, name="ontology", rich_help_panel=OPERATE)
+app.add_typer(webhooks, name="webhooks", rich_help_panel=OPERATE)
 app.add_typer(operate.admin, name="admin", rich_help_panel=OPERATE)
 
 

@@ -34,6 +34,12 @@ MESSAGES = {
     "key_revoked": ("The key {name} is revoked.", "密钥 {name} 已吊销。"),
     "type_saved": ("The type {name} is saved.", "类型 {name} 已保存。"),
     "type_removed": ("The type {name} is removed.", "类型 {name} 已移除。"),
+    "webhook_tested": (
+        "Delivered: the receiver answered {status}.",
+        "已送达：接收方返回 {status}。",
+    ),
+    "webhook_failed": ("The test failed: the receiver {error}.", "测试失败：接收方 {error}。"),
+    "webhook_deleted": ("The webhook {name} is deleted.", "Webhook {name} 已删除。"),
     "signed_out": ("You are signed out.", "已退出登录。"),
 }
 

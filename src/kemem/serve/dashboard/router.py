@@ -25,6 +25,7 @@ from kemem.serve.dashboard import (
     operators,
     privacy,
     users,
+    webhooks,
 )
 from kemem.serve.dashboard import page as pages
 from kemem.serve.http.auth import SESSION_COOKIE, SESSION_SECONDS, Authenticator
@@ -45,6 +46,7 @@ VIEWS = (
     ontology,
     keys,
     audit,
+    webhooks,
 )
 _IMMUTABLE = "public, max-age=31536000, immutable"
 

@@ -41,6 +41,7 @@ from kemem.serve.http import (
     ontology_routes,
     operator_routes,
     privacy_routes,
+    webhook_routes,
 )
 from kemem.serve.http.audit import RequestAudit
 from kemem.serve.http.auth import (
@@ -66,6 +67,7 @@ from kemem.serve.telemetry.audit import AuditLog
 from kemem.serve.telemetry.journal import Traces, request_in_progress
 from kemem.serve.telemetry.metrics import Metrics, StaleWhileRevalidate
 from kemem.settings import Settings, split_origins
+from kemem.webhooks.endpoints import AsyncWebhooks
 
 UPLOAD_PATHS = frozenset([import_routes.PATH, "/dashboard/imports"])
 _GRACE = 1.0  # seconds that requests get at the end, then chats to remember what was said
@@ -115,6 +117,7 @@ def create_app(memory: AsyncMemory, flags: frozenset[str] = frozenset()) -> Fast
 def _state_of(memory: AsyncMemory, **shared: Any) -> State:
     """What routes need of one memory, with what they share."""
     state = State({"memory": memory, "projects": {}, **shared})
+    state.webhooks = AsyncWebhooks(memory.runtime.deps)
     state.requests = set()  # tasks in progress: at the end uvicorn cancels them without waiting
     state.leaks = LeakCounts()
     state.chat = ChatService(memory, counts=state.leaks, run_jobs=False)
@@ -143,7 +146,7 @@ def _routes() -> list[BaseRoute]:
         *(message_routes.router, memory_routes.router, chat_routes.router, chat_routes.proxy),
         *(message_routes.sessions, operator_routes.router, mem0_routes.router),
         *(import_routes.router, privacy_routes.router, key_routes.router, audit_routes.router),
-        ontology_routes.router,
+        *(ontology_routes.router, webhook_routes.router),
     ):
         api.include_router(router, dependencies=security)
     api.include_router(operator_routes.probes)

@@ -45,6 +45,7 @@ def configure_logs(level: str) -> None:
     others.setFormatter(formatter(processors=chain, foreign_pre_chain=details))
     logging.basicConfig(level=number, handlers=[others], force=True)
     logging.getLogger("mcp").setLevel(logging.WARNING)  # below, it shows what is sent
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # and this the addresses of webhooks
 
 
 @asynccontextmanager

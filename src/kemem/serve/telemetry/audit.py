@@ -36,7 +36,7 @@ STORE_FILE = "kemem.db"  # of the embedded store
 MOST_IDS = 10  # of records that a line names
 _AT_ONCE = (  # how operations begin that are written before their response ends
     *("user.erase", "user.export", "key.create", "key.revoke", "token.", "backup.", "store."),
-    "auth.sign_in",
+    *("webhook.", "auth.sign_in"),
 )
 _BACKLOG = 10_000  # lines that wait for a store that is away
 MOST_READ = 1_000  # lines of one page
