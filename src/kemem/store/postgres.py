@@ -125,7 +125,7 @@ def engine_of(url: sa.URL, connections: int) -> sa.Engine:
     def learn_vectors(driver: Any, _: object) -> None:
         with driver.transaction():
             if place := pgvector_schema(engine.dialect):
-                driver.execute(f"SET LOCAL search_path = {place}")
+                driver.execute("SELECT set_config('search_path', %s, true)", [place])
             register_vector(driver)
         driver.adapters.register_dumper(Vectors, ListBinaryDumper)
 
