@@ -120,13 +120,17 @@ def test_the_routes_are_those_that_were_decided() -> None:
         "/v1/users/{user_id}/export",
         "/v1/users/{user_id}/inventory",
         "/v1/users/{user_id}/profile",
+        "/v1/webhooks",
+        "/v1/webhooks/{webhook_id}",
+        "/v1/webhooks/{webhook_id}/test",
     }
     assert {path for _, path in ROUTES} - {path for _, path in GUARDED} == OPEN_PATHS
     assert {path for _, path in OF_OPERATORS} == {
         *("/metrics", "/rpc", "/v1/agents", "/v1/users", "/v1/keys", "/v1/keys/{key_id}"),
         *("/v1/jobs", "/v1/jobs/run", "/v1/jobs/{job_id}/retry", "/v1/audit"),
         *("/v1/agents/{agent_id}", "/v1/users/{user_id}", "/v1/sessions/{session_id}"),
-        "/v1/ontology",
+        *("/v1/ontology", "/v1/webhooks", "/v1/webhooks/{webhook_id}"),
+        "/v1/webhooks/{webhook_id}/test",
     }
 
 

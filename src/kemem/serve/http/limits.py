@@ -12,6 +12,7 @@ from kemem.serve.http.auth import Caller
 from kemem.settings import Settings
 
 _MINUTE = 60.0  # seconds
+_WHOLE = 1 - 1e-9  # of a token: whoever has waited as told has it, but for rounding
 _MOST_NAMES = 10_000  # that are remembered; those that were silent longest go first
 
 
@@ -43,16 +44,16 @@ class Buckets:
         if not self._size:
             return
         level = self._level(name)
-        self._levels[name] = (level - 1 if level >= 1 else level, self._clock())
+        self._levels[name] = (level - 1 if level >= _WHOLE else level, self._clock())
         self._levels.move_to_end(name)
         if len(self._levels) > _MOST_NAMES:
             self._levels.popitem(last=False)
-        if level < 1:
+        if level < _WHOLE:
             raise self._refusal(level)
 
     def check(self, name: str) -> None:
         """Raise RateLimited if no token is left; none is taken."""
-        if self._size and (level := self._level(name)) < 1:
+        if self._size and (level := self._level(name)) < _WHOLE:
             raise self._refusal(level)
 
     def _level(self, name: str) -> float:
