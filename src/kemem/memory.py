@@ -182,7 +182,7 @@ class AsyncMemory:
         session_id: Id = None,
         past: bool = False,
     ) -> list[Hit]:
-        """Messages by words and meaning together, with the reasons for each."""
+        """Search messages by words and meaning, with the reasons for each hit."""
         where = self._scope.messages(user_id, since, until, role, agent_id, session_id)
         return list(await search(query_text, where, limit, await self.runtime.deps(), past=past))
 

@@ -71,7 +71,7 @@ class Export(Record):
 
 @dataclass(frozen=True, slots=True)
 class Receipt(Record):
-    """What was erased of one user, and where copies may be left."""
+    """What was erased of one user, and where copies may remain."""
 
     user_id: str
     erased_at: Timestamp

@@ -282,7 +282,7 @@ class Memories(Record, Sequence[It], Generic[It]):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Record):
-    """What became of one fact: a new note, one that replaces another, or nothing new."""
+    """The outcome for one fact: a new note, one that replaces another, or nothing new."""
 
     id: str
     memory: str
@@ -293,7 +293,7 @@ class Outcome(Record):
 
 @dataclass(frozen=True, slots=True)
 class Added(Record):
-    """What became of the messages that were added."""
+    """The result of adding messages."""
 
     results: tuple[Outcome, ...] = ()
     relations: tuple[Link, ...] = ()
@@ -307,7 +307,7 @@ class Added(Record):
 
 @dataclass(frozen=True, slots=True)
 class Deletion(Record):
-    """What became of a deleted memory and of the messages that it cites."""
+    """The result of a deletion: the memory and the messages that it cites."""
 
     deleted: int  # messages and notes that are gone
     withdrawn: tuple[str, ...] = ()  # messages that only transcripts show from now on
@@ -316,7 +316,7 @@ class Deletion(Record):
 
 @dataclass(frozen=True, slots=True)
 class Ingested(Record):
-    """What became of the messages that were handed in."""
+    """The result of storing messages."""
 
     inserted: tuple[str, ...]
     ignored: tuple[str, ...]
@@ -344,7 +344,7 @@ class Context(Record):
 
 @dataclass(frozen=True, slots=True)
 class ProfileLine(Record):
-    """One thing that is known of a user, and where from."""
+    """One fact about a user, with its sources."""
 
     id: str  # of the note
     memory: str
@@ -354,7 +354,7 @@ class ProfileLine(Record):
 
 @dataclass(frozen=True, slots=True)
 class ProfileGroup(Record):
-    """What is known of a user under one heading, the most important first."""
+    """The facts about a user under one topic, most important first."""
 
     name: str  # identity, health, home, work, people, preferences, …
     title: str  # the heading, in the language of the profile
@@ -363,7 +363,7 @@ class ProfileGroup(Record):
 
 @dataclass(frozen=True, slots=True)
 class Profile(Record):
-    """What is known of a user now; as a text it is a part of a prompt, fenced as data."""
+    """What is true about a user now; as text, a part of a prompt, marked as data."""
 
     user_id: str
     groups: tuple[ProfileGroup, ...] = ()

@@ -204,7 +204,7 @@ class AsyncMemory:
         return {"message": "Memories deleted successfully!"}
 
     async def history(self, memory_id: str) -> list[dict[str, Any]]:
-        """What became of a memory, oldest first."""
+        """The changes of a memory, oldest first."""
         try:
             return values.to_history(await self._memory.history(memory_id, limit=_PAGE))
         except NotFound:

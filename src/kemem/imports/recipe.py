@@ -68,7 +68,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Imported(Record):
-    """What an import stored so far."""
+    """What the import has stored so far."""
 
     inserted: int = 0
     ignored: int = 0  # they were there already

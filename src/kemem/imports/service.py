@@ -34,7 +34,7 @@ _INFERRED = 20  # messages in one write where facts are drawn: a model may take 
 
 @dataclass(frozen=True, slots=True)
 class ImportState(Record):
-    """An import that was asked for: how far it is, and what it stored."""
+    """An import: its progress, and what it stored."""
 
     id: str
     name: str  # of the file

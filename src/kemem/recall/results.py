@@ -69,7 +69,7 @@ class Evidence(Record):
 
 @dataclass(frozen=True, slots=True)
 class Limits(Record):
-    """What a recall was limited to."""
+    """The limits of a recall."""
 
     max_iterations: int
     max_window: int  # messages

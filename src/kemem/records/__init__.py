@@ -77,7 +77,7 @@ class _Row(Record):
 
 @dataclass(frozen=True, slots=True)
 class Message(_Row):
-    """What was said, verbatim."""
+    """One message of a conversation, stored verbatim."""
 
     message_id: str
     agent_id: str
@@ -118,7 +118,7 @@ class Message(_Row):
 
 @dataclass(frozen=True, slots=True)
 class Note(_Row):
-    """One remembered thing, drawn from messages or told directly."""
+    """A note: extracted from messages, or stored directly."""
 
     __pydantic_config__ = ConfigDict(json_schema_extra=as_memory)
     note_id: Annotated[str, Field(serialization_alias="id")]
@@ -295,7 +295,7 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page(Record, Generic[T]):
-    """A slice of a longer answer; `next_cursor` leads to the rest."""
+    """One page of a list; `next_cursor` leads to the next one."""
 
     items: tuple[T, ...]
     next_cursor: OptionalText = None

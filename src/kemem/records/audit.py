@@ -14,7 +14,7 @@ Result = Literal["ok", "refused", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent(Record):
-    """Who did what to whose data, and how it ended; never what was said, asked or found."""
+    """An entry of the audit log: who did what to which user's data, never contents."""
 
     id: str = ""
     at: Timestamp = 0

@@ -16,7 +16,7 @@ Vote = Literal["up", "down"]
 
 @dataclass(frozen=True, slots=True)
 class Feedback(Record):
-    """What a user thinks of one hit for one question."""
+    """The vote of a user on one hit for one question."""
 
     memory_id: str
     user_id: str

@@ -29,7 +29,7 @@ def digest_of(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey(Record):
-    """An API key as it is listed: who it is for and what it may do."""
+    """An API key as listed: its owner and its rights."""
 
     key_id: Annotated[str, Field(serialization_alias="id")]
     name: str

@@ -64,7 +64,7 @@ class Census:
 
 @dataclass(frozen=True, slots=True)
 class Inventory(Record):
-    """How much of everything a store keeps of one user."""
+    """The amount of data of one user."""
 
     user_id: str
     agents: tuple[str, ...]  # whose conversations it has

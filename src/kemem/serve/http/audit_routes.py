@@ -28,7 +28,7 @@ class AuditQuery(PageQuery):
 async def list_audit(
     query: Annotated[AuditQuery, Query()], request: Request, memory: Memory
 ) -> Page[AuditEvent]:
-    """Who did what to whose data, newest first; no line holds what was said, asked or found."""
+    """The audit log, newest first: who did what to which user's data, never contents."""
     await request.app.state.audit_log.flush()  # what this server has seen is there
     times = to_range(query.since, query.until)
     chosen = AuditFilter(query.user_id, query.actor, query.operation, *times)

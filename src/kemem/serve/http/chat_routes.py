@@ -29,10 +29,10 @@ _FOREIGN_REFERENCE = re.compile(
     r'"\$(?:ref|dynamicRef)": "(?!#)'
 )  # a key: in texts quotes are escaped
 
-_REPEATED = Field(description="Of the user's message, so that a turn can be repeated.")
+_REPEATED = Field(description="The id of the user's message, so that you can repeat the turn.")
 
-Mentions = Annotated[list[Id], Field(fail_fast=True, description="Who is asked to speak.")]
-Instructions = Annotated[str, Field(description="What the model is told beside its rules.")]
+Mentions = Annotated[list[Id], Field(fail_fast=True, description="The members that are mentioned.")]
+Instructions = Annotated[str, Field(description="Additional instructions for the model.")]
 
 
 class ProxyRoute(GuardedRoute):
@@ -56,7 +56,7 @@ class TurnRequest(StrictModel):
 
 
 class ChatRequest(TurnRequest):
-    """What a user says to a model, and in which conversation."""
+    """A message of a user to a model in a conversation."""
 
     session_id: Id
     agent_id: Id | None = None
@@ -64,7 +64,7 @@ class ChatRequest(TurnRequest):
 
 
 class GroupMember(StrictModel):
-    """Somebody that a model plays; the id is the agent whose memories it has."""
+    """A member played by a model; its id is the agent that owns its memories."""
 
     id: Id
     name: str | None = None
@@ -72,14 +72,14 @@ class GroupMember(StrictModel):
 
 
 class GroupRequest(TurnRequest):
-    """What a user says to a group, and who is in it, in the order of their turns to speak."""
+    """A message of a user to a group, and the members in the order in which they speak."""
 
     members: Annotated[list[GroupMember], schemas.many(minItems=1, maxItems=MAX_MEMBERS)]
     mentions: Mentions | None = None
 
 
 class RecalledMemory(TypedDict):
-    """A memory as the model was shown it."""
+    """A memory as the model saw it."""
 
     id: str
     kind: str
@@ -99,7 +99,7 @@ class UsedTool(TypedDict):
 
 
 class ChatReply(TypedDict):
-    """A reply, what was recalled for it, and how many tool calls in its text nobody saw."""
+    """A reply, the memories recalled for it, and the number of hidden tool calls."""
 
     text: str
     message_id: str
@@ -110,21 +110,21 @@ class ChatReply(TypedDict):
 
 
 class MemberReply(ChatReply):
-    """What a member of a group replied; an empty text is silence."""
+    """The reply of a group member; an empty text means that it stays silent."""
 
     member_id: str
 
 
 GroupReplies = create_model(
     "GroupReplies",
-    __doc__="What the members of a group replied, in their order.",
+    __doc__="The replies of the members of a group, in order.",
     replies=list[MemberReply],
 )
 
 
 @router.post("/v1/chat", response_model=ChatReply, responses=schemas.events("chat"))
 async def chat(body: ChatRequest, request: Request) -> Response:
-    """A reply of a model that is shown what it should remember; as events for who accepts them."""
+    """A reply of the model, with the user's memories; as server-sent events if you accept them."""
     service: ChatService = request.app.state.chat
     events = service.turn(**_granted(body, request))
     if responses.wants_events(request):
@@ -140,7 +140,7 @@ async def chat(body: ChatRequest, request: Request) -> Response:
     "/v1/groups/{group_id}/turns", response_model=GroupReplies, responses=schemas.events("group")
 )
 async def group_turn(group_id: PathId, body: GroupRequest, request: Request) -> Response:
-    """What each member of a group replies, one after the other; as events for who accepts them."""
+    """The replies of a group's members in turn; as server-sent events if you accept them."""
     service: GroupChatService = request.app.state.group
     request.state.caller.check_agents(*(it.id for it in body.members))
     members = [Member(it.id, it.name or "", it.instructions) for it in body.members]
@@ -223,12 +223,14 @@ class CompletionRequest(OpenAIModel):
     """A request of OpenAI's chat API."""
 
     messages: list[ChatMessage] = Field(min_length=1)
-    model: str | None = Field(None, description="Left out, or kemem: the model of this server.")
-    user: str | None = Field(None, description="Whose memory, if X-KeMem-User does not say it.")
+    model: str | None = Field(None, description="Omitted or `kemem`: the model of this server.")
+    user: str | None = Field(
+        None, description="The user, unless the header X-KeMem-User names one."
+    )
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
     tools: list[ToolOrCall] | None = None
-    n: Literal[1] | None = Field(None, description="A conversation goes on with one reply.")
+    n: Literal[1] | None = Field(None, description="One reply in a conversation.")
 
 
 class Model(TypedDict):
@@ -241,7 +243,7 @@ class Model(TypedDict):
 
 
 class ModelList(TypedDict):
-    """Models, as OpenAI lists them."""
+    """Models, in OpenAI's format."""
 
     object: Literal["list"]
     data: list[Model]

@@ -28,7 +28,7 @@ log = structlog.get_logger("kemem")
 
 
 class Reason(BaseModel):
-    """What went wrong."""
+    """The error."""
 
     code: str
     message: str
@@ -36,14 +36,14 @@ class Reason(BaseModel):
 
 
 class Failure(BaseModel):
-    """The body of every answer that is not a success."""
+    """The body of every error response."""
 
     error: Reason
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": Failure, "description": "The request is refused."},
-    "5XX": {"model": Failure, "description": "The server cannot answer now."},
+    "4XX": {"model": Failure, "description": "The request is rejected."},
+    "5XX": {"model": Failure, "description": "The server is unavailable."},
 }
 
 

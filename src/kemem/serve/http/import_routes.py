@@ -20,8 +20,10 @@ router = APIRouter(route_class=GuardedRoute, tags=["imports"])
 
 
 class ImportQuery(QueryString):
-    name: Annotated[str, Field(description="Of the file: its ending tells CSV or Markdown apart.")]
-    user_id: Annotated[Id | None, Field(description="User of what names none.")] = None
+    name: Annotated[
+        str, Field(description="The name of the file; its extension identifies CSV and Markdown.")
+    ]
+    user_id: Annotated[Id | None, Field(description="The user for data that names none.")] = None
     agent_id: Id = "default"
     session_id: Id = "default"
     infer: Annotated[bool, Field(description="Extract facts from messages.")] = False
@@ -37,7 +39,7 @@ _BODY = {"required": True, "content": {"application/octet-stream": _FILE}}
 
 @router.post(PATH, openapi_extra={"requestBody": _BODY})
 async def import_file(query: Annotated[ImportQuery, Query()], request: Request) -> ImportState:
-    """Import a file that the body holds: a job reads it, and tells how far it is."""
+    """Import the file in the body: a job reads it and reports its progress."""
     _check_content_type(request.headers.get("content-type", ""))
     is_bound = request.state.caller.user_id is not None
     ids = (query.user_id, query.agent_id, query.session_id)
@@ -59,7 +61,7 @@ async def list_imports(
 async def read_import(
     job_id: PathId, query: Annotated[ImportsQuery, Query()], request: Request
 ) -> ImportState:
-    """How far an import is, and what it stored."""
+    """The progress of an import, and what it stored."""
     return await imports_of(request).state(job_id, query.user_id)
 
 

@@ -20,17 +20,17 @@ router = APIRouter(route_class=OperatorRoute, tags=["keys"])
 
 
 class KeyRequest(StrictModel):
-    """A key to make."""
+    """A key to create."""
 
     name: Annotated[str, limited(pattern=r"\S", maxLength=MAX_NAME)]
     role: Annotated[
         Role, Field(description="admin: everything; service: all users; user: one user.")
     ]
-    agent_id: Annotated[Id | None, Field(description="The only agent that it reaches.")] = None
+    agent_id: Annotated[Id | None, Field(description="The only agent that it can access.")] = None
     user_id: Annotated[Id | None, Field(description="The user of a key with the role user.")] = None
     read_only: bool = False
     sensitive: Annotated[
-        bool, Field(description="A key with the role user sees sensitive memories.")
+        bool, Field(description="Give a key with the role `user` access to sensitive memories.")
     ] = False
     expires_at: schemas.Time | None = None
     project: Annotated[
@@ -40,14 +40,14 @@ class KeyRequest(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class NewKey(ApiKey):
-    """A key that was made; `key` is its text, which is never shown again."""
+    """A new key; `key` is its text, which is shown only once."""
 
     key: str = ""
 
 
 @router.post("/v1/keys")
 async def create_key(body: KeyRequest, request: Request) -> NewKey:
-    """Make an API key. Its text is in this answer only; the store keeps a digest."""
+    """Create an API key. Only this response contains it; the store keeps a digest."""
     request.state.shown_once = True
     fields = body.arguments()
     fields["project"] = project_of(request, fields["project"])
@@ -63,7 +63,7 @@ async def list_keys(request: Request) -> Items[ApiKey]:
 
 @router.delete("/v1/keys/{key_id}")
 async def revoke_key(key_id: PathId, request: Request) -> ApiKey:
-    """Revoke an API key: on this server at once, on every other within a second."""
+    """Revoke an API key: immediately on this server, within a second on all others."""
     return await _keys(request).revoke(key_id, project_of(request))
 
 

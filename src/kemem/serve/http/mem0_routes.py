@@ -278,7 +278,7 @@ async def mem0_delete(memory_id: PathId, query: One, memory: Handle) -> object:
 @router.get("/v1/memories/{memory_id}/history/")
 @router.get("/memories/{memory_id}/history")
 async def mem0_history(memory_id: PathId, query: One, memory: Handle) -> list[dict[str, Any]]:
-    """What became of a memory, oldest first."""
+    """The changes of a memory, oldest first."""
     changes = to_history(await memory.history(memory_id, limit=_PAGE, **query.arguments()))
     return [{**change, "input": None, "metadata": None} for change in changes]
 

@@ -28,7 +28,7 @@ Kind = Annotated[str, limited(enum=[*MESSAGES, *NOTE_KINDS])]
 Kinds = Annotated[list[Kind], schemas.many(minItems=1)]
 Keyword = Annotated[str, limited(pattern=r"\S", maxLength=256)]
 Keywords = Annotated[list[Keyword], schemas.many(minItems=1, maxItems=20)]
-TopK = Annotated[schemas.Size | None, Field(description="Another name of limit.")]
+TopK = Annotated[schemas.Size | None, Field(description="An alias of `limit`.")]
 _FILTERS = {"description": 'Conditions as JSON: {"tag": "work"}'}
 _FILTERS_SCHEMA = {"type": "string", **_FILTERS, "format": "json"}
 FiltersInUrl = Annotated[Json[dict[str, Any]], WithJsonSchema(_FILTERS_SCHEMA), Field(**_FILTERS)]
@@ -37,7 +37,7 @@ router = APIRouter(route_class=GuardedRoute, tags=["memories"])
 
 
 class AddRequest(StrictModel, Ids):
-    """Messages to store and to remember."""
+    """Messages to store and to extract facts from."""
 
     messages: schemas.Messages
     metadata: dict[str, Any] | None = None
@@ -47,7 +47,7 @@ class AddRequest(StrictModel, Ids):
     timestamp: schemas.Time | None = None
     expires_at: schemas.Time | None = None
     sensitive: bool = False
-    wait: Annotated[bool, Field(description="False: facts are drawn by a job, later.")] = True
+    wait: Annotated[bool, Field(description="False: a job extracts the facts later.")] = True
 
 
 class SearchRequest(StrictModel, Ids):
@@ -75,7 +75,7 @@ class MemoryQuery(QueryString, Ids): ...
 
 class EraseQuery(MemoryQuery):
     sources: Annotated[
-        bool, Field(description="Erase the messages that it cites, too, instead of withdrawing.")
+        bool, Field(description="Erase the messages that it cites instead of withdrawing them.")
     ] = False
 
 
@@ -101,7 +101,11 @@ class OwnerQuery(QueryString, OwnerIds): ...
 
 class EndedQuery(ChangesQuery):
     model: (
-        Annotated[str, Field(min_length=1, description="Its name, if not the one in use.")] | None
+        Annotated[
+            str,
+            Field(min_length=1, description="The name of the model, if it is not the current one."),
+        ]
+        | None
     ) = None
 
 
@@ -119,20 +123,20 @@ class FeedbackRequest(StrictModel, OwnerIds):
 
 
 class UpdateRequest(StrictModel):
-    """What a note is to say, or to carry, from now on."""
+    """The new text or metadata of a note."""
 
     content: schemas.NotBlank | None = None
     metadata: dict[str, Any] | None = None
 
 
 class ExtractRequest(StrictModel, Ids):
-    """Whose messages to draw facts from anew."""
+    """The user, agent or session to extract facts from again."""
 
     prompt: schemas.NotBlank | None = None
 
 
 class ForgetRequest(StrictModel, OwnerIds):
-    """Whose notes to apply the policy of forgetting to."""
+    """The user or agent to apply the forgetting policy to."""
 
 
 class RecallRequest(StrictModel, Ids):
@@ -145,10 +149,10 @@ class RecallRequest(StrictModel, Ids):
     sensitive: schemas.Granted = False
 
 
-Deleted = create_model("Deleted", __doc__="How many messages and notes went.", deleted=int)
+Deleted = create_model("Deleted", __doc__="The number of erased messages and notes.", deleted=int)
 Forgotten = create_model(
     "Forgotten",
-    __doc__="The ids of notes that went, each with the reason.",
+    __doc__="The ids of removed notes, each with the reason.",
     forgotten=dict[str, str],
 )
 Owner = Annotated[MemoryQuery, Query()]
@@ -157,7 +161,7 @@ Changes = Annotated[ChangesQuery, Query()]
 
 @router.post("/v1/memories")
 async def add_memories(body: AddRequest, memory: Memory, request: Request) -> Added:
-    """Store messages and remember what they say."""
+    """Store messages and extract facts from them."""
     added = await memory.add(**body.arguments())
     if not body.wait:
         request.app.state.wake_worker()
@@ -172,7 +176,7 @@ async def list_memories(query: Annotated[ListQuery, Query()], memory: Memory) ->
 
 @router.delete("/v1/memories", response_model=Deleted)
 async def erase_memories(query: Annotated[DeleteQuery, Query()], memory: Memory) -> object:
-    """Erase all that carries the ids; with filters only notes, with kinds those kinds."""
+    """Erase everything with these ids; with `filters` only notes, with `kinds` only those."""
     return {"deleted": await memory.delete_all(**query.arguments())}
 
 
@@ -190,7 +194,7 @@ async def extract_memories(body: ExtractRequest, memory: Memory) -> Added:
 
 @router.post("/v1/memories/forget", response_model=Forgotten)
 async def forget_memories(body: ForgetRequest, memory: Memory) -> object:
-    """Apply the policy of forgetting now."""
+    """Apply the forgetting policy now."""
     return {"forgotten": await memory.forget(**body.arguments())}
 
 
@@ -202,7 +206,7 @@ async def read_forgotten(query: Changes, memory: Memory) -> Items[Change]:
 
 @router.get("/v1/memories/ended")
 async def read_ended(query: Annotated[EndedQuery, Query()], memory: Memory) -> Items[Change]:
-    """Notes that a language model declared over, newest first; `reopen` makes one hold again."""
+    """Notes that an LLM ended, newest first; `reopen` makes one valid again."""
     return Items(items=await memory.ended(**query.arguments()))
 
 
@@ -210,7 +214,7 @@ async def read_ended(query: Annotated[EndedQuery, Query()], memory: Memory) -> I
 async def reopen_memory(
     memory_id: PathId, query: Annotated[OwnerQuery, Query()], memory: Memory
 ) -> Item:
-    """A note that has ended holds again."""
+    """Make an ended note valid again."""
     return await memory.reopen(memory_id, **_with_owner(query))
 
 
@@ -222,7 +226,7 @@ async def read_memory(memory_id: PathId, ids: Owner, memory: Memory) -> Item:
 
 @router.patch("/v1/memories/{memory_id}")
 async def change_memory(memory_id: PathId, ids: Owner, body: UpdateRequest, memory: Memory) -> Item:
-    """A note with other words or metadata; messages never change."""
+    """Change the text or metadata of a note; messages never change."""
     if body.content is None and body.metadata is None:
         raise InvalidArgument("content or metadata is required", field="content")
     return await memory.update(memory_id, **body.arguments(), **_with_owner(ids))
@@ -238,13 +242,13 @@ async def erase_memory(
 
 @router.get("/v1/memories/{memory_id}/history")
 async def read_history(memory_id: PathId, query: Changes, memory: Memory) -> Items[Change]:
-    """What became of a note, newest first."""
+    """The changes of a note, newest first."""
     return Items(items=await memory.history(memory_id, **_with_owner(query)))
 
 
 @router.post("/v1/feedback")
 async def give_feedback(body: FeedbackRequest, memory: Memory) -> Feedback:
-    """Vote on a hit: it rises or sinks for this user's questions like this one."""
+    """Vote on a hit: it rises or sinks for similar questions of this user."""
     return await memory.feedback(**body.arguments())
 
 
@@ -252,13 +256,13 @@ async def give_feedback(body: FeedbackRequest, memory: Memory) -> Feedback:
 async def read_profile(
     user_id: PathId, query: Annotated[ProfileQuery, Query()], memory: Memory
 ) -> Profile:
-    """What is known of a user now, by topic, the most important first; `text` is for a prompt."""
+    """What is true about a user now, by topic, most important first; `text` is for a prompt."""
     return await memory.profile(user_id, **query.arguments())
 
 
 @router.post("/v1/recall", response_model=Recalled, responses=schemas.events("recall"))
 async def recall(body: RecallRequest, request: Request, memory: Memory) -> Response:
-    """The evidence that a question needs, found step by step; as events for who accepts them."""
+    """Collect the evidence for a question; as server-sent events if you accept them."""
     arguments = body.arguments()
     granted = request.state.caller.grant(arguments.pop("sensitive"))
     user_id, agent_id = arguments.pop("user_id"), arguments.pop("agent_id")

@@ -26,7 +26,7 @@ router = APIRouter(route_class=GuardedRoute, tags=["messages"])
 sessions = APIRouter(route_class=GuardedRoute, tags=["sessions"])
 
 PageSize = Annotated[Size, schemas.also_named("page_size", "limit", "top_k")]
-Entities = Annotated[list[str], Field(description="Entities, each with a parameter of its own.")]
+Entities = Annotated[list[str], Field(description="Entities; repeat the parameter for several.")]
 
 
 class SelectedMessage(TypedDict, total=False):
@@ -64,7 +64,7 @@ class TimeRange(StrictModel):
 
 
 class Filter(StrictModel):
-    """Which messages a search may see."""
+    """Restricts the messages of a search."""
 
     time_range: TimeRange | None = None
     role: schemas.Role | None = None
@@ -109,7 +109,7 @@ class HybridSearch(MessageSearch):
 
 
 class NewMessages(StrictModel):
-    """Messages that are stored all or none."""
+    """Messages to store, all or none."""
 
     messages: schemas.Messages
 
@@ -129,7 +129,7 @@ class NeighborsQuery(QueryString):
 
 
 class Highlight(TypedDict):
-    """Where a message matches."""
+    """The matching parts of a message."""
 
     message_id: str
     snippets: list[str]
@@ -151,7 +151,7 @@ class MarkedMessage(SelectedMessage, total=False):
 
 
 class LexicalHits(TypedDict):
-    """Messages by their words, best first."""
+    """Search messages by words, best first."""
 
     items: list[MarkedMessage]
     next_cursor: NotRequired[str]
@@ -160,13 +160,13 @@ class LexicalHits(TypedDict):
 
 
 class SemanticHit(MarkedMessage):
-    """A message and how near its meaning is."""
+    """A message with its similarity."""
 
     semantic_score: float
 
 
 class HybridHit(MarkedMessage):
-    """A message, how good it is, why, and where it matches."""
+    """A message with its score, the reasons and the matching parts."""
 
     score: float
     why: list[str]
@@ -185,7 +185,7 @@ async def read_messages(user_id: PathId, query: Range, memory: Memory) -> Page[M
 
 @router.post("/v1/users/{user_id}/messages")
 async def store_messages(user_id: PathId, body: NewMessages, memory: Memory) -> Ingested:
-    """Store messages: all or none, and each message_id once."""
+    """Store messages, all or none, and each `message_id` once."""
     return await memory.ingest(body.messages, user_id)
 
 
@@ -193,13 +193,13 @@ async def store_messages(user_id: PathId, body: NewMessages, memory: Memory) -> 
 async def read_neighbors(
     user_id: PathId, message_id: PathId, query: Neighbors, memory: Memory
 ) -> Items[Message]:
-    """A message and what was said around it, oldest first."""
+    """A message and the messages around it, oldest first."""
     return Items(items=await memory.neighbors(message_id, user_id, **query.arguments()))
 
 
 @router.post("/v1/messages/lexical_search", response_model=LexicalHits)
 async def lexical_search(body: LexicalSearch, memory: Memory) -> object:
-    """Messages by their words, best first."""
+    """Search messages by words, best first."""
     page = await memory.lexical_search(**body.arguments())
     return {
         "items": [_selected(hit, body) for hit in page.items],
@@ -211,14 +211,14 @@ async def lexical_search(body: LexicalSearch, memory: Memory) -> object:
 
 @router.post("/v1/messages/semantic_search", response_model=Items[SemanticHit])
 async def semantic_search(body: SemanticSearch, memory: Memory) -> object:
-    """Messages by their meaning, nearest first."""
+    """Search messages by meaning, most similar first."""
     hits = await memory.semantic_search(**body.arguments())
     return {"items": [{**_selected(hit, body), "semantic_score": hit.score} for hit in hits]}
 
 
 @router.post("/v1/messages/hybrid_search", response_model=Items[HybridHit])
 async def hybrid_search(body: HybridSearch, memory: Memory) -> object:
-    """Messages by words and meaning together, with the reasons for each."""
+    """Search messages by words and meaning, with the reasons for each hit."""
     hits = await memory.hybrid_search(**body.arguments())
     items = [
         {**_selected(hit, body), "score": hit.score, "why": hit.why, "highlights": hit.snippets}
@@ -253,18 +253,18 @@ class GraphQuery(QueryString, schemas.Ids):
 
 
 class SessionRequest(StrictModel, OwnerIds):
-    """Whose session an id means; required where several users or agents have one of that id."""
+    """The owner of the session; required if several users or agents have a session with this id."""
 
 
 class RestoreRequest(SessionRequest):
-    """Which checkpoint to go back to; the newest if none is named."""
+    """The checkpoint to restore; by default the newest."""
 
     checkpoint_id: Id | None = None
 
 
 Summary = create_model(
     "Summary",
-    __doc__="The State of a session; null while all of it still fits verbatim.",
+    __doc__="The State of a session; null while the whole session fits verbatim.",
     checkpoint=Checkpoint | None,
 )
 Relations = create_model(
@@ -275,7 +275,7 @@ ContextSize = Annotated[ContextQuery, Query()]
 
 @sessions.get("/v1/sessions")
 async def list_sessions(query: Annotated[SessionsQuery, Query()], memory: Memory) -> Page[Entry]:
-    """The sessions of a user or agent, in the order of their ids."""
+    """The sessions of a user or agent, ordered by id."""
     return await memory.sessions(**query.arguments())
 
 
@@ -287,13 +287,13 @@ async def read_context(session_id: PathId, query: ContextSize, memory: Memory) -
 
 @sessions.post("/v1/sessions/{session_id}/summarize", response_model=Summary)
 async def summarize_session(session_id: PathId, body: SessionRequest, memory: Memory) -> object:
-    """Bring the State of a session up to date."""
+    """Update the State of a session."""
     return {"checkpoint": await memory.summarize(session_id, **body.arguments())}
 
 
 @sessions.post("/v1/sessions/{session_id}/checkpoint")
 async def save_checkpoint(session_id: PathId, body: SessionRequest, memory: Memory) -> Checkpoint:
-    """Keep a session's short-term memory as it is now."""
+    """Save the short-term memory of a session."""
     return await memory.checkpoint(session_id, **body.arguments())
 
 
@@ -301,13 +301,13 @@ async def save_checkpoint(session_id: PathId, body: SessionRequest, memory: Memo
 async def restore_checkpoint(
     session_id: PathId, body: RestoreRequest, memory: Memory
 ) -> Checkpoint:
-    """Bring short-term memory back as it was at a checkpoint; messages stay."""
+    """Restore short-term memory from a checkpoint; messages stay."""
     return await memory.restore_checkpoint(session_id, **body.arguments())
 
 
 @sessions.post("/v1/sessions/{session_id}/end")
 async def end_session(session_id: PathId, body: SessionRequest, memory: Memory) -> Added:
-    """End a session: its experience becomes a note, its short-term memory goes."""
+    """End a session: its experience becomes a note, and its short-term memory is removed."""
     return await memory.end_session(session_id, **body.arguments())
 
 

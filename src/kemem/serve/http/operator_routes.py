@@ -49,21 +49,21 @@ class UsersQuery(PageQuery):
 
 
 class ConfigureRequest(StrictModel):
-    """What is to change; an empty name or type takes it away, `config` replaces the one before."""
+    """The changes; an empty name or type removes it, `config` replaces the previous one."""
 
     name: Annotated[str, limited(maxLength=MAX_NAME)] | None = None
     type: Annotated[str, limited(maxLength=MAX_TYPE)] | None = None
     config: dict[str, Any] | None = None
     disabled: Annotated[
-        bool | None, Field(description="Nothing new is stored, and nothing is served.")
+        bool | None, Field(description="Disabled: nothing new is stored, and nothing is returned.")
     ] = None
 
 
 class ConfigureSessionRequest(ConfigureRequest, OwnerIds):
-    """What is to change, and whose session it is, where several have one of that id."""
+    """The changes, and the owner of the session if several sessions have this id."""
 
 
-JobsRun = create_model("JobsRun", __doc__="How many steps were done.", done=int)
+JobsRun = create_model("JobsRun", __doc__="The number of steps that ran.", done=int)
 
 
 class Status(TypedDict):
@@ -86,7 +86,10 @@ _RPC_BODY = {"required": True, **_rpc_schema("request", minItems=1, maxItems=MAX
     "/rpc",
     response_class=Response,
     openapi_extra={"requestBody": _RPC_BODY},
-    responses={200: _rpc_schema("response"), 204: {"description": "Only notifications came."}},
+    responses={
+        200: _rpc_schema("response"),
+        204: {"description": "The request contains only notifications."},
+    },
 )
 async def rpc(request: Request, memory: Memory) -> Response:
     """The memory tools over JSON-RPC 2.0, one request or a batch."""
@@ -106,13 +109,13 @@ async def rpc(request: Request, memory: Memory) -> Response:
 
 @router.get("/v1/agents")
 async def list_agents(query: Annotated[PageQuery, Query()], memory: Memory) -> Page[Entry]:
-    """Every agent, in the order of their ids."""
+    """All agents, ordered by id."""
     return await memory.agents(**query.arguments())
 
 
 @router.get("/v1/users")
 async def list_users(query: Annotated[UsersQuery, Query()], memory: Memory) -> Page[Entry]:
-    """Every user, or those of an agent, in the order of their ids."""
+    """All users, or those of an agent, ordered by id."""
     return await memory.users(**query.arguments())
 
 
@@ -138,19 +141,19 @@ async def configure_session(
 
 @router.get("/v1/jobs")
 async def list_jobs(query: Annotated[LimitQuery, Query()], memory: Memory) -> Items[Job]:
-    """Work that waits or has failed."""
+    """Pending and failed jobs."""
     return Items(items=await memory.jobs(**query.arguments()))
 
 
 @router.post("/v1/jobs/run", response_model=JobsRun)
 async def run_jobs(memory: Memory) -> object:
-    """Do the work that is due now."""
+    """Run the jobs that are due now."""
     return {"done": await memory.run_jobs()}
 
 
 @router.post("/v1/jobs/{job_id}/retry")
 async def retry_job(job_id: PathId, memory: Memory) -> Job:
-    """Let a job that was given up be tried again."""
+    """Retry a failed job."""
     return await memory.retry_job(job_id)
 
 
@@ -167,14 +170,14 @@ async def metrics(request: Request) -> Response:
 
 @probes.get("/openapi.json")
 async def openapi(request: Request) -> dict[str, Any]:
-    """This API, described for programs."""
+    """The OpenAPI document."""
     described: dict[str, Any] = request.app.openapi()
     return described
 
 
 @probes.get("/docs", response_class=Response, responses={200: {"content": _PAGE}})
 async def docs(request: Request) -> Response:
-    """This API, described for people, who can try it: Swagger UI, without npm a plain list."""
+    """This API in Swagger UI, where you can try it; a plain list without npm."""
     has_swagger = has_all(request.app.state.vendor, SWAGGER_FILES)
     template = _docs_template("swagger.html" if has_swagger else "docs.html")
     page = template.render(openapi=request.app.openapi(), static=static_url)
@@ -190,7 +193,7 @@ def _docs_template(name: str) -> Template:
 
 @probes.get("/healthz")
 async def healthz() -> Status:
-    """Whether the process lives; the store is not asked."""
+    """Whether the process is alive; this does not query the store."""
     return Status(status="alive")
 
 

@@ -27,7 +27,7 @@ _ZIP: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
 @router.get("/v1/users/{user_id}/inventory")
 async def read_inventory(user_id: PathId, memory: Memory) -> Inventory:
-    """How much of everything is kept of a user."""
+    """The amount of data of a user, by kind."""
     return await memory.privacy.inventory(user_id)
 
 
@@ -37,7 +37,7 @@ async def read_inventory(user_id: PathId, memory: Memory) -> Inventory:
     responses={200: {"content": {"application/zip": _ZIP}}},
 )
 async def export_user(user_id: PathId, memory: Memory) -> FileResponse:
-    """What is kept of a user as one zip; sensitive rows only for who was granted them."""
+    """All data of a user as one zip; sensitive rows only for callers with a grant."""
     return await export_response(user_id, memory)
 
 
@@ -57,5 +57,5 @@ async def export_response(user_id: str, memory: Memory) -> FileResponse:
 
 @router.delete("/v1/users/{user_id}")
 async def erase_user(user_id: PathId, memory: Memory) -> Receipt:
-    """Erase all that is kept of a user; the receipt says what went and where copies may be."""
+    """Erase all data of a user; the receipt lists what was erased and where copies may remain."""
     return await memory.privacy.erase(user_id)

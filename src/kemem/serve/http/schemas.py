@@ -61,8 +61,8 @@ Time = Annotated[str, limited(format="date-time")]
 Role = Annotated[str, limited(enum=list(ROLES))]
 Size = Annotated[int, limited(minimum=1, maximum=1000)]
 Messages = Annotated[Any, limited(anyOf=described("messages"))]  # kemem says which one is wrong
-Past = Annotated[bool, Field(description="Whether it asks for what is no longer true.")]
-Granted = Annotated[bool, Field(description="Whether sensitive memories may be seen.")]
+Past = Annotated[bool, Field(description="Whether the question asks for what is no longer true.")]
+Granted = Annotated[bool, Field(description="Whether to include sensitive memories.")]
 
 
 class Arguments(BaseModel):
@@ -96,7 +96,7 @@ class Ids(OwnerIds):
     """Whose memories are meant: those that carry all the ids that are given."""
 
     session_id: Id | None = None
-    run_id: Annotated[Id | None, Field(description="Another name of session_id.")] = None
+    run_id: Annotated[Id | None, Field(description="An alias of `session_id`.")] = None
 
     def arguments(self) -> dict[str, Any]:
         """The fields by their names, the session under its one name.
@@ -124,6 +124,6 @@ class PageQuery(LimitQuery):
 
 
 class Items(TypedDict, Generic[T]):
-    """A whole list."""
+    """A complete list."""
 
     items: list[T]
