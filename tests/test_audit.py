@@ -460,6 +460,22 @@ def test_commands_are_recorded_as_the_systems_user(tmp_path: Path, words: str, q
     assert [it["operation"] for it in rows] == ["memory.delete", "memory.add"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("keys", "create", "笔记本 laptop", "--role", "admin"),
+        ("webhooks", "create", "http://127.0.0.1:9/"),
+    ],
+)
+def test_a_command_that_makes_something_is_recorded_with_its_id(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """The same id that the command prints."""
+    made = json.loads(kemem(tmp_path, *arguments, "--json").stdout)
+    (line,) = json.loads(kemem(tmp_path, "audit", "--json").stdout)["items"]
+    assert (line["record_ids"], line["count"]) == ([made["id"]], 1)
+
+
 def test_the_command_speaks_both_languages(tmp_path: Path) -> None:
     """And says so where nothing fits."""
     for language, empty, line in (

@@ -69,6 +69,7 @@ def create(
         )
 
     key, text = _with_keys(common, make)
+    common.made.append(key.key_id)
     once = t("Copy the key now: it is not shown again.")
     required = t("Servers of this store require a key from now on.")
     common.print({**key.to_dict(), "key": text}, text, _line(key), once, required)

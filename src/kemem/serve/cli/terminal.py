@@ -8,7 +8,7 @@ import shlex
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -58,6 +58,7 @@ class Common:
     as_json: bool
     data_dir: Path | None
     database_url: str | None
+    made: list[str] = field(default_factory=list)  # ids of new records, for the audit log
 
     @property
     def flags(self) -> str:
@@ -99,8 +100,9 @@ def command(
         **arguments: Any,
     ) -> None:
         settings = settings_in_force(data_dir, database_url, project=project)
-        with _recorded(settings, context.command_path, arguments):
-            function(Common(settings, as_json, data_dir, database_url), **arguments)  # type: ignore[call-arg]
+        common = Common(settings, as_json, data_dir, database_url)
+        with _recorded(common, context.command_path, arguments):
+            function(common, **arguments)  # type: ignore[call-arg]
 
     shared: list[tuple[str, Any, Any]] = [("as_json", AsJson, False)] if has_json else []
     shared += [("data_dir", DataDir, None), ("database_url", DatabaseUrl, None)]
@@ -118,16 +120,16 @@ def command(
 
 
 @contextmanager
-def _recorded(settings: Settings, name: str, arguments: Mapping[str, Any]) -> Iterator[None]:
+def _recorded(common: Common, name: str, arguments: Mapping[str, Any]) -> Iterator[None]:
     """Leave a line about a command in the audit log, unless the store is away."""
     try:
         yield
     except (KeMemError, OSError) as error:  # an OSError of a pipe, say, that nobody reads
         if not isinstance(error, Unavailable):
             reason = error if isinstance(error, KeMemError) else Internal(type(error).__name__)
-            asyncio.run(record_command(settings, name, arguments, reason))
+            asyncio.run(record_command(common.settings, name, arguments, reason, common.made))
         raise
-    asyncio.run(record_command(settings, name, arguments, None))
+    asyncio.run(record_command(common.settings, name, arguments, None, common.made))
 
 
 def settings_in_force(

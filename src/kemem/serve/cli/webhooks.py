@@ -50,6 +50,7 @@ def create(
         common,
         lambda stored: stored.create(url, chosen, agent_id=agent, user_id=user, include_text=text),
     )
+    common.made.append(made.webhook_id)
     once = t("Copy the secret now: it is not shown again.")
     common.print({**made.to_dict(), "secret": made.secret}, made.secret, _line(made), once)
 

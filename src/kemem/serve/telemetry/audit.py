@@ -7,7 +7,7 @@ import io
 import json
 import re
 import tomllib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -133,14 +133,22 @@ class AuditLog:
 
 
 async def record_command(
-    settings: Settings, name: str, arguments: Mapping[str, Any], error: KeMemError | None
+    settings: Settings,
+    name: str,
+    arguments: Mapping[str, Any],
+    error: KeMemError | None,
+    made: Sequence[str] = (),
 ) -> None:
-    """Record a command of this machine's user that has ended, if it is one of the table."""
+    """Record a command of this machine's user that has ended, if it is one of the table.
+
+    The line names the records that the arguments name, and those that the command made.
+    """
     operation, is_write = operation_of(name), operation_of(name) in _table()["writes"]
     is_there = settings.database_url is not None or (settings.data_dir / STORE_FILE).exists()
     if operation == name or not is_there or not is_recorded(settings.audit, operation, is_write):
         return
     ids = [str(it) for key, it in arguments.items() if key.endswith("_id") and it]
+    ids += made
     event = AuditEvent(
         operation=operation,
         result=result_of(0 if error is None else error.status),
