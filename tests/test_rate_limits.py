@@ -95,7 +95,10 @@ def test_guessing_keys_is_stopped_and_known_callers_go_on(tmp_path: Path) -> Non
         with server.client("wrong") as guesser:
             for _ in range(3):
                 assert guesser.get("/v1/users").status_code == 401
-            assert refusal(guesser.get("/v1/users")) == TOO_MANY
+            refused = guesser.get("/v1/users")
+            assert refusal(refused) == TOO_MANY
+            said = refused.json()["error"]["message"]
+            assert "more than 3 invalid keys a minute from this address: try again in" in said
         with server.client() as nobody:
             assert nobody.get("/v1/users").status_code == 401  # without any there is no guess
         with server.client(KEY) as known:

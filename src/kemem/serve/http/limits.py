@@ -31,9 +31,15 @@ class RateLimited(Exhausted):
 class Buckets:
     """Token buckets by name: each holds as much as a minute allows, and is refilled evenly."""
 
-    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        per_minute: int,
+        clock: Callable[[], float] = time.monotonic,
+        limited: str = "requests a minute",
+    ) -> None:
         self._size = per_minute
         self._clock = clock
+        self._limited = limited
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when
 
     def __len__(self) -> int:
@@ -62,7 +68,7 @@ class Buckets:
 
     def _refusal(self, level: float) -> RateLimited:
         wait = math.ceil((1 - level) * _MINUTE / self._size)
-        reason = f"more than {self._size} requests a minute: try again in {wait} s"
+        reason = f"more than {self._size} {self._limited}: try again in {wait} s"
         return RateLimited(reason, retry_after=wait)
 
 
@@ -72,7 +78,8 @@ class RateLimits:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._callers = Buckets(settings.rate_limit, clock)
         self._addresses = Buckets(settings.address_rate_limit, clock)
-        self._failures = Buckets(settings.failure_rate_limit, clock)
+        limited = "invalid keys a minute from this address"
+        self._failures = Buckets(settings.failure_rate_limit, clock, limited)
 
     def count(self, address: str) -> None:
         """Count a request from an address."""
