@@ -210,6 +210,23 @@ def test_the_commands_show_export_and_erase(tmp_path: Path) -> None:
     )
 
 
+def test_the_command_erases_nobody_of_whom_nothing_is_kept(tmp_path: Path) -> None:
+    """Not even after an earlier attempt, which the audit log has; a name alone is erased."""
+    with Memory(settings=load(data_dir=tmp_path / "data", embedder="none", llm="none")) as memory:
+        memory.add(TALK[1], "ghost")
+        memory.privacy.erase("ghost")
+        memory.configure("user", "ghost", name="Ann")
+    named = kemem(tmp_path, "erase", "--user", "ghost", "--yes")
+    assert named.returncode == 0 and "SHA-256: " in named.stdout
+    for user, language, said in (
+        ("gohst", "en", "Nothing is kept of 'gohst'."),
+        ("gohst", "zh", "没有保存 'gohst' 的任何内容。"),
+        ("ghost", "en", "Nothing is kept of 'ghost'."),
+    ):
+        refused = kemem(tmp_path, "erase", "--user", user, "--yes", KEMEM_LANGUAGE=language)
+        assert refused.returncode == 3 and said in refused.stderr and not refused.stdout
+
+
 @pytest.mark.parametrize(
     ("language", "erased"), [("zh", "已删除"), ("en", "Erased")], ids=["zh", "en"]
 )

@@ -144,7 +144,7 @@ class AsyncPrivacy:
         await purge(deps.store)
         after = await self.inventory(user)
         copies = await self._copies(user, deps)
-        return Receipt(user, now, _counts(before), digest, _counts(after), copies)
+        return Receipt(user, now, counts_of(before), digest, counts_of(after), copies)
 
     def _user(self, user_id: str | None) -> str:
         return check_id(self._scope.restrict(user_id).user_id, "user_id")
@@ -286,7 +286,7 @@ async def _digest(user: str, deps: Deps) -> str:
     return sha256("".join(sorted(ids)).encode()).hexdigest()
 
 
-def _counts(inventory: Inventory) -> dict[str, int]:
+def counts_of(inventory: Inventory) -> dict[str, int]:
     """What there is, by its kind."""
     names = ("messages", "sessions", "summaries", "changes", "entities", "relations", "vectors")
     counts = {name: getattr(inventory, name) for name in (*names, "jobs")}
