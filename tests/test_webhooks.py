@@ -430,9 +430,9 @@ async def test_a_store_without_endpoints_is_asked_nothing_more(
 # Where deliveries go
 
 
-@each("url", ["http://169.254.169.254/latest", "http://[fe80::1]/", "http://100.100.100.200/"])
+@each("url", ["http://2852039166/latest", "http://169.254.43518/", "http://100.100.25800/"])
 async def test_nothing_is_sent_to_link_local_addresses(sqlite: Settings, url: str) -> None:
-    """The result says so, and does not repeat the address."""
+    """Whatever name they have; the result says so, and does not repeat the address."""
     async with opened(sqlite) as own:
         webhook = await own.webhooks.create(url)
         result = await own.webhooks.test(webhook.webhook_id)
@@ -563,6 +563,8 @@ def test_webhooks_over_http(server: LocalServer, receiver: Receiver) -> None:
                 *("", "example.com/hook", "ftp://example.com", "http://", "http:///x", 7),
                 *("http://a b/", "http://a\nb/", "http://[::1", "http://a:99999/", "http://a:0/"),
                 *("https://user:secret@example.com/", "http://a/" + "长" * 2000),
+                *("http://169.254.169.254/x", "https://[fe80::1]:8443/", "http://100.100.100.200"),
+                *("http://[::ffff:169.254.169.254]/", "http://[fe80::1%25eth0]/"),
             )
         ),
         ("events", {"events": []}),
@@ -593,6 +595,8 @@ async def test_the_library_names_what_is_wrong(sqlite: Settings) -> None:
             await own.webhooks.create("http://127.0.0.1:9/", ["memory.read"])
         with pytest.raises(InvalidArgument, match=r"https://example\.com/hook, not 'mailto:x'"):
             await own.webhooks.create("mailto:x")
+        with pytest.raises(InvalidArgument, match=r"link-local.*: 'http://169\.254\.169\.254/x'"):
+            await own.webhooks.create("http://169.254.169.254/x")
 
 
 @pytest.mark.parametrize(
@@ -650,12 +654,16 @@ async def test_webhooks_on_the_dashboard(
         assert EVIL not in made.text
         own = f"{path}/{webhook.webhook_id}"
         assert (await send(browser, f"{own}/test")).status_code == 303
-        page = text_of(await browser.get(path))
+        answer = await browser.get(path)
+        page = text_of(answer)
         assert texts[2] in page and texts[3] in page and webhook.secret not in page
+        assert '<p class="flash"' in answer.text and '<p class="problem"' not in answer.text
         receiver.statuses = [500]
         assert (await send(browser, f"{own}/test")).status_code == 303
-        page = text_of(await browser.get(path))
+        answer = await browser.get(path)
+        page = text_of(answer)
         assert texts[4] in page and "answered 500" in page
+        assert '<p class="problem"' in answer.text and '<p class="flash"' not in answer.text
         assert (await send(browser, f"{own}/delete")).status_code == 303
         assert texts[0] in text_of(await browser.get(path))
         refused = await send(browser, path, url=receiver.url)

@@ -21,7 +21,7 @@ from kemem.records.webhooks import (
 )
 from kemem.scope import Id, check_flag
 from kemem.text.ids import check_id, encode, new_id
-from kemem.webhooks.sending import body_of, open_client, post
+from kemem.webhooks.sending import body_of, is_refused, open_client, post
 
 MAX_URL = 2000  # characters
 
@@ -109,7 +109,7 @@ class AsyncWebhooks:
 
 
 def check_url(url: object) -> str:
-    """The address itself, if it is one of HTTP."""
+    """The address itself, if it is one of HTTP that events may be sent to."""
     if not isinstance(url, str) or not 1 <= len(url) <= MAX_URL:
         raise InvalidArgument(f"url must be 1-{MAX_URL} characters, not {url!r:.80}", field="url")
     encode(url, "url")
@@ -124,7 +124,21 @@ def check_url(url: object) -> str:
     if "@" in parts.netloc:
         reason = "url must have no user and password: receivers check the signature instead"
         raise InvalidArgument(reason, field="url")
+    if _is_refused_literal(parts.hostname or ""):
+        reason = (
+            "url must not be a link-local address or a metadata service, where nothing is sent:"
+            f" {url!r:.80}"
+        )
+        raise InvalidArgument(reason, field="url")
     return url
+
+
+def _is_refused_literal(host: str) -> bool:
+    """Whether a host is an IP address that nothing is sent to; names are looked up when sending."""
+    try:
+        return is_refused(host)
+    except ValueError:
+        return False
 
 
 def _check_events(events: Sequence[str] | None) -> tuple[EventType, ...]:

@@ -1,6 +1,7 @@
 """Messages after an action: the page that a form leads to says once what was done."""
 
 import json
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 COOKIE = "kemem_flash"
@@ -42,6 +43,14 @@ MESSAGES = {
     "webhook_deleted": ("The webhook {name} is deleted.", "Webhook {name} 已删除。"),
     "signed_out": ("You are signed out.", "已退出登录。"),
 }
+_FAILURES = {"webhook_failed"}
+
+
+class Message(NamedTuple):
+    """What a page says about the action that led to it."""
+
+    text: str
+    is_failure: bool
 
 
 def encode(message: str, **values: object) -> str:
@@ -50,10 +59,11 @@ def encode(message: str, **values: object) -> str:
     return quote(json.dumps([message, short]))
 
 
-def decode(cookie: str | None, language: str) -> str | None:
-    """The text of a message in a language; None for a cookie that is missing or not ours."""
+def decode(cookie: str | None, language: str) -> Message | None:
+    """A message in a language; None for a cookie that is missing or not ours."""
     try:
         message, values = json.loads(unquote(cookie or ""))
-        return MESSAGES[message][language == "zh"].format_map(values)
+        text = MESSAGES[message][language == "zh"].format_map(values)
+        return Message(text, message in _FAILURES)
     except (ValueError, TypeError, LookupError, AttributeError):
         return None
