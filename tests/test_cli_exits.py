@@ -57,6 +57,13 @@ def test_a_taken_port_is_said_in_one_line_before_any_banner(tmp_path: Path) -> N
     assert not (tmp_path / "data").exists()
 
 
+def test_a_directory_that_cannot_be_is_said_before_anything_is_served(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    ran = kemem(tmp_path, "serve", "--port", "0", "--data-dir", str(tmp_path / "file"))
+    assert (ran.returncode, ran.stdout) == (4, "")
+    assert ran.stderr == f"error: {tmp_path / 'file'} must be a directory, not a file\n"
+
+
 def test_a_host_of_elsewhere_is_named(tmp_path: Path) -> None:
     ran = kemem(tmp_path, "serve", "--host", "192.0.2.1", KEMEM_API_KEY="k" * 20)
     assert (ran.returncode, ran.stdout) == (2, "")

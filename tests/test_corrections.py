@@ -214,3 +214,21 @@ async def test_what_corrects_a_secret_is_secret_without_notes_too(
         for text in (first, between, then):
             await memory.ingest(text, user_id="u", session_id="s")
         assert [it.content for it in (await memory.for_user("u").messages()).items] == [between]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("My cloud password is Moss41x", "Sorry, I meant 99993333"),
+        ("我的网盘密码是 xue2025", "不对，应该是 99993333。"),
+    ],
+)
+async def test_what_may_correct_a_secret_is_secret(tmp_path: Path, first: str, then: str) -> None:
+    """Where it has another shape, so that nothing is put right."""
+    settings = Settings(data_dir=tmp_path, llm="none", embedder="none")
+    async with AsyncMemory(settings=settings) as memory:
+        for text in (first, then, first[:3]):
+            turn = [{"role": "user", "content": text}, {"role": "assistant", "content": "OK."}]
+            await memory.add(turn, user_id="u", session_id="s")
+        shown = (await memory.for_user("u").messages()).items
+        assert {it.content for it in shown} == {"OK.", first[:3]}

@@ -329,16 +329,15 @@ def test_the_log_names_routes_but_not_what_was_said(tmp_path: Path) -> None:
 
 def test_a_server_without_its_store_lives_but_is_not_ready(tmp_path: Path) -> None:
     """Probes can tell the two apart, and callers learn no paths."""
-    blocked = tmp_path / "data"
-    blocked.write_text("a file, where a directory is needed")
-    unavailable = (503, "UNAVAILABLE")
+    away, unavailable = "postgresql://127.0.0.1:9/nowhere", (503, "UNAVAILABLE")
     for given in ({}, {"api_key": "k"}):  # without one, the store says whether one is required
-        running = running_server(blocked, ready_at="/healthz", **given)
+        data = tmp_path / "data"
+        running = running_server(data, ready_at="/healthz", database_url=away, **given)
         with running as server, server.client(given.get("api_key")) as client:
             assert refusal(client.get("/readyz")) == unavailable
             answer = client.get("/v1/users/u/messages")
             assert refusal(answer) == unavailable
-            assert str(tmp_path) not in answer.text
+            assert "nowhere" not in answer.text
             if given:
                 assert metrics(client)["kemem_store_up"] == 0
             assert client.get("/healthz").json() == {"status": "alive"}

@@ -13,6 +13,7 @@ from tests.routes import MEM0, SECRET, token
 from tests.server import LocalServer, local_server
 
 KEY = "mem0-key-0123456789"
+HOSTED = {"Authorization": f"Token {KEY}"}  # as mem0's hosted client sends it
 EACH = pytest.mark.parametrize("language", ["zh", "en"])
 
 
@@ -21,6 +22,20 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     settings = {"api_key": KEY, "jwt_secret": SECRET}
     with local_server(tmp_path_factory.mktemp("local"), **settings) as server:
         yield server
+
+
+def test_an_empty_id_erases_nothing(local: LocalServer) -> None:
+    """Only mem0's client erases all by that path."""
+    body = {"messages": "I live in Graz", "user_id": "olga"}
+    with local.client(KEY) as client:
+        assert client.post("/v1/memories", json=body).is_success
+        answer = client.delete("/v1/memories/", params={"user_id": "olga"})
+        assert answer.status_code == 400 and "no memory_id" in answer.text
+        kept = client.get("/v1/memories", params={"user_id": "olga"}).json()
+        assert [it["memory"] for it in kept["results"]] == ["User lives in Graz"]
+        erased = client.delete("/v1/memories/", params={"user_id": "olga"}, headers=HOSTED)
+        assert erased.is_success
+        assert client.get("/v1/memories", params={"user_id": "olga"}).json()["results"] == []
 
 
 def test_every_route_needs_a_credential(local: LocalServer) -> None:
@@ -68,8 +83,9 @@ def test_hostile_values_are_refused(local: LocalServer) -> None:
             assert answer.status_code == 400, (body, answer.text)
             assert answer.json()["detail"] == answer.json()["error"]["message"]
         for filters in ("{", "['user_id']", "(" * 5000, "1" * 5000, "{'user_id': 7.5}"):
-            answer = client.delete("/v1/memories/", params={"filters": filters})
+            answer = client.delete("/v1/memories/", params={"filters": filters}, headers=HOSTED)
             assert answer.status_code == 400, (filters, answer.text)
+            assert "memory_id" not in answer.text
         for page in ({"page": 0}, {"page_size": 0}, {"page": "x"}, {"cursor": "x"}):
             answer = client.post("/v3/memories/", json={"user_id": "eve"}, params=page)
             assert answer.status_code == 400, page

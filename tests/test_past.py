@@ -130,6 +130,22 @@ def test_a_prompt_does_not_show_it_unless_asked(told: Memory, talk: Talk) -> Non
     assert talk.old not in f"{told.search(talk.words, 'u')}{told.recall(talk.words, 'u')}"
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "question", "right"),
+    [
+        ("I'm 34.", "Actually I'm 35.", "How old am I?", "35"),
+        ("My son Max is 7.", "Max is 8 now.", "How old is Max?", "8"),
+        ("我今年34岁。", "我今年35岁了。", "我多大了？", "35"),
+    ],
+)
+def test_how_old_somebody_is_does_not_ask_for_the_past(
+    memory: Memory, first: str, then: str, question: str, right: str
+) -> None:
+    memory.add(first, user_id="u", timestamp="2026-01-05T10:00:00Z")
+    memory.add(then, user_id="u", timestamp="2026-02-05T10:00:00Z")
+    assert right in memory.search(question, user_id="u")[0].memory
+
+
 @EACH
 def test_as_of_an_earlier_time_it_had_not_ended(told: Memory, talk: Talk) -> None:
     hits = told.search(talk.question, "u", as_of="2026-02-01T00:00:00Z")

@@ -276,8 +276,14 @@ async def mark_corrections(messages: Sequence[Message], deps: Deps) -> list[Mess
     for scope, own in by_session(messages).items():
         earlier = await _said_before(own[0], Where(scope, sensitive=True), deps)
         right, _ = put_right(own, earlier)
-        marked |= {message.message_id for message in right if message.sensitive}
-    return [replace(it, sensitive=it.message_id in marked) for it in messages]
+        last = next((it.sensitive for it in reversed(earlier) if it.role == "user"), False)
+        for message, read in zip(own, right, strict=True):
+            if message.role != "user":
+                continue
+            # Where it is unclear of what, it still may have the right value of a secret.
+            last = read.sensitive or (last and looks_like_correction(message.content))
+            marked |= {message.message_id} if last else set()
+    return [replace(it, sensitive=it.sensitive or it.message_id in marked) for it in messages]
 
 
 async def _notes_to_show(messages: Sequence[Message], work: Work, deps: Deps) -> list[Note]:

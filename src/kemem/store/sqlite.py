@@ -114,6 +114,8 @@ class Sqlite:
     def open(self, *, moving: bool = False) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except FileExistsError:
+            raise Unavailable(f"{self.path.parent} must be a directory, not a file") from None
         except OSError as error:
             raise Unavailable(f"cannot create {self.path.parent}: {error.strerror}") from None
         self._reader = self._engine(_READERS, "BEGIN")

@@ -55,19 +55,21 @@ _CARDS: tuple[tuple[range, int, tuple[int, ...]], ...] = (  # first numbers, the
     (range(644, 660), 3, (16, 19)),
     (range(9558, 9559), 4, (19,)),  # older cards of ICBC
 )
+_ZH_PASSWORDS = ("ZH_PASSWORD", "ZH_LATER_PASSWORD", "ZH_BARE_PASSWORD")
 # A text without all of these has no match, which is faster to see than by the pattern.
 _HINTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("TOLD_KEY", "ENV_KEY", "ZH_KEY"), ("key", "token", "secret", "密钥", "秘钥", "令牌")
     ),
-    **dict.fromkeys(("PASSWORD", "NEW_PASSWORD"), ("pass", "pwd")),
-    **{"ZH_PASSWORD": ("密码", "口令", "暗号"), "URL_PASSWORD": ("://",), "EMAIL": ("@",)},
+    **dict.fromkeys(("PASSWORD", "NEW_PASSWORD", "LATER_PASSWORD"), ("pass", "pwd")),
+    **dict.fromkeys(_ZH_PASSWORDS, ("密码", "口令", "暗号")),
+    **{"URL_PASSWORD": ("://",), "EMAIL": ("@",)},
     "API_KEY": (
         *("sk-", "sk_", "rk_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
         *("glpat-", "akia", "asia", "ltai", "akid", "aiza", "ya29.", "xox", "hf_", "npm_", "pypi-"),
         *("dop_v1_", "sg."),
     ),
-    **{"BEARER": ("bearer",), "JWT": ("eyj",), "PIN": ("pin", "cv", "安全码")},
+    **{"BEARER": ("bearer",), "JWT": ("eyj",), "PIN": ("pin", "cv", "code", "码")},
 }
 _PHONES = (
     *("CN_MOBILE", "CN_LANDLINE", "CN_SERVICE", "INTERNATIONAL", "NORTH_AMERICA"),
@@ -210,7 +212,7 @@ def _keys(text: _Folded) -> Spans:
 
 
 def _passwords(text: _Folded) -> Spans:
-    for name in ("PASSWORD", "NEW_PASSWORD", "ZH_PASSWORD"):
+    for name in ("PASSWORD", "NEW_PASSWORD", "LATER_PASSWORD", *_ZH_PASSWORDS):
         for match in text.matches(name):
             group = match.lastgroup or "value"
             start, value = match.start(group), match[group]
@@ -219,9 +221,8 @@ def _passwords(text: _Folded) -> Spans:
             if group == "value":
                 value = value.rstrip(_TRAILING)
             end = start + len(value)
-            if _is_password(
-                value, text.text[end : end + 16], group != "value", name == "ZH_PASSWORD"
-            ):
+            rest, is_chinese = text.text[end : end + 16], name in _ZH_PASSWORDS
+            if _is_password(value, rest, group != "value", is_chinese):
                 yield start, end
     for match in text.matches("URL_PASSWORD"):
         if not _CODE.match(match["value"]) and match["value"] not in _no_values():

@@ -242,7 +242,15 @@ async def mem0_list_all(query: Annotated[QueryOptions, Query()], memory: Handle)
     return _shown(await Mem0(memory=memory).get_all(**query.arguments(), top_k=ALL))
 
 
-@router.delete("/v1/memories/")
+def check_client(request: Request) -> None:
+    """Refuse all but mem0's clients, who are known by a header: others sent an empty memory id."""
+    scheme = request.headers.get("authorization", "").partition(" ")[0]
+    if scheme.lower() != "token" and "mem0-user-id" not in request.headers:
+        reason = "the path has no memory_id; to erase all memories of a user, leave out the last /"
+        raise InvalidArgument(reason, field="memory_id")
+
+
+@router.delete("/v1/memories/", dependencies=[Depends(check_client)])
 @router.delete("/memories")
 async def mem0_delete_all(query: Annotated[QueryOptions, Query()], memory: Handle) -> object:
     """Erase all that carries the ids."""
