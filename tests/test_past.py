@@ -146,6 +146,22 @@ def test_how_old_somebody_is_does_not_ask_for_the_past(
     assert right in memory.search(question, user_id="u")[0].memory
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "place"),
+    [
+        ("I live in Derby with my sister.", "I've moved into a small flat in Hove.", "Hove"),
+        ("I live in Derby.", "We moved into an apartment in Aarhus last weekend.", "Aarhus"),
+        ("我住在滨江区，离公司走路十分钟。", "我从滨江搬到西湖区了，跟表哥一起住。", "西湖区"),
+        ("我妈住在绵阳。", "我妈上个月从绵阳搬来成都了。", "成都"),
+    ],
+)
+def test_a_move_ends_the_home_before(memory: Memory, first: str, then: str, place: str) -> None:
+    memory.add(first, user_id="u", timestamp="2026-01-05T10:00:00Z")
+    memory.add(then, user_id="u", timestamp="2026-02-05T10:00:00Z")
+    (home,) = memory.get_all(user_id="u", filters={"memory_type": "residence"})
+    assert place in home.memory
+
+
 @EACH
 def test_as_of_an_earlier_time_it_had_not_ended(told: Memory, talk: Talk) -> None:
     hits = told.search(talk.question, "u", as_of="2026-02-01T00:00:00Z")
