@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import structlog
 
+from kemem.serve.cli import language
 from kemem.serve.cli.main import main
 from tests import warm
 
@@ -88,6 +89,7 @@ def kemem(
         chdir(home),
         patch.dict(os.environ, environment(home, **given), clear=True),
         patch.multiple(sys, argv=["kemem", *arguments], stdin=typing, stdout=output, stderr=errors),
+        patch.object(language, "_current", "en"),  # of this command alone
     ):
         typing.write(typed)
         typing.seek(0)
