@@ -181,6 +181,22 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
         (("retry", "j_1"), "没有任务 'j_1'"),
         (("graph",), "需要 --user、--agent 或 --session"),
         (("users", "--project", "acme"), "没有项目 'acme'；配置中有：none"),
+        (("keys", "revoke", "key_1"), "没有密钥 'key_1'"),
+        (("webhooks", "delete", "wh_1"), "没有 webhook 'wh_1'"),
+        (("messages", "--user", "长" * 256), "user_id 必须为 1-255 个字符，而不是 256"),
+        (
+            ("webhooks", "create", "ftp://a"),
+            "url 应如 https://example.com/hook，而不是 'ftp://a'",
+        ),
+        (("keys", "create", "a", "--role", "user"), "角色为 user 的密钥需要 user_id"),
+        (
+            ("keys", "create", "a", "--role", "admin", "--user", "u"),
+            "角色为 admin 的密钥不能有 user_id",
+        ),
+        (
+            ("keys", "create", "a"),
+            "第一个密钥必须是不属于任何项目的 admin 密钥：否则无人能管理服务器",
+        ),
     ],
 )
 def test_a_mistake_is_named_in_chinese(

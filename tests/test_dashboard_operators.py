@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from kemem.memory import AsyncMemory
 from kemem.records import Scope
 from kemem.records.batch import Batch, Job
+from kemem.serve.cli.language import in_language
 from kemem.serve.dashboard import backups, operators
 from kemem.serve.dashboard.labels import label
 from kemem.serve.telemetry.metrics import MINUTE, Point
@@ -368,3 +369,4 @@ async def test_knowledge_can_be_downloaded_and_checks_be_run(
     title = {"zh": "检查", "en": "Checks"}[language]
     checks = await desk.page(f"{SYSTEM}/checks", language=language)
     assert title in checks and label("check", "embedder", language) in checks
+    assert in_language(language, "none: rules extract notes") in checks

@@ -51,27 +51,32 @@ def t(text: str, **values: object) -> str:
 
     t("{count} done", count=3) -> "3 done"
     """
+    return in_language(_current, text, **values)
+
+
+def in_language(language: str, text: str, **values: object) -> str:
+    """A text in a language, with values in its places."""
     if isinstance(text, Phrase):
-        return t(text.template, **text.values)
-    shown = catalogue().get(text, text) if _current == "zh" else text
-    if not values:
-        return shown
-    return shown.format(
-        **{name: t(it) if isinstance(it, Phrase) else it for name, it in values.items()}
-    )
+        return in_language(language, text.template, **text.values)
+    shown = catalogue().get(text, text) if language == "zh" else text
+    own = {
+        name: in_language(language, it) if isinstance(it, Phrase) else it
+        for name, it in values.items()
+    }
+    return shown.format(**own) if values else shown
 
 
-def translated_error(message: str) -> str:
+def translated_error(message: str, language: str | None = None) -> str:
     """An error that was written elsewhere, with its values, in the language of the reader.
 
     Where the catalogue has no such error it stays English.
     """
-    if _current == "zh":
+    if (language or _current) == "zh":
         for pattern, chinese in error_patterns():
             if match := pattern.fullmatch(message):
                 values = match.groupdict()
                 if "reason" in values:
-                    values["reason"] = translated_error(values["reason"])
+                    values["reason"] = translated_error(values["reason"], language)
                 return chinese.format(**values)
     return message
 

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -26,6 +26,7 @@ from kemem.errors import InvalidArgument, PermissionDenied
 from kemem.memory import AsyncMemory
 from kemem.records import Message, Note
 from kemem.runtime import system_clock
+from kemem.serve.cli.language import in_language, translated_error
 from kemem.serve.dashboard import display, flash
 from kemem.serve.dashboard.labels import label
 from kemem.serve.http import projects
@@ -123,6 +124,8 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         "zone": display.zone(display.local(now)),
         "offset": display.offset(display.local(now)),
         "label": lambda group, word: label(group, word, language),
+        "phrase": partial(in_language, language),
+        "error_text": partial(translated_error, language=language),
         "flash": message,
         "alerts": getattr(request.state, "alerts", ()),
         "project": request.app.state.project,
