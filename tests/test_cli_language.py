@@ -166,10 +166,10 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
         (("brew",), "没有命令 brew。"),
         (("search", "茶", "tea", "绿茶"), "多余的参数：tea 绿茶"),
         (("search", "茶", "--user"), "选项 --user 需要一个值。"),
-        (("search", "茶", "--limit", "0"), "--limit 的值无效：必须不小于 1"),
-        (("search", "茶", "--limit", "9999"), "--limit 的值无效：必须不大于 1000"),
-        (("search", "茶", "--limit", "多"), "--limit 的值无效：必须是整数"),
-        (("search", "茶", "--threshold", "高"), "--threshold 的值无效：必须是数字"),
+        (("search", "茶", "--limit", "0"), "--limit 必须不小于 1，而不是 '0'"),
+        (("search", "茶", "--limit", "9999"), "--limit 必须不大于 1000，而不是 '9999'"),
+        (("search", "茶", "--limit", "多"), "--limit 必须是整数，而不是 '多'"),
+        (("search", "茶", "--threshold", "高"), "--threshold 必须是数字，而不是 '高'"),
         (
             ("search", "茶", "--mode", "magic"),
             "--mode 的值无效：'magic' 不是 'hybrid', 'lexical', 'semantic' 之一。",
@@ -183,7 +183,10 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
         (("users", "--project", "acme"), "没有项目 'acme'；配置中有：none"),
         (("keys", "revoke", "key_1"), "没有密钥 'key_1'"),
         (("webhooks", "delete", "wh_1"), "没有 webhook 'wh_1'"),
-        (("messages", "--user", "长" * 256), "user_id 必须为 1-255 个字符，而不是 256"),
+        (
+            ("messages", "--user", "长" * 256),
+            f"user_id 必须为 1-255 个字符，而不是 256 个：'{'长' * 12}...{'长' * 13}'",
+        ),
         (
             ("webhooks", "create", "ftp://a"),
             "url 应如 https://example.com/hook，而不是 'ftp://a'",

@@ -81,9 +81,19 @@ def test_a_planted_fault_would_be_found() -> None:
         ({"jwt_secret": "short"}, "jwt_secret (KEMEM_JWT_SECRET) must have at least 32 characters"),
         ({"api_key": ""}, "api_key (KEMEM_API_KEY) must have at least 1 character"),
         ({"colour": "red"}, "colour (KEMEM_COLOUR) does not exist"),
-        ({"port": "x"}, "port (KEMEM_PORT) must be an integer"),
-        ({"port": 70_000}, "port (KEMEM_PORT) must be at most 65535"),
-        ({"llm_model": ""}, "llm_model (KEMEM_LLM_MODEL) must have at least 1 character"),
+        ({"embeder": "none"}, "embeder (KEMEM_EMBEDER) does not exist (did you mean 'embedder'?)"),
+        ({"port": "x"}, "port (KEMEM_PORT) must be an integer, not 'x'"),
+        ({"port": 70_000}, "port (KEMEM_PORT) must be at most 65535, not 70000"),
+        ({"language": "fr"}, "language (KEMEM_LANGUAGE) must be 'auto', 'zh' or 'en', not 'fr'"),
+        ({"data_dir": 5}, "data_dir (KEMEM_DATA_DIR) must be a path, not 5"),
+        ({"llm_api_key": 5}, "llm_api_key (KEMEM_LLM_API_KEY) must be a text"),
+        ({"projects": [{"api_key": "s3cret"}]}, "projects (KEMEM_PROJECTS) must be an object"),
+        (
+            {"projects": {"acme": {"llm_modl": "m"}}},
+            "projects (KEMEM_PROJECTS) must not have acme.llm_modl: there is no such setting "
+            "(did you mean 'llm_model'?)",
+        ),
+        ({"llm_model": ""}, "llm_model (KEMEM_LLM_MODEL) must have at least 1 character, not ''"),
         (
             {"reranker": "m@http://host:port/rerank"},
             "reranker (KEMEM_RERANKER) must be none, URL or MODEL@URL, where a URL begins as "
@@ -116,6 +126,17 @@ def test_a_wrong_variable_is_named_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("KEMEM_JWT_SECRET", "short")
     with pytest.raises(InvalidArgument, match=r"jwt_secret \(KEMEM_JWT_SECRET\) must"):
         load()
+
+
+@pytest.mark.parametrize("name", ["projects", "ontology"])
+def test_a_variable_that_is_not_json_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its value, in which keys may be."""
+    variable = f"KEMEM_{name.upper()}"
+    monkeypatch.setenv(variable, "{s3cret")
+    with pytest.raises(InvalidArgument) as raised:
+        load()
+    assert str(raised.value).startswith(f"setting {name} ({variable}) must be a JSON object, as {{")
+    assert "s3cret" not in str(raised.value)
 
 
 def test_an_empty_variable_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

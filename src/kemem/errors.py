@@ -12,6 +12,10 @@ KeMemError
 └── Internal           500  a fault of ours
 """
 
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from reprlib import repr as shortened
 from typing import Any, ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,13 +26,19 @@ _PLAIN = {  # pydantic's kinds of errors
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
     "string_type": "must be a text",
     "list_type": "must be a list",
+    "path_type": "must be a path",
+    "json_invalid": "must be JSON ({error})",
     "literal_error": "must be {expected}",
     "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
     "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
     "greater_than": "must be more than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
     "less_than_equal": "must be at most {le:g}",
 }
+_MOST_NAMES = 25  # that are listed in a message
+_SECRET = re.compile(r"(?:key|secret|password|token)$", re.IGNORECASE)  # fields never shown
 
 
 class KeMemError(Exception):
@@ -102,8 +112,18 @@ class Internal(KeMemError):
     """A fault of ours."""
 
 
-def plain_reason(problem: Any) -> str:
-    """What pydantic finds wrong with a value, as it follows the name of the field."""
+def plain_reason(problem: Any, field: str = "") -> str:
+    """What pydantic finds wrong with a value, and the value, as both follow the name of the field.
+
+    -> " must be at least 1, not 0"
+    """
+    reason = _reason(problem)
+    if "input" not in problem or ", not " in reason or _SECRET.search(field):
+        return reason
+    return f"{reason}, not {shortened(problem['input'])}"
+
+
+def _reason(problem: Any) -> str:
     kind, context = problem["type"], problem.get("ctx") or {}
     if context.get("field_type") == "Value":  # a secret, which is a text
         kind = "string_too_short"
@@ -112,6 +132,17 @@ def plain_reason(problem: Any) -> str:
         return f" {text.removesuffix('s') if context.get('min_length') == 1 else text}"
     reason = problem["msg"].removeprefix("Value error, ")
     return f" {reason}" if reason.startswith("must ") else f": {reason}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What a misspelt name may stand for; else the names that would be right, unless too many.
+
+    "limt", ["limit", "query"] -> " (did you mean 'limit'?)"
+    """
+    names = list(known)
+    if close := get_close_matches(name.lower(), names, 1):
+        return f" (did you mean {close[0]!r}?)"
+    return f" (known: {', '.join(names)})" if 0 < len(names) <= _MOST_NAMES else ""
 
 
 def shown_address(url: str) -> str:

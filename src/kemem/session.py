@@ -62,7 +62,7 @@ async def context(
     """
     if not isinstance(max_tokens, int) or max_tokens < LEAST_TOKENS:
         raise InvalidArgument(
-            f"max_tokens must be a number from {LEAST_TOKENS} on, not {shown(max_tokens)}",
+            f"max_tokens must be at least {LEAST_TOKENS}, not {shown(max_tokens)}",
             field="max_tokens",
         )
     now, notes = deps.clock(), await state.short_term(scope, deps.store)

@@ -25,7 +25,7 @@ from pydantic_settings import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kemem.errors import InvalidArgument, plain_reason, shown_address
+from kemem.errors import InvalidArgument, did_you_mean, plain_reason, shown_address
 from kemem.records.ontology import Ontology
 from kemem.records.privacy import DEFAULT_ACTIONS, Action, ContentPolicy, DataKind
 
@@ -38,6 +38,7 @@ _ORIGIN = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?
 _PRICE = re.compile(r"([^\s=]+)\s*=\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)")
 _RERANKERS = re.compile(rf"none|(?:{_NAME}@)?{_URL}")
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+_JSON_EXAMPLES = {"projects": '{"acme": {}}', "ontology": '{"notes": {"bug_report": "…"}}'}
 _POSTGRES = re.compile(r"postgres(?:ql)?(?:\+\w+)?://")
 
 # Settings of the process, which are the same for all of its projects.
@@ -381,7 +382,9 @@ class Settings(BaseSettings):
                 raise ValueError(f"must have names of {form}, not {name!r:.80}")
             for key in own:
                 if key not in cls.model_fields:
-                    raise ValueError(f"must not have {name}.{key}: there is no such setting")
+                    advice = did_you_mean(key, cls.model_fields)
+                    reason = f"must not have {name}.{key}: there is no such setting{advice}"
+                    raise ValueError(reason)
                 if key in OF_THE_PROCESS:
                     raise ValueError(f"must not have {name}.{key}: all projects share it")
         return projects
@@ -515,10 +518,10 @@ def load(**given: Any) -> Settings:
         settings = Settings(**chosen)
     except TOMLDecodeError as error:
         raise InvalidArgument(f"{CONFIG_FILE} is not valid TOML: {error}") from None
-    except SettingsError:
-        example = '{"acme": {}}'
-        reason = f"setting projects (KEMEM_PROJECTS) must be a JSON object, as {example}"
-        raise InvalidArgument(reason, field="projects") from None
+    except SettingsError as error:  # its values may be secret
+        name = next(it for it in _JSON_EXAMPLES if f'"{it}"' in str(error))
+        reason = f"must be a JSON object, as {_JSON_EXAMPLES[name]}"
+        raise InvalidArgument(f"setting {_with_variable(name)} {reason}", field=name) from None
     except ValidationError as error:
         raise _refusal(error) from None
     _check_apart(settings)
@@ -527,9 +530,17 @@ def load(**given: Any) -> Settings:
 
 def _refusal(error: ValidationError, place: str = "") -> InvalidArgument:
     """A wrong setting in plain words; `place` is that of a project."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    first: Any = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"]).removeprefix("KEMEM_").lower()
-    unknown = first["type"] == "extra_forbidden"
-    reason = " does not exist" if unknown else plain_reason(first)
-    variable = f"KEMEM_{(place or name).partition('.')[0].upper()}"
-    return InvalidArgument(f"setting {place}{name} ({variable}){reason}", field=name)
+    if first["type"] == "extra_forbidden":
+        reason = f" does not exist{did_you_mean(name, Settings.model_fields)}"
+    else:
+        if isinstance(first["input"], dict | list):  # secrets may be among its values
+            del first["input"]
+        reason = plain_reason(first, name)
+    return InvalidArgument(f"setting {_with_variable(place + name)}{reason}", field=name)
+
+
+def _with_variable(name: str) -> str:
+    """A setting and its variable.  "port" -> "port (KEMEM_PORT)" """
+    return f"{name} (KEMEM_{name.partition('.')[0].upper()})"

@@ -87,7 +87,8 @@ def seal(place: P, query: object, secret: bytes) -> str:
 def unseal(cursor: str, query: object, secret: bytes, kind: Callable[..., P]) -> P:
     """The place a cursor names; anything but a cursor of this very query is refused."""
     refusal = InvalidArgument(
-        "cursor is not one that this query returned; start again without a cursor", field="cursor"
+        f"cursor {shown(cursor)} is not one that this query returned; start again without a cursor",
+        field="cursor",
     )
     if not isinstance(cursor, str) or not cursor.startswith(_PREFIX):
         raise refusal

@@ -55,7 +55,7 @@ async def read_profile(where: Where, max_tokens: int, deps: Deps, cached: Profil
     """
     if type(max_tokens) is not int or max_tokens < LEAST_TOKENS:
         raise InvalidArgument(
-            f"max_tokens must be a number from {LEAST_TOKENS} on, not {shown(max_tokens)}",
+            f"max_tokens must be at least {LEAST_TOKENS}, not {shown(max_tokens)}",
             field="max_tokens",
         )
     await check_enabled(deps.store, where.scope)

@@ -18,7 +18,7 @@ def check_id(value: object, field: str) -> str:
     if not isinstance(value, str):
         problem = f"be a string, not {shown(value)}"
     elif not 1 <= len(value) <= MAX_ID:
-        problem = f"be 1-{MAX_ID} characters, not {len(value)}"
+        problem = f"be 1-{MAX_ID} characters, not {len(value)}: {shown(value)}"
     elif (size := len(value.encode(errors="surrogatepass"))) > MAX_ID_BYTES:
         problem = f"be at most {MAX_ID_BYTES} bytes, not {size}"
     elif value in (".", ".."):

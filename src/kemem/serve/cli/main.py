@@ -5,15 +5,16 @@ import sys
 import traceback
 from contextlib import suppress
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 import typer
+from pydantic import ValidationError
 from rich.text import Text
 from typer import Option
 
 from kemem import __version__
-from kemem.errors import InvalidArgument, KeMemError, NotFound, Unavailable
+from kemem.errors import InvalidArgument, KeMemError, NotFound, Unavailable, plain_reason
 from kemem.serve.cli import imports, look, manage, operate, privacy, remember, sessions, work
 from kemem.serve.cli.audit import audit
 from kemem.serve.cli.chat import chat
@@ -86,8 +87,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         called_wrongly = isinstance(error, InvalidArgument) and "field" in error.details
         return error.message, WRONG_CALL if called_wrongly else next(codes, FAILED)
     if hasattr(error, "format_message"):  # of typer: its classes of errors have no public name
-        message = " ".join(error.format_message().split())
-        return message.replace("Value error, ", ""), WRONG_CALL
+        return _wrong_call(error), WRONG_CALL
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if extra := OPTIONAL_PACKAGES.get(missing or ""):
         how = f"pip install '.[{extra}]'"
@@ -96,6 +96,18 @@ def _explain(error: Exception) -> tuple[str, int]:
     log.debug("command failed", at=traceback.format_exc())
     reason = f"{type(error).__name__}: {error}"
     return t("{reason} (KEMEM_LOG_LEVEL=debug shows where)", reason=reason), FAILED
+
+
+def _wrong_call(error: Any) -> str:
+    """What is wrong with an option or argument; with its value, in the words of other errors."""
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")
+    if not isinstance(error.__cause__, ValidationError):
+        return message
+    problem = error.__cause__.errors(include_url=False)[0]
+    if problem["type"] == "value_error":  # a choice, whose message has the value
+        return message
+    name = message.removeprefix("Invalid value for ").partition(":")[0].strip("'")
+    return name + plain_reason(problem, name)
 
 
 def _print_version(wanted: bool) -> None:

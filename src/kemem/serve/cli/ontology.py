@@ -58,7 +58,8 @@ def _read(file: Path) -> Mapping[str, Any]:
         )
         given = tomllib.loads(text) if file.suffix == ".toml" else to_object(text, "FILE") or {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidArgument(f"{plain(str(file))}: {error}", field="FILE") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidArgument(f"{plain(str(file))}: {reason}", field="FILE") from None
     return given["ontology"] if given.keys() == {"ontology"} else given  # as kemem.toml has it
 
 

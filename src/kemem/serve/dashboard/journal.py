@@ -17,7 +17,7 @@ from kemem.serve.dashboard import page as pages
 from kemem.serve.dashboard.flash import MESSAGES
 from kemem.serve.dashboard.page import DashboardRoute, Fields, page
 from kemem.serve.dashboard.users import unknown_owner
-from kemem.serve.http.errors import NOT_FOUND
+from kemem.serve.http.errors import NOT_FOUND, invalid_values
 from kemem.serve.http.routing import Memory
 from kemem.serve.telemetry import journal
 from kemem.text.ids import check_id
@@ -156,9 +156,7 @@ async def vote(request: Request, memory: Memory) -> Response:
     try:
         cast = journal.Vote.model_validate({**texts, "settings": settings})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise InvalidArgument(f"{field}: {first['msg']}", field=field) from None
+        raise invalid_values(error.errors(include_url=False), [journal.Vote]) from None
     await journal.save_vote(memory, cast, system_clock())
     if cast.user_id:  # it counts for the questions of this user
         with suppress(NotFound):  # erased since it was shown

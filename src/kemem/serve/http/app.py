@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
+from difflib import get_close_matches
 from functools import cache, partial
 from socket import socket
 from time import perf_counter
@@ -372,9 +373,16 @@ def _refusal(error: Exception, scope: Scope) -> Response:
         query = scope["query_string"].decode("latin-1")
         target = scope["path"] + (f"?{query}" if query else "")
         return RedirectResponse(f"/dashboard/login?to={quote(target)}", 303)
-    if not isinstance(error, HTTPException) or error.status_code != 405:
+    if not isinstance(error, HTTPException) or error.status_code not in (404, 405):
         return error_response(error)
-    described = scope["app"].openapi()["paths"].get(scope["route"].path, {})
+    paths = scope["app"].openapi()["paths"]
+    if error.status_code == 404:
+        path = scope["raw_path"].decode("latin-1")
+        close = get_close_matches(path, paths, 1, cutoff=0.8)
+        advice = f"did you mean {close[0]}? " if close else ""
+        reason = f"no such path: {path:.80}; {advice}/docs lists the paths of this server"
+        return error_response(NotFound(reason))
+    described = paths.get(scope["route"].path, {})
     methods = sorted(map(str.upper, described))  # none for the dashboard, which is not described
     allowed = ", ".join(methods) or (error.headers or {}).get("Allow", "GET")
     message = f"{scope['method']} is not allowed here, only {allowed}"

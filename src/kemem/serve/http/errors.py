@@ -2,12 +2,12 @@
 
 import json
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from reprlib import repr as shortened
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import structlog
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
 
 from kemem.errors import (
     Internal,
@@ -15,6 +15,7 @@ from kemem.errors import (
     KeMemError,
     NotConfigured,
     Unavailable,
+    did_you_mean,
     plain_reason,
 )
 
@@ -22,6 +23,7 @@ NOT_FOUND = "not found"  # the same for what does not exist and for what belongs
 
 READ_ONLY = "this key is read-only"
 
+_PROBLEMS = 4  # in one message
 _FRAMES = 8  # of a traceback: where it happened, never what it said
 
 log = structlog.get_logger("kemem")
@@ -95,12 +97,54 @@ def parse_object(raw: bytes, name: str = "the body", **details: object) -> dict[
     return value
 
 
-def invalid_value(problem: Any, place: Sequence[int | str]) -> InvalidArgument:
-    """What pydantic finds wrong with a value, by its field."""
+def invalid_values(problems: Sequence[Any], models: Iterable[object] = ()) -> InvalidArgument:
+    """What pydantic finds wrong with the fields of models: a wrong value, or what is missing.
+
+    Unknown fields are named beside it: they are often what is missing, misspelt.
+    """
+    unknown = [it for it in problems if it["type"] == "extra_forbidden"]
+    missing = [it for it in problems if it["type"] == "missing"]
+    wrong = [it for it in problems if it not in unknown and it not in missing]
+    named = (wrong[:1] or missing) + unknown
+    reasons = [_invalid(it, models) for it in named[:_PROBLEMS]]
+    return InvalidArgument("; ".join(reasons), field=_path(named[0]["loc"]))
+
+
+def _invalid(problem: Any, models: Iterable[object]) -> str:
+    """A field and what is wrong with it."""
+    field = _path(problem["loc"])
+    if problem["type"] == "missing":
+        return f"{field} is required"
+    if problem["type"] == "extra_forbidden":
+        *within, name = problem["loc"]
+        advice = did_you_mean(str(name), _field_names(models, within))
+        return f"{field} is not a field of this request{advice}"
+    return field + plain_reason(problem, field)
+
+
+def _path(place: Iterable[int | str]) -> str:
+    """("messages", 0, "role") -> "messages[0].role" """
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    field = path.removeprefix(".")[:80]
-    reasons = {"missing": "is required", "extra_forbidden": "is not a field of this request"}
-    if short := reasons.get(problem["type"]):
-        return InvalidArgument(f"{field} {short}", field=field)
-    reason = f"{field}{plain_reason(problem)}, not {shortened(problem['input'])}"
-    return InvalidArgument(reason, field=field)
+    return path.removeprefix(".")[:80]
+
+
+def _field_names(annotations: Iterable[object], within: Sequence[int | str]) -> list[str]:
+    """The names that the fields of models have in a request, or those of a model within them."""
+    models = [it for each in annotations for it in _models(each)]
+    for part in within:
+        fields = (it.model_fields.get(str(part)) for it in models)
+        models = [inner for it in fields if it for inner in _models(it.annotation)] or models
+    names: list[str] = []
+    for name, field in (it for model in models for it in model.model_fields.items()):
+        also = field.validation_alias
+        choices = also.choices if isinstance(also, AliasChoices) else [field.alias or name]
+        names += [str(it) for it in choices]
+    return names
+
+
+def _models(annotation: object) -> Iterator[type[BaseModel]]:
+    """The models in an annotation, as in `list[Model] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)

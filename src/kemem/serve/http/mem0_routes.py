@@ -10,12 +10,11 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
 
 from kemem.compat.mem0 import AsyncMemory as Mem0
 from kemem.compat.mem0_values import to_history, to_memory
-from kemem.errors import InvalidArgument, KeMemError
+from kemem.errors import InvalidArgument, KeMemError, did_you_mean
 from kemem.memory import AsyncMemory
 from kemem.records import Entry
 from kemem.records.ontology import OWN_TYPE
@@ -49,7 +48,7 @@ class Mem0Route(GuardedRoute):
         async def answer(request: Request) -> Response:
             try:
                 return await handle(request)
-            except (KeMemError, RequestValidationError) as error:
+            except KeMemError as error:
                 refused = error_response(error)
                 body = json.loads(bytes(refused.body))
                 detail = {"detail": body["error"]["message"]}  # what mem0's client shows
@@ -84,7 +83,8 @@ class Options(BaseModel):
         """The fields that were given."""
         for name, value in (self.model_extra or {}).items():
             if value is not None and name not in _WITHOUT_EFFECT:
-                reason = f"{name[:80]} is not supported; docs/mem0.md lists the options that are"
+                advice = did_you_mean(name, type(self).model_fields)
+                reason = f"{name[:80]} is not supported{advice}; docs/mem0.md lists options"
                 raise InvalidArgument(reason, field=name[:80])
         return {it: each for it, each in self if each is not None and it in type(self).model_fields}
 

@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kemem.errors import InvalidArgument, NotFound, Unauthenticated
-from kemem.serve.http.errors import invalid_value, public_error
+from kemem.errors import InvalidArgument, Unauthenticated
+from kemem.serve.http.errors import invalid_values, public_error
 
 Emit = Callable[[str, dict[str, Any]], None]  # the name of an event, and its data
 Work = Callable[[Emit], Coroutine[Any, Any, None]]
@@ -46,8 +46,6 @@ def error_response(error: Exception) -> Response:
             error = InvalidArgument("the body ended early")
         case RequestValidationError():
             error = invalid_request(error)
-        case HTTPException(status_code=404):
-            error = NotFound("no such path; /docs lists the paths of this server")
         case HTTPException():
             error = InvalidArgument(str(error.detail))
     shown = public_error(error)
@@ -59,10 +57,16 @@ def error_response(error: Exception) -> Response:
     return json_response(body, shown.status, headers)
 
 
-def invalid_request(error: RequestValidationError) -> InvalidArgument:
-    """The first thing that is wrong with a request."""
-    first = error.errors()[0]
-    return invalid_value(first, first["loc"][1:])
+def invalid_request(
+    error: RequestValidationError, models: Mapping[str, list[object]] | None = None
+) -> InvalidArgument:
+    """What is wrong with a request: with its path, its query or its body.
+
+    `models` are those of its parts; they say which fields there are.
+    """
+    part = error.errors()[0]["loc"][0]
+    problems = [{**it, "loc": it["loc"][1:]} for it in error.errors() if it["loc"][0] == part]
+    return invalid_values(problems, (models or {}).get(part, []))
 
 
 class EventStream(Response):

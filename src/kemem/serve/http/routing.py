@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, unquote_to_bytes, urlencode
 
 from fastapi import Depends, Request, Response
 from fastapi._compat import ModelField
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.types import Scope
 
@@ -14,6 +15,7 @@ from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
 from kemem.serve.http.errors import parse_object
+from kemem.serve.http.responses import invalid_request
 
 _SLASH = "\udc2f"  # stands for a slash within an id while a route is looked for; no UTF-8 gives it
 
@@ -44,7 +46,11 @@ class GuardedRoute(APIRoute):
         handle = super().get_route_handler()
         takes_body = self.body_field is not None
         takes_query = bool(self.dependant.query_params)
-        named = _field_names(self.body_field), _field_names(*self.dependant.query_params)
+        models = {"body": _models(self.body_field), "query": _models(*self.dependant.query_params)}
+        named = tuple(
+            frozenset(name for it in each for name in getattr(it, "model_fields", ()))
+            for each in models.values()
+        )
 
         async def guarded(request: Request) -> Response:
             ids = request.path_params
@@ -69,7 +75,10 @@ class GuardedRoute(APIRoute):
                 for name in strict.query_params:
                     reason = f"{name[:80]} belongs into the JSON body of this request, not its URL"
                     raise InvalidArgument(reason, field=name[:80])
-            return await handle(strict)
+            try:
+                return await handle(strict)
+            except RequestValidationError as error:
+                raise invalid_request(error, models) from None
 
         return guarded
 
@@ -93,10 +102,9 @@ def _filtered_user(body: dict[str, Any]) -> str | None:
     return user_id if isinstance(user_id, str) else None
 
 
-def _field_names(*fields: ModelField | None) -> frozenset[str]:
-    """The names of the fields of some models."""
-    models = [it.field_info.annotation for it in fields if it is not None]
-    return frozenset(name for it in models for name in getattr(it, "model_fields", ()))
+def _models(*fields: ModelField | None) -> list[object]:
+    """The models of some parts of a request."""
+    return [it.field_info.annotation for it in fields if it is not None]
 
 
 def _fill_in(

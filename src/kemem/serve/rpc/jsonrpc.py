@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from kemem.errors import InvalidArgument, KeMemError
-from kemem.serve.http.errors import invalid_value, parse_json, public_error
+from kemem.serve.http.errors import invalid_values, parse_json, public_error
 
 MAX_BATCH = 100
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
@@ -127,8 +127,7 @@ def _arguments(method: Method, params: list[Any] | dict[str, Any]) -> dict[str, 
     try:
         return dict(model.model_validate(params))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise invalid_value(first, first["loc"]) from None
+        raise invalid_values(error.errors(include_url=False), [model]) from None
 
 
 def _error(code: int, message: str, id_: object, data: Mapping[str, str] | None = None) -> Response:

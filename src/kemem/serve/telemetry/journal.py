@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, plain_reason
 from kemem.memory import AsyncMemory
 from kemem.recall import Account, Recalled, Step
 from kemem.records import Line, Micros
@@ -190,9 +190,9 @@ def parse_runs(text: str | bytes) -> list[Run]:
     try:
         runs = _Runs.validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
+        first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InvalidArgument(f"{field}: {first['msg']} ({first['input']!r:.80})") from None
+        raise InvalidArgument(f"{field}{plain_reason(first)}") from None
     for run in runs:
         to_micros(run.at, "at")
     return runs
