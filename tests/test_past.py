@@ -151,6 +151,13 @@ def test_how_old_somebody_is_does_not_ask_for_the_past(
     [
         ("I live in Derby with my sister.", "I've moved into a small flat in Hove.", "Hove"),
         ("I live in Derby.", "We moved into an apartment in Aarhus last weekend.", "Aarhus"),
+        ("I live in Leeds.", "moved into a narrow house in Ghent, the piano barely fits", "Ghent"),
+        (
+            "I live in Leeds.",
+            "We broke up last week, I'm staying at my parents' for now",
+            "parents",
+        ),
+        ("我住在滨江区。", "上周分手了，我先回我妈那儿住了", "妈那儿"),
         ("我住在滨江区，离公司走路十分钟。", "我从滨江搬到西湖区了，跟表哥一起住。", "西湖区"),
         ("我妈住在绵阳。", "我妈上个月从绵阳搬来成都了。", "成都"),
     ],
@@ -160,6 +167,40 @@ def test_a_move_ends_the_home_before(memory: Memory, first: str, then: str, plac
     memory.add(then, user_id="u", timestamp="2026-02-05T10:00:00Z")
     (home,) = memory.get_all(user_id="u", filters={"memory_type": "residence"})
     assert place in home.memory
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "told"),
+    [
+        ("I work at Siemens.", "First day at Bosch done, so tired", "Bosch"),
+        ("I work at Siemens.", "I quit my job yesterday", "quit"),
+        ("I work at Siemens.", "Handed in my notice today, feels great", "notice"),
+        ("I work at Siemens.", "today was my last day at Siemens, bit sad", "last day"),
+        ("我在腾讯上班。", "我昨天从腾讯离职了", "离职"),
+        ("我在腾讯上班。", "我今天交了辞职信", "辞职信"),
+    ],
+)
+def test_a_new_job_or_a_last_day_ends_the_job_before(
+    memory: Memory, first: str, then: str, told: str
+) -> None:
+    memory.add(first, user_id="u", timestamp="2026-01-05T10:00:00Z")
+    memory.add(then, user_id="u", timestamp="2026-02-05T10:00:00Z")
+    (job,) = memory.get_all(user_id="u", filters={"memory_type": "work"})
+    assert told in job.memory
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("I work at Siemens.", "I'm quitting my job next month"),
+        ("我在腾讯上班。", "我下个月要离职"),
+    ],
+)
+def test_a_job_that_will_end_has_not_ended(memory: Memory, first: str, then: str) -> None:
+    memory.add(first, user_id="u", timestamp="2026-01-05T10:00:00Z")
+    memory.add(then, user_id="u", timestamp="2026-02-05T10:00:00Z")
+    (job,) = memory.get_all(user_id="u", filters={"memory_type": "work"})
+    assert job.memory.endswith(("Siemens", "上班"))
 
 
 @EACH

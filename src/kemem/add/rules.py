@@ -236,6 +236,8 @@ def _least(part: Part, is_embedded: bool) -> float:
     if not part.statements:
         return unknown
     first = part.statements[0]
+    if first.ends:
+        return -inf
     if first.state:  # its form leaves little doubt
         return known - _LESS
     return general if first.memory_type == "general" and not first.topic else known
@@ -343,7 +345,7 @@ def _kept_clauses(sentence: _Sentence, ratings: Sequence[float], is_embedded: bo
 
 def _unrelated(statement: Statement, rating: float) -> Statement:
     """A statement that is not certain enough for relations, or even for its topic."""
-    topic = statement.topic if rating >= _LEAST_CERTAIN else None
+    topic = statement.topic if rating >= _LEAST_CERTAIN or statement.ends else None
     return replace(statement, relations=(), topic=topic)
 
 

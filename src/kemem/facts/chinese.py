@@ -58,7 +58,7 @@ class Chinese(Reader):
         clauses: list[str] = []
         for part in self.pattern("BORDER").split(self.pattern("NAMED").sub(r"\1，", sentence.text)):
             text = part.strip()
-            if clauses and self.pattern("TOGETHER").match(text):
+            if clauses and self.pattern("TOGETHER").search(f"{clauses[-1]}，{text}"):
                 clauses[-1] += f"，{text}"
             elif clauses and not without_times(clauses[-1]):
                 clauses[-1] += text

@@ -19,6 +19,7 @@ _ASIDE = re.compile(
     r",? (?:since|which|that|when|after|before|while|al?though|as(?! well)|but) .*|.*年.*"
 )
 _LOCATED = {"lives in": "is in", "住在": "在"}  # of what has a place, and no home
+_PRONOUNS = {"person": ("he", "she"), "animal": ("it", "he", "she")}
 _PLURAL = {"is": "are", "has": "have", "does": "do", "goes": "go"}
 ME = "\ue000"  # the speaker in names of entities, until the speaker's name is known
 
@@ -61,6 +62,7 @@ class Statement:
     about: Subject | None = None  # whom the next clause means if it names nobody
     name: str | None = None  # the speaker's own
     state: str = ""  # what holds since the event that the text tells of
+    ends: bool = False  # it tells that what held of its topic is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +93,50 @@ class Discourse:
     names: dict[str, Subject] = field(default_factory=dict)  # by topic: "user/mother" -> 王芳
     people: set[str] = field(default_factory=set)  # their names
     subject: Subject | None = None  # of the sentence before, in this message
-    _pronouns: dict[str, Subject] = field(default_factory=dict)  # in this message
-    _before: dict[str, Subject] = field(default_factory=dict)  # in the one before
+    _pronouns: dict[str, Subject | None] = field(default_factory=dict)  # in this message
+    _before: dict[str, Subject | None] = field(default_factory=dict)  # in the one before
+
+    def introduce(self, subject: Subject | None, kind: str, pronoun: str) -> None:
+        """Somebody comes up in passing: None without a name, "" where only that tells the pronoun.
+
+        A pronoun that may mean two means nobody; "my sister is seeing Tom, she …" is clear.
+        """
+        for each in (pronoun,) if pronoun else _PRONOUNS.get(kind, ()):
+            held = self._pronouns.get(each)
+            sure = held and held.role and held.role.pronoun == each
+            if pronoun or not sure:
+                self._refer(subject if pronoun or not held else None, each)
+        if subject:
+            self.people.add(subject.entity.partition(" ")[0])
+
+    def _refer(self, subject: Subject | None, pronoun: str) -> None:
+        self._pronouns.pop(pronoun, None)
+        self._pronouns[pronoun] = subject
 
     def next_message(self) -> None:
         """A new message: pronouns reach one message back."""
         self._before, self._pronouns, self.subject = self._pronouns, {}, None
 
     def resolve(self, pronoun: str) -> Subject | None:
-        """Whom he, she, it or they means."""
-        return self._pronouns.get(pronoun) or self._before.get(pronoun)
+        """Whom he, she, it or they means; None where that is not clear."""
+        return self._pronouns.get(pronoun, self._before.get(pronoun))
+
+    def mentioned(self) -> list[Subject]:
+        """Whom pronouns may mean."""
+        subjects = (*self._before.values(), *self._pronouns.values())
+        return list({it.label: it for it in subjects if it}.values())
 
     def latest(self) -> Subject | None:
         """Who was mentioned last."""
-        return next(reversed(self._pronouns.values()), None)
+        return next(filter(None, reversed(self._pronouns.values())), None)
 
     def mention(self, subject: Subject | None) -> None:
         """Pronouns now mean this subject, and a role has its name."""
         if subject is None or subject.topic == self.me.topic:
             return
         own = subject.role.pronoun if subject.role else ""
-        kinds = {"person": ("he", "she"), "animal": ("it", "he", "she")}
-        for pronoun in (own,) if own and own != "it" else kinds.get(subject.kind, ()):
-            self._pronouns.pop(pronoun, None)
-            self._pronouns[pronoun] = subject
+        for pronoun in (own,) if own and own != "it" else _PRONOUNS.get(subject.kind, ()):
+            self._refer(subject, pronoun)
         if subject.entity == subject.topic:
             self.people.add(subject.entity.partition(" ")[0])
             if subject.role and subject.owner:
@@ -214,8 +236,17 @@ class Reader:
     def mention(self, clause: str, statements: Sequence[Statement]) -> None:
         """Pronouns now mean those in a role of the speaker, and whom the statements are about."""
         for match in self.pattern("MINE").finditer(clause):
-            self.discourse.mention(self.in_role(self.me, match["role"]))
+            role, name = match["role"], match.groupdict().get("name")
+            known = _in_role(self.me, self.language.roles[role], name) if name else None
+            self.discourse.mention(known or self.in_role(self.me, role))
         self.discourse.mention(statements[-1].about if statements else None)
+        for match in self.pattern("INTRODUCED").finditer(clause):
+            what = match["what"] or ""
+            role = self.language.roles.get(what)
+            kind = role.kind if role else "animal" if what in self.tables["PETS"] else "person"
+            pronoun = self.tables["GENDERS"].get(what) or (role.pronoun if role else "")
+            one = named(match["name"], kind) if match["name"] else None
+            self.discourse.introduce(one, kind, pronoun.removeprefix("it"))
 
     def role_clauses(self, owner: Subject, opening: str, rest: str) -> Iterator[Clause]:
         """A clause as one of somebody in a role of the owner: the name is said, known, or not."""
@@ -341,8 +372,16 @@ class Reader:
         """The subject has an animal.  养了一只橘猫，叫咪咪"""
         if "name" in slots:
             return replace(plain, about=named(slots["name"], "animal"))
-        owned = self.owned(subject, slots["animal"])
-        return replace(plain, about=Subject(*owned, f"{subject.topic}/pet", "animal"))
+        owner = self.me if subject.topic == self.me.topic else subject  # "User and others"
+        animal, roles = slots["animal"], self.language.roles
+        role = next((roles[it] for it in roles if animal.endswith(it)), None)
+        topic = f"{owner.topic}/pet"
+        about = Subject(*self.owned(owner, animal), topic, "animal", role, owner)
+        return replace(plain, about=about)
+
+    def ending(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
+        """What held is over, and nothing is in its place.  "quit my job last week" """
+        return replace(plain, about=subject, ends=True)
 
     def setting(self, plain: Statement, subject: Subject, slots: Slots) -> Statement:
         """A thing and its value; the next clause may say more of it.  的数据库用的是 PostgreSQL"""

@@ -9,7 +9,15 @@ from importlib.resources import files
 from kemem.text.lexicon import Lexicon, load
 
 _LANGUAGES = {"zh": ("{}的{}", ["NAME", "LONG_NAME"]), "en": ("{}'s {}", ["OPENING_NAME"])}
-_BUILDS = ("plain", "naming", "role_of", "has_role", "pet", "setting")  # methods of Reader
+_BUILDS = (
+    "plain",
+    "naming",
+    "role_of",
+    "has_role",
+    "pet",
+    "setting",
+    "ending",
+)  # methods of Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ def _roles() -> list[Role]:
 def _rules(patterns: Lexicon) -> Mapping[bool, Sequence[Rule]]:
     """The rules that read whole clauses, marked by "@", and those that read predicates."""
     rules: dict[bool, list[Rule]] = {True: [], False: []}
-    before, after = (patterns.pattern(name).pattern for name in ("BEFORE", "AFTER"))
+    before, after, loose = (patterns.pattern(it).pattern for it in ("BEFORE", "AFTER", "LOOSE"))
     for heading, lines in patterns.rules:  # "residence {s}/lives_in lives_in:place"
         fields = heading.text.split()
         options = {name: value for name, _, value in (it.partition(":") for it in fields[3:])}
@@ -80,9 +88,10 @@ def _rules(patterns: Lexicon) -> Mapping[bool, Sequence[Rule]]:
         if build not in _BUILDS:
             patterns.refuse(heading, f"by:{build} is not one of {', '.join(_BUILDS)}")
         memory_type, topic, relations = fields[:3]
+        end = after if "each" in options else loose
         for line in lines:
             rule = Rule(
-                patterns.compile(line, f"{before}{patterns.expand(line)}(?P<after>{after})"),
+                patterns.compile(line, f"{before}{patterns.expand(line)}(?P<after>{end})"),
                 memory_type,
                 None if topic == "-" else topic,
                 () if relations == "-" else tuple(relations.split(",")),

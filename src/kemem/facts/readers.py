@@ -53,9 +53,11 @@ class _English(Reader):
         for clause, silent in self.clauses(sentence):
             if silent:
                 parts.append(Part(clause, clause, silent=True))
+                self.mention(self.third_person(clause, "User"), ())
                 continue
-            new = self.statements_of(clause)
-            own = self.third_person(clause)
+            owned = self.with_owner(clause)
+            new = self.statements_of(owned)
+            own = self.third_person(owned)
             reading = next(self.readings(own), None)
             note = self.text(own, reading) if reading else own
             subject = reading.subject if reading else None
@@ -69,6 +71,7 @@ class _English(Reader):
     def clauses(self, sentence: Sentence) -> Iterator[tuple[str, bool]]:
         """The clauses, each with its subject, and whether it is silent: it asks or supposes."""
         whole = self.pattern("THE_USER").sub("User", sentence.text)
+        whole = self.pattern("APPOSED").sub(r"\g<whose> \g<role> \g<name>", whole)
         introduced = self.pattern("THIS").sub(r"\1I'm ", whole)
         parts = self.borders(self.pattern("NAMED").sub(r"\1, I'm ", introduced))
         question, dropped = self.pattern("QUESTION"), self.pattern("DROPPED")
@@ -93,7 +96,10 @@ class _English(Reader):
             elif subject in ("I", "i") or (at == 1 and not self.discourse.latest()):
                 clause = self.with_subject(clause)
             if clause:
-                idle = self.pattern("FILLER").fullmatch(part)
+                idle = self.pattern("FILLER").fullmatch(part) or (
+                    self.pattern("TAKEN_BACK").match(part)
+                    and self.pattern("RIGHTED").search(", ".join(parts[at:]))
+                )
                 yield clause, bool(doubt or supposed or doubtful or asked or idle)
             supposed = supposed or bool(doubtful and doubtful.start() < 3)  # and what follows
 
@@ -103,6 +109,12 @@ class _English(Reader):
             if self.pattern(name).match(clause):
                 return f"{left_out} {clause[0].lower()}{clause[1:]}"
         return clause
+
+    def with_owner(self, clause: str) -> str:
+        """A clause with whose something is.  "his name is Rex" -> "User's dog's name is Rex" """
+        match = self.pattern("POSSESSIVE").match(clause)
+        owner = match and self.discourse.resolve(self.tables["POSSESSIVES"][match["whose"].lower()])
+        return f"{owner.label}'s {clause[match.end() :]}" if match and owner else clause
 
     def borders(self, text: str) -> list[str]:
         """A sentence at its borders; "my wife and I" has none inside."""
@@ -152,6 +164,9 @@ class _English(Reader):
             yield Clause(subject, opening, rest.lstrip(" ,"))
 
     def openings(self, text: str) -> Iterator[tuple[Subject, str]]:
+        for one in self.discourse.mentioned():
+            if text.startswith(f"{one.label}'s "):
+                yield one, one.label
         me, own = self.me.label, re.escape(self.me.label)
         both = rf"(?:{own}'s [\w ]{{2,20}}|{self.pattern('NAME').pattern}) and {own}(?= )"
         match = re.match(both, text)

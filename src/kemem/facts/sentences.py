@@ -99,7 +99,7 @@ def without_times(text: str) -> str:
         pieces.append(text[end : phrase.start])
         end = phrase.end
     bare = _pattern("AHEAD").sub("", "".join([*pieces, text[end:]]))
-    return " ".join(_pattern("HOUR").sub("", bare).split())
+    return " ".join(_pattern("HOUR").sub("", bare).split()).replace(" ,", ",")
 
 
 def dated(text: str, ts: Micros, tense: int = 0) -> Dated | None:

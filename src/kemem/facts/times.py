@@ -49,7 +49,7 @@ def in_time(statement: Statement, ts: Micros, language: str) -> tuple[Statement,
         unclear = appointed and not _SETTLED.search(statement.text)
         return (replace(statement, topic=None) if unclear else statement), Times()
     is_long = time.tense == 0 and time.until - time.since > _MONTH  # "this year" is not in passing
-    lasting = time.tense <= 0 and (time.lasting or bool(statement.state))
+    lasting = time.tense <= 0 and (time.lasting or bool(statement.state) or statement.ends)
     if kind == "general" and not lasting:
         statement = replace(statement, memory_type="plan" if time.tense > 0 else "event")
     elif kind == "plan" and time.tense < 0:
