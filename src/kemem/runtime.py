@@ -76,8 +76,8 @@ class Backends:
                 problem = f"be a {port.__name__}, with {', '.join(lacks)}"
                 raise InvalidArgument(f"{name} must {problem}, not {shown(backend)}", field=name)
         if self.clock is not None and not callable(self.clock):
-            problem = "clock must be a function that returns microseconds"
-            raise InvalidArgument(f"{problem}, not {shown(self.clock)}", field="clock")
+            reason = f"clock must be a function of microseconds, not {shown(self.clock)}"
+            raise InvalidArgument(reason, field="clock")
 
 
 class HitCounter:

@@ -1,6 +1,7 @@
 """The language of the command line: English, or Chinese where the locale asks for it.
 
-Texts stand in the code in English. `t` looks them up in `zh.toml`, whose keys they are.
+Texts stand in the code in English. `t` looks them up in `zh.toml`, whose keys they are; errors that
+the library wrote are recognized by the patterns of `zh_errors.toml`.
 """
 
 import os
@@ -14,8 +15,13 @@ from typing import Literal
 Language = Literal["en", "zh"]
 
 LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set decides, as in POSIX
-_CATALOGUE = Path(__file__).parent / "zh.toml"
-_PLACE = re.compile(r"\\{(\w+)\\}")  # of a value, in an escaped text
+PLACE = re.compile(r"{(\w+)}")  # of a value
+_ESCAPED = re.compile(r"\\{(\w+)\\}")
+_CHARACTERS = {  # of what is in a place
+    **dict.fromkeys(("address", "field", "operator"), "[^ ]"),
+    "key": "(?:(?!: ).)",
+}
+_HAN, _LATIN = re.compile("[\u4e00-\u9fff]"), re.compile("[A-Za-z]")
 _current: Language = "en"
 
 
@@ -71,31 +77,49 @@ def translated_error(message: str, language: str | None = None) -> str:
 
     Where the catalogue has no such error it stays English.
     """
-    if (language or _current) == "zh":
-        for pattern, chinese in error_patterns():
-            if match := pattern.fullmatch(message):
-                values = match.groupdict()
-                if "reason" in values:
-                    values["reason"] = translated_error(values["reason"], language)
+    return (_in_chinese(message) if (language or _current) == "zh" else None) or message
+
+
+def _in_chinese(message: str) -> str | None:
+    """The Chinese of an error, or of a part of one; None where a part of it has none."""
+    for pattern, chinese in error_patterns():
+        if match := pattern.fullmatch(message):
+            values = {name: _part(name, text) for name, text in match.groupdict().items()}
+            if None not in values.values():
                 return chinese.format(**values)
-    return message
+    return None
+
+
+def _part(name: str, text: str) -> str | None:
+    """What stands in a place of an error, in Chinese where it is a part of the sentence."""
+    if name == "noun":  # or a name, which stays
+        return _in_chinese(text) or text
+    if name not in ("reason", "rule") or not _LATIN.search(text):
+        return text
+    return _in_chinese(text) or (text if _HAN.search(text) else None)  # of the command line
 
 
 @cache
 def catalogue() -> dict[str, str]:
     """The Chinese of every English text."""
-    texts: dict[str, str] = _read()["texts"]
-    return texts
+    return _read("zh.toml")
 
 
 @cache
 def error_patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """How errors of typer and of the library read, and their Chinese."""
+    """How errors of typer and of the library read, and their Chinese; the most precise first."""
+    errors = sorted(_read("zh_errors.toml").items(), key=lambda it: -len(PLACE.sub("", it[0])))
     return tuple(
-        (re.compile(_PLACE.sub(r"(?P<\1>.+)", re.escape(english)), re.DOTALL), chinese)
-        for english, chinese in _read()["errors"].items()
+        (re.compile(_ESCAPED.sub(_group, re.escape(english)), re.DOTALL), chinese)
+        for english, chinese in errors
     )
 
 
-def _read() -> dict[str, dict[str, str]]:
-    return tomllib.loads(_CATALOGUE.read_text("utf-8"))
+def _group(place: re.Match[str]) -> str:
+    """What stands in a place, as a group of a pattern."""
+    return f"(?P<{place[1]}>{_CHARACTERS.get(place[1], '.')}+?)"
+
+
+def _read(name: str) -> dict[str, str]:
+    texts: dict[str, str] = tomllib.loads((Path(__file__).parent / name).read_text("utf-8"))
+    return texts
