@@ -11,8 +11,8 @@ from kemem.errors import InvalidArgument
 from kemem.ports import Reply
 from kemem.records import Scope
 from kemem.records.batch import Batch, Job
+from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.operators import POINTS, Usage, time_range, usage
-from kemem.serve.dashboard.page import Fields
 from kemem.serve.telemetry.metrics import DAY, HOUR, MINUTE
 from kemem.settings import Settings, load, parse_prices
 from tests.cases import each

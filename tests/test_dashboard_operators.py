@@ -287,7 +287,7 @@ async def test_a_backup_is_downloaded_and_deleted(
     file = await desk.browser.get(f"{SYSTEM}/backup", params=named)
     assert file.headers["content-disposition"] == f'attachment; filename="{backup.name}"'
     assert file.content == (desk.memory.places.backups / backup.name).read_bytes()
-    assert {"zh": "保留", "en": "Keep it"}[language] in await desk.page(
+    assert {"zh": "取消", "en": "Cancel"}[language] in await desk.page(
         f"{SYSTEM}/backup/delete", **named, language=language
     )
     (desk.memory.places.backups.parent / "secret").write_text("秘密")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 Language = Literal["en", "zh"]
+Patterns = tuple[tuple[re.Pattern[str], str], ...]
 
 LOCALE_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set decides, as in POSIX
 PLACE = re.compile(r"{(\w+)}")  # of a value
@@ -106,12 +107,16 @@ def catalogue() -> dict[str, str]:
 
 
 @cache
-def error_patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """How errors of typer and of the library read, and their Chinese; the most precise first."""
-    errors = sorted(_read("zh_errors.toml").items(), key=lambda it: -len(PLACE.sub("", it[0])))
+def error_patterns() -> Patterns:
+    """How errors of typer and of the library read, and their Chinese."""
+    return to_patterns(_read("zh_errors.toml"))
+
+
+def to_patterns(errors: Mapping[str, str]) -> Patterns:
+    """How errors with values in their places read, and their Chinese; the most precise first."""
     return tuple(
         (re.compile(_ESCAPED.sub(_group, re.escape(english)), re.DOTALL), chinese)
-        for english, chinese in errors
+        for english, chinese in sorted(errors.items(), key=lambda it: -len(PLACE.sub("", it[0])))
     )
 
 

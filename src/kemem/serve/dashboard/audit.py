@@ -6,8 +6,10 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
+from kemem.errors import InvalidArgument
 from kemem.scope import to_range
-from kemem.serve.dashboard.page import DashboardRoute, Fields, page, suggested_users
+from kemem.serve.dashboard.fields import Fields, refusal
+from kemem.serve.dashboard.page import DashboardRoute, page, suggested_users
 from kemem.serve.http.routing import Memory
 from kemem.serve.telemetry.audit import AuditFilter, exported, operations, read_events
 
@@ -24,9 +26,13 @@ async def list_audit(request: Request, memory: Memory) -> Response:
     """A page of the log, newest first."""
     fields = Fields(request.query_params)
     await request.app.state.audit_log.flush()  # what this server has seen is there
-    events = await read_events(memory.journal, chosen(fields), PAGE, fields.text("cursor"))
+    shown: dict[str, Any] = {"events": (), "next_cursor": None}
+    try:
+        events = await read_events(memory.journal, chosen(fields), PAGE, fields.text("cursor"))
+        shown = {"events": events.items, "next_cursor": events.next_cursor}
+    except InvalidArgument as problem:
+        shown |= refusal(problem, fields)
     given = {name: fields.text(name) for name in FILTERS}
-    shown: dict[str, Any] = {"events": events.items, "next_cursor": events.next_cursor}
     return page(
         request,
         "audit.html",

@@ -4,7 +4,7 @@ import asyncio
 import os
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import FileResponse
@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse
 from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
+from kemem.serve.dashboard.fields import Fields, check_typed, refusal
 from kemem.serve.dashboard.page import DashboardRoute, done, page
 from kemem.serve.http.routing import Memory
 
@@ -41,23 +42,25 @@ async def back_up(request: Request, memory: Memory) -> Response:
 @router.get(SYSTEM + "/restore")
 async def ask_to_restore(request: Request, memory: Memory, name: str) -> Response:
     """Ask whether everything is to be replaced."""
-    backup, survey = await find_backup(name, memory), await request.app.state.survey.get()
-    return page(request, "system_restore.html", backup=backup, survey=survey)
+    return await _ask_to_restore(request, await find_backup(name, memory))
 
 
 @router.post(SYSTEM + "/restore")
-async def restore(
-    request: Request,
-    memory: Memory,
-    name: Annotated[str, Form()],
-    typed: Annotated[str, Form()] = "",
-) -> Response:
+async def restore(request: Request, memory: Memory) -> Response:
     """Put a backup in the place of everything, if its name was typed."""
-    backup = await find_backup(name, memory)
-    if typed.strip() != backup.name:
-        raise InvalidArgument(f"type the name {backup.name!r}, not {typed!r:.80}", field="typed")
+    fields = Fields(await request.form())
+    backup = await find_backup(fields.text("name") or "", memory)
+    try:
+        check_typed(fields, backup.name)
+    except InvalidArgument as problem:
+        return await _ask_to_restore(request, backup, **refusal(problem, fields))
     await memory.restore(backup.name)
     return done(request, SYSTEM, "backup_restored", name=backup.name)
+
+
+async def _ask_to_restore(request: Request, backup: File, **values: Any) -> Response:
+    survey = await request.app.state.survey.get()
+    return page(request, "system_restore.html", backup=backup, survey=survey, **values)
 
 
 @router.get(SYSTEM + "/backup")

@@ -9,13 +9,15 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
+from starlette.datastructures import ImmutableMultiDict
 
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.records import MESSAGES, Checkpoint, Entry, Message, Note
 from kemem.records.batch import ConfiguredLevel
 from kemem.serve.dashboard import users
-from kemem.serve.dashboard.page import DashboardRoute, Fields, Ids, done, page
+from kemem.serve.dashboard.fields import Fields, Ids, refusal
+from kemem.serve.dashboard.page import DashboardRoute, done, page
 from kemem.serve.dashboard.users import find_entry, to_text, unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
 from kemem.text.language import count_tokens
@@ -41,6 +43,13 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
         everyone = await memory.users(limit=PAGE, cursor=cursor)
         people, rest = await with_counts(everyone.items, memory), everyone.next_cursor
         return page(request, "conversations.html", people=people, next_cursor=rest)
+    return await _sessions_page(request, memory, fields)
+
+
+async def _sessions_page(
+    request: Request, memory: AsyncMemory, fields: Fields, **refused: Any
+) -> Response:
+    (user_id, agent_id), cursor = fields.owner, fields.text("cursor")
     entries = await memory.sessions(user_id, agent_id, limit=SESSIONS, cursor=cursor)
     return page(
         request,
@@ -52,6 +61,7 @@ async def list_conversations(request: Request, memory: Memory) -> Response:
         to_text=to_text,
         sessions=await asyncio.gather(*(_session(it, memory) for it in entries.items)),
         next_cursor=entries.next_cursor,
+        **refused,
     )
 
 
@@ -63,25 +73,45 @@ async def configure(request: Request, memory: Memory) -> Response:
     level, name = str(form.get("level", "")), str(form.get("id", ""))
     owner = {it: fields.text(it) for it in ("user_id", "agent_id")}
     disabled = {"yes": True, "no": False}.get(str(form.get("disabled")))
-    await memory.configure(
-        *(cast(ConfiguredLevel, level), name),
-        user_id=owner["user_id"],
-        agent_id=owner["agent_id"],
-        name=fields.text("name") or "",
-        type=fields.text("type") or "",
-        config=fields.mapping("config") or {},
-        disabled=disabled,
-    )
     query = {it: value for it, value in {**owner, f"{level}_id": name}.items() if value}
+    try:
+        await memory.configure(
+            *(cast(ConfiguredLevel, level), name),
+            user_id=owner["user_id"],
+            agent_id=owner["agent_id"],
+            name=fields.text("name") or "",
+            type=fields.text("type") or "",
+            config=fields.mapping("config") or {},
+            disabled=disabled,
+        )
+    except InvalidArgument as problem:
+        return await _refused(request, memory, level, query, refusal(problem, fields))
     place = {"session": f"{HOME}/session", "user": users.ONE}.get(level, HOME)
     message = {None: "configured", True: "disabled", False: "enabled"}[disabled]
     return done(request, f"{place}?{urlencode(query)}", message, id=name)
 
 
+async def _refused(
+    request: Request, memory: AsyncMemory, level: str, query: dict[str, str], refused: Any
+) -> Response:
+    """The page with the form of an agent, user or session, as it was filled in."""
+    fields = Fields(ImmutableMultiDict(query))
+    if level == "session":
+        return await _session_page(request, memory, fields, **refused)
+    if level == "user":
+        return await users.user_page(request, memory, query["user_id"], None, **refused)
+    return await _sessions_page(request, memory, fields, **refused)
+
+
 @router.get(HOME + "/session")
 async def show_session(request: Request, memory: Memory) -> Response:
     """The messages of a session, a page of them in the order of time, the newest page first."""
-    fields = Fields(request.query_params)
+    return await _session_page(request, memory, Fields(request.query_params))
+
+
+async def _session_page(
+    request: Request, memory: AsyncMemory, fields: Fields, **refused: Any
+) -> Response:
     session, _ = await _read_session(fields, memory)
     cursor = fields.text("cursor")
     items = await memory.get_all(**session["ids"], kinds=MESSAGES, limit=PAGE, cursor=cursor)
@@ -95,6 +125,7 @@ async def show_session(request: Request, memory: Memory) -> Response:
         notes=await notes_of(messages, memory),
         is_newest=cursor is None,
         next_cursor=items.next_cursor,
+        **refused,
     )
 
 
@@ -102,7 +133,9 @@ async def show_session(request: Request, memory: Memory) -> Response:
 async def show_message(request: Request, memory: Memory) -> Response:
     """One message among those before and after it, in whatever session."""
     fields = Fields(request.query_params)
-    message_id = fields.text("message_id") or ""
+    message_id = fields.text("message_id")
+    if message_id is None:
+        raise InvalidArgument("message_id is required", field="message_id")
     beside = fields.integer("beside", MAX_BESIDE, BESIDE)
     messages = await memory.neighbors(message_id, fields.text("user_id"), beside, beside)
     chosen = next(message for message in messages if message.id == message_id)
@@ -155,7 +188,7 @@ async def _read_session(
     """The session that an address names, and its checkpoints."""
     session_id = fields.text("session_id")
     if session_id is None:
-        raise InvalidArgument("session_id is missing", field="session_id")
+        raise InvalidArgument("session_id is required", field="session_id")
     ids = fields.text("user_id"), fields.text("agent_id")
     entry, checkpoints = await memory.session(session_id, *ids)
     return await _session(entry, memory), checkpoints

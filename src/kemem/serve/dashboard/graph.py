@@ -14,7 +14,8 @@ from kemem.memory import AsyncMemory
 from kemem.records import Note, Relation
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
-from kemem.serve.dashboard.page import DashboardRoute, Fields, is_fragment, link_to, page
+from kemem.serve.dashboard.fields import Fields
+from kemem.serve.dashboard.page import DashboardRoute, is_fragment, link_to, page
 from kemem.serve.dashboard.users import unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
 

@@ -14,8 +14,9 @@ from kemem.records import Line, Micros
 from kemem.results import Item
 from kemem.runtime import system_clock
 from kemem.serve.dashboard import page as pages
+from kemem.serve.dashboard.fields import Fields
 from kemem.serve.dashboard.flash import MESSAGES
-from kemem.serve.dashboard.page import DashboardRoute, Fields, page
+from kemem.serve.dashboard.page import DashboardRoute, page
 from kemem.serve.dashboard.users import unknown_owner
 from kemem.serve.http.errors import NOT_FOUND, invalid_values
 from kemem.serve.http.routing import Memory

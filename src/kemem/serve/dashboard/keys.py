@@ -5,9 +5,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from kemem.errors import InvalidArgument, NotFound
 from kemem.keys import AsyncKeys
 from kemem.records.keys import ROLES
-from kemem.serve.dashboard.page import DashboardRoute, Fields, done, page
+from kemem.serve.dashboard.fields import Fields, refusal
+from kemem.serve.dashboard.page import DashboardRoute, done, page
 from kemem.serve.http.key_routes import project_of
 
 PATH = "/dashboard/keys"
@@ -26,18 +28,31 @@ async def list_keys(request: Request) -> Response:
 async def create_key(request: Request) -> Response:
     """Make a key, whose text is shown this once."""
     fields = Fields(await request.form())
-    days = fields.integer("days", _LONGEST, 0) if fields.text("days") else None
-    key, text = await _keys(request).create(
-        fields.text("name") or "",
-        fields.one_of("role", ROLES, "service"),  # type: ignore[arg-type]
-        agent_id=fields.text("agent_id"),
-        user_id=fields.text("user_id"),
-        read_only=fields.text("read_only") == "true",
-        sensitive=fields.text("sensitive") == "true",
-        expires=None if days is None else datetime.now(UTC) + timedelta(days=days),
-        project=project_of(request, fields.text("project")),
-    )
+    try:
+        days = fields.integer("days", _LONGEST, 0) if fields.text("days") else None
+        key, text = await _keys(request).create(
+            fields.text("name") or "",
+            fields.one_of("role", ROLES, "service"),  # type: ignore[arg-type]
+            agent_id=fields.text("agent_id"),
+            user_id=fields.text("user_id"),
+            read_only=fields.text("read_only") == "true",
+            sensitive=fields.text("sensitive") == "true",
+            expires=None if days is None else datetime.now(UTC) + timedelta(days=days),
+            project=project_of(request, fields.text("project")),
+        )
+    except InvalidArgument as problem:
+        return await _page(request, **refusal(problem, fields))
     return await _page(request, made={"name": key.name, "text": text})
+
+
+@router.get(PATH + "/{key_id}/revoke")
+async def ask_to_revoke(request: Request, key_id: str) -> Response:
+    """Ask whether a key is to be revoked."""
+    keys = await _keys(request).list(project_of(request))
+    key = next((it for it in keys if it.key_id == key_id), None)
+    if key is None:
+        raise NotFound(f"no key {key_id!r:.80}")
+    return page(request, "keys_revoke.html", key=key)
 
 
 @router.post(PATH + "/{key_id}/revoke")

@@ -7,7 +7,8 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from kemem.memory import AsyncMemory
-from kemem.serve.dashboard.page import DashboardRoute, Fields
+from kemem.serve.dashboard.fields import Fields
+from kemem.serve.dashboard.page import DashboardRoute
 from kemem.serve.http.responses import Emit, EventStream
 from kemem.serve.http.routing import Memory
 

@@ -20,8 +20,9 @@ from kemem.results import Hit, Item
 from kemem.runtime import counts_hits
 from kemem.serve.dashboard import page as pages
 from kemem.serve.dashboard.display import Piece
+from kemem.serve.dashboard.fields import Fields, refusal
 from kemem.serve.dashboard.labels import label, labels
-from kemem.serve.dashboard.page import DashboardRoute, Fields, page
+from kemem.serve.dashboard.page import DashboardRoute, page
 from kemem.serve.dashboard.users import unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
 
@@ -95,8 +96,7 @@ async def change_memory(request: Request, memory_id: str, memory: Memory) -> Res
         text = str(form.get("text", "")).replace("\r\n", "\n")  # as browsers send a line's end
         await memory.update(memory_id, text, fields.mapping("metadata") or {}, **owner)
     except InvalidArgument as problem:
-        texts = {name: str(form.get(name, "")) for name in ("text", "metadata")}
-        return await _show(request, item, memory, problem.status, problem=problem, **texts)
+        return await _show(request, item, memory, **refusal(problem, fields))
     return pages.done(request, pages.link_to(item.row), "memory_saved")
 
 
@@ -164,10 +164,8 @@ async def texts_at(items: Sequence[Item], at: Micros, memory: AsyncMemory) -> di
     return texts
 
 
-async def _show(
-    request: Request, item: Item, memory: AsyncMemory, status: int = 200, **values: Any
-) -> Response:
-    """The page of one memory; `values` replace what the form shows, after a refusal."""
+async def _show(request: Request, item: Item, memory: AsyncMemory, **refused: Any) -> Response:
+    """The page of one memory, also after its form was refused."""
     row, owner = item.row, pages.owner_of(item.row)
     shown: dict[str, Any] = {
         "link": pages.link_to(row),
@@ -177,7 +175,6 @@ async def _show(
         "contexts": await _contexts(item, memory),
         "hidden": max(0, len(item.sources) - CONTEXTS),
         "relations": (),
-        "problem": None,
         "types": (await memory.ontology.get()).notes,
     }
     if isinstance(row, Note):
@@ -186,9 +183,7 @@ async def _show(
         as_of = to_rfc3339(row.valid_from)  # the time from which on it holds
         relations: list[Relation] = await memory.graph(**ids, as_of=as_of, limit=RELATIONS)
         shown["relations"] = [it for it in relations if row.id in it.note_ids]
-    return page(
-        request, "memories_one.html", status, item=item, changed=changed, **(shown | values)
-    )
+    return page(request, "memories_one.html", item=item, changed=changed, **shown, **refused)
 
 
 async def _contexts(item: Item, memory: AsyncMemory) -> list[list[Message]]:

@@ -5,10 +5,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.records.ontology import MAX_DESCRIPTION, MAX_EXAMPLES, Ontology
-from kemem.serve.dashboard.page import DashboardRoute, Fields, done, page
+from kemem.serve.dashboard.fields import Fields, refusal
+from kemem.serve.dashboard.page import DashboardRoute, done, page
 from kemem.serve.http.routing import Memory
 
 PATH = "/dashboard/ontology"
@@ -25,27 +26,51 @@ async def show_types(request: Request, memory: Memory) -> Response:
 
 @router.post(PATH)
 async def change_types(request: Request, memory: Memory) -> Response:
-    """Save or remove one type."""
+    """Save one type."""
     form = Fields(await request.form())
-    group = form.one_of("group", GROUPS, "notes")
     name, given = form.text("name") or "", (await memory.ontology.stored()).to_dict()
-    removes = form.one_of("action", ("save", "remove"), "save") == "remove"
-    given[group].pop(name, None)
-    if not removes:
-        lines = (form.text("examples") or "").splitlines()
-        examples = [line.strip() for line in lines if line.strip()]
-        given[group][name] = {"description": form.text("description"), "examples": examples}
+    lines = (form.text("examples") or "").splitlines()
+    examples = [line.strip() for line in lines if line.strip()]
+    own = {"description": form.text("description"), "examples": examples}
     try:
+        given[form.one_of("group", GROUPS, "notes")][name] = own
         await memory.ontology.set(given)
     except InvalidArgument as problem:
-        values = {it: form.text(it) or "" for it in ("group", "name", "description", "examples")}
-        return await _page(request, memory, problem.status, problem=problem, edited=values)
-    return done(request, PATH, "type_removed" if removes else "type_saved", name=name)
+        last = str(problem.details.get("field")).rpartition(".")[2]
+        problem.details["field"] = last if last in ("group", *own) else "name"
+        return await _page(request, memory, **refusal(problem, form))
+    return done(request, PATH, "type_saved", name=name)
 
 
-async def _page(
-    request: Request, memory: AsyncMemory, status: int = 200, **values: Any
-) -> Response:
+@router.get(PATH + "/remove")
+async def ask_to_remove(request: Request, memory: Memory) -> Response:
+    """Ask whether a type is to be removed."""
+    group, name = await _stored_type(Fields(request.query_params), memory)
+    own = getattr(await memory.ontology.stored(), group)[name]
+    count = (await memory.ontology.counts())[group][name]
+    values = {"group": group, "name": name, "own": own, "count": count}
+    return page(request, "ontology_remove.html", **values)
+
+
+@router.post(PATH + "/remove")
+async def remove_type(request: Request, memory: Memory) -> Response:
+    """Remove one type."""
+    group, name = await _stored_type(Fields(await request.form()), memory)
+    rest = (await memory.ontology.stored()).to_dict()
+    del rest[group][name]
+    await memory.ontology.set(rest)
+    return done(request, PATH, "type_removed", name=name)
+
+
+async def _stored_type(fields: Fields, memory: AsyncMemory) -> tuple[str, str]:
+    """The group and name of a type that the store keeps."""
+    group, name = fields.one_of("group", GROUPS, "notes"), fields.text("name") or ""
+    if name not in getattr(await memory.ontology.stored(), group):
+        raise NotFound(f"no type {name!r:.80} in {group}")
+    return group, name
+
+
+async def _page(request: Request, memory: AsyncMemory, **values: Any) -> Response:
     types, stored = await memory.ontology.get(), await memory.ontology.stored()
     asked = Fields(request.query_params)
     group, name = asked.text("group"), asked.text("name")
@@ -59,7 +84,6 @@ async def _page(
         "stored": {it: getattr(stored, it) for it in GROUPS},
         "counts": await memory.ontology.counts(),
         "edited": edited,
-        "problem": None,
         "most": {"description": MAX_DESCRIPTION, "examples": MAX_EXAMPLES},
     }
-    return page(request, "ontology.html", status, **shown | values)
+    return page(request, "ontology.html", **shown | values)

@@ -2,12 +2,14 @@
 
 import asyncio
 import platform
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Form, Request, Response
+from fastapi import APIRouter, Request, Response
+from starlette.datastructures import ImmutableMultiDict
 
 from kemem import __version__
 from kemem.errors import InvalidArgument
@@ -18,7 +20,8 @@ from kemem.records.times import to_micros
 from kemem.runtime import system_clock
 from kemem.serve.cli.doctor import examine, show_settings
 from kemem.serve.dashboard.backups import LISTED, SYSTEM, backups_in, files_in
-from kemem.serve.dashboard.page import DashboardRoute, Fields, done, page, translator
+from kemem.serve.dashboard.fields import Fields, refusal
+from kemem.serve.dashboard.page import DashboardRoute, done, page, translator
 from kemem.serve.http.auth import Authenticator
 from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import Memory
@@ -83,18 +86,24 @@ def time_range(fields: Fields, now: Micros) -> Range:
 @router.get("/dashboard")
 async def overview(request: Request) -> Response:
     """The first page."""
-    return page(request, "overview.html", **await _figures(request))
+    fields = Fields(request.query_params)
+    try:
+        return page(request, "overview.html", **await _figures(request, fields))
+    except InvalidArgument as problem:  # a range that cannot be shown
+        figures = await _figures(request, Fields(ImmutableMultiDict()))
+        return page(request, "overview.html", **figures, **refusal(problem, fields))
 
 
 @router.get("/dashboard/figures")
 async def overview_figures(request: Request) -> Response:
     """What changes on the first page: htmx polls it."""
-    return page(request, "_figures.html", **await _figures(request))
+    fields = Fields(request.query_params)
+    return page(request, "_figures.html", **await _figures(request, fields))
 
 
-async def _figures(request: Request) -> dict[str, Any]:
+async def _figures(request: Request, fields: Fields) -> dict[str, Any]:
     now, state = system_clock(), request.app.state
-    chosen = time_range(Fields(request.query_params), now)
+    chosen = time_range(fields, now)
     points = await state.metrics.series(chosen.since, chosen.until, chosen.step)
     total = merged(points)
     stored = await state.survey.get()
@@ -119,12 +128,28 @@ async def _figures(request: Request) -> dict[str, Any]:
         "usage": usage(total.counts, parse_prices(state.memory.settings.llm_prices)),
         "hit_rates": hit_rates(total.counts),
         "leaks": list(state.leaks),
+        "start": await first_steps(request),
         "charts": {
             "rates": rates(points, chosen.step, chosen.until, counted),
             "latencies": latencies(points, operations),
             "tokens": chart(points, tokens),
             "growth": growth(stored["days"] if stored else [], grown),
         },
+    }
+
+
+async def first_steps(request: Request) -> dict[str, Any]:
+    """What the commands need that add a first message to this memory."""
+    state, settings = request.app.state, request.app.state.memory.settings
+    options, arguments = " --database-url URL", "database_url=URL"  # it may hold a password
+    if settings.database_url is None:
+        place = str(settings.data_dir)
+        options, arguments = f" --data-dir {shlex.quote(place)}", f"data_dir={place!r}"
+    return {
+        "url": f"{request.url.scheme}://{request.url.netloc}",
+        "needs_key": await state.authenticator.requires_credentials(),
+        "options": options,
+        "python": arguments,
     }
 
 
@@ -242,18 +267,17 @@ async def dump(memory: Memory, agent_id: str | None = None) -> Response:
 
 
 @router.post(SYSTEM + "/token")
-async def mint_token(
-    request: Request,
-    memory: Memory,
-    user_id: Annotated[str, Form()] = "",
-    days: Annotated[int, Form(ge=1, le=_LONGEST)] = 30,
-    sensitive: Annotated[bool, Form()] = False,
-) -> Response:
+async def mint_token(request: Request, memory: Memory) -> Response:
     """A token that is bound to one user, shown this once."""
     authenticator: Authenticator = request.app.state.authenticator
-    user = check_id(user_id.strip(), "user_id")
-    project, seconds = request.app.state.project, days * 24 * 3600
-    token = authenticator.issue_token(user, seconds, sensitive=sensitive, project=project)
+    fields = Fields(await request.form())
+    try:
+        user = check_id(fields.text("user_id") or "", "user_id")
+        days = fields.integer("days", _LONGEST, 30)
+    except InvalidArgument as problem:
+        return await _system(request, memory, **refusal(problem, fields))
+    sensitive, project = fields.text("sensitive") == "true", request.app.state.project
+    token = authenticator.issue_token(user, days * 86_400, sensitive=sensitive, project=project)
     return await _system(request, memory, minted={"token": token, "user_id": user, "days": days})
 
 
@@ -274,6 +298,7 @@ async def _system(request: Request, memory: AsyncMemory, **values: Any) -> Respo
         places=memory.places,
         backups=await asyncio.to_thread(backups_in, memory.places.backups, LISTED),
         has_key=state.authenticator.has_key,
+        keys=await state.keys.list(state.project),
         mints=state.authenticator.issues_tokens,
         longest=_LONGEST,
         **{"minted": None} | values,

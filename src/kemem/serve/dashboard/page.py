@@ -1,38 +1,33 @@
 """Pages: a template in the reader's language and theme, for operators only, safe from CSRF."""
 
 import asyncio
-import datetime as dt
 import hmac
-import math
 import re
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.datastructures import ImmutableMultiDict, UploadFile
-from starlette.exceptions import HTTPException
+from starlette.datastructures import UploadFile
 
-from kemem.errors import InvalidArgument, PermissionDenied
+from kemem.errors import PermissionDenied
 from kemem.memory import AsyncMemory
 from kemem.records import Message, Note
 from kemem.runtime import system_clock
-from kemem.serve.cli.language import in_language, translated_error
+from kemem.serve.cli.language import in_language
 from kemem.serve.dashboard import display, flash
-from kemem.serve.dashboard.labels import label
+from kemem.serve.dashboard.fields import Ids
+from kemem.serve.dashboard.labels import error_text, label
 from kemem.serve.http import projects
 from kemem.serve.http.auth import SESSION_COOKIE, form_token, is_open
-from kemem.serve.http.errors import parse_object, public_error
-from kemem.serve.http.responses import invalid_request
+from kemem.serve.http.responses import retry_after, shown_error
 
 PATH = "/dashboard"
 LOGIN = "/dashboard/login"
@@ -55,8 +50,6 @@ PATIENCE = 0.4  # seconds that a page waits for the counts of jobs
 FAILURES = 2  # of the model in a row, until pages say that it does not answer
 _YEAR = 365 * 24 * 3600
 _ADDRESS = re.compile(r"/dashboard(?:/[^\s\\]*)?(?:\?[^\s\\]*)?")
-
-Ids = dict[str, Any]  # a text or None by each name
 
 
 class DashboardRoute(APIRoute):
@@ -81,16 +74,19 @@ class DashboardRoute(APIRoute):
                 request.state.alerts = await _alerts(request)
                 response = await handle(request)
             except Exception as error:  # the edge: people get a page, the log gets the rest
-                if isinstance(error, RequestValidationError):
-                    error = invalid_request(error)
-                elif isinstance(error, HTTPException):
-                    error = InvalidArgument(str(error.detail))
-                public = public_error(error)
-                response = page(request, "error.html", status=public.status, error=public)
+                response = error_page(request, error)
             response.headers.update(HEADERS)
             return response
 
         return guarded
+
+
+def error_page(request: Request, error: Exception) -> Response:
+    """What went wrong, as a page; internals are logged and not shown."""
+    shown = shown_error(error)
+    response = page(request, "error.html", status=shown.status, error=shown)
+    response.headers.update(HEADERS | retry_after(shown))
+    return response
 
 
 def page(request: Request, template: str, /, status: int = 200, **values: Any) -> Response:
@@ -125,7 +121,9 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         "offset": display.offset(display.local(now)),
         "label": lambda group, word: label(group, word, language),
         "phrase": partial(in_language, language),
-        "error_text": partial(translated_error, language=language),
+        "error_text": partial(error_text, language=language),
+        "problem": None,  # of a form that was refused
+        "typed": None,  # into it
         "flash": message,
         "alerts": getattr(request.state, "alerts", ()),
         "project": request.app.state.project,
@@ -147,8 +145,10 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
 
 def _projects(request: Request) -> list[str]:
     """The projects that the reader may switch to."""
-    caller = request.state.caller
-    if is_open(request.url.path) or not caller.is_operator or caller.project is not None:
+    caller = getattr(request.state, "caller", None)  # none: refused before it was known
+    if caller is None or is_open(request.url.path):
+        return []
+    if not caller.is_operator or caller.project is not None:
         return []
     return sorted(request.app.state.authenticator.projects)
 
@@ -232,80 +232,6 @@ async def _check_csrf(request: Request) -> None:
     expected = form_token(_csrf_cookie(request), request.app.state.project)
     if not hmac.compare_digest(token.encode(), expected.encode()):
         raise PermissionDenied("the token is not that of this page: load the page again")
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """The fields of a form or query whose names begin with a prefix, by their types.
-
-    A blank field counts as missing.
-    """
-
-    values: ImmutableMultiDict[str, Any]
-    prefix: str = ""
-
-    def text(self, name: str) -> str | None:
-        """A text without surrounding whitespace."""
-        return str(self.values.get(self.prefix + name, "")).strip() or None
-
-    def texts(self, name: str) -> list[str]:
-        """The texts of all fields of a name."""
-        return [str(each) for each in self.values.getlist(self.prefix + name) if each]
-
-    def one_of(self, name: str, options: tuple[str, ...], default: str) -> str:
-        """One of some texts."""
-        text = self.text(name) or default
-        if text not in options:
-            raise self._invalid(name, f"one of {', '.join(options)}", text)
-        return text
-
-    def integer(self, name: str, most: int, default: int) -> int:
-        """An integer from 1 to `most`."""
-        text = self.text(name) or str(default)
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
-            raise self._invalid(name, f"1-{most}", text)
-        return int(text)
-
-    def fraction(self, name: str) -> float | None:
-        """A number from 0 to 1."""
-        text, number = self.text(name), math.nan
-        if text is None:
-            return None
-        with suppress(ValueError):
-            number = float(text)
-        if not 0 <= number <= 1:
-            raise self._invalid(name, "0-1", text)
-        return number
-
-    def datetime(self, name: str) -> dt.datetime | None:
-        """A point in time; one without a zone is in that of the server, in which pages show it."""
-        text = self.text(name)
-        if text is None:
-            return None
-        try:
-            moment = dt.datetime.fromisoformat(text)
-            return moment if moment.tzinfo else moment.astimezone()
-        except (ValueError, OverflowError):
-            raise self._invalid(name, "a time such as 2026-01-26T10:47", text) from None
-
-    def mapping(self, name: str) -> dict[str, Any] | None:
-        """A JSON object."""
-        text = self.text(name)
-        return None if text is None else parse_object(text.encode(), name, field=name)
-
-    @property
-    def ids(self) -> Ids:
-        """The ids of user, agent and session."""
-        return {name: self.text(name) for name in ("user_id", "agent_id", "session_id")}
-
-    @property
-    def owner(self) -> tuple[str | None, str | None]:
-        """The ids of user and agent."""
-        return self.text("user_id"), self.text("agent_id")
-
-    def _invalid(self, name: str, expected: str, value: str) -> InvalidArgument:
-        field = self.prefix + name
-        return InvalidArgument(f"{field} must be {expected}, not {value!r:.80}", field=field)
 
 
 def owner_of(row: Message | Note) -> Ids:

@@ -1,9 +1,14 @@
 """Privacy in the dashboard: what is kept of a user, to download and to erase."""
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 
 from kemem.errors import InvalidArgument
-from kemem.serve.dashboard.page import DashboardRoute, Fields, page, suggested_users, translator
+from kemem.memory import AsyncMemory
+from kemem.serve.dashboard.fields import Fields, check_typed, refusal
+from kemem.serve.dashboard.page import DashboardRoute, page, suggested_users
+from kemem.serve.dashboard.users import unknown_owner
 from kemem.serve.http.privacy_routes import export_response
 from kemem.serve.http.routing import Memory
 from kemem.text.ids import check_id
@@ -16,10 +21,7 @@ router = APIRouter(route_class=DashboardRoute)
 @router.get(PATH)
 async def show_privacy(request: Request, memory: Memory) -> Response:
     """The counts of a user, and the forms to download and to erase; without one, a choice."""
-    user_id = Fields(request.query_params).text("user_id")
-    kept = None if user_id is None else await memory.privacy.inventory(user_id)
-    user_ids = await suggested_users(memory)
-    return page(request, "privacy.html", kept=kept, user_ids=user_ids)
+    return await _page(request, memory, Fields(request.query_params).text("user_id"))
 
 
 @router.get(PATH + "/export")
@@ -34,10 +36,23 @@ async def erase(request: Request, memory: Memory) -> Response:
     """Erase everything of a user, where the id was typed once more; shows the receipt."""
     fields = Fields(await request.form())
     user_id = check_id(fields.text("user_id"), "user_id")
-    if fields.text("typed") != user_id:
-        t = translator(request)
-        reason = t(f"type {user_id} to erase it", f"请输入 {user_id} 以确认删除")
-        raise InvalidArgument(reason, field="typed")
+    try:
+        check_typed(fields, user_id)
+    except InvalidArgument as problem:
+        return await _page(request, memory, user_id, **refusal(problem, fields))
     receipt = await memory.privacy.erase(user_id)
-    kept = await memory.privacy.inventory(user_id)
-    return page(request, "privacy.html", kept=kept, receipt=receipt, user_ids=[])
+    return await _page(request, memory, user_id, receipt=receipt)
+
+
+async def _page(
+    request: Request, memory: AsyncMemory, user_id: str | None, **values: Any
+) -> Response:
+    """What is kept of a user; of one who is unknown, and was not just erased, that they are."""
+    kept = unknown = None
+    if user_id is not None:
+        kept = await memory.privacy.inventory(user_id)
+        if "receipt" not in values and not kept.journal:  # a vote alone is something to erase
+            unknown = await unknown_owner(user_id, None, memory)
+    user_ids = await suggested_users(memory)
+    shown: dict[str, Any] = {"kept": kept, "unknown": unknown, "user_ids": user_ids}
+    return page(request, "privacy.html", **shown, **values)

@@ -16,7 +16,8 @@ from kemem.ports import read_holdings
 from kemem.records import Entry, Holding, Scope
 from kemem.results import Hit, Profile
 from kemem.runtime import counts_hits
-from kemem.serve.dashboard.page import DashboardRoute, Fields, page
+from kemem.serve.dashboard.fields import Fields
+from kemem.serve.dashboard.page import DashboardRoute, page
 from kemem.serve.http.routing import Memory
 
 HOME, ONE = "/dashboard/users", "/dashboard/user"
@@ -63,7 +64,14 @@ async def show_user(request: Request, memory: Memory) -> Response:
     """One user: counts, profile, newest memories, and the way to everything else."""
     user_id, agent_id = Fields(request.query_params).owner
     if user_id is None:
-        raise InvalidArgument("user_id is missing", field="user_id")
+        raise InvalidArgument("user_id is required", field="user_id")
+    return await user_page(request, memory, user_id, agent_id)
+
+
+async def user_page(
+    request: Request, memory: AsyncMemory, user_id: str, agent_id: str | None, **refused: Any
+) -> Response:
+    """The page of a user, also after a form on it was refused."""
     values: dict[str, Any] = {"holding": None, "profile": None, "items": ()}
     unknown = await unknown_owner(user_id, agent_id, memory)
     if unknown is None:
@@ -79,7 +87,7 @@ async def show_user(request: Request, memory: Memory) -> Response:
         entry=await find_entry(user_id, agent_id, memory),
         unknown=unknown,
         to_text=to_text,
-        **values,
+        **values | refused,
     )
 
 

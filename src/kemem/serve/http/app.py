@@ -30,7 +30,7 @@ from kemem.errors import Exhausted, InvalidArgument, NotFound, Unauthenticated
 from kemem.memory import AsyncMemory
 from kemem.runtime import open_store
 from kemem.serve.dashboard.operators import survey
-from kemem.serve.dashboard.page import VENDOR
+from kemem.serve.dashboard.page import VENDOR, error_page
 from kemem.serve.dashboard.router import offer_dashboard
 from kemem.serve.http import (
     audit_routes,
@@ -368,11 +368,13 @@ def _limited(receive: Receive, max_body_bytes: int) -> Receive:
 
 
 def _refusal(error: Exception, scope: Scope) -> Response:
-    """The response to an error: a browser is sent to sign in, others get the reason as JSON."""
+    """The response to an error: a browser is sent to sign in or gets a page, others get JSON."""
     if isinstance(error, Unauthenticated) and is_page_view(scope):
         query = scope["query_string"].decode("latin-1")
         target = scope["path"] + (f"?{query}" if query else "")
         return RedirectResponse(f"/dashboard/login?to={quote(target)}", 303)
+    if is_page_view(scope):
+        return error_page(Request(scope), error)
     if not isinstance(error, HTTPException) or error.status_code not in (404, 405):
         return error_response(error)
     paths = scope["app"].openapi()["paths"]

@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kemem.errors import InvalidArgument, Unauthenticated
-from kemem.serve.http.errors import invalid_values, public_error
+from kemem.errors import InvalidArgument, KeMemError, NotFound, Unauthenticated
+from kemem.serve.http.errors import NOT_FOUND, invalid_values, public_error
 
 Emit = Callable[[str, dict[str, Any]], None]  # the name of an event, and its data
 Work = Callable[[Emit], Coroutine[Any, Any, None]]
@@ -41,20 +41,31 @@ def json_response(
 
 def error_response(error: Exception) -> Response:
     """The response to an error, of FastAPI's too."""
+    shown = shown_error(error)
+    reason = {"code": shown.code, "message": shown.message}
+    body = {"error": {**reason, **({"details": shown.details} if shown.details else {})}}
+    headers = {"WWW-Authenticate": "Bearer"} if isinstance(shown, Unauthenticated) else {}
+    return json_response(body, shown.status, headers | retry_after(shown))
+
+
+def retry_after(error: KeMemError) -> dict[str, str]:
+    """The header that says when to try again, where an error knows it."""
+    seconds = error.details.get("retry_after")
+    return {} if seconds is None else {"Retry-After": str(seconds)}
+
+
+def shown_error(error: Exception) -> KeMemError:
+    """An error as callers see it; internals are logged and not disclosed."""
     match error:
         case ClientDisconnect():
             error = InvalidArgument("the body ended early")
         case RequestValidationError():
             error = invalid_request(error)
+        case HTTPException(status_code=404):
+            error = NotFound(NOT_FOUND)
         case HTTPException():
             error = InvalidArgument(str(error.detail))
-    shown = public_error(error)
-    reason = {"code": shown.code, "message": shown.message}
-    body = {"error": {**reason, **({"details": shown.details} if shown.details else {})}}
-    headers = {"WWW-Authenticate": "Bearer"} if isinstance(shown, Unauthenticated) else {}
-    if "retry_after" in shown.details:
-        headers["Retry-After"] = str(shown.details["retry_after"])
-    return json_response(body, shown.status, headers)
+    return public_error(error)
 
 
 def invalid_request(

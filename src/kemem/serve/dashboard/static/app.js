@@ -163,6 +163,7 @@ document.addEventListener("submit", (event) => {
 }, true);
 document.addEventListener("htmx:afterSettle", (event) => drawAll(event.target.parentElement || document));
 document.addEventListener("htmx:beforeSwap", (event) => {
+  if (event.detail.xhr.status === 401) location.reload();  // the session has ended: to the sign-in
   if (event.detail.xhr.status >= 400) {  // what went wrong is shown, and the page stays
     event.detail.shouldSwap = true;
     event.detail.target = document.getElementById("flash");
