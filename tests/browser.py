@@ -28,7 +28,9 @@ SCREENSHOTS = os.environ.get("KEMEM_TEST_SCREENSHOTS")  # a folder: they take a 
 PATIENCE = 30_000  # milliseconds
 LOCALES = {"zh": "zh-CN", "en": "en-GB"}
 WIDE: ViewportSize = {"width": 1280, "height": 860}
+TABLET: ViewportSize = {"width": 768, "height": 1024}
 PHONE: ViewportSize = {"width": 390, "height": 844}
+SMALL: ViewportSize = {"width": 360, "height": 740}
 Theme = Literal["light", "dark"]
 
 

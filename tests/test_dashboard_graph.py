@@ -5,6 +5,8 @@ import re
 import time
 from collections.abc import Iterator
 from html import unescape
+from itertools import combinations
+from math import dist
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from kemem import AsyncMemory
 from kemem.records import Link, Note
 from kemem.records.batch import Batch
 from kemem.records.times import to_micros
-from kemem.serve.dashboard.graph import LINKS, NODES, READ
+from kemem.serve.dashboard.graph import LINKS, NODES, READ, tones_of
+from kemem.serve.dashboard.labels import labels
+from kemem.serve.dashboard.page import STATIC
 from kemem.settings import load
 from tests.cases import each
 from tests.server import LocalServer, local_server
@@ -260,3 +264,66 @@ def test_the_page_keeps_the_strict_policy(client: httpx.Client) -> None:
     assert "script-src 'self'" in policy and "style-src 'self'" in policy
     assert "unsafe" not in policy and "sha256" not in policy
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! src=\"/dashboard/)", answer.text)
+
+
+# Marks
+
+# What people see who lack one kind of cone (Machado, Oliveira and Fernandes, 2009), of linear RGB.
+EYES = {
+    "all cones": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
+    "deuteranopia": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
+    "tritanopia": ((1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)),
+}
+OKLAB = (
+    ((0.4122, 0.5363, 0.0514), (0.2119, 0.6807, 0.1074), (0.0883, 0.2817, 0.6300)),
+    ((0.2105, 0.7936, -0.0041), (1.9780, -2.4286, 0.4506), (0.0259, 0.7828, -0.8087)),
+)
+
+
+def times(rows: Any, values: Any) -> list[float]:
+    return [sum(a * b for a, b in zip(row, values, strict=True)) for row in rows]
+
+
+def linear(colour: str) -> list[float]:
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return [it / 12.92 if it <= 0.04045 else ((it + 0.055) / 1.055) ** 2.4 for it in parts]
+
+
+def seen(colour: str, eye: str) -> list[float]:
+    """A colour in OKLab, as an eye sees it."""
+    cones = times(OKLAB[0], [min(1.0, max(0.0, it)) for it in times(EYES[eye], linear(colour))])
+    return times(OKLAB[1], [max(0.0, it) ** (1 / 3) for it in cones])
+
+
+def colours(name: str) -> tuple[str, str]:
+    """A colour of the style sheet, by day and by night."""
+    css = (STATIC / "app.css").read_text("utf-8")
+    found = re.search(rf"--{name}: light-dark\((#\w+), (#\w+)\)", css)
+    assert found, name
+    return found[1], found[2]
+
+
+def test_every_type_of_entity_has_a_mark_of_its_own() -> None:
+    """A colour and a shape that no other has, whatever types there are besides."""
+    tones = tones_of([*labels()["entity"], "gadget", "设备"])
+    marks = {(tone % 8, (tone + tone // 8) % 4) for tone in tones.values()}
+    assert len(marks) == len(tones) == len(labels()["entity"]) + 2
+    assert tones_of(["person"])["person"] == tones["person"]
+
+
+@pytest.mark.parametrize("night", [False, True])
+def test_marks_are_told_apart_by_every_eye(night: bool) -> None:
+    """All colours stand out; those with the same shape differ for the colour-blind as well."""
+    tones = [colours(f"tone-{n}")[night] for n in range(8)]
+
+    def light(colour: str) -> float:
+        return 0.05 + times(((0.2126, 0.7152, 0.0722),), linear(colour))[0]
+
+    behind = light(colours("page")[night])
+    for tone in tones:
+        assert max(light(tone), behind) / min(light(tone), behind) >= 3, tone
+    for one, other in combinations(range(8), 2):
+        eyes = EYES if one % 4 == other % 4 else ("all cones",)
+        for eye in eyes:
+            assert dist(seen(tones[one], eye), seen(tones[other], eye)) >= 0.09, (one, other, eye)

@@ -1,6 +1,7 @@
 """The words of the dashboard: messages after actions, names of stored words, times, empty pages."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,12 +106,7 @@ def zone(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_a_time_is_shown_with_its_zone(zone: None, shown: str, date: str) -> None:
     """That of the server, for a day as well."""
     at = 1_794_933_000_000_000
-    assert (
-        when(at)
-        .replace('<span class="zone">', "")
-        .replace("</span>", "")
-        .endswith(f'">{shown}</time>')
-    )
+    assert re.sub("<[^>]*>", "", when(at)) == shown
     assert day(at) == date
 
 

@@ -2,15 +2,17 @@
 
 import datetime as dt
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from kemem.records import MOST_COUNTED, Micros
 from kemem.records.times import to_rfc3339
 from kemem.results import Hit
 from kemem.text.query import CLOSE, OPEN
 
+_CELL = re.compile("<td\\b")
 _TAGS = re.compile(f"({OPEN}|{CLOSE})")
 
 Piece = tuple[str, str]  # the name of an element, "" for none, and its text
@@ -42,8 +44,9 @@ def when(at: Micros | None) -> str:
     if at is None:
         return "–"
     moment = local(at)
-    text = '<time datetime="{}">{:%Y-%m-%d %H:%M:%S} <span class="zone">{}</span></time>'
-    return Markup(text).format(moment.isoformat(), moment, zone(moment))
+    clock = '<span class="clock">{:%H:%M:%S} <span class="zone">{}</span></span>'
+    text = f'<time datetime="{{}}">{{:%Y-%m-%d}} {clock}</time>'
+    return Markup(text).format(moment.isoformat(), moment, moment, zone(moment))
 
 
 def day(at: Micros) -> str:
@@ -87,6 +90,16 @@ def size(count: int | None) -> str:
     units = ("B", "KiB", "MiB", "GiB")
     power = min(len(units) - 1, max(0, count.bit_length() - 1) // 10)
     return f"{count:,} B" if power == 0 else f"{count / 1024**power:,.1f} {units[power]}"
+
+
+def labelled(rows: Markup, heads: Sequence[str]) -> Markup:
+    """Rows of a table, each cell with the head of its column: a phone shows a row as a card."""
+
+    def cells(row: str) -> str:
+        names = iter(heads)
+        return _CELL.sub(lambda _: f'<td data-label="{escape(next(names, ""))}"', row)
+
+    return Markup("<tr".join(map(cells, str(rows).split("<tr"))))
 
 
 def highlighted(hit: Hit) -> list[Piece]:

@@ -15,7 +15,8 @@ from kemem.records import Note, Relation
 from kemem.records.times import to_rfc3339
 from kemem.runtime import system_clock
 from kemem.serve.dashboard.fields import Fields
-from kemem.serve.dashboard.page import DashboardRoute, is_fragment, link_to, page
+from kemem.serve.dashboard.labels import label, labels
+from kemem.serve.dashboard.page import DashboardRoute, is_fragment, language_of, link_to, page
 from kemem.serve.dashboard.users import unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
 
@@ -70,9 +71,9 @@ async def show_graph(request: Request, memory: Memory) -> Response:
     picture, unknown = await _picture(view, memory), None
     if not picture["relations"]:
         unknown = await unknown_owner(view.user_id, view.agent_id, memory)
-    own = (await memory.ontology.get()).entities
+    own, tones = (await memory.ontology.get()).entities, tones_of(picture["types"].values())
     picture["legend"] = [
-        (name, count, _tone(name), own[name].description if name in own else "")
+        (name, count, tones[name], own[name].description if name in own else "")
         for name, count in Counter(picture["types"].values()).most_common()
     ]
     data = f"{HOME}/data"
@@ -83,16 +84,28 @@ async def show_graph(request: Request, memory: Memory) -> Response:
 async def read_graph(request: Request, memory: Memory) -> Response:
     """The same relations as nodes and links."""
     picture = await _picture(_view(Fields(request.query_params)), memory)
-    degrees = Counter(_ends(picture["relations"]))
+    degrees, types, language = (
+        Counter(_ends(picture["relations"])),
+        picture["types"],
+        language_of(request),
+    )
+    tones = tones_of(types.values())
     nodes = [
-        {"id": name, "type": kind, "degree": degrees[name]}
-        for name, kind in picture["types"].items()
+        {
+            "id": name,
+            "type": kind,
+            "label": label("entity", kind, language),
+            "tone": tones[kind],
+            "degree": degrees[name],
+        }
+        for name, kind in types.items()
     ]
     links = [
         {
             "source": it.source,
             "target": it.destination,
             "relationship": it.relationship,
+            "label": label("relation", it.relationship, language),
             "valid_from": to_rfc3339(it.valid_from),
             "valid_until": None if it.valid_until is None else to_rfc3339(it.valid_until),
             "count": len(it.note_ids),
@@ -173,9 +186,10 @@ def _visible(relations: Sequence[Relation], nearest_first: bool) -> list[Relatio
     return shown
 
 
-def _tone(kind: str) -> int:
-    """The number of the colour that `graph.js` paints entities of a type with."""
-    return sum(map(ord, kind)) % 6 + 1
+def tones_of(types: Iterable[str]) -> dict[str, int]:
+    """The number of each type, by which `graph.js` and the legend choose a colour and a shape."""
+    known = list(labels()["entity"])
+    return {name: tone for tone, name in enumerate([*known, *sorted({*types}.difference(known))])}
 
 
 def _ends(relations: Iterable[Relation]) -> list[str]:

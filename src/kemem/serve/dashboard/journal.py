@@ -26,7 +26,7 @@ from kemem.text.ids import check_id
 TRACES, QUALITY, PLAYGROUND = (f"/dashboard/{name}" for name in ("traces", "quality", "playground"))
 PAGE = 50  # traces
 READ = 60  # memories of a trace whose texts and links are shown
-WIDTH = 160  # of the timeline
+WIDTH = 120  # of the timeline
 LINES = 6  # of one chart: as many as there are colours
 DAYS = 30
 WORST = 20  # questions

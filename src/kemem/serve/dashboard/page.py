@@ -281,7 +281,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.globals |= {"static": static_url, "link_to": link_to}
-    templates.globals["highlighted"] = display.highlighted
+    templates.globals |= {"highlighted": display.highlighted, "labelled": display.labelled}
     for name in ("when", "day", "short", "counted", "number", "seconds", "size"):
         templates.filters[name] = getattr(display, name)
     return templates

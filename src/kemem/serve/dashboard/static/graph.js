@@ -5,7 +5,8 @@
 
 (() => {
   const DAY = 86400000;
-  const NAME_WIDTH = 25; // pixels: so many names are shown until one looks closer
+  const TONES = 8; // colours
+  const SHAPES = [circle, square, triangle, diamond];
 
   const frame = document.getElementById("graph");
   const table = document.getElementById("relations");
@@ -53,7 +54,7 @@
   }
 
   function readColours() {
-    const names = ["ink", "muted", "accent", ...[1, 2, 3, 4, 5, 6].map((n) => `chart-${n}`)];
+    const names = ["ink", "muted", "accent", "page", ...Array.from({ length: TONES }, (_, n) => `tone-${n}`)];
     colours = Object.fromEntries(names.map((name) => [name, colour(`--${name}`)]));
   }
 
@@ -68,7 +69,7 @@
   }
 
   function showNode(node) {
-    say(element("strong", `${node.id} · ${node.type}`), element("p", texts.entity.replace("{n}", node.degree)));
+    say(element("strong", `${node.id} · ${node.label}`), element("p", texts.entity.replace("{n}", node.degree)));
   }
 
   function showLink(link) {
@@ -84,41 +85,68 @@
     }
     const more = link.count - link.notes.length;
     if (more > 0) list.append(element("li", texts.more.replace("{n}", more)));
-    const fact = `${link.source.id} — ${link.relationship} → ${link.target.id}`;
+    const fact = `${link.source.id} — ${link.label} → ${link.target.id}`;
     say(element("strong", fact), element("span", span.join(" ")), list);
   }
 
-  function tone(type) {
-    let sum = 0;
-    for (const character of type) sum += character.codePointAt(0);
-    return `chart-${(sum % 6) + 1}`;
+  // Types differ by colour and by shape, so that nobody needs to see the colours apart. The legend
+  // has the same marks.
+
+  function circle(pen, x, y, r) { pen.arc(x, y, r, 0, 2 * Math.PI); }
+  function square(pen, x, y, r) { pen.rect(x - r * 0.88, y - r * 0.88, r * 1.76, r * 1.76); }
+  function triangle(pen, x, y, r) { polygon(pen, [x, y - r * 1.2], [x + r * 1.15, y + r * 0.85], [x - r * 1.15, y + r * 0.85]); }
+  function diamond(pen, x, y, r) { polygon(pen, [x, y - r * 1.25], [x + r * 1.25, y], [x, y + r * 1.25], [x - r * 1.25, y]); }
+  function polygon(pen, ...points) {
+    points.forEach((point, at) => (at ? pen.lineTo(...point) : pen.moveTo(...point)));
+    pen.closePath();
   }
 
-  const isNamed = (node, scale) => node.rank < canvas.clientWidth / NAME_WIDTH || scale > 1.6 || node === hovered;
-
   function paintNode(node, pen, scale) {
-    const radius = 3 + Math.sqrt(node.degree);
     pen.beginPath();
-    pen.arc(node.x, node.y, radius, 0, 2 * Math.PI);
-    pen.fillStyle = colours[node.tone];
+    SHAPES[(node.tone + Math.floor(node.tone / TONES)) % SHAPES.length](pen, node.x, node.y, node.radius);
+    pen.fillStyle = colours[`tone-${node.tone % TONES}`];
     pen.fill();
     if (asked.getAll("around").includes(node.id)) {
       pen.lineWidth = 2 / scale;
       pen.strokeStyle = colours.ink;
       pen.stroke();
     }
-    if (!isNamed(node, scale)) return;
-    const name = node.id.length > 24 ? `${node.id.slice(0, 23)}…` : node.id;
+  }
+
+  // Names, the most connected first, each where it covers no entity and no other name: below, above
+  // or beside. One that finds no place is shown when it is pointed at, or from nearer by.
+
+  function paintNames(pen, scale) {
+    const area = (x, y, width, height, node) => ({ left: x - width / 2, right: x + width / 2, top: y - height / 2, bottom: y + height / 2, x, y, node });
+    const meet = (one, other) => one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+    const nodes = [...picture.graphData().nodes].sort((one, other) => one.rank - other.rank);
+    const taken = nodes.map((node) => area(node.x, node.y, 2.2 * node.radius, 2.2 * node.radius, node));
+    const height = 15 / scale;
     pen.font = `${12 / scale}px system-ui, sans-serif`;
     pen.textAlign = "center";
-    pen.textBaseline = "top";
-    pen.fillStyle = colours.ink;
-    pen.fillText(name, node.x, node.y + radius + 2 / scale);
+    pen.textBaseline = "middle";
+    pen.lineJoin = "round";
+    for (const node of nodes) {
+      const name = node.id.length > 24 ? `${node.id.slice(0, 23)}…` : node.id;
+      const width = pen.measureText(name).width + 4 / scale;
+      const below = 1.2 * node.radius + height / 2;
+      const beside = 1.2 * node.radius + width / 2;
+      const places = [[0, below], [0, -below], [beside, 0], [-beside, 0]].map(([x, y]) => area(node.x + x, node.y + y, width, height, node));
+      const free = places.find((place) => !taken.some((it) => it.node !== node && meet(place, it)));
+      if (!free && node !== hovered) continue;
+      const at = free ?? places[0];
+      taken.push(at);
+      pen.lineWidth = 3 / scale;
+      pen.strokeStyle = colours.page; // keeps lines away from the letters
+      pen.strokeText(name, at.x, at.y);
+      pen.fillStyle = colours.ink;
+      pen.fillText(name, at.x, at.y);
+    }
   }
 
   function paintArea(node, shade, pen) {
     pen.beginPath();
-    pen.arc(node.x, node.y, 6 + Math.sqrt(node.degree), 0, 2 * Math.PI);
+    pen.arc(node.x, node.y, node.radius + 3, 0, 2 * Math.PI);
     pen.fillStyle = shade;
     pen.fill();
   }
@@ -129,7 +157,7 @@
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     pen.fillStyle = colours.muted;
-    pen.fillText(link.relationship, (link.source.x + link.target.x) / 2, (link.source.y + link.target.y) / 2);
+    pen.fillText(link.label, (link.source.x + link.target.x) / 2, (link.source.y + link.target.y) / 2);
   }
 
   function build() {
@@ -139,6 +167,7 @@
       .nodeLabel(() => "").linkLabel(() => "") // the library would show them as markup
       .nodeCanvasObject(paintNode).nodePointerAreaPaint(paintArea)
       .linkCanvasObjectMode(() => "after").linkCanvasObject(paintLink)
+      .onRenderFramePost(paintNames)
       .linkColor((link) => (link === hovered ? colours.accent : colours.muted))
       .linkWidth((link) => (link === hovered ? 2.5 : 0.6))
       .linkDirectionalArrowLength(4).linkDirectionalArrowRelPos(1)
@@ -148,9 +177,9 @@
       .onLinkHover((link) => { hovered = link; if (link) showLink(link); })
       .onLinkClick(showLink)
       .onNodeClick(expand)
-      .onEngineStop(() => picture.zoomToFit(calm ? 0 : 300, 40));
+      .onEngineStop(() => picture.zoomToFit(calm ? 0 : 300, 48));
     picture.d3Force("charge").strength(-110).distanceMax(260);
-    picture.d3Force("link").distance(48);
+    picture.d3Force("link").distance(58);
     picture.d3Force("gravity", gravity);
     fit();
     new ResizeObserver(fit).observe(canvas);
@@ -161,8 +190,8 @@
   // Keeps what is not connected from drifting out of sight.
   function gravity(alpha) {
     for (const node of picture.graphData().nodes) {
-      node.vx -= node.x * 0.06 * alpha;
-      node.vy -= node.y * 0.06 * alpha;
+      node.vx -= node.x * 0.08 * alpha;
+      node.vy -= node.y * 0.08 * alpha;
     }
   }
 
@@ -178,7 +207,7 @@
   function draw(found) {
     const places = new Map(picture.graphData().nodes.map((node) => [node.id, node]));
     const ranked = [...found.nodes].sort((one, other) => other.degree - one.degree);
-    ranked.forEach((node, rank) => { node.rank = rank; node.tone = tone(node.type); });
+    ranked.forEach((node, rank) => { node.rank = rank; node.radius = 3.5 + Math.sqrt(node.degree); });
     const nodes = found.nodes.map((node) => {
       const old = places.get(node.id); // what was there stays where it was
       return old ? Object.assign(old, node, { x: old.x, y: old.y }) : node;
@@ -194,6 +223,8 @@
   }
 
   function expand(node) {
+    hovered = node; // a finger points at nothing before it taps
+    showNode(node);
     const names = asked.getAll("around").filter((name) => name !== node.id);
     asked.delete("around");
     for (const name of [...names.slice(-11), node.id]) asked.append("around", name);
