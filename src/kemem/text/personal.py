@@ -70,7 +70,9 @@ _HINTS: Mapping[str, tuple[str, ...]] = {
         *("dop_v1_", "sg."),
     ),
     **{"BEARER": ("bearer",), "JWT": ("eyj",), "PIN": ("pin", "cv", "code", "码")},
+    "PEM": ("-----begin",),
 }
+_ALL_HINTS = frozenset(chain.from_iterable(_HINTS.values()))
 _PHONES = (
     *("CN_MOBILE", "CN_LANDLINE", "CN_SERVICE", "INTERNATIONAL", "NORTH_AMERICA"),
     *("BRITISH", "NAMED_PHONE"),
@@ -106,6 +108,8 @@ def find_personal_data(text: str) -> list[Finding]:
     "mail ann@example.org" -> [Finding(5, 20, "email")]
     """
     folded, found = _Folded(text), list[Finding]()
+    if not folded.may_match:
+        return found
     spans = [(*span, kind) for kind in DATA_KINDS for span in _FINDERS[kind](folded)]
     for start, end, kind in sorted(spans):
         last = found[-1] if found else None
@@ -129,7 +133,7 @@ def apply_policy(text: str, policy: ContentPolicy, field: str) -> tuple[str, boo
             reason = f"{field} contains {_NAMES[kind]}, which this server refuses to store"
             raise InvalidArgument(f"{reason} ({setting})", field=field, kind=kind)
     masked = [it for it in findings if actions[it.kind] == "mask"]
-    return _mask(text, masked), "mark" in actions.values()
+    return _mask(text, masked) if masked else text, "mark" in actions.values()
 
 
 def apply_policy_to_value(value: Any, policy: ContentPolicy, field: str) -> tuple[Any, bool]:
@@ -181,14 +185,21 @@ class _Folded:
 
     def __init__(self, text: str) -> None:
         self.text = text if text.isascii() else text.translate(_FOLDED)
-        self._lower = self.text.lower()
+        lower = self.text.lower()
+        self._hints = {hint for hint in _ALL_HINTS if hint in lower}
         self._has_number = _LONG_NUMBER.search(self.text) is not None
+
+    @property
+    def may_match(self) -> bool:
+        """Whether any pattern can have a match."""
+        return self._has_number or bool(self._hints)
 
     def matches(self, name: str) -> Iterator[re.Match[str]]:
         """The matches of a pattern of `personal.rules`."""
-        hints = _HINTS.get(name, ())
-        has_hint = any(hint in self._lower for hint in hints) if hints else True
-        if not has_hint or (name in _NUMBERS and not self._has_number):
+        is_possible = (
+            self._has_number if name in _NUMBERS else not self._hints.isdisjoint(_HINTS[name])
+        )
+        if not is_possible:
             return iter(())
         return load(__package__, "personal.rules").pattern(name).finditer(self.text)
 
