@@ -127,3 +127,45 @@ async def test_segments_of_an_older_state_are_not_stored(store: SqlStore) -> Non
     store._database.write(lambda it: segments.put(it, space, 0, {0: b"old"})).result()
     assert not await stored(store)
     await store.close()
+
+
+async def test_signs_answer_until_all_vectors_are_read(
+    store: SqlStore, either_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new process compares the signs of a space that is not too large, then every vector."""
+    monkeypatch.setattr(codes, "EXACT", 400)
+    await put(store, range(300))
+    exact = await answers(store)
+    while len(await stored(store)) < 18:
+        pass
+    other: Any = open_store(either_settings)
+    waiting = list[Any]()
+    monkeypatch.setattr(other._cache, "_submit", waiting.append)
+    assert await answers(other) == exact
+    (made,) = next(iter(other._cache._entries.values())).models.values()
+    assert made.coded and not len(made.vectors.rows)
+    await put(store, range(300, 320))
+    for load in waiting:
+        load()
+    await put(store, range(320, 340))
+    assert await answers(other) == await answers(store)
+    (made,) = next(iter(other._cache._entries.values())).models.values()
+    assert not made.coded and len(made.vectors.rows) == 340
+    await other.close()
+    await store.close()
+
+
+async def test_signs_are_stored_when_every_row_has_a_vector(store: SqlStore) -> None:
+    """Else each new process would have to read the vectors that came later."""
+    await store.apply(Batch(put=tuple(map(said, range(300)))))
+    await put(store, range(40), again=True)
+    await answers(store)
+    columns = {(False, number) for number in range(9)}
+    while await stored(store) < columns:
+        pass
+    assert await stored(store) == columns | {(True, 0)}
+    await put(store, range(40, 300), again=True)
+    await answers(store)
+    while len(await stored(store)) < 18:
+        pass
+    await store.close()

@@ -82,8 +82,8 @@ class SpaceSnapshot:
     name_starts: NDArray[np.int64]  # of what callers know rows by,
     name_sizes: NDArray[np.int16]
     name_bytes: NDArray[np.uint8]  # in here
-    vectors: Matrix  # of up to EXACT rows;
-    planes: tuple[Plane, ...]  # the signs of more
+    vectors: Matrix  # of up to EXACT rows, once they are read;
+    planes: tuple[Plane, ...]  # else the signs
     embedded: Mask
     session_no: int  # the number of the requested session; -1: it has no rows
     talks: dict[int, Conversation]  # of all messages among the first rows, one for now
@@ -135,7 +135,8 @@ class SpaceSnapshot:
     def coded_segment(self, number: int) -> bytes:
         """The signs of a segment's vectors."""
         rows = rows_of_segment(self.space, self.ids, number)
-        return segments.pack([self.embedded[rows], *(plane[rows] for plane in self.planes)])
+        planes = [it[rows] for it in self.planes] or encode(self.vectors[rows])
+        return segments.pack([self.embedded[rows], *planes])
 
     def visible(self, where: Where) -> Mask:
         """Rows that a Where admits as far as the columns tell, which hold no contents."""
@@ -167,7 +168,7 @@ class SpaceSnapshot:
 class ModelColumns:
     """The vectors that one model made of a space's rows, and which rows have one.
 
-    Of more than EXACT rows only the signs are kept.
+    Of more than EXACT rows only the signs are kept; of fewer until all vectors have been read.
     """
 
     def __init__(self, width: int) -> None:
@@ -176,6 +177,7 @@ class ModelColumns:
         self.planes = [AppendArray("u8") for _ in range(planes_of(width))]
         self.embedded = AppendArray("?")
         self.coded = False
+        self.is_replaced = False  # by one with vectors, or about to be
 
     @property
     def arrays(self) -> list[AppendArray]:

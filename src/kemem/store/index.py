@@ -7,7 +7,7 @@ when rows were removed, the cache entry is dropped. So no write of another proce
 import platform
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from kemem.records import Matrix
-from kemem.store import segments
+from kemem.store import codes, segments
 from kemem.store.columns import (
     KIND_NUMBER,
     KINDS,
@@ -67,9 +67,12 @@ _rows_between = sa.union_all(*map(_new_rows, TABLES))
 class SpaceCache:
     """The columns of the spaces used last, within a budget of bytes."""
 
-    def __init__(self, database: Database, budget: int) -> None:
+    def __init__(
+        self, database: Database, budget: int, submit: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._database = database
         self._budget = budget
+        self._submit = submit  # work that nobody waits for
         self._entries: OrderedDict[int, CacheEntry] = OrderedDict()
         self._used = 0
         self._lock = threading.Lock()
@@ -106,10 +109,14 @@ class SpaceCache:
                 talks=entry.talks,
                 postings=entry.postings,
             )
-            session_ids = [*entry.session_numbers] if self._misses_segments(snapshot, entry) else []
+            missing = _missing_segments(snapshot, entry, {segments.COLUMNS, (model or (0,))[0]})
+            session_ids = [*entry.session_numbers] if missing else []
         self._evict(space.space_no, entry)
-        if session_ids:
-            self._store_segments(snapshot, entry, session_ids, (model or (0,))[0])
+        for kind, some in missing:
+            store = partial(_store, snapshot, session_ids, kind, some)
+            self._database.write(store, durable=False)
+        if model and planes and count <= codes.EXACT:
+            self._submit(partial(self._load_all, space, entry, made, *model))
         return snapshot
 
     def _entry(self, space: Space) -> CacheEntry:
@@ -182,28 +189,6 @@ class SpaceCache:
         mark_rows(columns["asks"], columns["ids"], asking)
         entry.append(NewRows(columns, name_bytes, sessions[order], [*places]))
 
-    def _misses_segments(self, snapshot: SpaceSnapshot, entry: CacheEntry) -> bool:
-        """Whether segments of a space that is large enough are to be stored."""
-        full = snapshot.space.next_seq // segments.SIZE
-        kinds = [segments.COLUMNS, *(it for it, made in entry.models.items() if made.coded)]
-        missing = any(len(entry.stored[it]) < full for it in kinds)
-        return missing and snapshot.space.next_seq > segments.LEAST
-
-    def _store_segments(
-        self, snapshot: SpaceSnapshot, entry: CacheEntry, session_ids: list[str], model_no: int
-    ) -> None:
-        """Have the segments stored that are missing, a few in a transaction."""
-        space = snapshot.space
-        kinds = {segments.COLUMNS, model_no} if snapshot.planes else {segments.COLUMNS}
-        for kind in kinds:
-            numbers = range(space.next_seq // segments.SIZE)
-            missing = [it for it in numbers if it not in entry.stored[kind]]
-            entry.stored[kind].update(missing)
-            for start in range(0, len(missing), _STORED):
-                some = missing[start : start + _STORED]
-                store = partial(_store, snapshot, session_ids, kind, some)
-                self._database.write(store, durable=False)
-
     def _add_vectors(
         self, connection: sa.Connection, space: Space, entry: CacheEntry, model_no: int, width: int
     ) -> ModelColumns:
@@ -216,14 +201,42 @@ class SpaceCache:
             entry.models.popitem(last=False)
         ids = entry.columns["ids"].rows
         fresh = len(ids) - len(made.embedded.rows)
+        stored = dict[int, bytes]()
+        if made.writes < 0 and space.next_seq > segments.LEAST:
+            stored = segments.load(connection, space.space_no, model_no)
+            made.coded = len(stored) == space.next_seq // segments.SIZE
         if fresh:
             made.grow(fresh)
         if made.writes >= space.vector_writes and not fresh:
             return made
-        if made.coded and made.writes < 0 and space.next_seq > segments.LEAST:
-            for number, body in segments.load(connection, space.space_no, model_no).items():
-                made.put_segment(rows_of_segment(space, ids, number), body)
-                entry.stored[model_no].add(number)
+        entry.stored[model_no].update(stored)
+        for number, body in stored.items() if made.coded else ():
+            made.put_segment(rows_of_segment(space, ids, number), body)
+        self._read_vectors(connection, space, model_no, ids, made)
+        return made
+
+    def _load_all(
+        self, space: Space, entry: CacheEntry, coded: ModelColumns, model_no: int, width: int
+    ) -> None:
+        """Put all vectors of a space that is not too large in the place of their signs."""
+        with entry.lock:
+            ids = entry.columns["ids"].rows
+            if coded.is_replaced or entry.models.get(model_no) is not coded:
+                return
+            coded.is_replaced = True
+        exact = ModelColumns(width)
+        exact.grow(len(ids))
+        with self._database.reading() as connection:
+            self._read_vectors(connection, space, model_no, ids, exact)
+        with entry.lock:
+            if entry.models.get(model_no) is coded:
+                entry.models[model_no] = exact
+        self._evict(space.space_no, entry)
+
+    def _read_vectors(
+        self, connection: sa.Connection, space: Space, model_no: int, ids: Ids, made: ModelColumns
+    ) -> None:
+        """The vectors that are missing among the columns of a model."""
         embedded = made.embedded.rows
         few = np.count_nonzero(~embedded) <= _FEW
         values: dict[str, Any] = {"space_no": space.space_no, "model_no": model_no}
@@ -249,7 +262,6 @@ class SpaceCache:
                 present = ids[at] == keys
                 made.put(at[present], _load(halves[present]))
         made.writes = space.vector_writes
-        return made
 
     def read_vectors(self, connection: sa.Connection, model_no: int, keys: Ids) -> Matrix:
         """The vectors that a model made of rows of one space."""
@@ -259,6 +271,26 @@ class SpaceCache:
         vectors = _load(self._database.load_halves(blob, len(known)))
         order = np.argsort(known)
         return np.asarray(vectors[order[np.searchsorted(known, keys, sorter=order)]])
+
+
+def _missing_segments(
+    snapshot: SpaceSnapshot, entry: CacheEntry, kinds: set[int]
+) -> list[tuple[int, list[int]]]:
+    """The segments that are to be stored, a few together; those of a model once they are whole."""
+    space, missing = snapshot.space, list[tuple[int, list[int]]]()
+    if space.next_seq <= segments.LEAST:
+        return missing
+    for kind in kinds:
+        numbers = [
+            it
+            for it in range(space.next_seq // segments.SIZE)
+            if it not in entry.stored[kind]
+            if kind == segments.COLUMNS
+            or snapshot.embedded[rows_of_segment(space, snapshot.ids, it)].all()
+        ]
+        entry.stored[kind].update(numbers)
+        missing += [(kind, numbers[at : at + _STORED]) for at in range(0, len(numbers), _STORED)]
+    return missing
 
 
 def _store(

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -55,8 +55,8 @@ class SqlStore:
         self._database = database
         self._database.open()
         self._replica = open_replica() if open_replica else None
-        self._cache = SpaceCache(database, cache_bytes)
         self._readers = ThreadPoolExecutor(database.readers, thread_name_prefix="kemem-reader")
+        self._cache = SpaceCache(database, cache_bytes, self._submit)
         self._closed = False
 
     async def apply(self, batch: Batch) -> Applied:
@@ -263,6 +263,10 @@ class SqlStore:
         with self._working():
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._readers, from_either)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # it is being closed
+            self._readers.submit(work)
 
     def _mark_written(self, users: Iterable[str] | None) -> None:
         if self._replica is not None:
