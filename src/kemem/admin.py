@@ -1,4 +1,4 @@
-"""What operators do with a whole database: move it to another one, or spread it over several."""
+"""What operators do with a whole database: move it, spread it over several, index its vectors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -10,9 +10,12 @@ from sqlalchemy.exc import ArgumentError
 
 from kemem.errors import InvalidArgument, NotFound
 from kemem.settings import shown_url
+from kemem.store import hnsw
 from kemem.store.database import Database
 from kemem.store.distribute import LOCAL, REFERENCES, SHARDED
 from kemem.store.distribute import distribute as distribute_tables
+from kemem.store.hnsw import IndexState as IndexState
+from kemem.store.hnsw import VectorIndex as VectorIndex
 from kemem.store.move import Move, driver_errors
 from kemem.store.move import Pass as Pass
 from kemem.store.postgres import Postgres
@@ -59,16 +62,34 @@ class Distribution:
 
 def distribute(url: str, shards: int) -> Distribution:
     """Spread an empty store over the servers of Citus; once more changes nothing."""
-    database = _database(url, "database-url")
-    if not isinstance(database, Postgres):
-        raise InvalidArgument("--database-url must begin with postgresql://", field="database_url")
-    database.open()
-    with closing(database), driver_errors(database):
+    with _opened_postgres(url) as database:
         is_new = database.write(lambda it: distribute_tables(it, shards), alone=True).result()
     sharded, references, local = (
         tuple(it.name for it in group) for group in (SHARDED, REFERENCES, LOCAL)
     )
     return Distribution(sharded, references, local, is_new)
+
+
+def index_vectors(url: str, memory_mb: int) -> list[VectorIndex]:
+    """Build HNSW indexes of pgvector for large spaces; once more, only where many rows came."""
+    with _opened_postgres(url) as database:
+        return database.index_vectors(memory_mb)
+
+
+def index_state(url: str) -> IndexState:
+    """Which large spaces have such an index."""
+    with _opened_postgres(url) as database, database.reading() as connection:
+        return hnsw.state(connection)
+
+
+@contextmanager
+def _opened_postgres(url: str) -> Iterator[Postgres]:
+    database = _database(url, "database-url")
+    if not isinstance(database, Postgres):
+        raise InvalidArgument("--database-url must begin with postgresql://", field="database_url")
+    database.open()
+    with closing(database), driver_errors(database):
+        yield database
 
 
 @contextmanager

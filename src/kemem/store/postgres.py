@@ -17,6 +17,7 @@ from sqlalchemy.schema import CreateSchema
 
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
+from kemem.store import hnsw
 from kemem.store.database import DISTRIBUTED, IndexedText, Lookup, Values, in_list, insert
 from kemem.store.halfvec import HalfvecSend, Vectors, pgvector_schema
 from kemem.store.migrate import bring_up_to_date, read_meta
@@ -285,6 +286,10 @@ class Postgres:
 
     def joined_vectors(self, vector: Any) -> Any:
         return sa.func.string_agg(HalfvecSend(vector), sa.cast(b"", BYTEA))
+
+    def index_vectors(self, memory_mb: int) -> list[hnsw.VectorIndex]:
+        """Build the indexes of large spaces, outside of any transaction."""
+        return hnsw.build(self._plain, memory_mb)
 
     def dump_vectors(self, matrix: Matrix) -> list[Any]:
         from pgvector import HalfVector

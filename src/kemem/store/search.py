@@ -34,7 +34,7 @@ from kemem.records import (
     Vector,
     Where,
 )
-from kemem.store import codes
+from kemem.store import codes, hnsw
 from kemem.store.codes import nearest
 from kemem.store.columns import SpaceSnapshot
 from kemem.store.database import Database, Space, Values, in_list
@@ -327,7 +327,7 @@ class _Ranked:
         for view, start in zip(self._views, self._starts, strict=False):
             seen = self._visible[start : start + len(view.ids)] & view.embedded
             if view.planes:
-                places = nearest(view.planes, unit, seen, max(_NEAREST, 4 * limit))
+                places = self._nearest(view, unit, seen)
                 cosines = np.vecdot(self._read(view, places), unit)
             else:
                 # Not "@": its threads wait for each other in a busy loop, which costs ten times the
@@ -342,6 +342,27 @@ class _Ranked:
                 rows, cosines = rows[cosines >= least], cosines[cosines >= least]
         scores = np.round(np.clip(cosines.astype(np.float64), 0, 1), 6)
         return Scored(rows, scores, len(rows))
+
+    def _nearest(self, view: SpaceSnapshot, unit: Vector, seen: Mask) -> Rows:
+        """Rows of a large space among which the nearest are: by an index, if there is one, and by
+        signs those that came after it was built.
+        """
+        limit, size = self._request.limit, len(view.ids)
+        most = max(_NEAREST, 4 * limit)
+        found = None
+        if 2 * np.count_nonzero(seen) >= size:  # of fewer an index would find too many others
+            ask = (self._connection, view.space, self._model_no, unit, 2 * limit)
+            found = hnsw.nearest(*ask)
+        if found is not None:
+            last, keys = found
+            places = np.minimum(np.searchsorted(view.ids, keys), size - 1)
+            places = places[(view.ids[places] == keys) & seen[places]]
+            if len(places) >= limit:
+                end = int(np.searchsorted(view.ids, last, "right"))
+                later = max(4 * limit, most * (size - end) // size)
+                planes = [plane[end:] for plane in view.planes]
+                return np.append(places, nearest(planes, unit, seen[end:], later) + end)
+        return nearest(view.planes, unit, seen, most)
 
     def _seen(self, where: Where) -> Mask:
         """Rows that a Where admits, whatever their contents."""

@@ -14,9 +14,9 @@ from kemem.errors import InvalidArgument, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.serve.cli import terminal
 from kemem.serve.cli.bench import bench
-from kemem.serve.cli.doctor import DEFAULT, examine, show_settings
+from kemem.serve.cli.doctor import DEFAULT, Check, examine, show_settings
 from kemem.serve.cli.help import Group, register
-from kemem.serve.cli.language import t
+from kemem.serve.cli.language import Phrase, t
 from kemem.serve.cli.terminal import Common, Yes, output, progress
 from kemem.serve.rpc.command import dump
 from kemem.serve.telemetry.journal import parse_runs, save_runs
@@ -96,6 +96,8 @@ def doctor(
     flags = frozenset(name for name, value in options.items() if value is not None)
     with progress(t("Examining")):
         settings, checks = show_settings(common.settings, flags), examine(common.settings)
+        if common.settings.database_url and all(it.healthy for it in checks if it.name == "store"):
+            checks.append(_vector_indexes(common.settings.database_url))
     problems = [check for check in checks if not check.healthy]
     report = {
         "healthy": not problems,
@@ -109,6 +111,20 @@ def doctor(
     common.print(report, Text(verdict, style="bold"), *problems, "", *fine, "", *chosen)
     if problems:
         raise typer.Exit(1)
+
+
+def _vector_indexes(url: str) -> Check:
+    """Which large spaces have a vector index; without one they are searched all the same."""
+    from kemem import admin
+
+    state = admin.index_state(url)
+    values = {"version": state.pgvector, "large": state.large, "indexed": state.indexed}
+    found = Phrase("pgvector {version}, large spaces: {large}, with an index: {indexed}", **values)
+    if not state.can_index:
+        found = Phrase("{state}; indexes need pgvector 0.8 or newer", state=found)
+    elif state.indexed < state.large:
+        found = Phrase("{state}; to build them: kemem admin index", state=found)
+    return Check("vectors", found)
 
 
 def move(
@@ -173,6 +189,36 @@ def distribute(
     common.print(asdict(done), f"{shown_url(url)} {state}", *lines)
 
 
+def index(
+    common: Common,
+    memory_mb: Annotated[
+        int, Option(help="Memory of the server for a build, in MB.", min=1, max=1_000_000)
+    ] = 1024,
+) -> None:
+    """Build vector indexes for large spaces on PostgreSQL.
+
+    $ kemem admin index --database-url postgresql://kemem@db/kemem
+    """
+    from kemem import admin
+
+    url = common.settings.database_url
+    if url is None:
+        reason = t("--database-url is required: vector indexes are of PostgreSQL")
+        raise InvalidArgument(reason, field="database_url")
+
+    def line(done: admin.VectorIndex) -> str:
+        values = {"space": done.space_no, "model": done.model_no, "rows": done.rows}
+        if not done.seconds:
+            return t("space {space}, model {model}: {rows} rows, index is current", **values)
+        values["seconds"] = round(done.seconds)
+        return t("space {space}, model {model}: {rows} rows, built in {seconds} s", **values)
+
+    with progress(t("Indexing vectors")):
+        made = admin.index_vectors(url, memory_mb)
+    nothing = [] if made else [t("no space has more than 100,000 vectors; no index is needed")]
+    common.print([asdict(it) for it in made], *map(line, made), *nothing)
+
+
 def quality(
     common: Common,
     path: Annotated[
@@ -206,6 +252,6 @@ def on_a_whole_database() -> None:
     """Rare operations on a whole database."""
 
 
-register(admin, None, distribute)
+register(admin, None, distribute, index)
 register(admin, None, dump, has_json=False)
 register(admin, None, quality, bench)
