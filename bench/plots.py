@@ -10,7 +10,7 @@ Figures = Mapping[int, Mapping[str, float]]  # by size, by name
 PLOTS = {  # by kind of size: a title with its unit, and the figures in it
     "rows": {
         "Search, CPU ms": ("hybrid_p50", "lexical_p50", "semantic_p50"),
-        "First search of a process, ms": ("first_ms",),
+        "First search of a process, ms": ("first_ms", "later_first_ms"),
         "Adding one message, CPU ms": ("add_cpu_ms",),
         "Memory, MB": ("resident_mb",),
         "Disk, bytes for each message": ("bytes_per_message",),

@@ -198,7 +198,7 @@ def test_a_reader_that_began_before_a_drop_brings_nothing_back(tmp_path: Path) -
             await store.apply(Batch(drop=(Where(ME.scope, ids=frozenset({"乙"})),)))
             with database.reading() as late:
                 (after,) = find_spaces(late, ME.scope)
-                cache = SpaceCache(database, 1 << 20, lambda work: work())
+                cache = SpaceCache(database, 1 << 20)
                 cache._entry(after)  # the later reader came first, but has not read yet
                 assert len(cache.snapshot(early, before).ids) == 2
                 assert len(cache.snapshot(late, after).ids) == 1

@@ -6,7 +6,7 @@ when rows were removed, the cache entry is dropped. So no write of another proce
 
 import platform
 import threading
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -67,12 +67,10 @@ _rows_between = sa.union_all(*map(_new_rows, TABLES))
 class SpaceCache:
     """The columns of the spaces used last, within a budget of bytes."""
 
-    def __init__(
-        self, database: Database, budget: int, submit: Callable[[Callable[[], None]], None]
-    ) -> None:
+    def __init__(self, database: Database, budget: int) -> None:
         self._database = database
         self._budget = budget
-        self._submit = submit  # work that nobody waits for
+        self.later = deque[Callable[[], None]]()  # what a search leaves to be done after it
         self._entries: OrderedDict[int, CacheEntry] = OrderedDict()
         self._used = 0
         self._lock = threading.Lock()
@@ -116,7 +114,7 @@ class SpaceCache:
             store = partial(_store, snapshot, session_ids, kind, some)
             self._database.write(store, durable=False)
         if model and planes and count <= codes.EXACT:
-            self._submit(partial(self._load_all, space, entry, made, *model))
+            self.later.append(partial(self._load_all, space, entry, made, *model))
         return snapshot
 
     def _entry(self, space: Space) -> CacheEntry:

@@ -56,7 +56,7 @@ class SqlStore:
         self._database.open()
         self._replica = open_replica() if open_replica else None
         self._readers = ThreadPoolExecutor(database.readers, thread_name_prefix="kemem-reader")
-        self._cache = SpaceCache(database, cache_bytes, self._submit)
+        self._cache = SpaceCache(database, cache_bytes)
         self._closed = False
 
     async def apply(self, batch: Batch) -> Applied:
@@ -82,7 +82,11 @@ class SqlStore:
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         wheres = [request.where, *([request.around.where] if request.around else [])]
-        return await self._read_of(wheres, search.search, self._database, self._cache, request)
+        response = await self._read_of(wheres, search.search, self._database, self._cache, request)
+        with suppress(IndexError, RuntimeError):  # until none is left, or it is being closed
+            while True:
+                self._readers.submit(self._cache.later.popleft())
+        return response
 
     async def history(
         self,
@@ -263,10 +267,6 @@ class SqlStore:
         with self._working():
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._readers, from_either)
-
-    def _submit(self, work: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # it is being closed
-            self._readers.submit(work)
 
     def _mark_written(self, users: Iterable[str] | None) -> None:
         if self._replica is not None:
