@@ -32,6 +32,7 @@ def write_plots(folder: Path, kind: str, results: Figures) -> list[Path]:
         lines = {
             name: [(size, own[name]) for size, own in sorted(results.items()) if name in own]
             for name in names
+            if any(name in own for own in results.values())
         }
         if any(len(points) > 1 for points in lines.values()):
             path = folder / f"scale_{kind}_{names[0]}.svg"
