@@ -197,7 +197,7 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
         (("move", "--from", "missing", "--to", "new"), "'missing' 中没有存储"),
         (("users", "--project", "acme"), "没有项目 'acme'；配置中有：none"),
         (("keys", "revoke", "key_1"), "没有密钥 'key_1'"),
-        (("webhooks", "delete", "wh_1"), "没有 webhook 'wh_1'"),
+        (("webhooks", "delete", "wh_1"), "没有 Webhook 'wh_1'"),
         (
             ("messages", "--user", "长" * 256),
             f"user_id 必须为 1-255 个字符，而不是 256 个：'{'长' * 12}...{'长' * 13}'",

@@ -237,7 +237,7 @@ def test_messages_are_marked_as_partial_or_sensitive(client: httpx.Client, langu
 def test_a_withdrawn_message_is_shown_and_marked(client: httpx.Client, language: str) -> None:
     """In the conversation; lists of memories and their filters leave it out."""
     user, text = f"taken_back_{language}", {"zh": "我不吃辣", "en": "I like tea"}[language]
-    mark = {"zh": "已撤回", "en": "withdrawn"}[language]
+    mark = {"zh": "已撤下", "en": "withdrawn"}[language]
     note = add(client, text, user_id=user, session_id="会话 one/1")["results"][0]["id"]
     assert mark not in shown(client, "/session", **session(user, language=language))
     client.delete(f"/v1/memories/{note}", params={"user_id": user})

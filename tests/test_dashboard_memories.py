@@ -233,7 +233,7 @@ def test_deleting_asks_first_and_goes_back_to_the_list(
 @pytest.mark.parametrize("erases", [False, True])
 @pytest.mark.parametrize(
     ("language", "withdrawn", "erased"),
-    [("zh", "撤回的消息数：1", "删除的消息数：1"), ("en", "withdrawn: 1", "Messages erased: 1")],
+    [("zh", "撤下的消息数：1", "删除的消息数：1"), ("en", "withdrawn: 1", "Messages erased: 1")],
 )
 def test_the_messages_of_a_deleted_note_are_withdrawn_or_erased(
     browser: httpx.Client, language: str, withdrawn: str, erased: str, erases: bool

@@ -138,5 +138,5 @@ async def test_the_overview_says_that_no_model_is_configured(tmp_path: Path, lan
     """And what to set."""
     async with browsing(tmp_path) as (browser, _):
         page = text_of(await browser.get("/dashboard", params={"language": language}))
-        assert {"zh": "未配置语言模型", "en": "No language model is configured"}[language] in page
+        assert {"zh": "未配置大模型", "en": "No language model is configured"}[language] in page
         assert "KEMEM_LLM_BASE_URL" in page

@@ -515,7 +515,7 @@ async def test_a_store_without_keys_serves_as_before() -> None:
 @pytest.mark.parametrize(
     ("language", "title", "once", "gone"),
     [
-        ("zh", "API 密钥", "它不会再次显示", "密钥 网页 web 已吊销"),
+        ("zh", "API 密钥", "它不会再次显示", "密钥 网页 web 已撤销"),
         ("en", "API keys", "it is not shown again", "The key 网页 web is revoked"),
     ],
 )

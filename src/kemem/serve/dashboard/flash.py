@@ -13,7 +13,7 @@ MESSAGES = {
     "memory_deleted": ("The memory is deleted.", "记忆已删除。"),
     "memory_deleted_withdrawn": (
         "The memory is deleted. Messages withdrawn: {count}",
-        "记忆已删除。撤回的消息数：{count}",
+        "记忆已删除。撤下的消息数：{count}",
     ),
     "memory_deleted_erased": (
         "The memory is deleted. Messages erased: {count}",
@@ -32,7 +32,7 @@ MESSAGES = {
     "backup_deleted": ("The backup {name} is deleted.", "备份 {name} 已删除。"),
     "voted_up": ("Noted as a good hit.", "已记为切题。"),
     "voted_down": ("Noted as not what was asked for.", "已记为不切题。"),
-    "key_revoked": ("The key {name} is revoked.", "密钥 {name} 已吊销。"),
+    "key_revoked": ("The key {name} is revoked.", "密钥 {name} 已撤销。"),
     "type_saved": ("The type {name} is saved.", "类型 {name} 已保存。"),
     "type_removed": ("The type {name} is removed.", "类型 {name} 已移除。"),
     "webhook_tested": (
