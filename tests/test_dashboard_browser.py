@@ -393,6 +393,12 @@ def test_a_keyboard_is_enough(visit: Visitor, language: str) -> None:
     expect(wanted).to_be_focused()
     page.keyboard.press("Enter")
     page.wait_for_url("**/system")
+    visit.open("/audit")
+    for _ in range(60):  # also through the parts of a time, to the last link
+        page.keyboard.press("Tab")
+        if focused.count() == 0:
+            break
+        assert focused.evaluate("it => getComputedStyle(it).outlineStyle") == "solid"
 
 
 @once("zh")

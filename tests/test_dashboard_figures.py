@@ -115,7 +115,7 @@ async def test_every_page_warns_of_failed_jobs_and_of_a_silent_model(
 ) -> None:
     """Until they are retried, or the model answers again."""
     jobs = {"zh": "有任务失败", "en": "Jobs have failed"}[language]
-    silent = {"zh": "大模型没有响应", "en": "The language model does not answer"}[language]
+    silent = {"zh": "大模型没有响应", "en": "The LLM does not answer"}[language]
     async with browsing(tmp_path) as (browser, app):
         pages = ("", "/users", "/memories", "/system", "/nowhere")
 

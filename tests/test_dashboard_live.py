@@ -82,4 +82,4 @@ async def test_a_job_shows_how_far_it_is(tmp_path: Path, language: str) -> None:
         assert 'value="0.0000"' in page.text and page.text.count("<progress") == 2
         assert {"zh": 'aria-label="导入"', "en": 'aria-label="import"'}[language] in page.text
         assert 'data-events="/dashboard/events?of=jobs"' in page.text and not faults_of(page.text)
-    assert progress_of(replace(JOB, details={})) is None
+    assert progress_of(replace(JOB, details={}), {}) is None

@@ -39,6 +39,12 @@ async def test_users_are_listed_with_what_they_hold(
     assert {"zh": "首次出现", "en": "First seen"}[language] in text
     assert "王芳 default 2 2 2" in text and "alice Alice Chen 陈 cook 1 1 1" in text
     assert "<img src=x" not in page.text and not faults_of(page.text)
+    memories = await desk[0].get("/dashboard/memories", params={"user_id": "王芳"})
+    counts = {
+        "zh": "共有 2 条记忆、2 条消息、2 个会话",
+        "en": "2 memories, 2 messages and 2 sessions",
+    }
+    assert counts[language] in text_of(memories)
 
 
 @BOTH

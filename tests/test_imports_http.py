@@ -16,6 +16,7 @@ from kemem.imports import service
 from kemem.imports.formats import format_of
 from kemem.imports.items import Item
 from kemem.imports.recipe import Portion, Target
+from kemem.records.batch import Batch
 from kemem.settings import Settings
 from tests import exports
 from tests.pages import browsing, text_of, token_of
@@ -149,6 +150,28 @@ async def test_an_import_goes_on_where_it_was_interrupted(
         done = await memory.imports.state(state.id)
         assert (done.state, done.stored.inserted, done.stored.ignored) == ("done", 500, 0)
         assert not list((tmp_path / "imports").iterdir())
+
+
+async def test_a_step_of_an_import_tells_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it runs, so that a bar moves."""
+    monkeypatch.setattr(service, "_TELL", 0.0)
+    lines = "\n".join(json.dumps({"content": f"消息 message {n}"}) for n in range(1_000))
+    settings = Settings(data_dir=tmp_path, embedder="none", llm="none")
+    async with AsyncMemory(settings=settings) as memory:
+        store = (await memory.runtime.deps()).store
+        apply, read = type(store).apply, list[int]()
+
+        async def watch(self: Any, batch: Batch) -> Any:
+            read.extend(it.body["read"] for it in batch.journal if it.kind == service.KIND)
+            return await apply(self, batch)
+
+        state = await memory.imports.upload("t.jsonl", chunks(lines.encode()), Target("u"))
+        (job,) = await memory.jobs()
+        monkeypatch.setattr(type(store), "apply", watch)
+        await memory.imports.run_job(job)
+        assert read == sorted(read) and len(set(read)) == 5 and read[-1] == state.size
 
 
 RENAMED: dict[str, tuple[Any, str]] = {

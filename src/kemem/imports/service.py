@@ -27,6 +27,7 @@ from kemem.text.ids import new_id
 KIND = "import"  # of the journal's lines
 _KEPT = 200  # lines of past imports
 _STEP = 10.0  # seconds that one step of a job may take, so that other jobs are not kept waiting
+_TELL = 0.5  # seconds after which a step writes down how far it is
 _LONGEST_NAME = 60  # characters of an upload's name that are kept; file systems count bytes
 _IDLE = 3600.0  # seconds after which an upload without a job is not on its way any more
 _INFERRED = 20  # messages in one write where facts are drawn: a model may take long
@@ -143,8 +144,7 @@ class AsyncImports:
         path = self.upload_path(job.job_id, details["name"])
         if not await asyncio.to_thread(path.exists):
             raise Unavailable(f"the upload {path.name!r:.80} is not on this machine")
-        target, before = Target(**details["target"]), _state(details["state"])
-        state, count = await self._step(path, target, before, details["portions"])
+        state, count = await self._step(path, job)
         line = state.to_line()
         if state.state != "running":
             await deps.store.apply(Batch(done=(job.job_id,), journal=(line,)))
@@ -154,24 +154,23 @@ class AsyncImports:
         rest = replace(job, due=deps.clock(), attempts=0, error=None, details=details)
         await deps.store.apply(Batch(jobs=(rest,), journal=(line,), only_if=(job,)))
 
-    async def _step(
-        self, path: Path, target: Target, state: ImportState, before: int
-    ) -> tuple[ImportState, int]:
+    async def _step(self, path: Path, job: Job) -> tuple[ImportState, int]:
         """Store the portions after those stored before, for a while; the state, and their count."""
-        read, count = 0, 0
+        target, state = Target(**job.details["target"]), _state(job.details["state"])
+        deps, before, read, count = await self._deps(), job.details["portions"], 0, 0
 
         def advance(size: int) -> None:
             nonlocal read
             read += size
 
         folder, until = f"upload-{path.name}", time.monotonic() + _STEP
+        tell = time.monotonic() + _TELL
         running = await self.begin(target, folder)
         running.done = state.stored
         try:
             files = await asyncio.to_thread(files_of, path)
             size = _INFERRED if target.infer else PORTION
-            now = (await self._deps()).clock()
-            check = checker(target, now, self._settings.content_policy)
+            check = checker(target, deps.clock(), self._settings.content_policy)
             work = portions(read_files(files, folder, advance, check), target, size)
             while (portion := await asyncio.to_thread(next, work, None)) is not None:
                 count += 1
@@ -179,8 +178,12 @@ class AsyncImports:
                     running.skip(portion)
                     continue
                 await running.store(portion)
+                so_far = replace(state, read=read, stored=running.done)
                 if time.monotonic() >= until:
-                    return replace(state, read=read, stored=running.done), count
+                    return so_far, count
+                if time.monotonic() >= tell:
+                    await deps.store.apply(Batch(journal=(so_far.to_line(),), only_if=(job,)))
+                    tell = time.monotonic() + _TELL
             await running.finish()
         except Unavailable:  # the job is tried again
             raise

@@ -4,6 +4,8 @@ import json
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from kemem.serve.dashboard.labels import error_text
+
 COOKIE = "kemem_flash"
 SECONDS = 60  # a browser that does not follow the redirect forgets the message
 _LONGEST = 100  # characters of a value
@@ -39,7 +41,7 @@ MESSAGES = {
         "Delivered: the receiver answered {status}.",
         "已送达：接收方返回 {status}。",
     ),
-    "webhook_failed": ("The test failed: the receiver {error}.", "测试失败：接收方 {error}。"),
+    "webhook_failed": ("The test failed: the receiver {error}.", "测试失败：接收方{error}。"),
     "webhook_deleted": ("The webhook {name} is deleted.", "Webhook {name} 已删除。"),
     "signed_out": ("You are signed out.", "已退出登录。"),
 }
@@ -63,6 +65,8 @@ def decode(cookie: str | None, language: str) -> Message | None:
     """A message in a language; None for a cookie that is missing or not ours."""
     try:
         message, values = json.loads(unquote(cookie or ""))
+        if "error" in values:
+            values["error"] = error_text(values["error"], language)
         text = MESSAGES[message][language == "zh"].format_map(values)
         return Message(text, message in _FAILURES)
     except (ValueError, TypeError, LookupError, AttributeError):

@@ -30,7 +30,7 @@ async def follow(request: Request, memory: Memory) -> Response:
 
 async def read_jobs(memory: AsyncMemory) -> object:
     """What the page of jobs shows, to be compared."""
-    return await memory.jobs(JOBS)
+    return await memory.jobs(JOBS), await memory.imports.states()
 
 
 async def read_imports(memory: AsyncMemory) -> object:

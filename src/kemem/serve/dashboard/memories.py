@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from kemem.errors import InvalidArgument, KeMemError
 from kemem.memory import AsyncMemory
-from kemem.records import NOTE_KINDS, NOTES, Message, Micros, Note, Relation
+from kemem.records import NOTE_KINDS, NOTES, Message, Micros, Note, Relation, Scope
 from kemem.records.filters import Filter
 from kemem.records.ontology import NOTE_TYPES
 from kemem.records.times import to_micros, to_rfc3339
@@ -23,7 +23,7 @@ from kemem.serve.dashboard.display import Piece
 from kemem.serve.dashboard.fields import Fields, refusal
 from kemem.serve.dashboard.labels import label, labels
 from kemem.serve.dashboard.page import DashboardRoute, page
-from kemem.serve.dashboard.users import unknown_owner, with_counts
+from kemem.serve.dashboard.users import read_counts, unknown_owner, with_counts
 from kemem.serve.http.routing import Memory
 
 HOME = "/dashboard/memories"
@@ -47,7 +47,7 @@ async def list_memories(request: Request, memory: Memory) -> Response:
     """Notes or messages, newest first; as long as nobody is chosen, the users to choose from."""
     fields = Fields(request.query_params)
     values: dict[str, Any] = {"items": [], "people": (), "scanned": 0, "next_cursor": None}
-    values |= {"unknown": None, "problem": None, "as_of": None, "texts": {}}
+    values |= {"unknown": None, "problem": None, "as_of": None, "texts": {}, "holding": None}
     status = 200
     try:
         if any(fields.ids.values()):
@@ -57,6 +57,9 @@ async def list_memories(request: Request, memory: Memory) -> Response:
                 values["texts"] = await texts_at(values["items"], at, memory)
             if not values["items"]:
                 values["unknown"] = await unknown_owner(*fields.owner, memory)
+            user_id, agent_id = fields.owner
+            if user_id is not None and not values["unknown"]:
+                values["holding"] = (await read_counts([Scope(agent_id, user_id)], memory))[0]
         else:
             users = await memory.users(limit=PAGE, cursor=fields.text("cursor"))
             values |= {"people": await with_counts(users.items, memory)}

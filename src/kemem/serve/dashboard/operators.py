@@ -5,6 +5,7 @@ import platform
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from starlette.datastructures import ImmutableMultiDict
 
 from kemem import __version__
 from kemem.errors import InvalidArgument
+from kemem.imports.service import ImportState
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, Micros
 from kemem.records.batch import Job
@@ -311,6 +313,7 @@ async def list_jobs(request: Request, memory: Memory) -> Response:
     start = Fields(request.query_params).integer("cursor", _MAX_JOBS, 1) - 1
     deps = await memory.runtime.deps()
     jobs = await deps.store.jobs(_MAX_JOBS)
+    imports = {it.id: it for it in await memory.imports.states()}
     jobs.sort(key=lambda job: job.state != "failed")  # a stable sort
     end = start + _JOBS
     return page(
@@ -319,16 +322,16 @@ async def list_jobs(request: Request, memory: Memory) -> Response:
         jobs=jobs[start:end],
         next_cursor=end + 1 if end < len(jobs) else None,
         health=await request.app.state.metrics.health.get() or await memory.health(),
-        progress_of=progress_of,
+        progress_of=partial(progress_of, imports=imports),
     )
 
 
-def progress_of(job: Job) -> tuple[int, int] | None:
+def progress_of(job: Job, imports: Mapping[str, ImportState]) -> tuple[int, int] | None:
     """How much of how much a job has done: rows, or bytes of an import; None where none is kept."""
     if job.progress:
         return job.progress["done"], job.progress["total"]
-    if job.kind == "import" and (state := job.details.get("state")):
-        return state["body"]["read"], state["body"]["size"]
+    if state := imports.get(job.job_id):
+        return state.read, state.size
     return None
 
 
