@@ -3,7 +3,9 @@
 import os
 import re
 import time
+import tomllib
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import get_args
 
@@ -24,6 +26,7 @@ def known_words() -> dict[str, set[str]]:
     """What the code itself stores, by the groups of labels.toml."""
     rules = [rule for code in ("zh", "en") for of in rules_of(code).rules.values() for rule in of]
     roles = [role for code in ("zh", "en") for role in rules_of(code).roles.values()]
+    topics = tomllib.loads(files("kemem.search").joinpath("profile.toml").read_text("utf-8"))
     relations = {part.partition(":")[0] for rule in rules for part in rule.relations}
     return {
         "kind": {*NOTE_KINDS, "message"},
@@ -33,6 +36,7 @@ def known_words() -> dict[str, set[str]]:
         "entity": {role.kind for role in roles},
         "job": set(get_args(JobKind)),
         "event": set(get_args(Change.__annotations__["event"])),
+        "profile": {it["name"] for it in topics["groups"]},
         "state": set(get_args(Job.__annotations__["state"])),
     }
 
