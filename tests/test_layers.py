@@ -264,19 +264,17 @@ def test_the_house_has_few_floors() -> None:
 
 
 def test_the_package_holds_only_its_public_names() -> None:
-    """`kemem/__init__.py` imports, lists what it imports in `__all__`, and does nothing else."""
-    body = ast.parse((SOURCE / "kemem/__init__.py").read_text("utf-8")).body
-    assert ast.get_docstring(ast.Module(body, [])), "the package needs a docstring"
-    bound: set[str] = set()
-    for node in body[1:]:
-        assert isinstance(node, ast.ImportFrom | ast.Assign), f"line {node.lineno} is no import"
-        if isinstance(node, ast.ImportFrom):
-            bound |= {alias.asname or alias.name for alias in node.names}
-        else:
-            bound |= {ast.unparse(target) for target in node.targets}
-    assert bound <= {"__all__", "__version__", *kemem.__all__}
-    assert set(kemem.__all__) <= bound
+    """`kemem/__init__.py` shows checkers of types what it imports on first use: `__all__`."""
+    tree = ast.parse((SOURCE / "kemem/__init__.py").read_text("utf-8"))
+    assert ast.get_docstring(tree), "the package needs a docstring"
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    shown = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: str(node.module) for node in shown for alias in node.names}
+    assert ast.unparse(block.test) == "TYPE_CHECKING" and shown == block.body
+    assert homes == kemem._HOMES and homes.keys() == {*kemem.__all__} - {"__version__"}
     assert len(kemem.__all__) == len(set(kemem.__all__))
+    assert set(kemem.__all__) <= set(dir(kemem))
+    assert not hasattr(kemem, "Memry")
 
 
 def test_every_public_name_is_explained() -> None:
@@ -305,7 +303,7 @@ def watch(event, args):
         did.append(f"wrote {args[0]}")
 
 sys.addaudithook(watch)
-import kemem
+from kemem import *
 
 did += [f"started {it}" for it in threading.enumerate() if it is not threading.main_thread()]
 did += [f"imported {name}" for name in sys.argv[1:] if name in sys.modules]

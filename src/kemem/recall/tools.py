@@ -27,7 +27,6 @@ _FILTERS = ("keywords", "memory_types", "time_range_days")
 _MAX_KEYS = 100  # of a handoff that are looked up
 _NEIGHBORS = 2  # messages before and after a message that its detail shows
 _KEYWORD_TOKENS = 200  # of an answer
-_KEYWORDS_SCHEMA = schemas.ExtractKeywordsOutput.model_json_schema()
 
 
 async def search_memories_tool(
@@ -286,10 +285,11 @@ async def _keywords_by_model(
         {"role": "system", "content": instructions},
         {"role": "user", "content": request.model_dump_json(include={"query", "context"})},
     ]
+    schema = schemas.ExtractKeywordsOutput.model_json_schema()
     try:
         with state.waiting_for_model():
             async with asyncio.timeout(state.patience):
-                answer = await state.deps.ask(messages, _KEYWORDS_SCHEMA, expected=_KEYWORD_TOKENS)
+                answer = await state.deps.ask(messages, schema, expected=_KEYWORD_TOKENS)
     except (Unavailable, TimeoutError):
         return None
     listed = answer.get("keywords") if isinstance(answer, dict) else None

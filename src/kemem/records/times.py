@@ -9,6 +9,9 @@ from kemem.errors import InvalidArgument
 Micros = int  # a point in time: UTC microseconds since 1970
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MINUTE = 60_000_000  # in microseconds
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
 EARLIEST: Micros = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 LATEST: Micros = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 _MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"

@@ -11,9 +11,10 @@ from kemem.memory import AsyncMemory
 from kemem.records import Page
 from kemem.records.audit import AuditEvent
 from kemem.scope import to_range
+from kemem.serve.cli.console import plain
 from kemem.serve.cli.language import t
 from kemem.serve.cli.options import CursorOption, Limit, Since, Until
-from kemem.serve.cli.terminal import Common, more_line, plain, when
+from kemem.serve.cli.terminal import Common, more_line, when
 from kemem.serve.telemetry.audit import AuditFilter, exported, read_events
 
 

@@ -16,8 +16,9 @@ from kemem.chat import ChatService, events
 from kemem.chat.base import NO_MODEL
 from kemem.errors import Conflict, KeMemError
 from kemem.memory import AsyncMemory
+from kemem.serve.cli.console import errors, output, plain
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import Common, errors, output, plain
+from kemem.serve.cli.terminal import Common
 from kemem.serve.http.process import configure_logs
 from kemem.settings import Settings
 from kemem.sync import Portal

@@ -8,8 +8,9 @@ import typer
 from kemem.errors import Conflict
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
+from kemem.serve.cli.console import output
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import Common, Yes, output, progress
+from kemem.serve.cli.terminal import Common, Yes, progress
 from kemem.serve.demo.world import evaluate, fill, read_questions, read_world
 from kemem.serve.telemetry.audit import STORE_FILE
 from kemem.settings import Settings, shown_url

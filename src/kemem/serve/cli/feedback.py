@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from kemem.serve.cli import options
-from kemem.serve.cli.terminal import Common, plain
+from kemem.serve.cli.console import plain
+from kemem.serve.cli.terminal import Common
 
 
 def feedback(

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from io import StringIO
 from typing import Any
 
@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-from typer import Typer, echo
+from typer import echo
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import command
 
 NOT_LISTED = ("install_completion", "show_completion", "help")  # options that typer adds
 # Options that almost every command has.
@@ -42,24 +41,17 @@ class Group(TyperGroup):
         parts = _explained if self.invoke_without_command else _overview
         formatter.write(rendered(formatter.width, *parts(self, ctx)))
 
+    def listing(self) -> Iterator[tuple[str, str, str]]:
+        """The commands: heading, name and what each does, in one line."""
+        for name, it in self.commands.items():
+            panel = getattr(it, "rich_help_panel", None)
+            yield (panel if isinstance(panel, str) else "Commands"), name, _first(it)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not (args or self.invoke_without_command or ctx.resilient_parsing):
             echo(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)
-
-
-def register(
-    app: Typer,
-    panel: str | None,
-    *functions: Callable[..., None],
-    name: str | None = None,
-    has_json: bool = True,
-) -> None:
-    """Make functions commands of an app, under a heading of its help."""
-    for function in functions:
-        add = app.command(name or function.__name__, cls=Command, rich_help_panel=panel)
-        add(command(function, has_json=has_json))
 
 
 def rendered(width: int, *parts: Any) -> str:
@@ -80,18 +72,14 @@ def described(text: str | None) -> tuple[list[str], list[str]]:
     return [it for it in paragraphs if it and not it.startswith(_EXAMPLE)], examples
 
 
-def _overview(group: TyperGroup, ctx: Any) -> Iterator[Any]:
+def _overview(group: Group, ctx: Any) -> Iterator[Any]:
     """The commands of a group, one a line, below what the group is."""
     yield t("Usage: {usage}", usage=f"{ctx.command_path} COMMAND [OPTIONS]")
     yield ""
     paragraphs, _ = described(group.help)
     yield from map(t, paragraphs)
     yield ""
-    rows: list[tuple[str, str, str]] = []
-    listed = [it for it in group.commands.values() if not it.hidden]
-    for panel in dict.fromkeys(map(_panel, listed)):
-        of_panel = [it for it in listed if _panel(it) == panel]
-        rows += [(t(panel), str(it.name), _first(it)) for it in of_panel]
+    rows = [(t(heading), name, t(text)) for heading, name, text in group.listing()]
     options: list[Any] = group.get_params(ctx)
     for option in options:
         if option.name not in NOT_LISTED:
@@ -102,12 +90,7 @@ def _overview(group: TyperGroup, ctx: Any) -> Iterator[Any]:
 
 def _first(command: Any) -> str:
     """What a command does, in one line."""
-    return t(described(command.help)[0][0])
-
-
-def _panel(command: Any) -> str:
-    panel = command.rich_help_panel
-    return panel if isinstance(panel, str) else "Commands"
+    return described(command.help)[0][0]
 
 
 def _with_last(rows: list[tuple[str, str, str]]) -> Iterator[tuple[str, str]]:
@@ -135,7 +118,7 @@ def _explained(command: TyperCommand | Group, ctx: Any) -> Iterator[Any]:
     shared = [it for it in options if it.name in SHARED]
     own = [it for it in options if it not in shared]
     sections = {
-        t("Commands"): [(str(it.name), _first(it)) for it in inner.values()],
+        t("Commands"): [(str(it.name), t(_first(it))) for it in inner.values()],
         t("Arguments"): [(_form(it, ctx), _meaning(it)) for it in arguments],
         t("Options"): [(_form(it, ctx), _meaning(it)) for it in own],
         t("Common options"): [(_form(it, ctx), _meaning(it)) for it in shared],

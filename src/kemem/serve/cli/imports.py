@@ -4,13 +4,23 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 from typer import Argument, Option
 
 from kemem.errors import KeMemError
@@ -31,8 +41,9 @@ from kemem.imports.recipe import (
 )
 from kemem.memory import AsyncMemory
 from kemem.runtime import system_clock
+from kemem.serve.cli.console import errors, plain
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import Common, errors, import_progress, plain
+from kemem.serve.cli.terminal import Common
 
 _COUNTS = ("inserted", "ignored", "truncated")
 _OTHERS = ("notes", "removed", "skipped")  # shown where there are some
@@ -69,14 +80,14 @@ def import_files(
     now, policy = system_clock(), common.settings.content_policy
     check = checker(target, now, policy)
     if dry_run:
-        with import_progress(files) as move:
+        with _progress(files) as move:
             read = read_files(files, folder, lambda size: move(size, 0), check)
             result = plan(portions(read, target, batch), target, now, policy)
         whom = user or t("all users of {agent}", agent=agent)
         common.print(result.to_dict(), *_plan_text(result, whom))
         check_read(result.wrong)
         return
-    with opened(common, target, folder) as (runner, running), import_progress(files) as move:
+    with opened(common, target, folder) as (runner, running), _progress(files) as move:
         try:
             read = read_files(files, folder, lambda size: move(size, running.done.total), check)
             for portion in portions(read, target, batch):
@@ -201,3 +212,32 @@ def _report(common: Common, done: Imported, before: Imported, *, always: bool) -
         as_text = t("{added} sections added, {removed} removed", added=added, removed=removed)
         result = json.dumps({"added": added, "removed": removed}) if common.as_json else as_text
         print(result, flush=True)
+
+
+@contextmanager
+def _progress(files: Sequence[File]) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over the bytes of files, with the rate of messages and the time left.
+
+    The function it yields takes how many bytes were read since, and how many messages in all.
+    """
+    total = sum(file.size for file in files) or None
+    columns = (SpinnerColumn(), TextColumn(t("Importing")), BarColumn(), _RateColumn())
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=errors,
+        disable=not errors.is_terminal,
+        transient=True,
+    ) as shown:
+        task = shown.add_task("", total=total, count=0)
+        yield lambda size, count: shown.update(task, advance=size, count=count)
+
+
+class _RateColumn(ProgressColumn):
+    """Messages so far, and how many in a second."""
+
+    def render(self, task: Task) -> Text:
+        """The count and the rate."""
+        count, seconds = task.fields["count"], task.elapsed or 0
+        rate = f", {count / seconds:,.0f}/s" if seconds else ""
+        return Text(t("{count} messages", count=f"{count:,}") + rate)

@@ -13,9 +13,10 @@ from kemem.errors import InvalidArgument
 from kemem.keys import AsyncKeys
 from kemem.memory import AsyncMemory
 from kemem.records.keys import PREFIX, ApiKey
-from kemem.serve.cli.help import Group, register
+from kemem.serve.cli.console import plain
+from kemem.serve.cli.help import Group
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import Common, plain, when
+from kemem.serve.cli.terminal import Common, register, when
 
 T = TypeVar("T")
 

@@ -13,9 +13,10 @@ from kemem.records import Change, Message, Relation
 from kemem.results import Hit, Item
 from kemem.scope import DEFAULT
 from kemem.serve.cli import options
+from kemem.serve.cli.console import errors, plain
 from kemem.serve.cli.language import t
 from kemem.serve.cli.options import to_object
-from kemem.serve.cli.terminal import Common, beginning, errors, more_line, plain, when
+from kemem.serve.cli.terminal import Common, beginning, more_line, when
 from kemem.text.query import CLOSE, OPEN
 
 _MARK = re.compile(f"{OPEN}(.*?){CLOSE}")

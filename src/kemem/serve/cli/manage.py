@@ -10,10 +10,11 @@ from typer import Argument, Option
 from kemem.errors import InvalidArgument
 from kemem.records import Entry, Page
 from kemem.serve.cli import options
+from kemem.serve.cli.console import plain
 from kemem.serve.cli.language import t
 from kemem.serve.cli.look import item_text
 from kemem.serve.cli.options import read_text, to_object
-from kemem.serve.cli.terminal import Common, more_line, plain, when
+from kemem.serve.cli.terminal import Common, more_line, when
 
 
 def update(

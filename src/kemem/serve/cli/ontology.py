@@ -12,10 +12,11 @@ from typer import Argument
 
 from kemem.errors import InvalidArgument
 from kemem.records.ontology import Ontology
-from kemem.serve.cli.help import Group, register
+from kemem.serve.cli.console import plain
+from kemem.serve.cli.help import Group
 from kemem.serve.cli.language import t
 from kemem.serve.cli.options import to_object
-from kemem.serve.cli.terminal import Common, plain
+from kemem.serve.cli.terminal import Common, register
 
 ontology = typer.Typer(cls=Group)
 

@@ -14,10 +14,11 @@ from kemem.errors import InvalidArgument, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.serve.cli import terminal
 from kemem.serve.cli.bench import bench
+from kemem.serve.cli.console import output
 from kemem.serve.cli.doctor import DEFAULT, Check, examine, show_settings
-from kemem.serve.cli.help import Group, register
+from kemem.serve.cli.help import Group
 from kemem.serve.cli.language import Phrase, t
-from kemem.serve.cli.terminal import Common, Yes, output, progress
+from kemem.serve.cli.terminal import Common, Yes, progress, register
 from kemem.serve.rpc.command import dump
 from kemem.serve.telemetry.journal import parse_runs, save_runs
 from kemem.settings import shown_url

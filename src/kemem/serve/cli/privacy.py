@@ -12,8 +12,9 @@ from kemem.errors import NotFound
 from kemem.memory import AsyncMemory
 from kemem.privacy import Receipt, counts_of
 from kemem.records import Scope
+from kemem.serve.cli.console import plain
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import Common, Yes, plain, progress, when
+from kemem.serve.cli.terminal import Common, Yes, progress, when
 
 User = Annotated[str, Option(metavar="ID", help="Whose data.")]
 

@@ -5,9 +5,10 @@ from typing import Any
 from rich.text import Text
 
 from kemem.errors import KeMemError
+from kemem.serve.cli.console import plain
 from kemem.serve.cli.doctor import has_store, only_store
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import Common, counts_text, plain
+from kemem.serve.cli.terminal import Common, counts_text
 from kemem.settings import Settings, shown_url
 from kemem.sync import Memory
 

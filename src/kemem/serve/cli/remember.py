@@ -8,9 +8,10 @@ from typer import Option
 
 from kemem.results import Added, Outcome
 from kemem.serve.cli import options
+from kemem.serve.cli.console import plain
 from kemem.serve.cli.language import t
 from kemem.serve.cli.options import read_text, to_object
-from kemem.serve.cli.terminal import Common, beginning, plain, progress
+from kemem.serve.cli.terminal import Common, beginning, progress
 
 Speaker = Annotated[str, Option(help="Who said it: user, assistant, system or tool.")]
 Agent = Annotated[

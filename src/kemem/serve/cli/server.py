@@ -13,9 +13,9 @@ from typer import Option
 
 from kemem.errors import Conflict, InvalidArgument, PermissionDenied, Unavailable
 from kemem.serve.cli import terminal
+from kemem.serve.cli.console import output
 from kemem.serve.cli.demo import is_empty
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import output
 from kemem.settings import shown_url
 
 

@@ -8,11 +8,12 @@ from typer import Argument, Option
 
 from kemem.records import Checkpoint
 from kemem.serve.cli import options
-from kemem.serve.cli.help import Group, register
+from kemem.serve.cli.console import plain
+from kemem.serve.cli.help import Group
 from kemem.serve.cli.language import t
 from kemem.serve.cli.manage import print_entries
 from kemem.serve.cli.remember import added_lines
-from kemem.serve.cli.terminal import Common, plain, progress, when
+from kemem.serve.cli.terminal import Common, progress, register, when
 
 SessionId = Annotated[str, Argument(metavar="SESSION", help="The id of the session.")]
 User = Annotated[str | None, Option(metavar="ID", help="Whose session, where several have it.")]

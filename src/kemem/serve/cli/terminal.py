@@ -5,32 +5,23 @@ import functools
 import inspect
 import json
 import shlex
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.console import RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
-from typer import Context, Option
+from typer import Context, Option, Typer
 
 from kemem.errors import Internal, KeMemError, Unavailable
-from kemem.imports.files import File
 from kemem.records import Micros
 from kemem.records.times import to_datetime
-from kemem.serve.cli.language import t
+from kemem.serve.cli.console import errors, output
+from kemem.serve.cli.help import Command
+from kemem.serve.cli.language import t, use_language
 from kemem.serve.http.process import configure_logs
 from kemem.serve.telemetry.audit import record_command
 from kemem.settings import Settings, load
@@ -39,9 +30,6 @@ from kemem.sync import Memory
 LONGEST_EXTRACT = 200  # characters
 
 P = ParamSpec("P")
-
-output = Console(emoji=False, highlight=False, markup=False, soft_wrap=True)
-errors = Console(emoji=False, highlight=False, markup=False, soft_wrap=True, stderr=True)
 
 DataDir = Annotated[Path | None, Option(help="Directory of the embedded store.")]
 DatabaseUrl = Annotated[str | None, Option(metavar="URL", help="PostgreSQL to use instead.")]
@@ -119,6 +107,19 @@ def command(
     return run
 
 
+def register(
+    app: Typer,
+    panel: str | None,
+    *functions: Callable[..., None],
+    name: str | None = None,
+    has_json: bool = True,
+) -> None:
+    """Make functions commands of an app, under a heading of its help."""
+    for function in functions:
+        add = app.command(name or function.__name__, cls=Command, rich_help_panel=panel)
+        add(command(function, has_json=has_json))
+
+
 @contextmanager
 def _recorded(common: Common, name: str, arguments: Mapping[str, Any]) -> Iterator[None]:
     """Leave a line about a command in the audit log, unless the store is away."""
@@ -137,6 +138,7 @@ def settings_in_force(
 ) -> Settings:
     """The settings in force: flags, then the environment, then the file."""
     settings = load(data_dir=data_dir, database_url=database_url, **others)
+    use_language(settings.language)
     configure_logs(settings.log_level)
     return settings
 
@@ -159,40 +161,6 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[float], 
         transient=True,
     ) as shown:
         yield functools.partial(shown.advance, shown.add_task(what, total=total))
-
-
-@contextmanager
-def import_progress(files: Sequence[File]) -> Iterator[Callable[[int, int], None]]:
-    """Like `progress`, over the bytes of files, with the rate of messages and the time left.
-
-    The function it yields takes how many bytes were read since, and how many messages in all.
-    """
-    total = sum(file.size for file in files) or None
-    columns = (SpinnerColumn(), TextColumn(t("Importing")), BarColumn(), RateColumn())
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=errors,
-        disable=not errors.is_terminal,
-        transient=True,
-    ) as shown:
-        task = shown.add_task("", total=total, count=0)
-        yield lambda size, count: shown.update(task, advance=size, count=count)
-
-
-class RateColumn(ProgressColumn):
-    """Messages so far, and how many in a second."""
-
-    def render(self, task: Task) -> Text:
-        """The count and the rate."""
-        count, seconds = task.fields["count"], task.elapsed or 0
-        rate = f", {count / seconds:,.0f}/s" if seconds else ""
-        return Text(t("{count} messages", count=f"{count:,}") + rate)
-
-
-def plain(text: str) -> str:
-    """Replace control characters, which might steer the terminal, and lone surrogates by blanks."""
-    return "".join(" " if unicodedata.category(char) in ("Cc", "Cs") else char for char in text)
 
 
 def beginning(content: str) -> str:

@@ -10,9 +10,10 @@ from typer import Argument, Option
 
 from kemem.memory import AsyncMemory
 from kemem.records.webhooks import EVENTS, Delivery, Webhook
-from kemem.serve.cli.help import Group, register
+from kemem.serve.cli.console import plain
+from kemem.serve.cli.help import Group
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import Common, plain, when
+from kemem.serve.cli.terminal import Common, register, when
 from kemem.webhooks.endpoints import AsyncWebhooks
 
 T = TypeVar("T")

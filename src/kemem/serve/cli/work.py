@@ -13,8 +13,9 @@ from rich.text import Text
 from typer import Argument, Option
 
 from kemem.errors import Unavailable
+from kemem.serve.cli.console import plain
 from kemem.serve.cli.language import t
-from kemem.serve.cli.terminal import Common, plain, progress
+from kemem.serve.cli.terminal import Common, progress
 from kemem.sync import Memory
 
 log = structlog.get_logger("kemem")

@@ -10,6 +10,7 @@ import typer
 
 from kemem.scope import DEFAULT
 from kemem.serve.cli import terminal
+from kemem.serve.cli.console import errors, output
 from kemem.serve.cli.help import Command, Group
 from kemem.serve.cli.language import t
 
@@ -100,11 +101,11 @@ def install(
         entry = {"url": url, **({"headers": headers} if headers else {})}
     if client == "claude":
         flags = ["--transport", "http"] if transport == "http" else []
-        terminal.output.print(shlex.join(["claude", "mcp", "add", *flags, "kemem", *arguments]))
+        output.print(shlex.join(["claude", "mcp", "add", *flags, "kemem", *arguments]))
     elif client == "vscode":
         terminal.print_json({"servers": {"kemem": {"type": transport, **entry}}})
     else:
         terminal.print_json({"mcpServers": {"kemem": entry}})
     if transport == "http":
         header = "Authorization: Bearer <key>"
-        terminal.errors.print(t("A server that asks for a key needs the header: {it}", it=header))
+        errors.print(t("A server that asks for a key needs the header: {it}", it=header))

@@ -22,8 +22,8 @@ from kemem.ports.lines import AUDIT
 from kemem.records import Line, Micros, Page
 from kemem.records.audit import AuditEvent, Result
 from kemem.records.batch import Batch
+from kemem.records.times import DAY, HOUR
 from kemem.runtime import open_store, system_clock
-from kemem.serve.telemetry.metrics import DAY, HOUR
 from kemem.settings import Settings
 from kemem.text.ids import check_id
 

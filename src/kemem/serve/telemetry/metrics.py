@@ -18,11 +18,11 @@ from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
 from kemem.ports import Reply
 from kemem.records import Line, Micros
+from kemem.records.times import DAY as DAY
+from kemem.records.times import HOUR as HOUR
+from kemem.records.times import MINUTE as MINUTE
 from kemem.runtime import system_clock
 
-MINUTE = 60_000_000
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
 CHEAP = 1.0  # seconds: a value that takes no longer is computed each time
 
 _KINDS = {"metric": MINUTE, "metric.hour": HOUR, "metric.day": DAY}  # of lines: what each covers

@@ -1,0 +1,81 @@
+"""All commands; the module of one is imported when it is called or explained."""
+
+import gc
+import inspect
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+
+from kemem.serve.cli.help import Command, Group
+
+
+class Place(NamedTuple):
+    """Where a command is, and what it does."""
+
+    heading: str
+    module: str
+    attribute: str
+    text: str
+    has_json: bool
+
+
+@cache
+def places() -> dict[str, Place]:
+    """Every command by its name."""
+    table = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
+    return {
+        name: Place(heading, module, attribute, text, "store" not in rest)
+        for heading, commands in table.items()
+        for name, (module, attribute, text, *rest) in commands.items()
+    }
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by their names, each imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _load(name, places()[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(places())
+
+    def __len__(self) -> int:
+        return len(places())
+
+
+class Root(Group):
+    """The group of all commands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = Commands()  # type: ignore[assignment]  # nothing is added to it
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names."""
+        return list(self.commands)
+
+    def listing(self) -> Iterator[tuple[str, str, str]]:
+        """The commands, none of them imported."""
+        return ((it.heading, name, it.text) for name, it in places().items())
+
+
+@cache
+def _load(name: str, place: Place) -> Any:
+    gc.disable()  # what is imported stays: looking through it made a short command a sixth longer
+    found = getattr(import_module(f"kemem.serve.{place.module}"), place.attribute)
+    gc.freeze()
+    gc.enable()
+    app = typer.Typer()
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name, rich_help_panel=place.heading)
+    elif "common" in inspect.signature(found).parameters:
+        run = import_module("kemem.serve.cli.terminal").command(found, has_json=place.has_json)
+        app.command(name, cls=Command, rich_help_panel=place.heading)(run)
+    else:
+        app.command(name, cls=Command, rich_help_panel=place.heading)(found)
+    return typer.main.get_group(app).commands[name]
