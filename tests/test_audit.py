@@ -222,8 +222,15 @@ def test_pages_lose_nothing_and_filters_fit(admin: httpx.Client, user: str) -> N
     middle = whole[2]["at"]
     assert lines(admin, user_id=user, since=middle) == whole[:3]
     assert lines(admin, user_id=user, until=middle) == whole[3:]
-    assert lines(admin, user_id=user, operation="mem") == []
-    for field, wrong in (("cursor", "x"), ("since", "yesterday"), ("limit", "0")):
+    assert lines(admin, user_id=user, operation="memory") == whole
+    assert lines(admin, user_id=user, operation="key.create") == []
+    unknown = admin.get("/v1/audit", params={"operation": "mem"}).json()["error"]["message"]
+    assert unknown.startswith("operation must be one of memory.add, ")
+    assert unknown.endswith(", or its first part, not 'mem'")
+    for field, wrong in (
+        *(("cursor", "x"), ("since", "yesterday"), ("limit", "0")),
+        ("operation", "memory.a"),
+    ):
         answer = admin.get("/v1/audit", params={field: wrong})
         assert refusal(answer) == (400, "INVALID_ARGUMENT")
         assert answer.json()["error"]["details"]["field"] == field

@@ -1,8 +1,10 @@
 """How commands end: exit codes as documented, one line for what went wrong, quiet interrupts."""
 
 import json
+import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,10 @@ AWAY = "postgresql://me@127.0.0.1:1/kemem?connect_timeout=1"
         (("get", "n_没有"), 3, "no memory 'n_没有'"),
         (("delete", "m_1", "--user", "mallory"), 3, "no memory 'm_1'"),
         (("retry", "j_1"), 3, "no job 'j_1'"),
-        (("restore", "missing.json", "--yes"), 3, "missing.json"),
+        (("restore", "missing.json"), 3, "there is no backup 'missing.json'"),
+        (("audit", "--operation", "nonsense"), 2, "operation must be one of memory.add, "),
+        (("keys", "create", "a", "--days", "36501"), 2, "--days must be at most 36500"),
+        (("keys", "create", "a", "--expires-at", "soon"), 2, "expires_at must be an RFC 3339"),
         (("users", "--database-url", AWAY), 4, "127.0.0.1"),
     ],
 )
@@ -44,6 +49,77 @@ def test_the_exit_code_says_what_kind_of_failure_it_is(
 def test_a_wrong_call_says_where_help_is(tmp_path: Path) -> None:
     ran = kemem(tmp_path, "messages")
     assert ran.stderr.splitlines()[1] == "See: kemem messages --help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (
+            ("get", "n_没有", "--json"),
+            3,
+            {
+                "code": "NOT_FOUND",
+                "message": "no memory 'n_没有'",
+                "details": {"memory_id": "n_没有"},
+            },
+        ),
+        (
+            ("search", "茶", "--limit", "0", "--json"),
+            2,
+            {"code": "INVALID_ARGUMENT", "message": "--limit must be at least 1, not '0'"},
+        ),
+    ],
+)
+def test_programs_get_an_error_as_json(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, error: dict[str, object]
+) -> None:
+    """In the form of HTTP and in English, whatever the language of the terminal."""
+    ran = kemem(tmp_path, *arguments, KEMEM_LANGUAGE="zh")
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert json.loads(ran.stderr) == {"error": error}
+
+
+def test_an_output_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "kemem.serve.cli.main", "--version"],
+            env=environment(tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=SECONDS,
+        )
+    assert (ran.returncode, ran.stderr) == (1, "error: No space left on device\n")
+
+
+def test_ctrl_c_is_quiet_while_python_still_imports(tmp_path: Path) -> None:
+    """A module that is imported early stands for the moment at which it comes."""
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    ran = subprocess.run(
+        [sys.executable, "-m", "kemem.serve.cli.main", "users"],
+        env=environment(tmp_path) | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+def test_a_user_without_a_home_names_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that runs under any number."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(Path, "expanduser", _without_home)
+    ran = kemem(tmp_path, "users", KEMEM_DATA_DIR="")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: setting data_dir (KEMEM_DATA_DIR) must be the path of a ")
+
+
+def _without_home(path: Path) -> Path:
+    if str(path).startswith("~"):
+        raise RuntimeError("Could not determine home directory.")
+    return path
 
 
 def test_a_taken_port_is_said_in_one_line_before_any_banner(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 import typer
 
 import kemem as package
+from kemem.serve.cli.app import app
 from kemem.serve.cli.help import described
-from kemem.serve.cli.main import app
 from tests.cases import each
 from tests.command import kemem
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from kemem import Memory
 from kemem.records import Scope
 from kemem.records.batch import Job
-from kemem.serve.cli.main import app
+from kemem.serve.cli.app import app
 from kemem.settings import load
 from tests.command import own_logs
 from tests.test_cli_jobs import LATER, change

@@ -10,9 +10,9 @@ import pytest
 import typer
 
 from kemem.serve.cli import language
+from kemem.serve.cli.app import app
 from kemem.serve.cli.help import described
 from kemem.serve.cli.language import PLACE, Phrase, catalogue, t
-from kemem.serve.cli.main import app
 from tests.cases import each
 from tests.command import kemem
 from tests.test_error_language import unused

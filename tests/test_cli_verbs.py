@@ -39,7 +39,11 @@ def test_adding_says_what_is_stored_and_which_note_it_replaced(
     before, after = replaced.removeprefix("replaced  ").split(" → ")
     assert old in before and new in after and after.split()[-1].startswith("n_")
     found = shown(tmp_path, "search", question, "--user", user)
-    assert new in found.splitlines()[0] and "user_info · " in found and "message (user) · " in found
+    assert (
+        new in found.splitlines()[0]
+        and "user_info (residence) · " in found
+        and "message (user) · " in found
+    )
     assert spoken(tmp_path, "messages", "--user", user)["items"][0]["content"] == then
 
 

@@ -16,8 +16,8 @@ from kemem import AsyncMemory, Conflict, Memory
 from kemem.records import Message, Note
 from kemem.records.times import to_micros
 from kemem.runtime import system_clock
+from kemem.serve.cli.app import app
 from kemem.serve.cli.demo import TO_TRY, is_empty
-from kemem.serve.cli.main import app
 from kemem.serve.demo.world import Conversation, World, fill, read_questions, read_world
 from kemem.serve.telemetry.journal import TRACE, read_runs
 from kemem.serve.telemetry.metrics import DAY, Metrics

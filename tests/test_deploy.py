@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kemem.serve.cli.main import app as cli
+from kemem.serve.cli.commands import places
 from kemem.settings import Settings
 from tests.conftest import NOT_RUN
 
@@ -34,8 +34,7 @@ def is_setting(name: str) -> bool:
 
 
 def is_command(words: list[str]) -> bool:
-    names = {it.name or getattr(it.callback, "__name__", "") for it in cli.registered_commands}
-    return words[0] == "kemem" and words[1] in names
+    return words[0] == "kemem" and words[1] in places()
 
 
 @pytest.fixture(scope="module")

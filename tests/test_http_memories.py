@@ -217,14 +217,17 @@ def test_stored_messages_can_be_drawn_from_later(
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("我喜欢茶", "我喜欢咖啡"), ("I like tea", "I like coffee")]
+    ("old", "new", "name"),
+    [("我喜欢茶", "我喜欢咖啡", "content"), ("I like tea", "I like coffee", "memory")],
 )
-def test_a_note_is_read_changed_and_erased(client: httpx.Client, old: str, new: str) -> None:
-    """Its history tells what it said, and after the end only that there was something."""
+def test_a_note_is_read_changed_and_erased(
+    client: httpx.Client, old: str, new: str, name: str
+) -> None:
+    """By either name of its text; its history tells what it said, and then that it ended."""
     user = f"life_{len(old)}"
     path, owner = f"{MEMORIES}/{note_of(client, user, old)}", {"user_id": user}
     assert client.get(path, params=owner).json()["memory"] == old
-    changed = client.patch(path, params=owner, json={"content": new}).json()
+    changed = client.patch(path, params=owner, json={name: new}).json()
     assert (changed["memory"], changed["id"]) == (new, path.rpartition("/")[2])
     changed = client.patch(path, params=owner, json={"metadata": {"标签": 1}}).json()
     assert (changed["memory"], changed["metadata"]) == (new, {"标签": 1})

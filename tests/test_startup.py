@@ -6,9 +6,9 @@ from pathlib import Path
 
 import typer
 
+from kemem.serve.cli.app import app
 from kemem.serve.cli.commands import places
 from kemem.serve.cli.help import described
-from kemem.serve.cli.main import app
 from tests.cases import each
 from tests.command import environment
 

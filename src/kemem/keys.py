@@ -4,16 +4,19 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from reprlib import repr as shown
 
 from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.ports import Deps
 from kemem.ports.keys import KeyStore
 from kemem.records import Micros
 from kemem.records.keys import PREFIX, ROLES, ApiKey, Role, digest_of, new_key
+from kemem.records.times import DAY
 from kemem.scope import Id, Time, check_flag, to_time
 from kemem.text.ids import check_id, encode, new_id
 
 MAX_NAME = 255  # characters
+MAX_DAYS = 36_500  # of a key that expires
 _TRUSTED = 0.5  # seconds that a server may not know of a change: a revocation holds within one
 _MOST_CACHED = 10_000  # keys
 _USE_STEP: Micros = 60_000_000  # between two times that the use of a key is written
@@ -46,20 +49,20 @@ class AsyncKeys:
         read_only: bool = False,
         sensitive: bool = False,
         expires: Time | None = None,
+        days: int | None = None,
         project: str | None = None,
     ) -> tuple[ApiKey, str]:
-        """A new key and, this once, its text; the store keeps a digest."""
+        """A new key and, this once, its text; the store keeps a digest.
+
+        It expires at a time or after some days, if one of them is given.
+        """
         store, now = await self._store(), (await self._deps()).clock()
         _check_reach(role, agent_id, user_id)
         if sensitive and role != "user":
             raise InvalidArgument(
                 "sensitive is for keys of users; others see all", field="sensitive"
             )
-        until = to_time(expires, "expires_at")
-        if until is not None and until <= now:
-            raise InvalidArgument(
-                f"expires_at must be later than now, not {expires}", field="expires_at"
-            )
+        until = _expiry(expires, days, now)
         is_operator = role == "admin" and project is None
         if not is_operator and not self._has_admin and not await store.key_generation():
             reason = "the first key must be an admin key, of no project: without one nobody could "
@@ -186,6 +189,21 @@ def _check_name(name: object) -> str:
         )
     encode(name, "name")
     return name.strip()
+
+
+def _expiry(expires: Time | None, days: int | None, now: Micros) -> Micros | None:
+    """When a key expires, by a time or by a number of days."""
+    if days is None:
+        until = to_time(expires, "expires_at")
+        if until is not None and until <= now:
+            reason = f"expires_at must be later than now, not {expires}"
+            raise InvalidArgument(reason, field="expires_at")
+        return until
+    if expires is not None:
+        raise InvalidArgument("pass expires_at or days, not both", field="days")
+    if type(days) is not int or not 1 <= days <= MAX_DAYS:
+        raise InvalidArgument(f"days must be 1-{MAX_DAYS}, not {shown(days)}", field="days")
+    return now + days * DAY
 
 
 def _check_reach(role: object, agent_id: Id, user_id: Id) -> None:

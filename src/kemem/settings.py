@@ -72,7 +72,8 @@ class Settings(BaseSettings):
     )
 
     data_dir: Path = Field(
-        default_factory=lambda: Path.home() / ".kemem",
+        default=Path("~/.kemem"),
+        validate_default=True,
         description="Directory of the embedded store; it is created on first use.",
     )
     backup_dir: Path | None = Field(
@@ -399,7 +400,11 @@ class Settings(BaseSettings):
     @field_validator("data_dir", "backup_dir", "workspace_dir")
     @classmethod
     def _find_home(cls, directory: Path | None) -> Path | None:
-        return directory and directory.expanduser()
+        try:
+            return directory and directory.expanduser()
+        except RuntimeError:  # in a container, say
+            home = "the path of a directory, without ~ where the user has no home"
+            raise ValueError(f"must be {home}, not {str(directory)!r:.80}") from None
 
     @classmethod
     def settings_customise_sources(

@@ -2,15 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, TypeVar
 
 import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from kemem.errors import InvalidArgument
-from kemem.keys import AsyncKeys
+from kemem.keys import MAX_DAYS, AsyncKeys
 from kemem.memory import AsyncMemory
 from kemem.records.keys import PREFIX, ApiKey
 from kemem.serve.cli.console import plain
@@ -41,7 +39,10 @@ def create(
     sensitive: Annotated[
         bool, Option("--sensitive", help="The key of a user sees sensitive memories.")
     ] = False,
-    days: Annotated[int | None, Option(help="Days until it expires.", min=1)] = None,
+    days: Annotated[int | None, Option(help="Days until it expires.", min=1, max=MAX_DAYS)] = None,
+    expires_at: Annotated[
+        str | None, Option(metavar="TIME", help="When it expires (RFC 3339).")
+    ] = None,
 ) -> None:
     """Create an API key.
 
@@ -50,12 +51,6 @@ def create(
     $ kemem keys create laptop --role admin
     """
     chosen = role or ("service" if user is None else "user")
-    until = None
-    if days is not None:
-        try:
-            until = datetime.now(UTC) + timedelta(days=days)
-        except OverflowError:
-            raise InvalidArgument(f"days is too large: {days}", field="days") from None
 
     async def make(stored: AsyncKeys) -> tuple[ApiKey, str]:
         return await stored.create(
@@ -65,7 +60,8 @@ def create(
             user_id=user,
             read_only=read_only,
             sensitive=sensitive,
-            expires=until,
+            expires=expires_at,
+            days=days,
             project=common.settings.project,
         )
 

@@ -84,10 +84,10 @@ def _hit_text(hit: Hit, explain: bool) -> Text:
 
 
 def _about(item: Item) -> list[str]:
-    """Kind, time and id of a memory."""
+    """Kind with role or type, time and id of a memory."""
     row = item.row
-    role = f" ({row.role})" if isinstance(row, Message) else ""
-    return [f"{row.kind}{role}", when(row.ts), row.id]
+    more = row.role if isinstance(row, Message) else item.memory_type
+    return [f"{row.kind} ({more})", when(row.ts), row.id]
 
 
 def recall(

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from kemem.errors import InvalidArgument, Unavailable
+from kemem.errors import InvalidArgument, NotFound, Unavailable
 from kemem.memory import AsyncMemory
 from kemem.serve.cli import terminal
 from kemem.serve.cli.bench import bench
@@ -22,7 +22,7 @@ from kemem.serve.cli.terminal import Common, Yes, progress, register
 from kemem.serve.rpc.command import dump
 from kemem.serve.telemetry.journal import parse_runs, save_runs
 from kemem.settings import shown_url
-from kemem.snapshot import Backup
+from kemem.snapshot import Backup, Places
 
 PLACE = "A directory of an embedded store, or the URL of a PostgreSQL."
 
@@ -52,12 +52,15 @@ def restore(
 
     $ kemem restore kemem-backup.json
     """
+    here = path.expanduser().absolute()
+    place = here if here.exists() else Places.choose(common.settings).backups / path
+    if not place.exists():
+        raise NotFound(f"there is no backup {str(path)!r:.200}")
     if not yes:
         question = t("What is stored now will be replaced by the backup. Go on?")
         typer.confirm(question, abort=True, err=True)
-    here = path.expanduser().absolute()
     with common.open() as memory, progress(t("Restoring")):
-        restored = memory.restore(here if here.exists() else path)
+        restored = memory.restore(place)
     _print_backup(common, restored)
 
 

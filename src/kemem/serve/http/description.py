@@ -61,10 +61,21 @@ def _complete(description: dict[str, Any]) -> dict[str, Any]:
             _describe(part, f"{name}.{field}", field)
     for path, operations in description["paths"].items():
         for method, operation in operations.items():
+            _let_credential_name_user(operation, schemas)
             if is_write(method.upper(), path):
                 operation.setdefault("parameters", []).append(deepcopy(IDEMPOTENCY_KEY))
             _complete_operation(operation, schemas)
     return description
+
+
+def _let_credential_name_user(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Mark the user of a body as optional: a credential that is bound to a user fills it in."""
+    body = operation.get("requestBody", {}).get("content", {}).get(JSON, {}).get("schema", {})
+    schema = schemas.get(body.get("$ref", "").rpartition("/")[2], {})
+    if "user_id" in schema.get("required", ()):
+        schema["required"].remove("user_id")
+        user = schema["properties"]["user_id"]
+        user["description"] += " Required unless the credential is bound to a user."
 
 
 def _complete_operation(operation: dict[str, Any], schemas: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from kemem.errors import InvalidArgument, NotFound
-from kemem.keys import MAX_NAME, AsyncKeys
+from kemem.keys import MAX_DAYS, MAX_NAME, AsyncKeys
 from kemem.memory import AsyncMemory
 from kemem.records.keys import ApiKey, Role
 from kemem.serve.http import schemas
@@ -33,6 +33,7 @@ class KeyRequest(StrictModel):
         bool, Field(description="Give a key with the role `user` access to sensitive memories.")
     ] = False
     expires_at: schemas.Time | None = None
+    days: Annotated[int, limited(minimum=1, maximum=MAX_DAYS)] | None = None
     project: Annotated[
         str | None, Field(description="The project that it reaches, if not the default memory.")
     ] = None

@@ -125,7 +125,7 @@ class FeedbackRequest(StrictModel, OwnerIds):
 class UpdateRequest(StrictModel):
     """The new text or metadata of a note."""
 
-    content: schemas.NotBlank | None = None
+    content: Annotated[schemas.NotBlank | None, schemas.also_named("content", "memory")] = None
     metadata: dict[str, Any] | None = None
 
 

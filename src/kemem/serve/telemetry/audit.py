@@ -198,6 +198,15 @@ class AuditFilter:
     since: Micros | None = None  # inclusive
     until: Micros | None = None  # exclusive
 
+    def __post_init__(self) -> None:
+        parts = {part for it in operations() for part in (it, it.partition(".")[0])}
+        if self.operation is not None and self.operation not in parts:
+            known = ", ".join(operations())
+            reason = (
+                f"operation must be one of {known}, or its first part, not {self.operation!r:.80}"
+            )
+            raise InvalidArgument(reason, field="operation")
+
     def admits(self, event: AuditEvent) -> bool:
         """Whether an event is one of these, by what the store does not look at."""
         if self.actor is not None and self.actor not in (event.actor_id, event.actor_name):
