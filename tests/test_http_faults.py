@@ -285,7 +285,7 @@ def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
             "PATCH",
             "/v1/memories/n_1?user_id=u",
             b'{"colour": "red"}',
-            "colour is not a field of this request (known: content, metadata)",
+            "colour is not a field of this request (known: content, memory, metadata)",
         ),
         (
             "POST",

@@ -177,8 +177,8 @@ export interface ChatReply {
 
 /** A message of a user to a model in a conversation. */
 export interface ChatRequest {
-  /** The user, by your id. */
-  user_id: string;
+  /** The user, by your id. Required unless the credential is bound to a user. */
+  user_id?: string;
   /** The message of the user. */
   message: string;
   /** The id of the message; a message with a known id is stored once. */
@@ -490,8 +490,8 @@ export interface GroupReplies {
 
 /** A message of a user to a group, and the members in the order in which they speak. */
 export interface GroupRequest {
-  /** The user, by your id. */
-  user_id: string;
+  /** The user, by your id. Required unless the credential is bound to a user. */
+  user_id?: string;
   /** The message of the user. */
   message: string;
   /** The id of the message; a message with a known id is stored once. */
@@ -550,8 +550,8 @@ export interface HybridHit {
 
 /** A search by words and meaning together. */
 export interface HybridSearch {
-  /** The user, by your id. */
-  user_id: string;
+  /** The user, by your id. Required unless the credential is bound to a user. */
+  user_id?: string;
   /** Restricts the messages of the search. */
   filter?: Filter | null;
   /** Only these fields of each message. */
@@ -769,6 +769,8 @@ export interface KeyRequest {
   sensitive?: boolean;
   /** When the key expires. */
   expires_at?: string | null;
+  /** Days until the key expires, instead of `expires_at`. */
+  days?: number | null;
   /** The project that it reaches, if not the default memory. */
   project?: string | null;
 }
@@ -799,8 +801,8 @@ export interface LexicalHits {
 
 /** A search by words: plain, "phrases", AND, OR, NOT, prefix* and ( ). */
 export interface LexicalSearch {
-  /** The user, by your id. */
-  user_id: string;
+  /** The user, by your id. Required unless the credential is bound to a user. */
+  user_id?: string;
   /** Restricts the messages of the search. */
   filter?: Filter | null;
   /** Only these fields of each message. */
@@ -1302,8 +1304,8 @@ export interface Reason {
 
 /** A question to one user's memories; a session is the conversation that it comes from. */
 export interface RecallRequest {
-  /** The user, by your id. */
-  user_id: string;
+  /** The user, by your id. Required unless the credential is bound to a user. */
+  user_id?: string;
   /** The agent: your assistant, bot or application. Without one, `default`. */
   agent_id?: string | null;
   /** The conversation. Without one, `default` where something is stored. */
@@ -1516,8 +1518,8 @@ export interface SemanticHit {
 
 /** A search by meaning, for a text or for a vector: one of the two. */
 export interface SemanticSearch {
-  /** The user, by your id. */
-  user_id: string;
+  /** The user, by your id. Required unless the credential is bound to a user. */
+  user_id?: string;
   /** Restricts the messages of the search. */
   filter?: Filter | null;
   /** Only these fields of each message. */
@@ -1602,7 +1604,7 @@ export interface TypeFields {
 
 /** The new text or metadata of a note. */
 export interface UpdateRequest {
-  /** The new text of the note. */
+  /** The new text of the note; `memory`, as responses call it, is accepted as well. */
   content?: string | null;
   /** Your own values, as JSON; filters can use them. */
   metadata?: Record<string, unknown> | null;

@@ -38,6 +38,7 @@ class Model(BaseModel):
     NaN and infinity are not accepted.
     """
 
+    # Built on first use, when its fields have their descriptions.
     model_config = ConfigDict(allow_inf_nan=False, defer_build=True)
 
     @classmethod
@@ -45,7 +46,6 @@ class Model(BaseModel):
         fields = {field.alias or name: field for name, field in cls.model_fields.items()}
         for name, text in _field_texts(cls).get(cls.__name__, {}).items():
             fields[name].description = text["zh"]
-        cls.model_rebuild(force=True)
 
 
 def schema(model: type[Model], language: Language) -> dict[str, Any]:

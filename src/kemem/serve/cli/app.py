@@ -60,8 +60,10 @@ def run() -> None:
         errors.print(t("Aborted."))
         sys.exit(FAILED)
     except Exception as error:  # the edge: people get a sentence, the log gets the rest
+        if is_json := "--json" in sys.argv[1:]:
+            use_language("en")
         reason, code = _explain(error)
-        if "--json" in sys.argv[1:]:
+        if is_json:
             print(json.dumps(_as_json(error, reason, code), ensure_ascii=False), file=sys.stderr)
             sys.exit(code)
         shown = t("error: {reason}", reason=translated_error(plain(reason)))
@@ -72,7 +74,7 @@ def run() -> None:
 
 
 def _as_json(error: Exception, reason: str, code: int) -> dict[str, Any]:
-    """An error for programs, as HTTP has it; in English."""
+    """An error for programs, as HTTP has it; what the library says stays English."""
     if isinstance(error, KeMemError):
         details = {"details": error.details} if error.details else {}
         return {"error": {"code": error.code, "message": error.message, **details}}
@@ -110,8 +112,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     log.debug("command failed: %s", traceback.format_exc())
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError) and error.strerror:  # a full disk, say
-        places = [error.strerror, *([str(error.filename)] if error.filename else [])]
-        return translated_error(": ".join(places)), FAILED
+        place = f": {error.filename}" if error.filename else ""
+        return translated_error(error.strerror) + place, FAILED
     return t("{reason} (KEMEM_LOG_LEVEL=debug shows where)", reason=reason), FAILED
 
 

@@ -31,7 +31,10 @@ LONGEST_EXTRACT = 200  # characters
 
 P = ParamSpec("P")
 
-DataDir = Annotated[Path | None, Option(help="Directory of the embedded store.")]
+DataDir = Annotated[
+    Path | None,
+    Option(help="Directory of the embedded store.", readable=False),  # the store says what is wrong
+]
 DatabaseUrl = Annotated[str | None, Option(metavar="URL", help="PostgreSQL to use instead.")]
 Project = Annotated[str | None, Option(metavar="NAME", help="A project of the settings.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]

@@ -74,6 +74,8 @@ def _let_credential_name_user(operation: dict[str, Any], schemas: dict[str, Any]
     schema = schemas.get(body.get("$ref", "").rpartition("/")[2], {})
     if "user_id" in schema.get("required", ()):
         schema["required"].remove("user_id")
+        if not schema["required"]:
+            del schema["required"]
         user = schema["properties"]["user_id"]
         user["description"] += " Required unless the credential is bound to a user."
 
