@@ -15,7 +15,7 @@ from kemem.serve.cli.help import described
 from kemem.serve.cli.language import PLACE, Phrase, catalogue, t
 from tests.cases import each
 from tests.command import kemem
-from tests.test_error_language import unused
+from tests.test_error_language import ALL, in_english, unused
 
 SERVE = Path(language.__file__).parents[1]
 SOURCES = [*sorted(SERVE.glob("cli/*.py")), *sorted(SERVE.glob("*/command.py"))]
@@ -224,6 +224,11 @@ def test_a_mistake_is_named_in_chinese(
     ran = kemem(tmp_path, *arguments, KEMEM_LANGUAGE="zh")
     assert ran.returncode in (2, 3) and ran.stdout == ""
     assert ran.stderr.splitlines()[0] == f"错误：{reason}"
+
+
+def test_every_error_of_the_library_has_a_chinese_twin() -> None:
+    """Whoever adds an error adds a line to zh_errors.toml; this test names the errors."""
+    assert [f"{path}: {text}" for text, path in ALL.items() if in_english(text)] == []
 
 
 def test_every_pattern_of_an_error_is_provoked() -> None:
