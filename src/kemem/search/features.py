@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kemem.ports.request import Context
 from kemem.records import Message, Micros, Note, Row, Vector
 from kemem.records.times import to_datetime
-from kemem.text.reading import ANSWERS, Question, Reading, content, named_people, read
+from kemem.text.reading import ANSWERS, DETAILS, Question, Reading, content, named_people, read
 from kemem.text.when import as_of, speaks_of_past, time_phrases
 
 Column = NDArray[np.float64]
@@ -367,5 +367,9 @@ def _by_form(question: Question, readings: Sequence[Reading]) -> Features:
     for kind in ANSWERS:
         columns[f"wants_{kind}"] = np.full(len(readings), float(kind in wanted))
         able = flags([kind in it.answers for it in readings])
+        columns[f"able_{kind}"] = columns[f"wants_{kind}"] * able
+    for kind in DETAILS:
+        columns[f"wants_{kind}"] = np.full(len(readings), float(kind in question.details))
+        able = flags([kind in it.details for it in readings])
         columns[f"able_{kind}"] = columns[f"wants_{kind}"] * able
     return columns

@@ -3,8 +3,9 @@
 Two linear models over plain features. The first tells whether a row is about what is asked for; the
 second orders rows that are, by time, change and what the question asks for: its answer is seldom
 the row with most of its words. A third tells from the best rows how likely there is an answer at
-all. Rows of a large memory are ordered by one more, which other kinds of talk taught as well.
-`judge.json` has the weights, which `python -m bench.train_judge` learns.
+all. In a small memory a network that reads rows beside each other has an equal say
+(`kemem.search.attention`). Rows of a large memory are ordered by one more model, which other kinds
+of talk taught as well. `judge.json` has the weights, which `python -m bench.train_judge` learns.
 """
 
 import json
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.records import Note, Vector
+from kemem.search.attention import attend
 from kemem.search.features import (
     JUDGED,
     Candidate,
@@ -84,9 +86,13 @@ def judge(
     if is_large(among):  # its weights come from talks in which both sides tell: roles stay here
         values = weigh(large_features(*plain, values), load_weights("large")["answer"])
         values += TELLS * flags([it.is_mirrored and it.by_person for it in candidates])
+    figures = answer_features(about | order, _with_topics(question, candidates, about, values))
+    odds = float(weigh(figures, weights["chance"])[0])
+    if vector is not None and not is_large(among) and not question.before:  # of which few taught it
+        attended = attend(question, candidates, about, _similarities(candidates))
+        values, odds = (values + attended.values) / 2, (odds + attended.chance) / 2
     values = _with_topics(question, candidates, about, values)
-    figures = answer_features(about | order, values)
-    chance = 1 / (1 + math.exp(-float(weigh(figures, weights["chance"])[0])))
+    chance = 1 / (1 + math.exp(-odds))
     if not (question.words or question.times or question.answers or question.people):
         chance = min(chance, VAGUE)
     scores = np.maximum(chance * np.exp(values), _advising(question, meant, candidates))

@@ -41,6 +41,7 @@ July August September October November December User The A An My
 """
 NAMELESS = frozenset(_PLAIN.split())
 ANSWERS = ("who", "where", "when", "how_much", "what_name")
+DETAILS = ("age", "money", "clock", "colour", "why")  # finer kinds of answers
 _SIGNS = ("asks", "requests", "first_person", "changes", "ends", "number", "time", "called")
 
 
@@ -53,6 +54,7 @@ class Reading:
     signs: frozenset[str]
     people: frozenset[str]  # what people are to the speaker, and "@name" for names
     answers: frozenset[str]  # kinds of questions that it could answer, of ANSWERS
+    details: frozenset[str]  # the same, of DETAILS
     length: int  # characters
 
     def __contains__(self, sign: str) -> bool:
@@ -67,6 +69,7 @@ class Question:
     terms: str  # its text without the words that only ask: what is looked for by words
     words: tuple[str, ...]
     answers: frozenset[str]  # kinds of answers, of ANSWERS, and "whether"
+    details: frozenset[str]  # the same, of DETAILS
     people: frozenset[str]
     times: tuple[TimePhrase, ...]
     past: bool  # it asks for what is over,
@@ -95,16 +98,17 @@ def read(text: str) -> Reading:
     people = people_of(text)
     named = "capital" in signs
     can = {
-        "who": named or any(it[0] != "@" for it in people),
+        "who": named or shows(text, "someone") or any(it[0] != "@" for it in people),
         "where": named or "place" in signs,
         "when": bool(signs & {"time", "number"}) or bare != text,
         "how_much": "number" in signs,
         "what_name": named or "called" in signs,
     }
     answers = frozenset(name for name, able in can.items() if able)
+    details = frozenset(name for name in DETAILS if shows(bare, f"tells_{name}"))
     words = frozenset(content(text))
     asks = 1.0 if shows(text, "supposes") else asking_share(text)  # both say nothing that is so
-    return Reading(words, asks, frozenset(signs), people, answers, len(text))
+    return Reading(words, asks, frozenset(signs), people, answers, details, len(text))
 
 
 def read_question(text: str, now: datetime) -> Question:
@@ -124,6 +128,7 @@ def read_question(text: str, now: datetime) -> Question:
         terms_of(text),
         tuple(dict.fromkeys(content(_WHICH_TIME.sub(" ", topic)) or content(topic))),
         frozenset(name for name in (*ANSWERS, "whether") if shows(text, name)),
+        frozenset(name for name in DETAILS if shows(text, name)),
         people,
         tuple(times),
         past=past,
