@@ -31,6 +31,7 @@ WRONG = [
     *("/audit/export?format=xml", "/privacy/export", "/events?of=zz", "/system/backup"),
     *("/system/restore?name=zz", "/system/backup/delete?name=..", "/ontology/remove?name=zz"),
     *("/ontology/remove?group=zz", "/keys/zz/revoke", "/webhooks/zz/delete", "/nowhere"),
+    *("/ontology?name=zz", "/ontology?group=zz&name=zz", "/system/dump?agent_id=nobody"),
     *("?project=unknown", "/users?project=unknown", "/static/none.js"),
 ]
 
@@ -59,6 +60,20 @@ async def test_a_wrong_address_is_a_page_in_the_language_of_the_reader(
         assert reason.strip() and "Traceback" not in answer.text, path
         assert 'href="/dashboard"' in answer.text, path
         assert bool(SENTENCE.search(reason)) <= (language == "en"), (path, reason)
+
+
+@BOTH
+async def test_a_page_beyond_the_last_leads_to_the_first(
+    desk: tuple[httpx.AsyncClient, FastAPI], language: str
+) -> None:
+    """It does not say that there is nothing at all; nor is nothing downloaded of nobody."""
+    browser, _ = desk
+    for view in ("jobs", "traces"):
+        params = {"cursor": "5000", "language": language}
+        page = text_of(await browser.get(f"/dashboard/{view}", params=params))
+        assert {"zh": "回到第一页", "en": "To the first page"}[language] in page
+    nobody = await browser.get("/dashboard/privacy/export", params={"user_id": "nobody"})
+    assert {"zh": "没有用户", "en": "There is no user"}[language] in text_of(nobody, 404)
 
 
 @BOTH

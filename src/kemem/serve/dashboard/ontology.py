@@ -73,12 +73,12 @@ async def _stored_type(fields: Fields, memory: AsyncMemory) -> tuple[str, str]:
 async def _page(request: Request, memory: AsyncMemory, **values: Any) -> Response:
     types, stored = await memory.ontology.get(), await memory.ontology.stored()
     asked = Fields(request.query_params)
-    group, name = asked.text("group"), asked.text("name")
-    own = getattr(stored, group).get(name) if group in GROUPS else None
-    edited = {"group": group or "notes", "name": "", "description": "", "examples": ""}
-    if own is not None:
+    edited = {"group": "notes", "name": "", "description": "", "examples": ""}
+    if asked.text("name"):
+        group, name = await _stored_type(asked, memory)
+        own = getattr(stored, group)[name]
         texts = {"description": own.description, "examples": "\n".join(own.examples)}
-        edited |= {"name": name or "", **texts}
+        edited = {"group": group, "name": name, **texts}
     shown: dict[str, Any] = {
         "groups": {it: getattr(types, it) for it in GROUPS},
         "stored": {it: getattr(stored, it) for it in GROUPS},

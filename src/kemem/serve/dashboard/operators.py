@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.datastructures import ImmutableMultiDict
 
 from kemem import __version__
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, NotFound
 from kemem.imports.service import ImportState
 from kemem.memory import AsyncMemory
 from kemem.records import NOTE_KINDS, Micros
@@ -24,6 +24,7 @@ from kemem.serve.cli.doctor import examine, show_settings
 from kemem.serve.dashboard.backups import LISTED, SYSTEM, backups_in, files_in
 from kemem.serve.dashboard.fields import Fields, refusal
 from kemem.serve.dashboard.page import DashboardRoute, done, page, translator
+from kemem.serve.dashboard.users import find_entry
 from kemem.serve.http.auth import Authenticator
 from kemem.serve.http.responses import to_json
 from kemem.serve.http.routing import Memory
@@ -260,9 +261,14 @@ async def checks(request: Request, memory: Memory) -> Response:
 
 
 @router.get(SYSTEM + "/dump")
-async def dump(memory: Memory, agent_id: str | None = None) -> Response:
+async def dump(request: Request, memory: Memory) -> Response:
     """Knowledge and the files of workspaces as a JSON file."""
-    agent = check_id(agent_id or memory.settings.rpc_agent, "agent_id")
+    fields = Fields(request.query_params)
+    named = fields.text("agent_id")
+    agent = check_id(named or memory.settings.rpc_agent, "agent_id")
+    if named and await find_entry(None, named, memory) is None:
+        problem = NotFound(f"no agent {named!r:.80}", field="agent_id")
+        return await _system(request, memory, **refusal(problem, fields))
     data = (await MemoryTools(memory, agent).dump())["data"]
     headers = {"Content-Disposition": 'attachment; filename="kemem.json"'}
     return Response(to_json(data), headers=headers, media_type="application/json")

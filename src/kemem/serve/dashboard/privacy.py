@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from kemem.errors import InvalidArgument
 from kemem.memory import AsyncMemory
+from kemem.privacy import counts_of
 from kemem.serve.dashboard.fields import Fields, check_typed, refusal
 from kemem.serve.dashboard.page import DashboardRoute, page, suggested_users
 from kemem.serve.dashboard.users import unknown_owner
@@ -28,6 +29,8 @@ async def show_privacy(request: Request, memory: Memory) -> Response:
 async def export(request: Request, memory: Memory) -> Response:
     """Everything that is kept of a user, as a zip."""
     user_id = check_id(Fields(request.query_params).text("user_id"), "user_id")
+    if not counts_of(await memory.privacy.inventory(user_id)):
+        return await _page(request, memory, user_id, status=404)
     return await export_response(user_id, memory)
 
 
