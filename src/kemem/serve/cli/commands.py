@@ -67,9 +67,11 @@ class Root(Group):
 @cache
 def _load(name: str, place: Place) -> Any:
     gc.disable()  # what is imported stays: looking through it made a short command a sixth longer
-    found = getattr(import_module(f"kemem.serve.{place.module}"), place.attribute)
-    gc.freeze()
-    gc.enable()
+    try:
+        found = getattr(import_module(f"kemem.serve.{place.module}"), place.attribute)
+    finally:
+        gc.freeze()
+        gc.enable()
     app = typer.Typer()
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name, rich_help_panel=place.heading)

@@ -119,6 +119,6 @@ def _line(key: ApiKey) -> Text:
     return Text("  ".join([*parts, plain(key.name)]))
 
 
-register(keys, None, create)
-register(keys, None, list_keys, name="list")
-register(keys, None, revoke)
+register(keys, create)
+register(keys, list_keys, name="list")
+register(keys, revoke)

@@ -76,5 +76,5 @@ def _lines(types: Ontology, counts: Mapping[str, Mapping[str, int]]) -> list[Tex
     return lines or [Text(t("There are no types of your own."))]
 
 
-register(ontology, None, show)
-register(ontology, None, set_types, name="set")
+register(ontology, show)
+register(ontology, set_types, name="set")

@@ -256,6 +256,6 @@ def on_a_whole_database() -> None:
     """Rare operations on a whole database."""
 
 
-register(admin, None, distribute, index)
-register(admin, None, dump, has_json=False)
-register(admin, None, quality, bench)
+register(admin, distribute, index)
+register(admin, dump, has_json=False)
+register(admin, quality, bench)

@@ -145,4 +145,4 @@ def _checkpoint_lines(state: Checkpoint) -> list[Text]:
     return [head, *(Text(f"  {plain(layer.text)}") for layer in state.layers)]
 
 
-register(session, None, show, context, summarize, checkpoint, restore, end)
+register(session, show, context, summarize, checkpoint, restore, end)

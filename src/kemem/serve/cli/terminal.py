@@ -111,15 +111,11 @@ def command(
 
 
 def register(
-    app: Typer,
-    panel: str | None,
-    *functions: Callable[..., None],
-    name: str | None = None,
-    has_json: bool = True,
+    app: Typer, *functions: Callable[..., None], name: str | None = None, has_json: bool = True
 ) -> None:
-    """Make functions commands of an app, under a heading of its help."""
+    """Make functions commands of a group."""
     for function in functions:
-        add = app.command(name or function.__name__, cls=Command, rich_help_panel=panel)
+        add = app.command(name or function.__name__, cls=Command)
         add(command(function, has_json=has_json))
 
 

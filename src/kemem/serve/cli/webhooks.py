@@ -113,6 +113,6 @@ def _result(delivery: Delivery) -> str:
     return t("failed {time}: {error}", time=when(delivery.at), error=delivery.error)
 
 
-register(webhooks, None, create)
-register(webhooks, None, list_webhooks, name="list")
-register(webhooks, None, test, delete)
+register(webhooks, create)
+register(webhooks, list_webhooks, name="list")
+register(webhooks, test, delete)

@@ -1,19 +1,17 @@
 """API keys on the dashboard: made, listed and revoked."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from kemem.errors import InvalidArgument, NotFound
-from kemem.keys import AsyncKeys
+from kemem.keys import MAX_DAYS, AsyncKeys
 from kemem.records.keys import ROLES
 from kemem.serve.dashboard.fields import Fields, refusal
 from kemem.serve.dashboard.page import DashboardRoute, done, page
 from kemem.serve.http.key_routes import project_of
 
 PATH = "/dashboard/keys"
-_LONGEST = 3660  # days
 
 router = APIRouter(route_class=DashboardRoute)
 
@@ -29,7 +27,7 @@ async def create_key(request: Request) -> Response:
     """Make a key, whose text is shown this once."""
     fields = Fields(await request.form())
     try:
-        days = fields.integer("days", _LONGEST, 0) if fields.text("days") else None
+        days = fields.integer("days", MAX_DAYS, 1) if fields.text("days") else None
         key, text = await _keys(request).create(
             fields.text("name") or "",
             fields.one_of("role", ROLES, "service"),  # type: ignore[arg-type]
@@ -37,7 +35,7 @@ async def create_key(request: Request) -> Response:
             user_id=fields.text("user_id"),
             read_only=fields.text("read_only") == "true",
             sensitive=fields.text("sensitive") == "true",
-            expires=None if days is None else datetime.now(UTC) + timedelta(days=days),
+            days=days,
             project=project_of(request, fields.text("project")),
         )
     except InvalidArgument as problem:
@@ -67,7 +65,7 @@ async def _page(request: Request, **values: Any) -> Response:
     shown: dict[str, Any] = {
         "keys": keys,
         "roles": ROLES,
-        "longest": _LONGEST,
+        "longest": MAX_DAYS,
         "made": None,
     }
     return page(request, "keys.html", **shown | values)
