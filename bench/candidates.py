@@ -1,6 +1,7 @@
 """Does a large space find what an exact search of all its rows does?
 
-python -m bench.candidates --data PATH [--datasets locomo,madial-zh] [--fewer 4]
+python -m bench.candidates --data PATH [--datasets locomo,madial-zh] [--questions 100]
+    [--fewer 4]
 
 The file is that of bench.retrieval. The messages of all users go into one space, whose questions
 are asked twice: of all rows, and of candidates, as in a space of more than 100,000 rows. There are
@@ -11,6 +12,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +31,9 @@ from kemem.store import codes, search
 User = dict[str, Any]
 
 
-def pooled(known: Sequence[User]) -> Iterator[User]:
-    """Users whose ids of messages and sessions are those of nobody else."""
+def pooled(known: Sequence[User], most: int) -> Iterator[User]:
+    """Users whose ids of messages and sessions are those of nobody else, with some questions."""
+    counts = Counter(it["dataset"] for it in known)
     for number, user in enumerate(known):
         messages = [
             {
@@ -45,7 +48,8 @@ def pooled(known: Sequence[User]) -> Iterator[User]:
             for it in user["queries"]
             if (groups := it["evidence_groups"]) and it["answerable"]
         ]
-        yield {**user, "messages": messages, "queries": queries}
+        share = -(-most // counts[user["dataset"]])
+        yield {**user, "messages": messages, "queries": queries[:: max(1, len(queries) // share)]}
 
 
 @contextmanager
@@ -96,10 +100,11 @@ async def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.candidates", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the file of conversations")
     parser.add_argument("--datasets", default="", help="names of sets, separated by commas")
+    parser.add_argument("--questions", type=int, default=10_000, help="about so many of each set")
     parser.add_argument("--fewer", type=float, default=1, help="divides the number of candidates")
     chosen = parser.parse_args(arguments)
     known = [*users(chosen.data, [*filter(None, chosen.datasets.split(","))])]
-    asking = [*pooled(known)]
+    asking = [*pooled(known, chosen.questions)]
     messages = [it for user in asking for it in user["messages"]]
     with tempfile.TemporaryDirectory() as directory:
         await fill(directory, messages)

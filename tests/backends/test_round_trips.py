@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from kemem.memory import AsyncMemory
@@ -55,3 +56,21 @@ async def test_a_search_waits_five_times(store_database: str, keywords: list[str
         await store.close()
     assert len(hits) == 10
     assert waits <= 5
+
+
+def test_writes_keep_their_plans_and_searches_do_not(store_database: str) -> None:
+    """A kept plan knows nothing of a phrase; one of a small table must not read a large one."""
+    database = Postgres(make_url(store_database), timeout=7)
+    database.open()
+    names = ("plan_cache_mode", "enable_seqscan", "synchronous_commit", "statement_timeout")
+
+    def options(connection: sa.Connection) -> tuple[str, ...]:
+        shown = [sa.func.current_setting(name) for name in names]
+        return tuple(connection.execute(sa.select(*shown)).one())
+
+    assert database.write(options).result() == ("auto", "off", "on", "7s")
+    assert database.write(options, durable=False).result() == ("auto", "off", "off", "7s")
+    assert database.write(options, alone=True).result() == ("auto", "on", "on", "0")
+    with database.reading() as connection:
+        assert options(connection) == ("force_custom_plan", "on", "on", "7s")
+    database.close()

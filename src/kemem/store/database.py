@@ -257,9 +257,6 @@ def upsert(
     return connection.execute(_upsert(connection.dialect.name, table, changed), rows).rowcount
 
 
-# Where no plan is kept, as the connections have it, each check of a foreign key makes one anew.
-_KEEP_PLANS = sa.select(sa.func.set_config("plan_cache_mode", "auto", True))
-_NEW_PLANS = sa.select(sa.func.set_config("plan_cache_mode", "force_custom_plan", True))
 _SENT = 200  # rows that a server is sent at once, and works on while the next ones are prepared
 
 
@@ -323,10 +320,6 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Values]) -
         return
     left = iter(rows)
     while some := list(islice(left, _SENT)):
-        names, is_large = tuple(some[0]), len(some) == _SENT
+        names = tuple(some[0])
         columns = {name: [row[name] for row in some] for name in names}
-        if is_large:
-            connection.execute(_KEEP_PLANS)
         connection.execute(_insert(table, names), columns)
-        if is_large:
-            connection.execute(_NEW_PLANS)

@@ -1,7 +1,7 @@
 """PostgreSQL 15 or newer with pgvector: one database for many server processes."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -33,7 +33,11 @@ _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 _PART = 256
 _PLACES = [f"':{at}" for at in range(1, _PART + 1)]
 _BEGIN = sa.text("BEGIN")
-_DO_NOT_WAIT = sa.text("SET LOCAL synchronous_commit = off")
+# Writes keep their plans: making each of them again, also for every check of a foreign key, takes a
+# third of the server's time. One that was made while a table was small must not read all of it.
+_KEEP_PLANS = {"plan_cache_mode": "auto"}
+_BY_INDEX = {"enable_seqscan": "off", "jit": "off"}
+_DO_NOT_WAIT = {"synchronous_commit": "off"}
 READ = sa.text("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")  # of one moment
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
 _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
@@ -135,10 +139,18 @@ def engine_of(url: sa.URL, connections: int) -> sa.Engine:
     return engine
 
 
-def limit_of(seconds: float) -> sa.Select[tuple[str]]:
+def limit_of(seconds: float) -> sa.Select[*tuple[Any, ...]]:
     """A statement that limits those after it in its transaction; 0: not at all."""
-    milliseconds = str(round(seconds * 1000))
-    return sa.select(sa.func.set_config("statement_timeout", milliseconds, True))
+    return sa.select(*_set(_timeout(seconds)))
+
+
+def _timeout(seconds: float) -> dict[str, str]:
+    return {"statement_timeout": str(round(seconds * 1000))}
+
+
+def _set(options: Mapping[str, str]) -> list[sa.ColumnElement[Any]]:
+    """Expressions that set options of the server until the end of a transaction."""
+    return [sa.func.set_config(name, value, True) for name, value in options.items()]
 
 
 class Postgres:
@@ -151,6 +163,16 @@ class Postgres:
         # Of the lock that writers share, and who replaces all rows has alone.
         self._replacing = _MIGRATING + 1 + (crc32(self._schema.encode()) if self._schema else 0)
         self._connections, self._timeout = connections, timeout
+        self._limit = limit_of(timeout)
+        shared = sa.func.pg_advisory_xact_lock_shared(self._replacing)
+        common = _KEEP_PLANS | _BY_INDEX | _timeout(timeout)
+        self._begin_alone = sa.select(
+            sa.func.pg_advisory_xact_lock(self._replacing), *_set(_KEEP_PLANS)
+        )
+        self._begin = {  # whether a write is durable
+            True: sa.select(shared, *_set(common)),
+            False: sa.select(shared, *_set(common | _DO_NOT_WAIT)),
+        }
         self.readers = connections // 2  # the others write
 
     def open(self, *, moving: bool = False) -> None:
@@ -187,7 +209,7 @@ class Postgres:
                 first.execute(CreateSchema(self._schema))
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        return transaction(self._engine, READ, limit_of(self._timeout))
+        return transaction(self._engine, READ, self._limit)
 
     @contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
@@ -198,13 +220,10 @@ class Postgres:
     def write(
         self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
     ) -> "Future[T]":
-        lock = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
-        begin: list[sa.Executable] = [_BEGIN, sa.select(lock(self._replacing))]
-        begin += [] if alone else [limit_of(self._timeout)]
-        begin += [] if durable else [_DO_NOT_WAIT]
+        begin = self._begin_alone if alone else self._begin[durable]
 
         def transact() -> T:
-            with transaction(self._engine, *begin) as connection:
+            with transaction(self._engine, _BEGIN, begin) as connection:
                 return work(connection)
 
         # What is alone may consume what it is given, and cannot be done again.
