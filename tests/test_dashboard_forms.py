@@ -221,7 +221,7 @@ async def test_what_is_kept_of_a_user_has_one_row_for_each_kind(
     page = await browser.get("/dashboard/privacy", params={"user_id": "mia", "language": language})
     rows = re.findall(r"<tr><td[^>]*>([^<]+)</td>", page.text)
     assert len(rows) == len(set(rows)) and "feedback" not in rows
-    assert {"zh": "检索所用的评价", "en": "Votes that searches count"}[language] in rows
+    assert {"zh": "检索所用的评价", "en": "Votes that change searches"}[language] in rows
     nobody = await browser.get("/dashboard/privacy", params={"user_id": "nobody"})
     assert {"zh": "没有用户“nobody”", "en": "There is no user “nobody”"}[language] in text_of(
         nobody

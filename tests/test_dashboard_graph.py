@@ -119,7 +119,7 @@ def test_the_users_are_there_to_choose_from(client: httpx.Client, language: str)
     page = shown(client, language=language)
     for user in FRIENDS:
         assert f'href="{HOME}?user_id={user}&amp;agent_id=a"' in page
-    assert {"zh": "想查看谁的关系", "en": "Whose relations"}[language] in page
+    assert {"zh": "想查看谁的关系", "en": "Choose the user"}[language] in page
 
 
 @BOTH

@@ -174,7 +174,7 @@ async def test_failed_jobs_are_shown_and_can_be_tried_again(
     desk: Desk, language: str, user: str, words: str
 ) -> None:
     """One, or all; what they say is shown as text."""
-    waits = {"zh": "没有等待的任务", "en": "No work waits"}[language]
+    waits = {"zh": "没有等待的任务", "en": "No jobs are waiting"}[language]
     assert waits in await desk.page("/dashboard/jobs", language=language)
     evil = failed("j_3", f"{user}<b>"[:64], f"{words} {EVIL}")
     halfway = replace(failed("j_2", user), details={"done": 256, "total": 1000})
