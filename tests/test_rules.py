@@ -983,3 +983,24 @@ def test_a_noun_that_opens_a_sentence_is_no_verb_and_nobody() -> None:
         ((_, _, (sentence,)),) = read_by_rules([message(told)]).messages
         (part,) = sentence.parts
         assert part.note == told and not part.statements
+
+
+@each(
+    ("said", "when"),
+    [
+        ("I signed with Norwest, from 1st of october, three pounds more an hour.", "2026-10-01"),
+        ("I got the terrace on Cobden Street, keys by march hopefully.", "2026-03"),
+    ],
+)
+def test_a_day_from_which_on_something_will_be_lies_ahead(said: str, when: str) -> None:
+    assert when in " ".join(texts(said))
+
+
+def test_a_greeting_is_no_fact() -> None:
+    assert texts("Hi, I do Italian lessons with Signora Petti each Monday.") == [
+        "User does Italian lessons with Signora Petti each Monday"
+    ]
+
+
+def test_what_somebody_unknown_does_is_not_of_the_speaker() -> None:
+    assert not [it for it in texts("他坐我斜对面，天天吃螺蛳粉。") if it.startswith("用户天天")]

@@ -38,7 +38,9 @@ class Chinese(Reader):
             said_of = about if new else self.spoken_of(reading)
             self.discourse.subject = said_of or self.discourse.subject
             of_thing = of_thing or self.pattern("OF_THING").match(clause) is not None
-            if opens := self.pattern("OTHER").match(without_times(clause)) or reading:
+            bare = without_times(clause)
+            other = self.pattern("OTHER").match(bare) or self.pattern("PRONOUN").match(bare)
+            if opens := other or reading:
                 of_other = said_of is None and opens is not reading
             note = self.text(clause, reading) if reading else self.third_person(clause)
             subject = reading.subject if reading else None

@@ -158,6 +158,10 @@ def _tense(text: str, phrase: TimePhrase) -> int:
     )
     if _is_moved(text, phrase) or _pattern("INSTEAD").match(after):
         return 1
+    since = f"{before[-5:]}{phrase.phrase}"
+    begins = _pattern("FROM").search(since) and not _pattern("UNTIL").match(after)
+    if begins and not speaks_of_past(clause):  # "signed with Norwest, from 1 October"
+        return 1
     alone = len(clause.strip()) <= len(phrase.phrase) + 1
     for part in (text,) if alone else (clause, text):
         if speaks_of_plans(part):
