@@ -3,7 +3,8 @@
 python -m bench.train_attention [--truth FILE] [--processes N] [--device cuda] [--save]
 
 Needs PyTorch, which nothing else of KeMem does. As in `python -m bench.train_judge`, lives are
-stored through the public API, and what the judge sees of each question's candidates is recorded.
+stored through the public API, and what the judge sees of each question's candidates is recorded;
+half of the lives are told once more without an assistant, message by message.
 The lives of `bench/data/strangers` teach nothing: their figures are printed, by the linear judge
 alone and with the network beside it. --truth adds a file in the format of the truth set to what
 teaches. On two cores the recording takes some forty minutes, on a GPU the learning less than one.
@@ -15,7 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -179,6 +180,8 @@ def learn(data: Data, seed: int = 0) -> dict[str, np.ndarray]:
             for name, it in network.state_dict().items():
                 mean[name].lerp_(it, AVERAGED)
     weights = {_name(name): it.cpu().numpy() for name, it in mean.items()}
+    answered = float(data.answered.float().mean()) * (1 - WITHOUT)
+    weights["none.bias"] = weights["none.bias"] + math.log(answered / (1 - answered))  # as many not
     exact = {"mean", "scale"}
     weights = {name: it if name in exact else it.astype(np.float16) for name, it in weights.items()}
     return weights | {"names": np.array(data.names), "layers": np.array(LAYERS)}
@@ -208,7 +211,23 @@ def report(name: str, samples: Sequence[Sample], weights: dict[str, np.ndarray] 
                 three.append(it.gold[order[:3]].any())
         pairs = [(p > n) + 0.5 * (p == n) for p in chances[True] for n in chances[False]]
         figures = f"first {np.mean(first):.3f} three {np.mean(three):.3f} auc {np.mean(pairs):.3f}"
+        sure, unsure = (np.mean([it >= 0.5 for it in chances[kind]]) for kind in (True, False))
+        figures += f" sure {sure:.3f} unsure {1 - unsure:.3f}"
         print(f"{name:24} {language} {len(chances[True]):4} {figures}", flush=True)
+
+
+def alone(life: Life) -> Life:
+    """A life as one who tries a memory tells it: without an assistant, each message by itself."""
+    told = [at for at, it in enumerate(life.messages) if it.role == "user"]
+    places = {at: place for place, at in enumerate(told)}
+    messages = [replace(life.messages[at], session=f"s{at}") for at in told]
+    questions = []
+    for asked in life.questions:
+        hops = tuple(frozenset(places[at] for at in hop & {*told}) for hop in asked.hops)
+        stale = frozenset(places[at] for at in asked.stale & {*told})
+        if all(hops):
+            questions.append(replace(asked, hops=hops, stale=stale))
+    return replace(life, messages=messages, questions=questions, endings=[])
 
 
 def _recorded(lives: Sequence[Life]) -> list[Sample]:
@@ -231,8 +250,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--save", action="store_true")
     chosen = parser.parse_args()
-    lives = [*read_lives(), *hidden(read_lives())]
-    lives += read_truth(chosen.truth) if chosen.truth else []
+    lives = read_lives() + (read_truth(chosen.truth) if chosen.truth else [])
+    lives += [*map(alone, lives[::2]), *hidden(read_lives())]
     samples = record(lives, chosen.processes)
     print(f"{len(samples)} questions teach", flush=True)
     weights = learn(tensors(samples, chosen.device))
@@ -242,6 +261,9 @@ def main() -> None:
         own = [it for it in strangers if it.life.name.split(":")[0][-1] == author]
         report(f"strangers {author}, linear", own, None)
         report(f"strangers {author}, with it", own, weights)
+    own = record([*map(alone, read_lives(STRANGERS))], chosen.processes)
+    report("told alone, linear", own, None)
+    report("told alone, with it", own, weights)
     if chosen.save:
         np.savez_compressed(WEIGHTS, **weights)
 

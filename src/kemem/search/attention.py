@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.records import Note
-from kemem.search.features import DAY, Candidate, Column, Features, flags
+from kemem.search.features import DAY, Candidate, Column, Features, flags, sittings
 from kemem.text.reading import Question, read
 
 FARTHEST = 5.0  # deviations of a feature from its mean at which it is cut
@@ -74,11 +74,10 @@ def columns(question: Question, candidates: Sequence[Candidate]) -> Features:
 
 
 def pairs(candidates: Sequence[Candidate], alike: Column) -> NDArray[np.float64]:
-    """What candidates are to each other: alike, of one session, later, and both."""
+    """What candidates are to each other: alike, of one sitting, later, and both."""
     said = np.array([it.said for it in candidates])
-    names = [it.row.session_id or it.row.id for it in candidates]
-    sessions = np.array([names.index(it) for it in names])
-    same = np.equal.outer(sessions, sessions).astype(np.float64)
+    sitting = sittings(candidates)
+    same = np.equal.outer(sitting, sitting).astype(np.float64)
     later = np.less.outer(said, said).astype(np.float64)  # the second than the first
     return np.stack([alike, same, later, later * alike, later * (1 - same)], axis=-1)
 

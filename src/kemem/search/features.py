@@ -18,6 +18,7 @@ Column = NDArray[np.float64]
 Features = dict[str, Column]
 
 DAY = 86_400_000_000
+SITTING = DAY // 2  # after which a session is taken up again
 LONG = 40 * DAY  # a time that says too little about when something happens
 JUDGED = 40  # candidates at most
 _SHORT = 6  # words of an answer that needs its question
@@ -69,6 +70,22 @@ def _with_source(candidate: Candidate, messages: Mapping[str, Candidate]) -> Can
     around = source.context
     context = replace(candidate.context, before=around.before, previous=around.previous)
     return replace(candidate, context=context, said=source.row.ts)
+
+
+def sittings(candidates: Sequence[Candidate]) -> NDArray[np.intp]:
+    """The sitting that each row was said in, as a number: its session, until nothing came for long.
+
+    Who names no session tells everything in one, over months.
+    """
+    order = sorted(range(len(candidates)), key=lambda at: candidates[at].said)
+    last: dict[str, tuple[Micros, int]] = {}
+    numbers = np.zeros(len(candidates), np.intp)
+    for count, at in enumerate(order):
+        row, said = candidates[at].row, candidates[at].said
+        before, number = last.get(row.session_id or row.id, (said, count))
+        numbers[at] = number if said - before < SITTING else count
+        last[row.session_id or row.id] = (said, int(numbers[at]))
+    return numbers
 
 
 def mirrored(candidate: Candidate) -> Candidate:

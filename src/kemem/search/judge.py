@@ -32,6 +32,7 @@ from kemem.search.features import (
     fits,
     flags,
     mirrored,
+    sittings,
     speaker_of,
     with_sources,
     worth,
@@ -276,7 +277,8 @@ def _beside_others(
 ) -> Features:
     """Where rows stand among those that are about what is asked, by their `weight`s."""
     size, times, others = len(candidates), np.array([it.said for it in candidates]), weight[None, :]
-    apart = ~_equal([(it.row.session_id or it.row.id) for it in candidates])
+    sitting = sittings(candidates)
+    apart = sitting[None, :] != sitting[:, None]
     rivals = apart & _equal([speaker_of(it.row) for it in candidates])  # of one speaker
     later = (times[None, :] > times[:, None]) & rivals
     earlier = (times[None, :] < times[:, None]) & rivals
