@@ -475,6 +475,9 @@ async def test_a_change_is_known_by_more_than_its_usual_words(
         ("我单身", "我妹妹订婚了"),
         ("My laptop is a ThinkPad X1", "I went to my brother with the ThinkPad"),
         ("我的电脑是ThinkPad X1", "我用ThinkPad给我弟打了电话"),
+        ("We have two kids.", "We used to have a cat, he got run over, kids still miss him."),
+        ("I live in Portland with my boyfriend Chris.", "Chris and I broke up."),
+        ("我在深圳做前端开发。", "入职一周了，食堂真不错"),
     ],
 )
 async def test_what_only_sounds_like_it_changes_nothing(

@@ -136,7 +136,8 @@ def ended_notes(
             at
             for at, note in enumerate(notes)
             if at not in ended and answers(clause) & answers(note.text) and not note.compound
-            if may_end(part, note) and _fits(clause, [*others, *new.others], note)
+            if may_end(part, note) and not _had_once(new.text, note.text)
+            if _fits(clause, [*others, *new.others], note)
         ]
         ended += _most_certain(part, notes, alike, weights)
     return tuple(ended)
@@ -237,9 +238,20 @@ def may_end(new: Told, note: Told) -> bool:
         return _loses(new, note)
     if "UNDONE" in own and note.memory_type not in _PLANNED:  # "User didn't sell the Panda"
         return False
+    if _had_once(new.text, note.text):
+        return False
     if _of_others(new, note) or tells_other_kind(new.text, note.text):
         return False
     return _loses(new, note) or not is_of_something_else(new.text, note.text)
+
+
+def _had_once(text: str, note: str) -> bool:
+    """Whether a statement tells of what was over long ago, and is not what a note tells of.
+
+    "User used to have a cat, kids still miss him" does not change how many kids there are.
+    """
+    once = load(__package__, "endings.rules").pattern("ONCE_EN").search(text)
+    return once is not None and not words_of(once["once"]) & words_of(note)
 
 
 def _of_others(new: Told, note: Told) -> bool:
@@ -270,7 +282,8 @@ def _by_verb(new: Told, notes: Sequence[Told], own: Sequence[int]) -> list[int]:
 
 
 def _loses(new: Told, note: Told) -> bool:
-    if partner_is_gone(new.text, note.text) or is_paired(new.text, note.text):
+    parted = note.memory_type != "residence" and partner_is_gone(new.text, note.text)
+    if parted or is_paired(new.text, note.text):
         return True
     if "FOUND" in signs(new.message):
         return False

@@ -3,7 +3,7 @@
 Two linear models over plain features. The first tells whether a row is about what is asked for; the
 second orders rows that are, by time, change and what the question asks for: its answer is seldom
 the row with most of its words. A third tells from the best rows how likely there is an answer at
-all. In a small memory a network that reads rows beside each other has an equal say
+all. In a small memory a network that reads rows beside each other has a say in both
 (`kemem.search.attention`). Rows of a large memory are ordered by one more model, which other kinds
 of talk taught as well. `judge.json` has the weights, which `python -m bench.train_judge` learns.
 """
@@ -42,6 +42,7 @@ from kemem.text.reading import Question, people_of, read
 
 JUDGED_MODEL = "use-multilingual-v3"  # the embedder whose similarities the weights are made for
 SHARE = 0.25  # of the judgement where there are no vectors
+BESIDE = 0.3  # the network's say in the order; more takes any later fact for an update
 LARGE = 80  # rows that meaning ranks; of fewer, the judgement alone decides
 BRIEF, LONG = 4.0, 5.0  # logarithms of the lengths at which it counts fully, and not at all
 LEAST = -12.0  # of a judgement: rows that are out of the question are all alike
@@ -91,7 +92,8 @@ def judge(
     odds = float(weigh(figures, weights["chance"])[0])
     if vector is not None and not is_large(among) and not question.before:  # of which few taught it
         attended = attend(question, candidates, about, _similarities(candidates))
-        values, odds = (values + attended.values) / 2, (odds + attended.chance) / 2
+        values = (1 - BESIDE) * values + BESIDE * attended.values
+        odds = (odds + attended.chance) / 2
     values = _with_topics(question, candidates, about, values)
     chance = 1 / (1 + math.exp(-odds))
     if not (question.words or question.times or question.answers or question.people):
