@@ -63,9 +63,8 @@ def seen(sample: Sample) -> tuple[dict[str, np.ndarray], np.ndarray]:
     if sample.question.of_assistant:
         candidates = [mirrored(it) for it in candidates]
     about = features(sample.question, sample.vector, candidates)
-    alike = judge._similarities(candidates)
     own = about | attention.columns(sample.question, candidates)
-    return own, attention.pairs(candidates, alike)
+    return own, attention.pairs(candidates)
 
 
 def tensors(samples: Sequence[Sample], device: str) -> Data:

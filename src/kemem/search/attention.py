@@ -37,14 +37,12 @@ class Attended(NamedTuple):
     chance: float  # that one of them is
 
 
-def attend(
-    question: Question, candidates: Sequence[Candidate], about: Features, alike: Column
-) -> Attended:
-    """Judge candidates by their features and by how `alike` they are, each with each."""
+def attend(question: Question, candidates: Sequence[Candidate], about: Features) -> Attended:
+    """Judge candidates by their features and by what they are to each other."""
     weights = _weights()
     seen = about | columns(question, candidates)
     rows = np.stack([seen[str(name)] for name in weights["names"]], axis=1)
-    values, none = network(weights, rows, pairs(candidates, alike))
+    values, none = network(weights, rows, pairs(candidates))
     best = values.max()
     return Attended(values - best, best + math.log(np.exp(values - best).sum()) - none)
 
@@ -73,13 +71,24 @@ def columns(question: Question, candidates: Sequence[Candidate]) -> Features:
     return own | {"few": np.full(size, 1 / size)}
 
 
-def pairs(candidates: Sequence[Candidate], alike: Column) -> NDArray[np.float64]:
+def pairs(candidates: Sequence[Candidate]) -> NDArray[np.float64]:
     """What candidates are to each other: alike, of one sitting, later, and both."""
+    alike = similarities(candidates)
     said = np.array([it.said for it in candidates])
     sitting = sittings(candidates)
     same = np.equal.outer(sitting, sitting).astype(np.float64)
     later = np.less.outer(said, said).astype(np.float64)  # the second than the first
     return np.stack([alike, same, later, later * alike, later * (1 - same)], axis=-1)
+
+
+def similarities(candidates: Sequence[Candidate]) -> Column:
+    """How alike rows are in meaning, each with each."""
+    width = next((len(it.context.vector) for it in candidates if it.context.vector is not None), 1)
+    matrix = np.array(
+        [np.zeros(width) if it.context.vector is None else it.context.vector for it in candidates]
+    )
+    # Not "@": see `kemem.store.search`.
+    return np.asarray(np.maximum(np.vecdot(matrix[:, None, :], matrix[None, :, :]), 0.0))
 
 
 def network(weights: Weights, rows: Column, beside: NDArray[np.float64]) -> tuple[Column, float]:

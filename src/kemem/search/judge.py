@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kemem.records import Note, Vector
-from kemem.search.attention import attend
+from kemem.search.attention import attend, similarities
 from kemem.search.features import (
     JUDGED,
     Candidate,
@@ -53,6 +53,7 @@ TELLS = 1.5  # the same of what the assistant said, where the question asks for 
 BEHIND = 0.1  # how much less than a later row that may have changed it
 ADVISES, NEAR = 12.0, 0.3  # how sure it is that a note matters to advice, and which may or not;
 LIMIT = 0.1  # how much nearer a limit of health is
+PLAIN = 0.7  # how much more a message may be worth than its note, which is clearer
 VAGUE = 0.25  # chance at most that a question is answered that says nothing of what it is about
 _ABOUT = {"gap", "relevance", "irrelevant"}  # what is asked; the others of the order are of time
 _IN_ANY_TIME = ("later_alike", "earlier_alike", "earlier_shared")
@@ -91,10 +92,10 @@ def judge(
     figures = answer_features(about | order, _with_topics(question, candidates, about, values))
     odds = float(weigh(figures, weights["chance"])[0])
     if vector is not None and not is_large(among) and not question.before:  # of which few taught it
-        attended = attend(question, candidates, about, _similarities(candidates))
+        attended = attend(question, candidates, about)
         values = (1 - BESIDE) * values + BESIDE * attended.values
         odds = (odds + attended.chance) / 2
-    values = _with_topics(question, candidates, about, values)
+    values = _with_notes(candidates, _with_topics(question, candidates, about, values))
     chance = 1 / (1 + math.exp(-odds))
     if not (question.words or question.times or question.answers or question.people):
         chance = min(chance, VAGUE)
@@ -159,6 +160,19 @@ def _with_topics(
             lifted[at] = min(values[at] + ASKED, (above.max() if above.size else np.inf) - BEHIND)
             lifted[others] = np.minimum(lifted[others], lifted[at] - BEHIND)
     return np.asarray(lifted - lifted.max())
+
+
+def _with_notes(candidates: Sequence[Candidate], values: Column) -> Column:
+    """Values, with those of messages also for notes that say in plain words what holds since."""
+    values, places = values.copy(), {it.row.id: at for at, it in enumerate(candidates)}
+    for at, it in enumerate(candidates):
+        if isinstance(it.row, Note) and it.row.topic and not it.context.ended:
+            said = max(
+                (values[places[name]] for name in it.row.sources if name in places), default=0
+            )
+            if 0 < said - values[at] < PLAIN:
+                values[at] = said
+    return values
 
 
 def rate(about: Features, order: Features, weights: Mapping[str, float]) -> Column:
@@ -284,7 +298,7 @@ def _beside_others(
     rivals = apart & _equal([speaker_of(it.row) for it in candidates])  # of one speaker
     later = (times[None, :] > times[:, None]) & rivals
     earlier = (times[None, :] < times[:, None]) & rivals
-    alike = _similarities(candidates) if about["similarity"].any() else np.zeros((size, size))
+    alike = similarities(candidates) if about["similarity"].any() else np.zeros((size, size))
     shared = _shared_words(question, candidates)
     change = np.maximum(about["changes"], about["ends"])[None, :]
 
@@ -362,16 +376,6 @@ def _shared_words(question: Question, candidates: Sequence[Candidate]) -> Column
     length = np.sqrt(totals) + 1.0
     products = np.vecdot(matrix[:, None, :], matrix[None, :, :])
     return np.asarray(products / (length[:, None] * length[None, :]))
-
-
-def _similarities(candidates: Sequence[Candidate]) -> Column:
-    """How alike rows are in meaning, each with each."""
-    width = next((len(it.context.vector) for it in candidates if it.context.vector is not None), 1)
-    matrix = np.array(
-        [np.zeros(width) if it.context.vector is None else it.context.vector for it in candidates]
-    )
-    # Not "@": see `kemem.store.search`.
-    return np.asarray(np.maximum(np.vecdot(matrix[:, None, :], matrix[None, :, :]), 0.0))
 
 
 def answer_features(columns: Features, values: Column) -> Features:
