@@ -1002,5 +1002,14 @@ def test_a_greeting_is_no_fact() -> None:
     ]
 
 
-def test_what_somebody_unknown_does_is_not_of_the_speaker() -> None:
-    assert not [it for it in texts("他坐我斜对面，天天吃螺蛳粉。") if it.startswith("用户天天")]
+@each(
+    ("said", "wrong"),
+    [
+        ("他坐我斜对面，天天吃螺蛳粉。", "用户天天"),
+        ("瑜伽课改到周五了，Lily周三没空。", "用户Lily"),
+        ("I run a small bike shop in Ghent. Been open since 2014.", "User has been open"),
+        ("We had too few customers. Closing on Mondays from now on.", "User is closing"),
+    ],
+)
+def test_what_somebody_or_something_else_does_is_not_of_the_speaker(said: str, wrong: str) -> None:
+    assert not [it for it in texts(said) if it.startswith(wrong)]

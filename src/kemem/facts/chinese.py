@@ -134,7 +134,8 @@ class Chinese(Reader):
     def general(self, text: str, bare: str, last: Subject | None) -> list[Statement]:
         """A statement that no rule knows, if it tells something of somebody."""
         timed = bare != self.pattern("LATELY").sub("", text)
-        implied = [Clause(last, "", bare)] if last and timed else []
+        other = self.pattern("OTHER").match(bare)
+        implied = [Clause(last, "", bare)] if last and timed and not other else []
         for clause in [*self.readings(bare), *implied]:
             rest, subject = clause.predicate, clause.subject
             known = subject.entity in {*self.discourse.people, self.me.entity}
