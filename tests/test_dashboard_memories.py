@@ -219,7 +219,7 @@ def test_deleting_asks_first_and_goes_back_to_the_list(
     (message_id,) = added["message_ids"]
     asking = {**mine, "ask": "delete", "language": language}
     page = browser.get(f"{HOME}/{message_id}", params={**mine, "language": language})
-    assert {"zh": "删除…", "en": "Delete …"}[language] in shown(page)
+    assert {"zh": "删除…", "en": "Delete…"}[language] in shown(page)
     address = str(httpx.URL(f"{HOME}/{message_id}", params=asking))
     asked = browser.get(address)
     assert words in shown(asked) and notes(browser, **mine)

@@ -517,8 +517,8 @@ def test_the_description_names_what_a_chat_answers(client: httpx.Client) -> None
         assert content.keys() == {"application/json", "text/event-stream"}
         assert content["application/json"]["schema"] == {"$ref": f"#/components/schemas/{name}"}
     required = {
-        CHAT: ["user_id", "message", "session_id"],
-        GROUP.format("{group_id}"): ["user_id", "message", "members"],
+        CHAT: ["message", "session_id"],
+        GROUP.format("{group_id}"): ["message", "members"],
     }
     schemas = described["components"]["schemas"]
     for path, names in required.items():

@@ -556,7 +556,7 @@ def test_the_description_names_what_a_recall_answers(client: httpx.Client) -> No
     assert content.keys() == {"application/json", "text/event-stream"}
     assert content["application/json"]["schema"] == {"$ref": "#/components/schemas/Recalled"}
     schemas = described["components"]["schemas"]
-    assert schemas["RecallRequest"]["required"] == ["user_id", "question"]
+    assert schemas["RecallRequest"]["required"] == ["question"]
     evidence = Evidence("n_1", "user_info", "taste", "火锅 hotpot", "", 0.5, "", 0, ("m_1",))
     limits = Limits(3, 100, 15, 60.0, (5,), (), None, None)
     found = Recalled(

@@ -18,6 +18,7 @@ _ADDED = re.compile(r",? (?:with|because|for|so) .*")  # to what an event began;
 _ASIDE = re.compile(
     r",? (?:since|which|that|when|after|before|while|al?though|as(?! well)|but) .*|.*年.*"
 )
+_NAMED = re.compile(r"\d|\b(?!User\b|I\b)[A-Z]")  # "moved to a new city, Ghent"
 _LOCATED = {"lives in": "is in", "住在": "在"}  # of what has a place, and no home
 _PRONOUNS = {"person": ("he", "she"), "animal": ("it", "he", "she")}
 _PLURAL = {"is": "are", "has": "have", "does": "do", "goes": "go"}
@@ -184,7 +185,7 @@ def _state(template: str, subject: Subject, values: Slots, after: str) -> str:
 
     ("works at {organization}[ as {occupation}]", …) -> "User works at Fiat as a welder"
     """
-    if _ASIDE.fullmatch(after):
+    if _ASIDE.fullmatch(after) or (after.startswith(", ") and _NAMED.search(after)):
         return ""
 
     slots = defaultdict(str, values)

@@ -79,11 +79,12 @@ class _English(Reader):
         subject, supposed = "", False
         for at, part in enumerate(parts, 1):
             clause = part.removeprefix("who ").removeprefix("which ")
+            idle = self.pattern("FILLER").fullmatch(part)
             doubtful = self.pattern("SUPPOSED").search(part)
             asked = part.endswith("?") or (sentence.asks and at == len(parts))
             if clause != part and (latest := self.discourse.latest()):
                 subject = latest.label
-            elif match := self.pattern("SUBJECT").match(without_times(part)):
+            elif idle is None and (match := self.pattern("SUBJECT").match(without_times(part))):
                 subject = match.group()
             elif question.match(part) and not (subject and dropped.match(part)):
                 asked = True
@@ -96,10 +97,8 @@ class _English(Reader):
             elif subject in ("I", "i") or (at == 1 and not self.discourse.latest()):
                 clause = self.with_subject(clause)
             if clause:
-                idle = self.pattern("FILLER").fullmatch(part) or (
-                    self.pattern("TAKEN_BACK").match(part)
-                    and self.pattern("RIGHTED").search(", ".join(parts[at:]))
-                )
+                if self.pattern("TAKEN_BACK").match(part):
+                    idle = self.pattern("RIGHTED").search(", ".join(parts[at:]))
                 yield clause, bool(doubt or supposed or doubtful or asked or idle)
             supposed = supposed or bool(doubtful and doubtful.start() < 3)  # and what follows
 

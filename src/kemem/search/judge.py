@@ -3,9 +3,8 @@
 Two linear models over plain features. The first tells whether a row is about what is asked for; the
 second orders rows that are, by time, change and what the question asks for: its answer is seldom
 the row with most of its words. A third tells from the best rows how likely there is an answer at
-all. In a small memory a network that reads rows beside each other has a say in both
-(`kemem.search.attention`). Rows of a large memory are ordered by one more model, which other kinds
-of talk taught as well. `judge.json` has the weights, which `python -m bench.train_judge` learns.
+all. In a small memory `kemem.search.attention` has a say in both; rows of a large one are ordered
+by one more model, which other talk taught. `python -m bench.train_judge` learns the weights.
 """
 
 import json
@@ -91,7 +90,8 @@ def judge(
         values += TELLS * flags([it.is_mirrored and it.by_person for it in candidates])
     figures = answer_features(about | order, _with_topics(question, candidates, about, values))
     odds = float(weigh(figures, weights["chance"])[0])
-    if vector is not None and not is_large(among) and not question.before:  # of which few taught it
+    taught = question.advice is None and not question.before  # of which few lives ask
+    if vector is not None and not is_large(among) and taught:
         attended = attend(question, candidates, about)
         values = (1 - BESIDE) * values + BESIDE * attended.values
         odds = (odds + attended.chance) / 2
@@ -166,7 +166,7 @@ def _with_notes(candidates: Sequence[Candidate], values: Column) -> Column:
     """Values, with those of messages also for notes that say in plain words what holds since."""
     values, places = values.copy(), {it.row.id: at for at, it in enumerate(candidates)}
     for at, it in enumerate(candidates):
-        if isinstance(it.row, Note) and it.row.topic and not it.context.ended:
+        if isinstance(it.row, Note) and "/" in (it.row.topic or "") and not it.context.ended:
             said = max(
                 (values[places[name]] for name in it.row.sources if name in places), default=0
             )
