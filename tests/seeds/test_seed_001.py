@@ -102,7 +102,7 @@ def test_a_cursor_is_opaque(client: httpx.Client, language: str) -> None:
     """It tells nothing that a client could come to depend on: no id stands in it."""
     cursor = read(client, language, page_size=1)["next_cursor"]
     assert re.fullmatch(r"[A-Za-z0-9_=-]+", cursor)
-    assert "m5" not in cursor
+    assert not re.search(r"(?<![A-Za-z0-9])m5(?![A-Za-z0-9])", cursor)  # letters may meet by chance
 
 
 @BOTH
