@@ -167,11 +167,9 @@ def _with_notes(candidates: Sequence[Candidate], values: Column) -> Column:
     values, places = values.copy(), {it.row.id: at for at, it in enumerate(candidates)}
     for at, it in enumerate(candidates):
         if isinstance(it.row, Note) and "/" in (it.row.topic or "") and not it.context.ended:
-            said = max(
-                (values[places[name]] for name in it.row.sources if name in places), default=0
-            )
-            if 0 < said - values[at] < PLAIN:
-                values[at] = said
+            said = [values[places[name]] for name in it.row.sources if name in places]
+            if said and 0 < max(said) - values[at] < PLAIN:
+                values[at] = max(said)
     return values
 
 
