@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -530,3 +531,23 @@ def test_a_message_is_of_the_time_that_it_bears(key: str) -> None:
     if key != "ts":
         (turn,) = read_turns([{**told, key: 1714557600}]).turns
         assert "ts" not in turn.fields and turn.fields["metadata"] == {key: 1714557600}
+
+
+OWN = st.sampled_from(
+    ["message_id", "ts", "session_id", "agent_id", "content_type", "parent_message_id"]
+)
+VALUES = st.none() | st.text(max_size=3) | st.integers() | st.just("2026-01-26T10:47:00Z")
+
+
+@given(
+    role=st.sampled_from(["user", "assistant", "human", "ai", "tool", "system", "", None, 3, "x"]),
+    content=st.text(max_size=5) | st.sampled_from(["我不吃辣", "I can't eat spicy food", " \n"]),
+    rest=st.dictionaries(OWN | st.sampled_from(["user_id", "name", "id"]), VALUES),
+    metadata=st.none() | st.dictionaries(st.text(max_size=2), VALUES) | st.just(3),
+)
+def test_a_simple_message_is_read_as_any_other(
+    role: Any, content: str, rest: dict[str, Any], metadata: Any
+) -> None:
+    """A dict of known fields is read directly; a mapping of another type is not."""
+    message = {"role": role, "content": content, **rest, "metadata": metadata}
+    assert read_turns([message]) == read_turns([MappingProxyType(message)])

@@ -15,6 +15,7 @@ from kemem import Memory
 class TableEmbedder:
     """Reads vectors from the table, the same as everyone else's."""
 
+    in_process = True  # as the default embedder: a remote one is asked between two transactions
     name = "bench-table"
     width = WIDTH
 

@@ -17,8 +17,8 @@ from sqlalchemy.engine import make_url
 
 from kemem import AsyncMemory, Conflict, InvalidArgument, admin
 from kemem.ports import Store
-from kemem.store.database import DISTRIBUTED
 from kemem.store.distribute import LOCAL, REFERENCES, SHARDED
+from kemem.store.pipeline import DISTRIBUTED
 from kemem.store.postgres import Postgres
 from kemem.store.schema import metadata
 from kemem.store.store import SqlStore

@@ -13,7 +13,7 @@ from kemem.ports.request import SearchRequest
 from kemem.records import Embedded, Message, Model, Scope, Where
 from kemem.records.batch import Batch
 from kemem.store import codes, hnsw, search
-from kemem.store.database import DISTRIBUTED
+from kemem.store.pipeline import DISTRIBUTED
 from kemem.store.postgres import Postgres
 from kemem.store.store import SqlStore
 

@@ -20,6 +20,7 @@ from sqlalchemy.types import UserDefinedType
 from kemem.errors import KeMemError
 from kemem.records import Matrix
 from kemem.store.halfvec import HalfVector, HalfVectors
+from kemem.store.pipeline import defer
 from kemem.store.schema import (
     DISABLED_SESSION,
     SEQ_BITS,
@@ -34,8 +35,7 @@ Statement = sa.Select[*tuple[Any, ...]]
 Values = dict[str, Any]
 # Execution options of a statement whose `rowcount`, or whose failure, is of interest at once.
 COUNTED = {"preserve_rowcount": True}
-# A key of meta and an execution option: rows are on several servers, by the number of their space.
-DISTRIBUTED = "distributed"
+_FEW = 50  # values that a plan which was made for others may compare each row with
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +227,15 @@ def in_list(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
     return _InList(column, sa.bindparam(name, type_=_List(column.type.python_type)))
 
 
+def planned_for(values: Sequence[Any]) -> dict[str, bool]:
+    """Execution options of a statement with a list of values.
+
+    PostgreSQL may compare every row of a space with every value of a list unless it knows the list
+    when it makes the plan.
+    """
+    return {"replan": len(values) > _FEW}
+
+
 def json_holds(column: sa.ColumnElement[Any], key: str, text: str) -> sa.ColumnElement[bool]:
     """Whether a JSON column has a text under a key, alone or in a list; lists in lists pass."""
     values = (f'$."{key}"', key, text, dump_json(text))
@@ -234,8 +243,9 @@ def json_holds(column: sa.ColumnElement[Any], key: str, text: str) -> sa.ColumnE
 
 
 @cache
-def _upsert(dialect: str, table: sa.Table, changed: tuple[str, ...]) -> Any:
+def _upsert(dialect: str, table: sa.Table, names: tuple[str, ...], changed: tuple[str, ...]) -> Any:
     statement: Any = (postgresql if dialect == "postgresql" else sqlite).insert(table)
+    statement = statement.values(_scalars(table, names))
     if not changed:
         return statement.on_conflict_do_nothing()
     new = {name: statement.excluded[name] for name in changed}
@@ -246,35 +256,55 @@ def _upsert(dialect: str, table: sa.Table, changed: tuple[str, ...]) -> Any:
 
 def upsert(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Values], *changed: str
-) -> int:
+) -> None:
     """Insert rows; where the key of one is there already, change these columns, if any.
 
-    Returns how many were written, or -1 where that would have to be waited for. A session that is
-    disabled is left as it is.
+    A session that is disabled is left as it is.
     """
-    if not rows:
-        return 0
-    return connection.execute(_upsert(connection.dialect.name, table, changed), rows).rowcount
+    if rows:
+        names, dialect = tuple(rows[0]), connection.dialect.name
+        change(connection, table, _upsert(dialect, table, names, changed), rows)
 
 
-_SENT = 200  # rows that a server is sent at once, and works on while the next ones are prepared
+def change(
+    connection: sa.Connection, table: sa.Table, statement: sa.Executable, rows: Sequence[Values]
+) -> None:
+    """Execute a statement that changes rows of a table once with each of these values."""
+    if len(rows) == 1:
+        defer(connection, table, statement, rows[0])
+    elif rows:
+        connection.execute(statement, rows)
+
+
+def _scalars(table: sa.Table, names: Iterable[str]) -> dict[str, Any]:
+    return {name: sa.bindparam(name, type_=table.c[name].type) for name in names}
+
+
+SENT = 200  # rows that a server is sent at once, and works on while the next ones are prepared
 
 
 @cache
-def _insert(table: sa.Table, names: tuple[str, ...]) -> Any:
-    """An INSERT of all rows in one statement, for PostgreSQL: each column is bound as an array."""
-    types = [table.c[it].type for it in names]
-    arrays = [
+def insert_of(table: sa.Table, arrays: tuple[str, ...], scalars: tuple[str, ...]) -> Any:
+    """An INSERT of all rows in one statement, for PostgreSQL.
+
+    A column is bound as an array, or as the one value that all of its rows have.
+    """
+    if not arrays:
+        return postgresql.insert(table).values(_scalars(table, scalars))
+    types = [table.c[it].type for it in arrays]
+    columns = [
         sa.bindparam(it, type_=HalfVectors() if isinstance(kind, HalfVector) else _Texts(kind))
-        for it, kind in zip(names, types, strict=True)
+        for it, kind in zip(arrays, types, strict=True)
     ]
-    rows = sa.func.unnest(*arrays).table_valued(*(sa.column(it) for it in names))
+    rows = sa.func.unnest(*columns).table_valued(*(sa.column(it) for it in arrays))
     rows = rows.render_derived(name="new")
     values = [  # no text is cast: one too long would be cut without a word
         rows.c[it] if isinstance(kind, sa.String | Verbatim) else sa.cast(rows.c[it], kind)
-        for it, kind in zip(names, types, strict=True)
+        for it, kind in zip(arrays, types, strict=True)
     ]
-    return sa.insert(table).from_select(names, sa.select(*values), include_defaults=False)
+    every = sa.select(*values, *_scalars(table, scalars).values())
+    new = postgresql.insert(table)
+    return new.from_select((*arrays, *scalars), every, include_defaults=False)
 
 
 class _Texts(UserDefinedType[Sequence[Any]]):
@@ -295,10 +325,22 @@ class _Texts(UserDefinedType[Sequence[Any]]):
             own = _dump_unless_none
 
         def process(values: Sequence[Any]) -> str:
-            texts = values if own is None else map(own, values)
-            return "{" + ",".join(map(_quoted, texts)) + "}"
+            texts = values if own is None else [*map(own, values)]
+            return "{" + _listed(texts) + "}"
 
         return process
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """The elements of an array as PostgreSQL reads them."""
+    kinds = {*map(type, values)}
+    if kinds == {int}:
+        return ",".join(map(str, values))
+    if kinds == {str}:
+        plain = '"' + '","'.join(values) + '"'
+        if "\\" not in plain and plain.count('"') == 2 * len(values):
+            return plain
+    return ",".join(map(_quoted, values))
 
 
 def _dump_unless_none(value: Any) -> str | None:
@@ -319,7 +361,8 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Values]) -
             connection.execute(sa.insert(table), values)
         return
     left = iter(rows)
-    while some := list(islice(left, _SENT)):
-        names = tuple(some[0])
-        columns = {name: [row[name] for row in some] for name in names}
-        connection.execute(_insert(table, names), columns)
+    while some := list(islice(left, SENT)):
+        columns = {name: [row[name] for row in some] for name in some[0]}
+        same = {name: it[0] for name, it in columns.items() if it.count(it[0]) == len(it)}
+        arrays = tuple(name for name in columns if name not in same)
+        defer(connection, table, insert_of(table, arrays, tuple(same)), {**columns, **same})

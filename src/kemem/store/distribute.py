@@ -4,8 +4,8 @@ import sqlalchemy as sa
 
 from kemem.errors import Conflict, InvalidArgument
 from kemem.store import keys, schema, tally, webhooks
-from kemem.store.database import DISTRIBUTED
 from kemem.store.migrate import read_meta, write_meta
+from kemem.store.pipeline import DISTRIBUTED
 from kemem.store.postgres import row_words
 
 # Every server has all of these; they are small, and tables of spaces refer to them.

@@ -15,9 +15,10 @@ from kemem.errors import Conflict, Unavailable
 from kemem.records import Vector
 from kemem.store import codes
 from kemem.store.columns import Ids
-from kemem.store.database import DISTRIBUTED, Space, Values
+from kemem.store.database import Space, Values
 from kemem.store.halfvec import of_pgvector
 from kemem.store.migrate import read_meta
+from kemem.store.pipeline import DISTRIBUTED
 from kemem.store.schema import SEQ_BITS, embedding_model, row_vector, space_state
 
 _OLDEST = (0, 8)  # version of pgvector whose scans go on until enough rows are found

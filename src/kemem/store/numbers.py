@@ -6,22 +6,26 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from kemem.ports.entries import refusal
 from kemem.records import Message, Micros
 from kemem.store import read, tables
 from kemem.store.database import Values, bound, group, in_list
-from kemem.store.schema import SEQ_BITS, message, session
+from kemem.store.schema import DISABLED_SESSION, SEQ_BITS, message, session
 from kemem.store.spaces import Transaction
 
 Lasts = Mapping[int, sa.Result[*tuple[Any, ...]]]  # by number of the space
 
 _own = (message.c.space_no == session.c.space_no, message.c.session_id == session.c.session_id)
+# Whoever disables one of them waits until what is said in it is stored.
 _lasts = sa.select(
     session.c.session_id,
+    session.c.status,
     *(
         sa.select(sa.func.max(column)).where(*_own).scalar_subquery()
         for column in (message.c.sequence_no, message.c.create_time)
     ),
 ).where(*bound(session, space_no="space_no"), in_list(session.c.session_id, "names"))
+_lasts = _lasts.with_for_update(key_share=True, of=session)
 _of_session = bound(message, space_no="space_no", session_id="session_id")
 _times = sa.select(message.c.create_time).where(*_of_session).order_by(message.c.create_time)
 _taken = _times.where(tables.one_of(message.c.create_time, "times"))
@@ -45,7 +49,7 @@ def number_messages(
     """Messages with consecutive ids from `first` on, and consecutive numbers in their sessions.
 
     A time that was chosen is not changed; a message whose time is that of its storing gets the next
-    microsecond that is free.
+    microsecond that is free. A message in a session that is disabled is PermissionDenied.
     """
     space_no = first >> SEQ_BITS
     numbered = list(items)
@@ -53,7 +57,9 @@ def number_messages(
     known = {session_id: last for session_id, *last in lasts[space_no]}
     for session_id, indexes in sessions.items():
         values = {"space_no": space_no, "session_id": session_id}
-        last, newest = known.get(session_id, (None, None))
+        status, last, newest = known.get(session_id, (None, None, None))
+        if status == DISABLED_SESSION:
+            raise refusal("session", session_id)
         times = _free_times(connection, values, [items[at] for at in indexes], newest or 0)
         for number, (at, time) in enumerate(zip(indexes, times, strict=True), 1 + (last or 0)):
             numbered[at] = replace(

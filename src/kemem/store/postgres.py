@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from operator import add
 from typing import Any, TypeVar
 from zlib import crc32
@@ -18,10 +19,10 @@ from sqlalchemy.schema import CreateSchema
 from kemem.errors import InvalidArgument, KeMemError, Unavailable
 from kemem.records import Matrix
 from kemem.store import hnsw
-from kemem.store.database import DISTRIBUTED, IndexedText, Lookup, Values, in_list, insert
-from kemem.store.halfvec import HalfvecSend, Vectors, pgvector_schema
+from kemem.store.database import IndexedText, Lookup, Values, in_list, insert
+from kemem.store.halfvec import HalfvecSend, dump_vectors, learn_vectors
 from kemem.store.migrate import bring_up_to_date, read_meta
-from kemem.store.pipeline import pipeline, retried, transaction
+from kemem.store.pipeline import DISTRIBUTED, pipeline, retried, transaction
 from kemem.store.schema import SEQ_BITS, dump_json, embedding_model, metadata, space
 from kemem.text.query import MAX_PHRASE
 
@@ -32,13 +33,16 @@ _OLDEST = 150_000  # server_version_num of PostgreSQL 15
 # that a phrase across a border stands whole in one of them.
 _PART = 256
 _PLACES = [f"':{at}" for at in range(1, _PART + 1)]
-_BEGIN = sa.text("BEGIN")
+_BEGIN = "BEGIN"
+READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"  # of one moment
+# A prepared statement must not get a generic plan, which knows nothing of the phrases.
+READER = {"plan_cache_mode": "force_custom_plan"}
 # Writes keep their plans: making each of them again, also for every check of a foreign key, takes a
 # third of the server's time. One that was made while a table was small must not read all of it.
-_KEEP_PLANS = {"plan_cache_mode": "auto"}
-_BY_INDEX = {"enable_seqscan": "off", "jit": "off"}
-_DO_NOT_WAIT = {"synchronous_commit": "off"}
-READ = sa.text("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")  # of one moment
+_WRITER = {"plan_cache_mode": "auto", "enable_seqscan": "off", "jit": "off"}
+_DO_NOT_WAIT = "SET LOCAL synchronous_commit = off"
+_ALL_ROWS = "SET LOCAL enable_seqscan = on"
+_NO_LIMIT = "SET LOCAL statement_timeout = 0"
 _MIGRATING = 0x6B656D65  # key of the advisory lock that lets one process migrate at a time
 _SCHEMA = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _PGVECTOR = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector'"
@@ -91,14 +95,14 @@ def _schema_of(url: sa.URL) -> str | None:
     return schema
 
 
-def create_engine(url: sa.URL, **given: Any) -> sa.Engine:
+def create_engine(url: sa.URL, options: Mapping[str, str] = READER, **given: Any) -> sa.Engine:
     """Connections to the schema that a URL names, or to that of the server."""
-    # A prepared statement must not get a generic plan, which knows nothing of the phrases.
-    options, schema = "-c plan_cache_mode=force_custom_plan", _schema_of(url)
+    schema = _schema_of(url)
     if schema is not None:
         # Nothing else is on the path: a table that is missing is not found in another schema.
-        options += f' -c search_path="{schema}"'
-    given |= {"connect_args": {"options": options}, "json_serializer": dump_json}
+        options = {**options, "search_path": f'"{schema}"'}
+    chosen = " ".join(f"-c {name}={value}" for name, value in options.items())
+    given |= {"connect_args": {"options": chosen}, "json_serializer": dump_json}
     engine = sa.create_engine(_without_schema(url).set(drivername=_DRIVER), **given)
 
     def find_pgvector(driver: Any, _: object) -> None:
@@ -115,42 +119,24 @@ def _without_schema(url: sa.URL) -> sa.URL:
     return url.difference_update_query(["schema"])
 
 
-def engine_of(url: sa.URL, connections: int) -> sa.Engine:
-    """Connections to a PostgreSQL that know vectors and do not wait for each answer."""
-    try:
-        from pgvector.psycopg import register_vector
-        from psycopg.types.array import ListBinaryDumper
-    except ImportError:
+def engine_of(
+    url: sa.URL, connections: int, timeout: float, options: Mapping[str, str] = READER
+) -> sa.Engine:
+    """Connections to a PostgreSQL that know vectors and do not wait for each answer.
+
+    They give up a statement after `timeout` seconds; 0: none.
+    """
+    if not all(map(find_spec, ("psycopg", "pgvector"))):
         raise InvalidArgument(
             "PostgreSQL needs psycopg and pgvector: install KeMem with the extra 'postgres'"
-        ) from None
+        )
     own = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None, "max_overflow": 0}
-    engine = create_engine(url, pool_size=connections, **own)
-
-    def learn_vectors(driver: Any, _: object) -> None:
-        with driver.transaction():
-            if place := pgvector_schema(engine.dialect):
-                driver.execute("SELECT set_config('search_path', %s, true)", [place])
-            register_vector(driver)
-        driver.adapters.register_dumper(Vectors, ListBinaryDumper)
-
-    sa.event.listen(engine, "connect", learn_vectors)
+    options = {**options, "statement_timeout": str(round(timeout * 1000))}
+    engine = create_engine(url, options, pool_size=connections, **own)
+    learn = partial(learn_vectors, engine.dialect)
+    sa.event.listen(engine, "connect", lambda driver, _: learn(driver))
     pipeline(engine)
     return engine
-
-
-def limit_of(seconds: float) -> sa.Select[*tuple[Any, ...]]:
-    """A statement that limits those after it in its transaction; 0: not at all."""
-    return sa.select(*_set(_timeout(seconds)))
-
-
-def _timeout(seconds: float) -> dict[str, str]:
-    return {"statement_timeout": str(round(seconds * 1000))}
-
-
-def _set(options: Mapping[str, str]) -> list[sa.ColumnElement[Any]]:
-    """Expressions that set options of the server until the end of a transaction."""
-    return [sa.func.set_config(name, value, True) for name, value in options.items()]
 
 
 class Postgres:
@@ -163,36 +149,31 @@ class Postgres:
         # Of the lock that writers share, and who replaces all rows has alone.
         self._replacing = _MIGRATING + 1 + (crc32(self._schema.encode()) if self._schema else 0)
         self._connections, self._timeout = connections, timeout
-        self._limit = limit_of(timeout)
-        shared = sa.func.pg_advisory_xact_lock_shared(self._replacing)
-        common = _KEEP_PLANS | _BY_INDEX | _timeout(timeout)
-        self._begin_alone = sa.select(
-            sa.func.pg_advisory_xact_lock(self._replacing), *_set(_KEEP_PLANS)
-        )
-        self._begin = {  # whether a write is durable
-            True: sa.select(shared, *_set(common)),
-            False: sa.select(shared, *_set(common | _DO_NOT_WAIT)),
-        }
+        self._lock = f"SELECT pg_advisory_xact_lock_shared({self._replacing})"
+        self._lock_alone = f"SELECT pg_advisory_xact_lock({self._replacing})"
         self.readers = connections // 2  # the others write
 
     def open(self, *, moving: bool = False) -> None:
-        self._engine = engine_of(self._url, self._connections)
+        writers = self._connections - self.readers
+        self._read_engine = engine_of(self._url, self.readers, self._timeout)
+        self._write_engine = engine_of(self._url, writers, self._timeout, _WRITER)
         self._plain = create_engine(self._url, poolclass=sa.NullPool)
-        lock = sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING))
+        lock = f"SELECT pg_advisory_xact_lock({_MIGRATING})"
         try:
             self._prepare(lock)
-            with transaction(self._engine, _BEGIN, lock) as connection:
+            begin = (_BEGIN, _NO_LIMIT, _ALL_ROWS, lock)
+            with transaction(self._write_engine, *begin) as connection:
                 bring_up_to_date(connection, self, moving=moving)
                 self._is_distributed = DISTRIBUTED in read_meta(connection)
             if self._is_distributed:
-                self._engine.update_execution_options(**{DISTRIBUTED: True})
+                for engine in (self._read_engine, self._write_engine):
+                    engine.update_execution_options(**{DISTRIBUTED: True})
         except (sa.exc.DBAPIError, KeMemError) as error:
-            self._engine.dispose()
+            self._write_engine.dispose()
             raise (error if isinstance(error, KeMemError) else self.to_error(error)) from None
-        writers = self._connections - self.readers
         self._writers = ThreadPoolExecutor(writers, thread_name_prefix="kemem-writer")
 
-    def _prepare(self, lock: sa.Executable) -> None:
+    def _prepare(self, lock: str) -> None:
         """Vector types must exist before a connection can learn them, and the schema of a store.
 
         The types belong to no store, and are where the server puts them by itself.
@@ -202,14 +183,14 @@ class Postgres:
             version = first.connection.dbapi_connection.info.server_version  # type: ignore[union-attr]
             if version < _OLDEST:
                 raise Unavailable(f"PostgreSQL 15 or newer is needed, not {version // 10_000}")
-            first.execute(lock)
+            first.execute(sa.text(lock))
             first.execute(sa.text("CREATE EXTENSION IF NOT EXISTS vector"))
             # One that is there needs no right to create any.
             if self._schema and not sa.inspect(first).has_schema(self._schema):
                 first.execute(CreateSchema(self._schema))
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        return transaction(self._engine, READ, self._limit)
+        return transaction(self._read_engine, READ)
 
     @contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
@@ -220,10 +201,11 @@ class Postgres:
     def write(
         self, work: Callable[[sa.Connection], T], durable: bool = True, alone: bool = False
     ) -> "Future[T]":
-        begin = self._begin_alone if alone else self._begin[durable]
+        begin = [_NO_LIMIT, _ALL_ROWS, self._lock_alone] if alone else [self._lock]
+        begin += [] if durable else [_DO_NOT_WAIT]
 
         def transact() -> T:
-            with transaction(self._engine, _BEGIN, begin) as connection:
+            with transaction(self._write_engine, _BEGIN, *begin) as connection:
                 return work(connection)
 
         # What is alone may consume what it is given, and cannot be done again.
@@ -231,7 +213,8 @@ class Postgres:
 
     def close(self) -> None:
         self._writers.shutdown()
-        self._engine.dispose()
+        self._read_engine.dispose()
+        self._write_engine.dispose()
 
     def to_error(self, error: sa.exc.DBAPIError) -> KeMemError:
         state = getattr(error.orig, "sqlstate", None)
@@ -311,9 +294,7 @@ class Postgres:
         return hnsw.build(self._plain, memory_mb)
 
     def dump_vectors(self, matrix: Matrix) -> list[Any]:
-        from pgvector import HalfVector
-
-        return [HalfVector(row) for row in matrix.astype(np.float16)]
+        return dump_vectors(matrix)
 
     def load_halves(self, joined: bytes, count: int) -> NDArray[np.uint16]:
         # The width and an unused number stand before the values.

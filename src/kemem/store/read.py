@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from kemem.records import Position, Row, Where
 from kemem.store import tables
-from kemem.store.database import Space, Statement, in_list
+from kemem.store.database import Space, Statement, in_list, planned_for
 from kemem.store.schema import SEQ_BITS
 from kemem.store.spaces import visible_spaces
 from kemem.store.tables import TABLES, R, RowTable, Stored
@@ -150,7 +150,10 @@ def _matching(
 ) -> Answer[R]:
     if not spaces or not values:
         return list
-    result = connection.execute(_by_values(table, column), {"spaces": spaces, "values": values})
+    bound = {"spaces": spaces, "values": values}
+    result = connection.execute(
+        _by_values(table, column), bound, execution_options=planned_for(values)
+    )
     return lambda: table.load(result)
 
 

@@ -9,7 +9,7 @@ from threading import Event, Lock, Thread
 import sqlalchemy as sa
 
 from kemem.store.pipeline import transaction
-from kemem.store.postgres import READ, create_engine, engine_of, limit_of
+from kemem.store.postgres import READ, create_engine, engine_of
 
 log = logging.getLogger("kemem")
 
@@ -31,8 +31,8 @@ class Replica:
     """
 
     def __init__(self, primary: sa.URL, url: sa.URL, connections: int, timeout: float) -> None:
-        self._host, self._timeout = url.host or "its socket", timeout
-        self._engine = engine_of(url, connections)
+        self._host = url.host or "its socket"
+        self._engine = engine_of(url, connections, timeout)
         self._compared = [
             create_engine(it, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
             for it in (primary, url)
@@ -47,7 +47,7 @@ class Replica:
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """A connection for reads."""
-        return transaction(self._engine, READ, limit_of(self._timeout))
+        return transaction(self._engine, READ)
 
     def has(self, users: Iterable[str]) -> bool:
         """Whether all that was committed when these users were last written can be read."""

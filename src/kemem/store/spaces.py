@@ -14,16 +14,16 @@ from kemem.records.batch import Batch, Refusal
 from kemem.records.webhooks import EventType
 from kemem.store import segments, tally, webhooks
 from kemem.store.database import (
-    DISTRIBUTED,
     Database,
-    IndexedText,
     Space,
     Statement,
     bound,
+    change,
     group,
     in_list,
     upsert,
 )
+from kemem.store.pipeline import DISTRIBUTED
 from kemem.store.schema import (
     DISABLED_SESSION,
     agent,
@@ -154,20 +154,10 @@ def served(connection: sa.Connection, spaces: Sequence[Space], scope: Scope) -> 
         if each.disabled and getattr(scope, f"{each.disabled}_id") is not None:
             raise refusal(each.disabled, getattr(each, f"{each.disabled}_id"))
     if scope.session_id is not None:
-        numbers = [each.space_no for each in spaces]
-        _refuse_session(_disabled_sessions(connection, numbers, [scope.session_id]))
+        this = {"numbers": [each.space_no for each in spaces], "session_id": scope.session_id}
+        if connection.execute(_disabled_session, this).first():
+            raise refusal("session", scope.session_id)
     return [each for each in spaces if not each.disabled]
-
-
-def _disabled_sessions(
-    connection: sa.Connection, numbers: Sequence[int], names: Sequence[str]
-) -> sa.Result[*tuple[Any, ...]]:
-    return connection.execute(_disabled_session, {"numbers": numbers, "names": names})
-
-
-def _refuse_session(disabled: sa.Result[*tuple[Any, ...]]) -> None:
-    for session_id in disabled.scalars():
-        raise refusal("session", session_id)
 
 
 def ids_of(scope: Scope) -> dict[str, Any]:
@@ -185,7 +175,7 @@ def generation(connection: sa.Connection, where: Where) -> str:
 
 _disabled_session = sa.select(session.c.session_id).where(
     in_list(session.c.space_no, "numbers"),
-    in_list(session.c.session_id, "names"),
+    session.c.session_id == sa.bindparam("session_id"),
     session.c.status == DISABLED_SESSION,
 )
 _this_user = app_user.c.user_id == sa.bindparam("of_user")
@@ -238,10 +228,8 @@ class Transaction:
         self._more: dict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTERS, 0))
         self._changed: set[int] = set()  # rows that went or changed
         self._sessions: dict[tuple[int, str], Micros] = {}  # when those ensured were used
-        self._disabled: list[sa.Result[*tuple[Any, ...]]] = []  # sessions that are said in
         self.counts = Counter[str]()  # rows that came or went, by the names of tally.py
         self.inserted: list[Stored[Any]] = []
-        self.texts: list[IndexedText] = []  # of the rows that it has inserted
         self.model_numbers: dict[Model, int | None] = {}  # of the models whose vectors it writes
         self.note_events: list[tuple[EventType, Note]] = []
         is_distributed = DISTRIBUTED in connection.get_execution_options()
@@ -363,13 +351,10 @@ class Transaction:
         self._changed |= changed
         self._more[space_no]["epoch" if changed else "vector_writes"] += 1
 
-    def ensure_sessions(
-        self, space: Space, sessions: Mapping[str, tuple[Micros, Micros]], *, said: bool = False
-    ) -> None:
+    def ensure_sessions(self, space: Space, sessions: Mapping[str, tuple[Micros, Micros]]) -> None:
         """Sessions come into being on first use, and open again after their end.
 
-        The times say when they began and were used. Where something was `said` in one that is
-        disabled, `finish` refuses it.
+        The times say when they began and were used.
         """
         owner = {"agent_id": space.agent_id, "user_id": space.user_id, "space_no": space.space_no}
         rows = []
@@ -378,23 +363,14 @@ class Transaction:
                 self._sessions[space.space_no, session_id] = now
                 times = {"create_time": begun, "update_time": now, "end_time": None}
                 rows.append({**owner, "session_id": session_id, **times, "status": 1})
-        written = upsert(self.connection, session, rows, "update_time", "status", "end_time")
-        if said and written < len(rows):
-            names = [*sessions]
-            self._disabled.append(_disabled_sessions(self.connection, [space.space_no], names))
+        upsert(self.connection, session, rows, "update_time", "status", "end_time")
 
     def finish(self) -> None:
-        """Write the counters; after this the transaction can be committed.
-
-        Where something was said in a session that is disabled, it is PermissionDenied.
-        """
+        """Write the counters; after this the transaction can be committed."""
         rows = [
             {"of_space": space_no, **{f"more_{name}": count for name, count in more.items()}}
             for space_no, more in sorted(self._more.items())
         ]
-        if rows:
-            self.connection.execute(_count, rows)
+        change(self.connection, space_state, _count, rows)
         segments.remove(self.connection, self._changed)
-        for disabled in self._disabled:
-            _refuse_session(disabled)
         tally.add(self.connection, self.counts)  # last: who shares a part waits for the commit

@@ -322,8 +322,6 @@ def apply(connection: sa.Connection, database: Database, batch: Batch) -> Applie
         history.drop_checkpoints(connection, withdraw_messages(transaction, where))
     inserted, ignored = put_messages(transaction, batch.put)
     places, merged = put_notes(transaction, batch.notes, inserted)
-    if transaction.texts:
-        database.add_words(connection, transaction.texts)
     of_notes = {item.note_id: places[key_of(item)] for item in batch.notes}
     by_space: dict[Space, list[tuple[records.Link, int]]] = defaultdict(list)
     for link in batch.links:

@@ -11,8 +11,10 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
+from kemem.store.database import insert_of
+from kemem.store.pipeline import defer
 from kemem.store.schema import message, metadata, note, row_vector
 
 MESSAGES, VECTORS = "message", "vector"  # names of what is counted; notes go by their kinds
@@ -31,18 +33,25 @@ _totals = sa.select(table.c.name, sa.func.sum(table.c.amount)).group_by(table.c.
 
 @cache
 def _add(dialect: str) -> Any:
-    statement: Any = (postgresql if dialect == "postgresql" else sqlite).insert(table)
+    if dialect == "postgresql":  # all names in one statement
+        statement = insert_of(table, ("name", "amount"), ("part",))
+    else:
+        statement = sqlite.insert(table)
     sums = {"amount": table.c.amount + statement.excluded.amount}
     return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=sums)
 
 
 def add(connection: sa.Connection, more: Mapping[str, int]) -> None:
     """Count rows that came, or, below zero, that went."""
-    part = threading.get_native_id() % _PARTS
+    part, dialect = threading.get_native_id() % _PARTS, connection.dialect.name
     changed = [(name, count) for name, count in sorted(more.items()) if count]
-    if changed:
+    if changed and dialect == "postgresql":
+        names, amounts = zip(*changed, strict=True)
+        values = {"name": names, "amount": amounts, "part": part}
+        defer(connection, table, _add(dialect), values)
+    elif changed:
         rows = [{"name": name, "part": part, "amount": count} for name, count in changed]
-        connection.execute(_add(connection.dialect.name), rows)
+        connection.execute(_add(dialect), rows)
 
 
 def totals(connection: sa.Connection) -> Counter[str]:

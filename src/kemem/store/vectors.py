@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from kemem.errors import InvalidArgument
 from kemem.records import Embedded, Matrix, Model
 from kemem.store import tally
-from kemem.store.database import Statement, bound, in_list, insert, upsert
+from kemem.store.database import Statement, bound, in_list, insert, planned_for, upsert
 from kemem.store.migrate import write_meta
 from kemem.store.schema import embedding_model, row_vector
 from kemem.store.spaces import Transaction, model_number
@@ -83,10 +83,13 @@ def _rows(transaction: Transaction, embedded: Embedded) -> list[_Named]:
         return rows
     statement = _of_space if session_id is None else _of_session
     this = {"names": [*embedded.ids], "of_session": session_id}
+    options = planned_for(embedded.ids)
     return [
         tuple(row)
         for space in spaces
-        for row in transaction.connection.execute(statement, {**this, "of_space": space.space_no})
+        for row in transaction.connection.execute(
+            statement, {**this, "of_space": space.space_no}, execution_options=options
+        )
     ]
 
 

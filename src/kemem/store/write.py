@@ -13,7 +13,7 @@ from kemem.records.batch import Use
 from kemem.records.webhooks import EventType
 from kemem.store import read, tables, tally
 from kemem.store.branches import mark_branches, may_branch
-from kemem.store.database import COUNTED, Space, Values, bound, group, in_list, insert
+from kemem.store.database import COUNTED, SENT, Space, Values, bound, group, in_list, insert
 from kemem.store.graph import unlink
 from kemem.store.index import indexed_texts
 from kemem.store.numbers import ask_lasts, number_messages
@@ -53,10 +53,10 @@ def put_messages(
         new_items = _new_messages(transaction, user_id, own)
         for agent_id, new in group(new_items, lambda item: item.agent_id).items():
             space, now = transaction.open_space(agent_id, user_id), new[0].ingest_time
-            begun = {item.session_id: (now, now) for item in new}
-            transaction.ensure_sessions(space, begun, said=True)
             first = transaction.reserve(space, len(new))
             numbered = number_messages(transaction.connection, first, new, lasts)
+            begun = {item.session_id: (now, now) for item in new}
+            transaction.ensure_sessions(space, begun)
             rows = [it.row for it in _insert_rows(transaction, tables.messages, first, numbered)]
             for row in _with_branches(transaction.connection, space.space_no, rows):
                 stored[user_id, row.message_id] = row
@@ -124,14 +124,22 @@ def _insert_rows(
         Stored(first >> SEQ_BITS, number, row if row.arrival else replace(row, arrival=number))
         for number, row in enumerate(rows, first)
     ]
-    texts = indexed_texts(stored)
-    values = (
-        {**table.dump(it.row), "space_no": it.space_no, "id": it.id, "length": length(text.text)}
-        for it, text in zip(stored, texts, strict=True)
-    )
-    insert(transaction.connection, table.table, values)
+    connection = transaction.connection
+    # By and by: a server works on the first ones while the next ones are prepared.
+    for some in (stored[at : at + SENT] for at in range(0, len(stored), SENT)):
+        texts = indexed_texts(some)
+        values = (
+            {
+                **table.dump(it.row),
+                "space_no": it.space_no,
+                "id": it.id,
+                "length": length(text.text),
+            }
+            for it, text in zip(some, texts, strict=True)
+        )
+        insert(connection, table.table, values)
+        transaction.database.add_words(connection, texts)
     transaction.counts.update(map(_counted_as, rows))
-    transaction.texts += texts
     transaction.inserted += stored
     return stored
 

@@ -63,6 +63,8 @@ def is_cjk(token: str) -> bool:
 
 def normalise(text: str) -> str:
     """Fold what people do not mean to distinguish: width, case, composition.  "Ｃafé" -> "café" """
+    if text.isascii():
+        return text.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
