@@ -12,7 +12,7 @@ import pytest
 
 from kemem import Added, Conflict, Exhausted, InvalidArgument, Memory
 from kemem.records.times import to_rfc3339
-from kemem.settings import load
+from kemem.settings import Settings, load
 from kemem.testing import FakeClock, HashingEmbedder, ScriptedLLM
 from tests.cases import each
 
@@ -124,6 +124,39 @@ def test_words_are_kept_character_by_character(shared: Memory, user: str, text: 
     added = shared.add(text, user, infer=False)
     assert shared.get(added.message_ids[0], user_id=user).memory == text
     assert shared.get(added.results[0].id).memory == text
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("我在\u202e谷歌\u202c工作", "用户在谷歌工作"),
+        ("I work at \u2067Google\u2069.", "User works at Google"),
+    ],
+)
+def test_controls_of_direction_stay_in_messages_alone(
+    shared: Memory, user: str, text: str, note: str
+) -> None:
+    """Extracted notes and their keywords read in the order of their characters."""
+    added = shared.add(text, user)
+    assert shared.get(added.message_ids[0], user_id=user).memory == text
+    (item,) = shared.get_all(user)
+    assert item.memory == note
+    assert not set("\u202e\u202c\u2067\u2069") & set("".join(item.note.keywords))
+
+
+@each("text", ["我喜欢\0绿茶", "I like \0 green tea"])
+def test_nul_is_kept_on_every_store(either_settings: Settings, text: str) -> None:
+    """In messages and in notes that keep their words; PostgreSQL itself cannot hold it."""
+    with Memory(settings=either_settings) as memory:
+        added = memory.add(text, "u", infer=False)
+        assert memory.get(added.message_ids[0], user_id="u").memory == text
+        assert memory.get(added.results[0].id).memory == text
+        changed = memory.update(added.results[0].id, f"{text}!\0", user_id="u")
+        assert memory.get(changed.id).memory == f"{text}!\0"
+        learned = memory.learn(f"{text}?", agent_id="a")
+        assert memory.get(learned.id, agent_id="a").memory == f"{text}?"
+        assert {it.memory for it in memory.search(text, "u")} == {text, f"{text}!\0"}
+        memory.delete_all("u")
 
 
 def test_a_long_message_is_cut_and_said_so(shared: Memory, user: str) -> None:

@@ -184,6 +184,11 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
             ("search", "茶", "--as-of", "昨天"),
             "as_of 必须是 RFC 3339 时间，如 '2026-01-26T10:47:00Z'，而不是 '昨天'",
         ),
+        (
+            ("search", "茶", "--as-of", "2026-02-30"),
+            "as_of 必须是 RFC 3339 时间，如 '2026-01-26T10:47:00Z'，"
+            "而不是 '2026-02-30'：没有这一天",
+        ),
         (("search", " "), "query 必须是非空白的文本，而不是 ' '"),
         (
             ("search", "茶", "--kind", "tea"),

@@ -261,7 +261,8 @@ def test_a_history_of_another_format_is_stored(client: httpx.Client, words: str)
     ]
     stored = client.post(f"/v1/users/{user}/messages", json={"messages": history}).json()
     assert (len(stored["inserted"]), stored["skipped"]) == (2, ["messages[2]"])
-    assert stored["problems"] == ["unknown key 'cost' of a message, kept as metadata"]
+    unknown = "unknown key 'cost' of a message, kept as metadata"
+    assert stored["problems"] == [unknown, "a message has no content and is not stored"]
     items = read(client, user)["items"]
     assert [(it["role"], it["content_type"]) for it in items] == [
         *(("tool", "tool_call"), ("user", "text")),

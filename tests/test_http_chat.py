@@ -352,7 +352,9 @@ async def test_without_a_model_nobody_is_talked_to(
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             for path, body in (
                 (CHAT, turn(user, message)),
+                (CHAT, {"mesage": message}),  # said before the fields are looked at
                 (GROUP.format("g"), group_turn(user, message)),
+                (GROUP.format("g"), {}),
             ):
                 for headers in ({}, EVENTS):
                     answer = await client.post(path, json=body, headers=headers)
@@ -387,6 +389,7 @@ def test_a_server_stops_in_time_while_somebody_talks(tmp_path: Path) -> None:
     [
         ("message", {"message": None}),
         ("message", {"message": " \n"}),
+        ("message", {"message": "\u200b"}),
         ("message", {"message": ["你好 hello"]}),
         ("user_id", {"user_id": ""}),
         ("session_id", {"session_id": None}),

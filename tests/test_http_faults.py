@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ from tests.server import (
 FORBIDDEN = (403, "PERMISSION_DENIED")
 TOO_LARGE = (413, "RESOURCE_EXHAUSTED")
 LEXICAL = "/v1/messages/lexical_search"
-SEARCH = "/v1/memories/search"
+ADD, SEARCH = "/v1/memories", "/v1/memories/search"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -123,9 +124,14 @@ def test_a_body_that_is_too_large_is_refused(client: httpx.Client) -> None:
     assert len(fitting) == limit
     assert refusal(client.post(LEXICAL, content=fitting, headers=JSON)) == INVALID
     assert refusal(client.post(LEXICAL, content=fitting + b" ", headers=JSON)) == TOO_LARGE
-    assert refusal(client.post(LEXICAL, content=b"x" * 10 * limit, headers=JSON)) == TOO_LARGE
-    chunks = iter([b"x" * 65_536] * 100)
-    assert refusal(client.post(LEXICAL, content=chunks, headers=JSON)) == TOO_LARGE
+    for content, size in (
+        (b"x" * 10 * limit, f"{10 * limit}"),
+        (iter([b"x" * 65_536] * 100), r"\d+ or more"),
+    ):
+        answer = client.post(LEXICAL, content=content, headers=JSON)
+        assert refusal(answer) == TOO_LARGE
+        reason = f"a request body must be at most {limit} bytes, not {size}"
+        assert re.fullmatch(reason, answer.json()["error"]["message"])
 
 
 def test_a_body_without_end_is_cut_and_costs_no_memory(process: Server) -> None:
@@ -259,6 +265,43 @@ def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
         ("POST", SEARCH, b"", "the body is empty; it must be a JSON object"),
         ("POST", SEARCH, b'{"query": "x",}', "the body must be JSON in UTF-8: "),
         ("POST", SEARCH, b"[]", "the body must be a JSON object, not []"),
+        ("POST", SEARCH, b"null", "the body must be a JSON object, not null"),
+        ("POST", SEARCH, b'[true, "None"]', "the body must be a JSON object, not [true, 'None']"),
+        ("POST", SEARCH, b'{"limit": null}', "limit must be an integer, not null"),
+        (
+            "POST",
+            SEARCH,
+            b'{"user_id": "u", "query": "\\u200b"}',
+            "query must be a text that is not",
+        ),
+        (
+            "POST",
+            ADD,
+            b'{"user_id": "u", "messages": []}',
+            "messages must have at least one message",
+        ),
+        (
+            "POST",
+            ADD,
+            b'{"user_id": "u", "messages": false}',
+            "messages must be a text, a message or a list of messages, not false",
+        ),
+        (
+            "POST",
+            SEARCH,
+            b'{"user_id": "u", "query": "x", "as_of": "2026-02-30T00:00:00Z"}',
+            "as_of must be an RFC 3339 time such as '2026-01-26T10:47:00Z', "
+            "not '2026-02-30T00:00:00Z': there is no such day",
+        ),
+        ("GET", f"{SEARCH}?user_id=u", None, "GET is not allowed here, only POST"),
+        ("DELETE", f"{SEARCH}?user_id=u", None, "DELETE is not allowed here, only POST"),
+        (
+            "GET",
+            f"{ADD}/?user_id=u",
+            None,
+            "GET is not allowed here, only POST; without the last slash, /v1/memories allows GET",
+        ),
+        ("DELETE", "/v1/users/nobody", None, "nothing is kept of 'nobody'"),
         ("POST", SEARCH, b'{"user_id": "u"}', "query is required"),
         ("POST", SEARCH, b'{"query": "x"}', "user_id is required: the user that the memory"),
         ("POST", SEARCH, b'{"user_id": 5, "query": "x"}', "user_id must be a text, not 5"),
@@ -292,13 +335,6 @@ def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
             "/v1/messages/lexical_search",
             b'{"user_id": "u", "query": "x", "filter": {"time_range": {"sinse": 1}}}',
             "filter.time_range.sinse is not a field of this request (did you mean 'since'?)",
-        ),
-        (
-            "POST",
-            "/v1/chat",
-            b'{"user_id": "u", "mesage": "x"}',
-            "message is required; session_id is required; "
-            "mesage is not a field of this request (did you mean 'message'?)",
         ),
         (
             "GET",

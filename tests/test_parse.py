@@ -16,6 +16,7 @@ from kemem.records import ROLES, Message
 from kemem.records.privacy import ContentPolicy
 from kemem.records.times import LATEST, to_rfc3339
 from kemem.scope import Owner
+from kemem.text.ids import is_blank
 from tests.cases import each
 
 NOW = 1_767_225_600_000_000  # 2026-01-01
@@ -96,7 +97,7 @@ def test_what_is_none_is_not_said(text: str) -> None:
 
 
 @settings(deadline=None)
-@given(texts=st.lists(st.text(min_size=1).filter(lambda text: text.strip() != ""), min_size=1))
+@given(texts=st.lists(st.text(min_size=1).filter(lambda it: not is_blank(it)), min_size=1))
 def test_messages_stay_in_order_and_exactly_as_they_were(texts: list[str]) -> None:
     """Each with an id of its own."""
     messages = parsed([{"content": text} for text in texts])
@@ -108,8 +109,8 @@ def test_messages_stay_in_order_and_exactly_as_they_were(texts: list[str]) -> No
 @each(
     "text",
     [
-        *("火\0锅", "hot\0pot", "\0", "\ufeff你好", "\u202eevil", "👩\u200d👩\u200d👧", "𠮷𪚥"),
-        *("e\u0301", "é", "\\u0000", " 你好\n", "\thello ", "\u200b", "\uffff", "x\x1b[31m"),
+        *("火\0锅", "hot\0pot", "\ufeff你好", "\u202eevil", "👩\u200d👩\u200d👧", "𠮷𪚥"),
+        *("e\u0301", "é", "\\u0000", " 你好\n", "\thello ", "a\u200b", "\uffff", "x\x1b[31m"),
     ],
 )
 def test_content_is_kept_verbatim(text: str) -> None:
@@ -133,9 +134,12 @@ def test_content_must_be_a_text_or_parts(content: Any) -> None:
     assert error.details == {"field": "messages[0].content"}
 
 
-@each("content", [None, "", " ", "\n\t", "\u3000", "\x1f", [], [""]])
+INVISIBLE = ["\u200b", "\u2060\ufeff", "\0", "\x1b", "\u202e\u202c", " \u200d\n"]
+
+
+@each("content", [None, "", " ", "\n\t", "\u3000", "\x1f", [], [""], *INVISIBLE])
 def test_a_message_without_content_is_left_out(content: Any) -> None:
-    """The others stay."""
+    """The others stay. Nor is a text of which nothing can be seen a content."""
     assert [it.content for it in parsed([{"content": content}, {"content": "你好"}])] == ["你好"]
 
 
@@ -143,6 +147,7 @@ def test_a_message_without_content_is_left_out(content: Any) -> None:
     "messages",
     [
         *(None, 5, 1.5, True, b"hello", "你好".encode(), object(), {1, 2}, [], (), iter(["你好"])),
+        *INVISIBLE,
         *("", " ", "\u3000", {}, {"text": "hello"}, [None], [{"content": "你好"}, None]),
         *([[{"content": "hello"}]], [{"content": "你好"}, {}]),
         *([{"content": "hello", "user_id": "u_2"}], [{"content": "你好", "user_id": 5}]),

@@ -145,7 +145,8 @@ def test_erasing_leaves_nothing_of_the_user(
     wait_for(lambda: not any(w.encode() in it.read_bytes() for w in WORDS for it in files))
     assert len(memory.get_all("bob")) == 1
     assert memory.privacy.inventory("ann").messages == 0
-    assert memory.privacy.erase("ann").erased == {}
+    with pytest.raises(NotFound, match="nothing is kept of 'ann'"):
+        memory.privacy.erase("ann")
 
 
 def test_a_receipt_names_the_backups_that_are_left(tmp_path: Path) -> None:
@@ -219,9 +220,9 @@ def test_the_command_erases_nobody_of_whom_nothing_is_kept(tmp_path: Path) -> No
     named = kemem(tmp_path, "erase", "--user", "ghost", "--yes")
     assert named.returncode == 0 and "SHA-256: " in named.stdout
     for user, language, said in (
-        ("gohst", "en", "Nothing is kept of 'gohst'."),
-        ("gohst", "zh", "没有保存 'gohst' 的任何内容。"),
-        ("ghost", "en", "Nothing is kept of 'ghost'."),
+        ("gohst", "en", "error: nothing is kept of 'gohst'"),
+        ("gohst", "zh", "错误：没有保存 'gohst' 的任何内容"),
+        ("ghost", "en", "error: nothing is kept of 'ghost'"),
     ):
         refused = kemem(tmp_path, "erase", "--user", user, "--yes", KEMEM_LANGUAGE=language)
         assert refused.returncode == 3 and said in refused.stderr and not refused.stdout

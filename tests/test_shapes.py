@@ -21,8 +21,9 @@ from kemem.records.privacy import ContentPolicy
 from kemem.scope import Owner
 from kemem.settings import Settings
 from kemem.text.attachments import Attachment
+from kemem.text.ids import is_blank
 from kemem.text.shapes import to_items
-from kemem.text.turns import Reading, read_turns
+from kemem.text.turns import NO_CONTENT, Reading, read_turns
 from tests.cases import each
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +58,7 @@ class Event(NamedTuple):
 
 WORDS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0[]"), min_size=1, max_size=12
-).filter(lambda text: text.strip() != "")
+).filter(lambda text: not is_blank(text))
 EVENTS = st.lists(
     st.builds(
         Event,
@@ -186,7 +187,8 @@ def test_nothing_that_was_said_is_lost(
     assert [(it.fields["role"], it.fields["content"]) for it in reading.turns] == rows
     empty = [f"messages[{at}]" for at, event in enumerate(events) if event.kind not in kept]
     assert list(reading.skipped) == empty
-    assert reading.problems == ()
+    is_empty = any(event.kind == "nothing" for event in events)
+    assert reading.problems in ((), (NO_CONTENT,) * is_empty)
     for turn in reading.turns:
         metadata = turn.fields.get("metadata", {})
         if turn.fields.get("content_type") == "tool_call":
@@ -396,7 +398,7 @@ HISTORY: list[Any] = [
 def test_tools_are_found_and_never_taken_for_facts(memory: Memory) -> None:
     added = memory.add(HISTORY, "u")
     assert added.skipped == ("messages[4]",)
-    assert added.problems == ("unknown key 'color' of a message, kept as metadata",)
+    assert added.problems == (NO_CONTENT, "unknown key 'color' of a message, kept as metadata")
     assert [it.memory for it in added.results] == ["用户住在上海"]
     (hit, *_) = memory.search("Grenoble skiing", "u", kinds=["message"])
     assert (hit.message.content_type, hit.message.metadata["tool_name"]) == (
@@ -417,7 +419,8 @@ def test_tools_become_no_notes_without_inference(memory: Memory) -> None:
 
 def test_a_batch_without_any_content_stores_nothing(memory: Memory) -> None:
     empty = [{"role": "assistant", "content": None}, {"role": "user", "content": " "}]
-    assert memory.add(empty, "u").skipped == ("messages[0]", "messages[1]")
+    added = memory.add(empty, "u")
+    assert (added.skipped, added.problems) == (("messages[0]", "messages[1]"), (NO_CONTENT,))
     ingested = memory.ingest(empty, "u")
     assert (ingested.inserted, ingested.skipped) == ((), ("messages[0]", "messages[1]"))
     assert memory.messages("u").items == ()
@@ -464,7 +467,7 @@ def test_thoughts_are_stored_only_where_a_setting_says_so(tmp_path: Path) -> Non
         chosen = Settings(data_dir=tmp_path / str(wanted), store_thinking=wanted)
         with Memory(settings=chosen) as memory:
             added = memory.add(told, "u")
-            assert (added.results, bool(added.skipped)) == ((), not wanted)
+            assert (added.results, bool(added.skipped), added.problems) == ((), not wanted, ())
             kinds = [it.content_type for it in memory.messages("u").items]
             assert kinds == (["thinking"] if wanted else [])
 

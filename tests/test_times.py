@@ -1,5 +1,6 @@
 """Times at the edges: any RFC 3339 text in, one spelling out, nothing else accepted."""
 
+import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
@@ -119,6 +120,14 @@ def test_anything_else_is_refused(text: str) -> None:
         to_micros(text, "since")
     assert caught.value.details == {"field": "since"}
     assert len(caught.value.message) < 200
+
+
+@each("text", ["2026-02-30", "2026-02-30T10:47:00Z", "2026-13-01 10:47:00+08:00", "0000-01-01"])
+def test_a_day_that_does_not_exist_is_said(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"not '{re.escape(text)}': there is no such day"):
+        to_micros(text, "since")
+    with pytest.raises(InvalidArgument, match=r"not '2026-02-28'$"):
+        to_micros("2026-02-28")
 
 
 @each("value", [None, 0, 1_769_424_420, 1.5, True, b"2026-01-26T10:47:00Z", date(2026, 1, 26), []])

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kemem.add.edit import erase_all
 from kemem.add.embed import read_all, read_pages
-from kemem.errors import Conflict
+from kemem.errors import Conflict, NotFound
 from kemem.ports import Deps, read_relations
 from kemem.ports.inventory import purge, read_inventory
 from kemem.ports.lines import AUDIT
@@ -126,10 +126,14 @@ class AsyncPrivacy:
         """Erase all that is kept of a user, in one write, and return a receipt.
 
         Sensitive rows go too, even from a handle that cannot see them; so do the user's name,
-        type and config. The id itself stays known, so that it can be disabled.
+        type and config. The id itself stays known, so that it can be disabled. NotFound where
+        nothing is kept: an id with a typing error must not look erased.
         """
         user, deps = self._user(user_id), await self._deps()
         before, digest = await self.inventory(user), await _digest(user, deps)
+        entries = await deps.store.directory("user", Scope(user_id=user), limit=1)
+        if not counts_of(before) and not any(it.name or it.type or it.config for it in entries):
+            raise NotFound(f"nothing is kept of {user!r}", user_id=user)
         uploads = [
             self._uploads.upload_path(job.job_id, job.details["name"])
             for job in await deps.store.jobs(None, kinds=["import"])

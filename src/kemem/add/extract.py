@@ -31,7 +31,7 @@ from kemem.records.batch import Job, JobKind
 from kemem.records.ontology import OWN_TYPE
 from kemem.records.times import to_rfc3339
 from kemem.search.recipe import nearest_notes
-from kemem.text.ids import new_id
+from kemem.text.ids import new_id, without_bidi
 from kemem.text.language import count_tokens
 from kemem.text.segment import dated, fingerprint
 
@@ -101,7 +101,7 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     """The facts of messages, by the LLM or by rules; Unavailable when the model fails."""
     if not work.task.infer:
         return Extraction()
-    source, short = work.messages, sum(len(it.content) for it in work.messages) <= _SHORT
+    source, short = readable(work.messages), sum(len(it.content) for it in work.messages) <= _SHORT
     lines = fingerprints(source) if short else await asyncio.to_thread(fingerprints, source)
     if not lines:
         return Extraction()
@@ -133,7 +133,7 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
     visible = [note for note in notes if work.task.sensitive or not note.sensitive]
     name = _user_name([note for note in visible if note.kind == "user_info"])
     taken_back = any(looks_like_correction(it.content) for it in messages)
-    earlier = await _earlier(messages, work, deps) if deps.llm or taken_back else []
+    earlier = readable(await _earlier(messages, work, deps)) if deps.llm or taken_back else []
     shown = await _notes_to_show(messages, work, deps) if deps.llm else []
     attempts = work.job.attempts if work.job else 1
     extraction = await extract(
@@ -144,6 +144,11 @@ async def extract_facts(work: Work, deps: Deps) -> Extraction:
         attempts=attempts,
     )
     return replace(extraction, facts=repeated + extraction.facts)
+
+
+def readable(messages: Sequence[Message]) -> list[Message]:
+    """Messages as notes are extracted from them: a note reads as everybody sees it."""
+    return [replace(it, content=without_bidi(it.content)) for it in messages]
 
 
 def _is_drawn(note: Note, work: Work) -> bool:

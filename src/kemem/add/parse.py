@@ -14,7 +14,7 @@ from kemem.records import ROLES, Message, Messages, Micros
 from kemem.records.privacy import ContentPolicy
 from kemem.records.times import LATEST, to_micros
 from kemem.scope import Owner, Time, check_flag, to_time
-from kemem.text.ids import check_id, encode, new_id
+from kemem.text.ids import check_id, encode, is_blank, new_id
 from kemem.text.personal import apply_policy, apply_policy_to_value
 from kemem.text.shapes import to_items
 from kemem.text.turns import Turn, read_turns
@@ -109,11 +109,13 @@ def parse_turns(turns: Iterable[Turn], owner: Owner, now: Micros, policy: Conten
 
 def to_list(messages: object) -> list[object]:
     """The messages of a call, one or many, as a list."""
-    if isinstance(messages, str) and not messages.strip():
+    if isinstance(messages, str) and is_blank(messages):
         refuse("messages[0].content", "be a text that is not blank", messages)
     items = to_items(messages)
-    if not items:
+    if items is None:
         refuse("messages", "be a text, a message or a list of messages", messages)
+    if not items:
+        raise InvalidArgument("messages must have at least one message", field="messages")
     if len(items) > MAX_MESSAGES:
         problem = f"at most {MAX_MESSAGES} messages in one call, not {len(items)}"
         raise Exhausted(problem, field="messages")
@@ -203,7 +205,7 @@ def _content(content: object, field: str, most: int) -> tuple[str, bool]:
     """The text, and whether it was cut to `most` bytes at a character border."""
     raw = encode(content, field) if isinstance(content, str) else b""
     text = raw[:most].decode(errors="ignore")
-    if not text.strip():
+    if is_blank(text):
         refuse(field, "be a text that is not blank", content)
     return text, len(raw) > most
 

@@ -13,6 +13,7 @@ from kemem.errors import Unavailable
 from kemem.ports import Prompt
 from kemem.records import Message, Note
 from kemem.records.ontology import NO_TYPES, NOTE_TYPES, Ontology, OwnType
+from kemem.text.ids import without_bidi
 from kemem.text.language import is_chinese
 
 MAX_FACTS = 50
@@ -207,7 +208,7 @@ def _clean(value: object) -> str:
     if not isinstance(value, str):
         return ""
     text = value[: 4 * MAX_FACT_CHARACTERS].encode("utf-8", "ignore").decode()
-    return " ".join(text.replace("\0", " ").split())
+    return " ".join(without_bidi(text.replace("\0", " ")).split())
 
 
 def _label(value: object, otherwise: str) -> str:

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from kemem.add.branch import Branch, by_session, has_moved, leave, read_branch
 from kemem.add.embed import embed_rows, read_pages, reschedule, run_embed, vector_jobs
 from kemem.add.experience import extract_experience
-from kemem.add.extract import READ, Work, extract_facts, mark_corrections
+from kemem.add.extract import READ, Work, extract_facts, mark_corrections, readable
 from kemem.add.parse import Parsed, Task, parse_turns, to_list, with_defaults
 from kemem.add.reconcile import OrderUnknown, Written, apply_facts
 from kemem.add.rules import Extraction
@@ -268,7 +268,7 @@ async def _run_end(work: Work, deps: Deps) -> Written:
     newest = await read_messages(deps.store, where, limit=_EXPERIENCE_MESSAGES)
     notes = await read_notes(deps.store, where, limit=_EXPERIENCE_MESSAGES)
     work = replace(work, messages=tuple(current(newest[::-1])))
-    fact = await extract_experience(work.messages, notes, deps)
+    fact = await extract_experience(readable(work.messages), notes, deps)
     return await apply_facts(Extraction((fact,) if fact else ()), work, deps)
 
 

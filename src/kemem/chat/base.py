@@ -22,6 +22,7 @@ from kemem.records import Scope
 from kemem.records.privacy import ContentPolicy
 from kemem.results import Context
 from kemem.text.fence import neutralise
+from kemem.text.ids import is_blank
 from kemem.text.personal import apply_policy
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def check_message(message: object, policy: ContentPolicy) -> None:
 
     What may not be stored is refused before a model is asked.
     """
-    if not isinstance(message, str) or not message.strip():
+    if not isinstance(message, str) or is_blank(message):
         reason = f"message must be a text that is not blank, not {message!r:.80}"
         raise InvalidArgument(reason, field="message")
     size = len(message.encode(errors="surrogatepass"))

@@ -16,6 +16,7 @@ from kemem.recall.results import indented
 from kemem.records import Scope
 from kemem.records.times import to_rfc3339
 from kemem.text.fence import fenced, neutralise
+from kemem.text.ids import is_blank
 from kemem.text.query import MAX_CHARACTERS
 from kemem.text.reading import seeks_answer
 
@@ -96,7 +97,7 @@ class TurnTools:
             self._told.add(name)
             return self._answers[name]
         query = values.get("query")
-        if not isinstance(query, str) or not query.strip():
+        if not isinstance(query, str) or is_blank(query):
             return _refused(f"query must be a text that is not blank, not {query!r:.80}")
         try:
             return to_json(await self._requested(query))

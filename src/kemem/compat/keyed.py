@@ -15,6 +15,7 @@ from kemem.ports.entries import check_enabled
 from kemem.records import Change, Link, Micros, Note, Scope, Where
 from kemem.records.filters import Filter
 from kemem.scope import DEFAULT
+from kemem.text.ids import is_blank
 from kemem.text.personal import apply_policy
 
 NOT_INDEXED = "…"  # the text of a note that no search is to find
@@ -82,7 +83,7 @@ class KeyedNotes:
             user_id=self._scope.user_id or "",
             session_id=self._scope.session_id,
             kind=_KIND,
-            content=cut if cut.strip() else NOT_INDEXED,
+            content=NOT_INDEXED if is_blank(cut) else cut,
             digest=note_id.removeprefix(_PREFIX),  # notes that say the same stay two
             ts=before.ts if before else now,
             created=before.created if before else now,

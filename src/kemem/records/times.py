@@ -1,7 +1,7 @@
 """Times at the edges: RFC 3339 outside, integer UTC microseconds inside."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from reprlib import repr as shown
 
 from kemem.errors import InvalidArgument
@@ -14,6 +14,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 EARLIEST: Micros = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 LATEST: Micros = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)", re.ASCII)
 _MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
 _RFC3339 = re.compile(
     rf"(\d{{4}}-\d{{2}}-\d{{2}})[Tt ]({_MINUTE}):(\d{{2}})(?:\.(\d{{1,9}}))?([Zz]|[+-]{_MINUTE})",
@@ -64,7 +65,10 @@ def _parse(text: str, field: str) -> Micros:
 
 
 def _wrong(value: object, field: str) -> InvalidArgument:
-    return InvalidArgument(
-        f"{field} must be an RFC 3339 time such as '2026-01-26T10:47:00Z', not {shown(value)}",
-        field=field,
-    )
+    reason = f"{field} must be an RFC 3339 time such as '2026-01-26T10:47:00Z', not {shown(value)}"
+    if isinstance(value, str) and (day := _DAY.match(value)):
+        try:
+            date.fromisoformat(day[0])
+        except ValueError:
+            return InvalidArgument(f"{reason}: there is no such day", field=field)
+    return InvalidArgument(reason, field=field)

@@ -165,15 +165,17 @@ class _List(sa.TypeDecorator[list[Any]]):
     impl = sa.Text
     cache_ok = True
 
-    def __init__(self, element: type[Any]) -> None:
+    def __init__(self, element: sa.types.TypeEngine[Any]) -> None:
         super().__init__()
         self.element = element
 
     def load_dialect_impl(self, dialect: sa.Dialect) -> sa.types.TypeEngine[Any]:
-        array = postgresql.ARRAY(sa.BigInteger if self.element is int else sa.Text)
+        array = postgresql.ARRAY(sa.BigInteger if self.element.python_type is int else sa.Text)
         return dialect.type_descriptor(array if dialect.name == "postgresql" else sa.Text())
 
     def process_bind_param(self, value: list[Any] | None, dialect: sa.Dialect) -> Any:
+        if value and isinstance(self.element, sa.TypeDecorator):  # each as its column stores it
+            value = [self.element.process_bind_param(it, dialect) for it in value]
         return value if dialect.name == "postgresql" else dump_json(value)
 
 
@@ -224,7 +226,7 @@ class Joined(_Expression):
 
 def in_list(column: sa.ColumnElement[Any], name: str) -> sa.ColumnElement[bool]:
     """A column that has one of the values bound under a name, however many there are."""
-    return _InList(column, sa.bindparam(name, type_=_List(column.type.python_type)))
+    return _InList(column, sa.bindparam(name, type_=_List(column.type)))
 
 
 def planned_for(values: Sequence[Any]) -> dict[str, bool]:

@@ -1,5 +1,6 @@
 """Ids and texts, checked where they come from outside; ids that we make sort by time."""
 
+import re
 import secrets
 import unicodedata
 from reprlib import repr as shown
@@ -10,6 +11,8 @@ from kemem.records import Micros
 MAX_ID = 255
 MAX_ID_BYTES = 3 * MAX_ID  # three of them fit into one entry of an index of PostgreSQL
 _CONTROLS = ("Cc", "Cs", "Zl", "Zp")  # categories of characters
+_INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")  # Cf: zero-width characters and marks of direction
+_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")  # embeddings, overrides and isolates
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
 
 
@@ -30,6 +33,19 @@ def check_id(value: object, field: str) -> str:
     else:
         return value
     raise InvalidArgument(f"{field} must {problem}", field=field)
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text can be seen: blanks, control and zero-width characters alone."""
+    return all(unicodedata.category(it) in _INVISIBLE for it in text)
+
+
+def without_bidi(text: str) -> str:
+    """A text without the controls that change the order in which a reader sees it.
+
+    "\u202egnp.exe" -> "gnp.exe"
+    """
+    return _BIDI.sub("", text)
 
 
 def encode(text: str, field: str) -> bytes:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from kemem.errors import InvalidArgument
 from kemem.records import Message, Row
-from kemem.text.ids import encode
+from kemem.text.ids import encode, is_blank
 from kemem.text.segment import STOPS, Token, is_cjk, normalise, search_text, tokens
 
 MAX_CHARACTERS = 10_000
@@ -120,7 +120,7 @@ class Query:
 
 def check_query(text: object, field: str, *, blank: bool = False) -> str:
     """What to look for: a text that can be stored, not too long, and `blank` only if allowed."""
-    if not isinstance(text, str) or not (blank or text.strip()):
+    if not isinstance(text, str) or (not blank and is_blank(text)):
         raise _wrong(field, f"be a text that is not blank, not {text!r:.80}")
     if len(text) > MAX_CHARACTERS:
         raise _wrong(field, f"be at most {MAX_CHARACTERS} characters, not {len(text)}")

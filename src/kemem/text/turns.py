@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 from kemem.errors import InvalidArgument
 from kemem.records.times import to_micros
 from kemem.text.attachments import Attachment
+from kemem.text.ids import is_blank
 from kemem.text.jsonable import dumped, jsonable
 from kemem.text.parts import Fields, Piece
 from kemem.text.shapes import Item, read_item, role_of
 
 NOT_SAID = frozenset({"tool_call", "tool_result", "thinking"})  # content types that tell no fact
+NO_CONTENT = "a message has no content and is not stored"
 MAX_EXTRA = 8_192  # characters of a key that is kept as metadata
 MAX_EXTRAS = 32_768  # characters of all of them
 MAX_ATTACHMENTS = 20  # of a message, in its metadata
@@ -69,12 +71,13 @@ def read_turns(
                 skipped.append(origin)
             continue
         item, pieces = read_item(message, origin)
-        pieces = [_named(it, tools) for it in pieces if thinking or it.kind != "thinking"]
+        said = [_named(it, tools) for it in pieces if thinking or it.kind != "thinking"]
         extras, reasons = _extras(item.rest)
-        reasons += [f"unknown part {it.unknown!r:.60} of a message" for it in pieces if it.unknown]
+        reasons += [f"unknown part {it.unknown!r:.60} of a message" for it in said if it.unknown]
+        attachments += [it for piece in said for it in piece.said if isinstance(it, Attachment)]
+        made = [*_turns(origin, item, said, extras, descriptions or {})]
+        reasons += [] if made or len(said) < len(pieces) else [NO_CONTENT]
         problems |= dict.fromkeys(reasons)
-        attachments += [it for piece in pieces for it in piece.said if isinstance(it, Attachment)]
-        made = [*_turns(origin, item, pieces, extras, descriptions or {})]
         turns += made
         skipped += [] if made else [origin]
     return Reading(tuple(turns), tuple(skipped), tuple(problems), tuple(attachments))
@@ -144,7 +147,7 @@ def _turns(
     for _, group in groupby(zip(places, pieces, strict=True), key=lambda it: it[0]):
         together = [piece for _, piece in group]
         content = _joined([one for piece in together for one in piece.said], descriptions)
-        if content.strip():
+        if not is_blank(content):
             made.append((content, together))
     ids, name_of_others = _ids(own, len(made)), extras.get("id")
     is_name = isinstance(name_of_others, str | int) and name_of_others not in ("", False, True)

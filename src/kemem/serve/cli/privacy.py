@@ -1,6 +1,5 @@
 """Commands about what is kept of one user: inventory, export, erase."""
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +7,6 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from kemem.errors import NotFound
-from kemem.memory import AsyncMemory
-from kemem.privacy import Receipt, counts_of
-from kemem.records import Scope
 from kemem.serve.cli.console import plain
 from kemem.serve.cli.language import t
 from kemem.serve.cli.terminal import Common, Yes, progress, when
@@ -58,24 +53,14 @@ def erase(common: Common, user: User, yes: Yes = False) -> None:
     if not yes:
         question = t("All data of {user} will be erased for good. Go on?", user=plain(user))
         typer.confirm(question, abort=True, err=True)
-    receipt = asyncio.run(_erase(common, user))
+    with common.open() as memory:
+        receipt = memory.privacy.erase(user)
     at = when(receipt.erased_at)
     lines = [t("All data of {user} was erased at {at}.", user=plain(user), at=at)]
     lines += _lines(receipt.erased)
     lines += [t("Not erased: {what}", what=it) for it in _lines(receipt.remaining)]
     lines += [t("Copies may be left: {what}", what=plain(it)) for it in receipt.elsewhere]
     common.print(receipt.to_dict(), *lines, f"SHA-256: {receipt.digest}")
-
-
-async def _erase(common: Common, user: str) -> Receipt:
-    """Erase a user of whom something is kept: an id with a typing error must not look erased."""
-    async with AsyncMemory(settings=common.settings) as memory:
-        kept = counts_of(await memory.privacy.inventory(user))
-        store = (await memory.runtime.deps()).store
-        entries = await store.directory("user", Scope(user_id=user), limit=1)
-        if not kept and not any(it.name or it.type or it.config for it in entries):
-            raise NotFound(t("Nothing is kept of {user}.", user=repr(user)), user_id=user)
-        return await memory.privacy.erase(user)
 
 
 def _lines(counts: Mapping[str, int]) -> list[str]:

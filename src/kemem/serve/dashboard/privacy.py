@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.privacy import counts_of
 from kemem.serve.dashboard.fields import Fields, check_typed, refusal
@@ -43,7 +43,10 @@ async def erase(request: Request, memory: Memory) -> Response:
         check_typed(fields, user_id)
     except InvalidArgument as problem:
         return await _page(request, memory, user_id, **refusal(problem, fields))
-    receipt = await memory.privacy.erase(user_id)
+    try:
+        receipt = await memory.privacy.erase(user_id)
+    except NotFound:
+        return await _page(request, memory, user_id, status=404)
     return await _page(request, memory, user_id, receipt=receipt)
 
 

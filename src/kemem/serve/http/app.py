@@ -304,7 +304,7 @@ class RequestMiddleware:
             settings = state.memory.settings
             is_upload = scope["path"] in UPLOAD_PATHS
             most = settings.max_upload_bytes if is_upload else settings.max_body_bytes
-            limited = _limited(receive, most)
+            limited = _limited(receive, most, headers.get("content-length", ""))
             await self._app(scope, limited, send_with_headers)
         except Exception as error:
             if status:
@@ -348,20 +348,20 @@ def _check_path(raw_path: bytes) -> None:
         raise InvalidArgument("the path must be percent-encoded UTF-8") from None
 
 
-def _limited(receive: Receive, max_body_bytes: int) -> Receive:
-    """Refuses a body as soon as it is too large, whatever its headers say."""
+def _limited(receive: Receive, most: int, declared: str) -> Receive:
+    """Refuses a body as soon as it is too large, whatever size its headers declare."""
     received = 0
 
     async def receive_limited() -> Message:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
-        if received > max_body_bytes:
-            dropped = 0
-            while message.get("more_body") and dropped < _DRAINED:
+        if received > most:
+            size = declared if declared.isdecimal() else f"{received} or more"
+            while message.get("more_body") and received < most + _DRAINED:
                 message = await receive()
-                dropped += len(message.get("body", b""))
-            raise Exhausted(f"a request body must be at most {max_body_bytes} bytes")
+                received += len(message.get("body", b""))
+            raise Exhausted(f"a request body must be at most {most} bytes, not {size}")
         return message
 
     return receive_limited
@@ -384,11 +384,14 @@ def _refusal(error: Exception, scope: Scope) -> Response:
         advice = f"did you mean {close[0]}? " if close else ""
         reason = f"no such path: {path:.80}; {advice}/docs lists the paths of this server"
         return error_response(NotFound(reason))
-    described = paths.get(scope["route"].path, {})
+    path, method = scope["path"], scope["method"]
+    described = paths.get(path) or paths.get(scope["route"].path, {})
     methods = sorted(map(str.upper, described))  # none for the dashboard, which is not described
     allowed = ", ".join(methods) or (error.headers or {}).get("Allow", "GET")
-    message = f"{scope['method']} is not allowed here, only {allowed}"
-    if scope["path"] == MCP_PATH:
+    message = f"{method} is not allowed here, only {allowed}"
+    if method.lower() in paths.get(path.removesuffix("/"), {}):
+        message += f"; without the last slash, {path.removesuffix('/')} allows {method}"
+    if path == MCP_PATH:
         message += ": an MCP client sends JSON-RPC messages"
     body = {"error": {"code": "METHOD_NOT_ALLOWED", "message": message}}
     return json_response(body, 405, {"Allow": allowed})

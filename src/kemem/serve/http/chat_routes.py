@@ -6,16 +6,17 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal, NotRequired
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.sse import format_sse_event
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from kemem.chat import ChatService, ErrorEvent, Event, GroupChatService, Member
+from kemem.chat.base import NO_MODEL
 from kemem.chat.events import gather
 from kemem.chat.proxy import Proxy
 from kemem.chat.service import MAX_MEMBERS
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, NotConfigured
 from kemem.records.serialization import Share
 from kemem.serve.http import responses, schemas
 from kemem.serve.http.auth import Caller
@@ -42,8 +43,15 @@ class ProxyRoute(GuardedRoute):
         """Let everybody through to `handle_by_headers`."""
 
 
-router = APIRouter(route_class=GuardedRoute, tags=["chat"])
-proxy = APIRouter(route_class=ProxyRoute, tags=["chat"])
+def _check_model(request: Request) -> None:
+    """Without a model nothing else about a request matters, so this comes before its fields."""
+    if not request.app.state.memory.settings.has_llm:
+        raise NotConfigured(NO_MODEL)
+
+
+_MODEL_FIRST = [Depends(_check_model)]
+router = APIRouter(route_class=GuardedRoute, tags=["chat"], dependencies=_MODEL_FIRST)
+proxy = APIRouter(route_class=ProxyRoute, tags=["chat"], dependencies=_MODEL_FIRST)
 
 
 class TurnRequest(StrictModel):

@@ -1,8 +1,10 @@
 """Errors and strict JSON, whatever the protocol; needs no package of the server."""
 
 import json
+import re
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from reprlib import repr as shortened
 from typing import Any, NoReturn, get_args
 
@@ -24,6 +26,9 @@ NOT_FOUND = "not found"  # the same for what does not exist and for what belongs
 READ_ONLY = "this key is read-only"
 
 _PROBLEMS = 4  # in one message
+_JSON_WORDS = {"None": "null", "True": "true", "False": "false"}
+# Of a value, not of a text in it.
+_PYTHON_WORDS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\b(?:None|True|False)\b")
 _FRAMES = 8  # of a traceback: where it happened, never what it said
 
 log = structlog.get_logger("kemem")
@@ -55,11 +60,22 @@ def public_error(error: Exception) -> KeMemError:
         log.warning("cannot serve now", reason=error.message)  # it may name hosts and paths
         return Unavailable("temporarily unavailable; nothing was half-written")
     if isinstance(error, KeMemError) and error.code != Internal.code:
-        return error
+        return _in_json_words(error)
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     log.error("request failed", kind=type(error).__name__, at=places)
     return Internal("internal error")
+
+
+def _in_json_words(error: KeMemError) -> KeMemError:
+    """An error that names a value as JSON does.  "…, not None" -> "…, not null" """
+    reason, comma, value = error.message.rpartition(", not ")
+    words = _PYTHON_WORDS.sub(lambda it: _JSON_WORDS.get(it[0], it[0]), value)
+    if not comma or words == value:
+        return error
+    shown = copy(error)
+    shown.message = f"{reason}{comma}{words}"
+    return shown
 
 
 def parse_json(raw: bytes) -> Any:

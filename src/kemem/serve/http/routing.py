@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Coroutine
 from email.message import Message as MimeHeader
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import parse_qs, unquote_to_bytes, urlencode
 
 from fastapi import Depends, Request, Response
 from fastapi._compat import ModelField
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
 from kemem.errors import InvalidArgument
@@ -42,6 +43,12 @@ class StrictRequest(Request):
 class GuardedRoute(APIRoute):
     """A route that a bound caller can use only in the name of their own user."""
 
+    _paths: ClassVar[set[str]] = set()  # of all routes
+
+    def __init__(self, path: str, *args: Any, **options: Any) -> None:
+        super().__init__(path, *args, **options)
+        self._paths.add(path)
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         takes_body = self.body_field is not None
@@ -54,6 +61,8 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             ids = request.path_params
+            if ids and request.scope["path"] in self._paths:
+                raise HTTPException(405)  # GET /v1/memories/search: its last part is not an id
             request.scope["path_params"] = {
                 name: value.replace(_SLASH, "/") for name, value in ids.items()
             }
