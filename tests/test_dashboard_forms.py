@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from html import unescape
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -60,6 +61,50 @@ async def test_a_wrong_address_is_a_page_in_the_language_of_the_reader(
         assert reason.strip() and "Traceback" not in answer.text, path
         assert 'href="/dashboard"' in answer.text, path
         assert bool(SENTENCE.search(reason)) <= (language == "en"), (path, reason)
+
+
+IGNORED = {"zh": "本页没有以下参数，已忽略：", "en": "This page has no such parameter"}
+
+
+@BOTH
+async def test_a_parameter_that_a_page_does_not_have_is_said(
+    desk: tuple[httpx.AsyncClient, FastAPI], language: str
+) -> None:
+    """The page is shown all the same; one that has the parameter says what it must be."""
+    browser, _ = desk
+    await browser.get("/dashboard/nowhere", params={"language": language})
+    for path in ("", "/users", "/memories?user_id=mia", "/conversations", "/traces", "/jobs"):
+        page = text_of(await browser.get(f"/dashboard{path}{'&' if '?' in path else '?'}limit=abc"))
+        assert IGNORED[language] in page and "limit" in page, path
+
+
+async def test_no_link_or_form_has_a_parameter_that_its_page_ignores(
+    desk: tuple[httpx.AsyncClient, FastAPI],
+) -> None:
+    """From page to page, and each form with all of its fields."""
+    browser, app = desk
+    await app.state.memory.backup()
+    await app.state.memory.ontology.set({"notes": {"hobby": {"description": "What they like."}}})
+    ahead, seen = ["/dashboard?language=en"], set[str]()
+    while ahead:
+        path = ahead.pop(0)
+        form = re.sub("(?<==)[^&]*", "", path)  # one of each kind is enough
+        if form in seen:
+            continue
+        seen.add(form)
+        answer = await browser.get(path)
+        if not answer.headers.get("content-type", "").startswith("text/html"):
+            continue
+        assert IGNORED["en"] not in answer.text, path
+        links = re.findall(r'(?:href|hx-get)="(/dashboard[^"#]*)"', answer.text)
+        for tag, inner in re.findall(r"<form([^>]*)>(.*?)</form>", answer.text, re.S):
+            action = re.search(r'action="([^"]*)"', tag)
+            names = re.findall(r'<(?:input|select)[^>]* name="(\w+)"', inner)
+            query = urlencode(dict.fromkeys(names, ""))
+            links += [f"{action[1] if action else path.partition('?')[0]}?{query}"]
+            links = links[: -1 if "form_token" in names else None]
+        ahead += [unescape(it) for it in links if not re.search("static/|language=|theme=", it)]
+    assert len(seen) > 40
 
 
 @BOTH

@@ -12,6 +12,27 @@ from kemem.errors import InvalidArgument, KeMemError
 from kemem.serve.http.errors import parse_object
 
 Ids = dict[str, Any]  # a text or None by each name
+_SEARCH = "query mode limit threshold rerank kinds since until as_of keywords filters past"
+# What the addresses of pages may ask for, beside what those of all pages may.
+_PARAMETERS = {
+    "": "since until span",
+    "/figures": "since until span",
+    "/login": "to",
+    "/users": "query",
+    "/memories": "kind type text as_of",
+    "/memories/{memory_id:path}": "ask",
+    "/playground": f"compare {_SEARCH} b_{_SEARCH.replace(' ', ' b_')}",
+    "/conversations/message": "message_id beside",
+    "/conversations/memory": "max_tokens",
+    "/graph": "around as_of hops",
+    "/quality": "metric",
+    "/ontology": "group name",
+    "/ontology/remove": "group name",
+    "/audit": "actor operation since until",
+    "/system/restore": "name",
+    "/system/backup/delete": "name",
+}
+_OF_ALL = ["user_id", "agent_id", "session_id", "cursor", "language", "theme", "project"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +107,12 @@ class Fields:
     def _invalid(self, name: str, expected: str, value: str) -> InvalidArgument:
         field = self.prefix + name
         return InvalidArgument(f"{field} must be {expected}, not {value!r:.80}", field=field)
+
+
+def ignored(path: str, query: ImmutableMultiDict[str, Any]) -> list[str]:
+    """The names in the query of a page that mean nothing there; `path` is that of its route."""
+    known = {*_OF_ALL, *_PARAMETERS.get(path.removeprefix("/dashboard"), "").split()}
+    return [name[:40] for name in query if name not in known]
 
 
 def refusal(problem: KeMemError, fields: Fields) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from kemem.records import Message, Note
 from kemem.runtime import system_clock
 from kemem.serve.cli.language import in_language
 from kemem.serve.dashboard import display, flash
-from kemem.serve.dashboard.fields import Ids
+from kemem.serve.dashboard.fields import Ids, ignored
 from kemem.serve.dashboard.labels import error_text, label
 from kemem.serve.http import projects
 from kemem.serve.http.auth import SESSION_COOKIE, form_token, is_open
@@ -103,7 +103,7 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         return f"{changed.path}?{changed.query}"
 
     language, theme = language_of(request), _chosen(request, "theme", "auto", "light", "dark")
-    part, now = is_fragment(request), system_clock()
+    part, now, route = is_fragment(request), system_clock(), request.scope.get("route")
     message = None if part else flash.decode(request.cookies.get(flash.COOKIE), language)
     shared: dict[str, Any] = {
         "t": translator(request),
@@ -126,6 +126,7 @@ def page(request: Request, template: str, /, status: int = 200, **values: Any) -
         "typed": None,  # into it
         "flash": message,
         "alerts": getattr(request.state, "alerts", ()),
+        "ignored": ignored(route.path, request.query_params) if route and status == 200 else (),
         "project": request.app.state.project,
         "projects": _projects(request),
     }
