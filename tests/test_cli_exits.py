@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kemem.serve.cli.commands import places, synonyms
 from tests.command import SECONDS, command, environment, kemem
 
 AWAY = "postgresql://me@127.0.0.1:1/kemem?connect_timeout=1"
@@ -20,7 +21,9 @@ AWAY = "postgresql://me@127.0.0.1:1/kemem?connect_timeout=1"
         (("users",), 0, ""),
         (("demo", "--data-dir", "used", "--yes"), 1, "is in use"),
         (("search", "茶", "--mode", "magic"), 2, "--mode"),
-        (("search", "tea", "--since", "yesterday"), 2, "since must be"),
+        (("search", "tea", "--since", "yesterday"), 2, "--since must be"),
+        (("list", "--kind", "foo"), 2, "--kind must be some of"),
+        (("remember", "tea"), 2, "No such command 'remember'. Did you mean 'add'?"),
         (("messages",), 2, "Missing option '--user'"),
         (("brew",), 2, "No such command 'brew'"),
         (("get", "n_没有"), 3, "no memory 'n_没有'"),
@@ -29,7 +32,7 @@ AWAY = "postgresql://me@127.0.0.1:1/kemem?connect_timeout=1"
         (("restore", "missing.json"), 3, "there is no backup 'missing.json'"),
         (("audit", "--operation", "nonsense"), 2, "operation must be one of memory.add, "),
         (("keys", "create", "a", "--days", "36501"), 2, "--days must be at most 36500"),
-        (("keys", "create", "a", "--expires-at", "soon"), 2, "expires_at must be an RFC 3339"),
+        (("keys", "create", "a", "--expires-at", "soon"), 2, "--expires-at must be an RFC 3339"),
         (("users", "--database-url", AWAY), 4, "127.0.0.1"),
     ],
 )
@@ -44,6 +47,22 @@ def test_the_exit_code_says_what_kind_of_failure_it_is(
     errors = ran.stderr.splitlines()
     assert [line for line in errors if line.startswith("error: ")] == errors[:1]
     assert reason in "".join(errors[:1]) and len(errors) <= 2
+
+
+def test_every_command_has_words_that_lead_to_it() -> None:
+    """No word leads to a command that does not exist, or is one itself."""
+    assert set(synonyms().values()) <= set(places()) and not synonyms().keys() & places().keys()
+
+
+def test_a_wrong_file_of_settings_is_a_wrong_call(tmp_path: Path) -> None:
+    (tmp_path / "kemem.toml").write_text("port = 8420\nllm = = 3\n")
+    for language, reason in (("en", "error: kemem.toml is not valid TOML: "), ("zh", "错误：")):
+        ran = kemem(tmp_path, "list", KEMEM_LANGUAGE=language)
+        assert ran.returncode == 2 and ran.stderr.startswith(reason)
+    (tmp_path / "kemem.toml").write_text('port = "abc"\n')
+    ran = kemem(tmp_path, "list", KEMEM_LANGUAGE="zh")
+    said = "错误：kemem.toml 第 1 行：设置 port（KEMEM_PORT）必须是整数，而不是 'abc'\n"
+    assert (ran.returncode, ran.stderr) == (2, said)
 
 
 def test_a_wrong_call_says_where_help_is(tmp_path: Path) -> None:

@@ -163,6 +163,7 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
         (("search", "茶", "--usr", "u"), "没有选项 --usr（可能是：--user）"),
         (("search", "茶", "--qqq", "u"), "没有选项 --qqq"),
         (("profle",), "没有命令 profle。是不是 'profile'？"),
+        (("添加", "hi"), "没有命令 添加。是不是 'add'？"),
         (("brew",), "没有命令 brew。"),
         (("search", "茶", "tea", "绿茶"), "多余的参数：tea 绿茶"),
         (("search", "茶", "--user"), "选项 --user 需要一个值。"),
@@ -182,17 +183,17 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
         (("graph",), "需要 --user、--agent 或 --session"),
         (
             ("search", "茶", "--as-of", "昨天"),
-            "as_of 必须是 RFC 3339 时间，如 '2026-01-26T10:47:00Z'，而不是 '昨天'",
+            "--as-of 必须是 RFC 3339 时间，如 '2026-01-26T10:47:00Z'，而不是 '昨天'",
         ),
         (
             ("search", "茶", "--as-of", "2026-02-30"),
-            "as_of 必须是 RFC 3339 时间，如 '2026-01-26T10:47:00Z'，"
+            "--as-of 必须是 RFC 3339 时间，如 '2026-01-26T10:47:00Z'，"
             "而不是 '2026-02-30'：没有这一天",
         ),
         (("search", " "), "query 必须是非空白的文本，而不是 ' '"),
         (
             ("search", "茶", "--kind", "tea"),
-            "kinds 必须选自 experience, knowledge, message, short_term, user_info，而不是 ['tea']",
+            "--kind 必须选自 experience, knowledge, message, short_term, user_info，而不是 ['tea']",
         ),
         (
             ("search", "茶", "--filters", '{"a": {"in": 1}}'),
@@ -205,7 +206,7 @@ def test_the_help_is_chinese_and_in_columns(tmp_path: Path) -> None:
         (("webhooks", "delete", "wh_1"), "没有 Webhook 'wh_1'"),
         (
             ("messages", "--user", "长" * 256),
-            f"user_id 必须为 1-255 个字符，而不是 256 个：'{'长' * 12}...{'长' * 13}'",
+            f"--user 必须为 1-255 个字符，而不是 256 个：'{'长' * 12}...{'长' * 13}'",
         ),
         (
             ("webhooks", "create", "ftp://a"),

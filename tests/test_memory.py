@@ -245,12 +245,44 @@ def test_settings_come_from_arguments_then_the_environment_then_a_file(
     with pytest.raises(InvalidArgument, match="KEMEM_PORT"):
         load()
     monkeypatch.setenv("KEMEM_PORT", "2")
-    (tmp_path / "kemem.toml").write_text("colour = 'blue'\n")
-    with pytest.raises(InvalidArgument, match="colour"):
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("host = '::1'\ncolour = 'blue'\n", "kemem.toml, line 2: setting colour .* does not exist"),
+        ("# port\nport = 'abc'\n", "kemem.toml, line 2: setting port .* an integer, not 'abc'"),
+        ("[projects.a]\nport = 3\n", "kemem.toml, line 1: setting projects .*not have a.port"),
+        (
+            "[projects.a]\n[projects.b]\nembedder = 'x'\n",
+            "kemem.toml, line 3: setting projects.b.embedder .* must be local",
+        ),
+        ("port = = 3\n", r"kemem.toml is not valid TOML: .*line 1, column 8"),
+        ("名 = 3\n", "kemem.toml is not valid TOML: "),
+    ],
+)
+def test_what_is_wrong_with_the_file_is_said_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, reason: str
+) -> None:
+    """Names in it are those of settings; it is UTF-8."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kemem.toml").write_bytes(file.encode("gbk"))
+    with pytest.raises(InvalidArgument, match=reason) as caught:
         load()
-    (tmp_path / "kemem.toml").write_text("not toml")
-    with pytest.raises(InvalidArgument, match=r"kemem\.toml"):
+    assert "field" in caught.value.details  # so that the command line exits with 2
+    monkeypatch.setenv("KEMEM_PORT", "many")
+    monkeypatch.setenv("KEMEM_PROJECTS", "{}")
+    (tmp_path / "kemem.toml").write_text("port = 3\n")
+    with pytest.raises(InvalidArgument, match=r"^setting port"):
         load()
+
+
+@pytest.mark.parametrize("make", [load, Settings])
+def test_a_misspelt_setting_is_named_with_the_right_one(make: Callable[..., Settings]) -> None:
+    with pytest.raises(InvalidArgument, match=r"embeder .* does not exist .did you mean 'embedd"):
+        make(embeder="none")
+    with pytest.raises(InvalidArgument, match=r"^setting port .* must be an integer, not 'abc'"):
+        make(port="abc")
 
 
 def test_the_default_directory_is_durable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """Every switch of KeMem, from the environment (KEMEM_*) or a TOML file; arguments win over both."""
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from tomllib import TOMLDecodeError
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -297,6 +298,23 @@ class Settings(BaseSettings):
         """The settings of the process, which a project's were made from."""
         return self._process or self
 
+    if not TYPE_CHECKING:  # type checkers see the fields
+
+        def __init__(self, **values: Any) -> None:
+            """InvalidArgument where a value is wrong, or a name is not that of a setting."""
+            try:
+                super().__init__(**values)
+            except (TOMLDecodeError, UnicodeDecodeError) as error:
+                reason = f"{CONFIG_FILE} is not valid TOML: {error}"
+                raise InvalidArgument(reason, field=CONFIG_FILE) from None
+            except SettingsError as error:  # its values may be secret
+                name = next(it for it in _JSON_EXAMPLES if f'"{it}"' in str(error))
+                expected = f"must be a JSON object, as {_JSON_EXAMPLES[name]}"
+                whole = f"setting {_with_variable(name)} {expected}"
+                raise InvalidArgument(whole, field=name) from None
+            except ValidationError as error:
+                raise _refusal(error, given=values) from None
+
     def of_project(self, name: str) -> "Settings":
         """The settings of a project: a store of its own, and what it overrides."""
         if name not in self.projects:
@@ -519,22 +537,13 @@ def load(**given: Any) -> Settings:
     chosen = {name: value for name, value in given.items() if value is not None}
     if "data_dir" in chosen:
         chosen.setdefault("database_url", None)  # a directory that is named is meant
-    try:
-        settings = Settings(**chosen)
-    except TOMLDecodeError as error:
-        raise InvalidArgument(f"{CONFIG_FILE} is not valid TOML: {error}") from None
-    except SettingsError as error:  # its values may be secret
-        name = next(it for it in _JSON_EXAMPLES if f'"{it}"' in str(error))
-        reason = f"must be a JSON object, as {_JSON_EXAMPLES[name]}"
-        raise InvalidArgument(f"setting {_with_variable(name)} {reason}", field=name) from None
-    except ValidationError as error:
-        raise _refusal(error) from None
+    settings = Settings(**chosen)
     _check_apart(settings)
     return settings if settings.project is None else settings.of_project(settings.project)
 
 
-def _refusal(error: ValidationError, place: str = "") -> InvalidArgument:
-    """A wrong setting in plain words; `place` is that of a project."""
+def _refusal(error: ValidationError, place: str = "", given: Iterable[str] = ()) -> InvalidArgument:
+    """A wrong setting in plain words; `place` is that of a project, `given` came as arguments."""
     first: Any = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"]).removeprefix("KEMEM_").lower()
     if first["type"] == "extra_forbidden":
@@ -543,7 +552,22 @@ def _refusal(error: ValidationError, place: str = "") -> InvalidArgument:
         if isinstance(first["input"], dict | list):  # secrets may be among its values
             del first["input"]
         reason = plain_reason(first, name)
-    return InvalidArgument(f"setting {_with_variable(place + name)}{reason}", field=name)
+    line = "" if name in given else _line_in_file(place + name)
+    return InvalidArgument(f"{line}setting {_with_variable(place + name)}{reason}", field=name)
+
+
+def _line_in_file(name: str) -> str:
+    """Where the file has a setting, unless a variable overrides it.  -> "kemem.toml, line 3: " """
+    keys, variables = name.split("."), {it.upper() for it, value in os.environ.items() if value}
+    if f"KEMEM_{keys[0].upper()}" in variables or not Path(CONFIG_FILE).is_file():
+        return ""
+    lines = Path(CONFIG_FILE).read_text("utf-8").splitlines()
+    at = -1
+    for key in keys:  # of tables, then of the setting
+        pattern = re.compile(rf"""[\s\["']*(?:[^=#]*\.)?{re.escape(key)}["'\s]*[\].=]""")
+        found = (number for number in range(max(at, 0), len(lines)) if pattern.match(lines[number]))
+        at = next(found, at)
+    return f"{CONFIG_FILE}, line {at + 1}: " if at >= 0 else ""
 
 
 def _with_variable(name: str) -> str:

@@ -35,6 +35,13 @@ def places() -> dict[str, Place]:
     }
 
 
+@cache
+def synonyms() -> dict[str, str]:
+    """What people and other tools call commands, each with the command."""
+    table = tomllib.loads(Path(__file__).with_name("synonyms.toml").read_text("utf-8"))
+    return {word: name for name, words in table.items() for word in words.split()}
+
+
 class Commands(Mapping[str, Any]):
     """The commands by their names, each imported when it is looked up."""
 
@@ -58,6 +65,12 @@ class Root(Group):
     def list_commands(self, ctx: Any) -> list[str]:
         """The names."""
         return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is called; a word for one is answered with its name."""
+        if args and args[0] not in self.commands and (meant := synonyms().get(args[0].lower())):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
 
     def listing(self) -> Iterator[tuple[str, str, str]]:
         """The commands, none of them imported."""

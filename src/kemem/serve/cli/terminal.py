@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.text import Text
 from typer import Context, Option, Typer
 
-from kemem.errors import Internal, KeMemError, Unavailable
+from kemem.errors import Internal, InvalidArgument, KeMemError, Unavailable
 from kemem.records import Micros
 from kemem.records.times import to_datetime
 from kemem.serve.cli.console import errors, output
@@ -92,7 +92,7 @@ def command(
     ) -> None:
         settings = settings_in_force(data_dir, database_url, project=project)
         common = Common(settings, as_json, data_dir, database_url)
-        with _recorded(common, context.command_path, arguments):
+        with _recorded(common, context.command_path, arguments), _options_named(context.command):
             function(common, **arguments)  # type: ignore[call-arg]
 
     shared: list[tuple[str, Any, Any]] = [("as_json", AsJson, False)] if has_json else []
@@ -117,6 +117,21 @@ def register(
     for function in functions:
         add = app.command(name or function.__name__, cls=Command)
         add(command(function, has_json=has_json))
+
+
+@contextmanager
+def _options_named(called: Any) -> Iterator[None]:
+    """Errors that name the option of a command, not the argument of the library that it gives."""
+    try:
+        yield
+    except InvalidArgument as error:
+        field = str(error.details.get("field"))
+        options = {it.name: it.opts[-1] for it in called.params if it.param_type_name == "option"}
+        named = (field, field.removesuffix("_id"), field.removesuffix("s"))  # of user_id, of kinds
+        option = next((options[it] for it in named if it in options), None)
+        if option and error.message.startswith(f"{field} "):
+            error.message = option + error.message.removeprefix(field)
+        raise
 
 
 @contextmanager
