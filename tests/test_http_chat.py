@@ -354,7 +354,6 @@ async def test_without_a_model_nobody_is_talked_to(
                 (CHAT, turn(user, message)),
                 (CHAT, {"mesage": message}),  # said before the fields are looked at
                 (GROUP.format("g"), group_turn(user, message)),
-                (GROUP.format("g"), {}),
             ):
                 for headers in ({}, EVENTS):
                     answer = await client.post(path, json=body, headers=headers)

@@ -294,7 +294,7 @@ def test_a_wrong_method_is_told_the_right_ones(process: Server) -> None:
             "not '2026-02-30T00:00:00Z': there is no such day",
         ),
         ("GET", f"{SEARCH}?user_id=u", None, "GET is not allowed here, only POST"),
-        ("DELETE", f"{SEARCH}?user_id=u", None, "DELETE is not allowed here, only POST"),
+        ("GET", f"{SEARCH}?query=tea", None, "GET is not allowed here, only POST"),
         (
             "GET",
             f"{ADD}/?user_id=u",

@@ -367,6 +367,7 @@ def test_a_size_has_the_same_names_everywhere(client: httpx.Client) -> None:
             "messages[0].role",
             "must",
         ),
+        ("/v1/chat/completions", {"messages": []}, "messages", "must have at least 1 item, not []"),
         (LEXICAL, {"user_id": "u", "query": "茶", "limit": "a"}, "limit", "must be an integer"),
         (
             LEXICAL,

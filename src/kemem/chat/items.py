@@ -13,7 +13,7 @@ from kemem.memory import AsyncMemory
 from kemem.records import MESSAGES, Message, Micros
 from kemem.records.privacy import ContentPolicy
 from kemem.records.times import to_rfc3339
-from kemem.text.ids import new_id
+from kemem.text.ids import is_blank, new_id
 from kemem.text.personal import apply_policy_to_value
 
 # Keys of a message's metadata: the rest of an item beside its text, and a part of another's rest.
@@ -164,7 +164,7 @@ def _to_message(item: Mapping[str, Any], max_bytes: int) -> tuple[dict[str, Any]
             text = ""
     content = text.encode(errors="replace").decode()  # a store can encode no lone surrogate
     beginning = content.encode()[:max_bytes].decode(errors="ignore")  # what the log keeps of it
-    if not beginning.strip():
+    if is_blank(beginning):
         shown = json.dumps(item, ensure_ascii=False)[:_MAX_SHOWN]
         return {"role": "tool", "content": shown.encode(errors="replace").decode()}, None
     role = "system" if item.get("role") == "developer" else item.get("role")

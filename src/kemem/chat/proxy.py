@@ -17,6 +17,7 @@ from kemem.errors import Exhausted, InvalidArgument, KeMemError, NotConfigured, 
 from kemem.memory import AsyncMemory
 from kemem.ports.faults import fault
 from kemem.text.attachments import without_attachments
+from kemem.text.ids import is_blank
 from kemem.text.shapes import ROLE_NAMES
 from kemem.text.thoughts import without_thoughts
 from kemem.text.turns import read_turns
@@ -221,7 +222,7 @@ def _words(message: Mapping[str, Any]) -> str:
     turns = read_turns([{"role": "user", "content": message.get("content")}]).turns
     said = (it.fields["content"] for it in turns if it.fields["role"] == "user")
     words = without_attachments("\n".join(said))
-    return words if words.strip() else ""
+    return "" if is_blank(words) else words
 
 
 def _failure(error: Exception, model: ChatModel) -> KeMemError:

@@ -43,15 +43,8 @@ class ProxyRoute(GuardedRoute):
         """Let everybody through to `handle_by_headers`."""
 
 
-def _check_model(request: Request) -> None:
-    """Without a model nothing else about a request matters, so this comes before its fields."""
-    if not request.app.state.memory.settings.has_llm:
-        raise NotConfigured(NO_MODEL)
-
-
-_MODEL_FIRST = [Depends(_check_model)]
-router = APIRouter(route_class=GuardedRoute, tags=["chat"], dependencies=_MODEL_FIRST)
-proxy = APIRouter(route_class=ProxyRoute, tags=["chat"], dependencies=_MODEL_FIRST)
+router = APIRouter(route_class=GuardedRoute, tags=["chat"])
+proxy = APIRouter(route_class=ProxyRoute, tags=["chat"])
 
 
 class TurnRequest(StrictModel):
@@ -130,7 +123,18 @@ GroupReplies = create_model(
 )
 
 
-@router.post("/v1/chat", response_model=ChatReply, responses=schemas.events("chat"))
+def _check_model(request: Request) -> None:
+    """Without a model nothing else about a request matters, so this comes before its fields."""
+    if not request.app.state.memory.settings.has_llm:
+        raise NotConfigured(NO_MODEL)
+
+
+@router.post(
+    "/v1/chat",
+    response_model=ChatReply,
+    responses=schemas.events("chat"),
+    dependencies=[Depends(_check_model)],
+)
 async def chat(body: ChatRequest, request: Request) -> Response:
     """A reply of the model, with the user's memories; as server-sent events if you accept them."""
     service: ChatService = request.app.state.chat

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
-from kemem.errors import InvalidArgument
+from kemem.errors import InvalidArgument, NotFound
 from kemem.memory import AsyncMemory
 from kemem.serve.http.auth import Caller
 from kemem.serve.http.errors import parse_object
@@ -61,8 +61,6 @@ class GuardedRoute(APIRoute):
 
         async def guarded(request: Request) -> Response:
             ids = request.path_params
-            if ids and request.scope["path"] in self._paths:
-                raise HTTPException(405)  # GET /v1/memories/search: its last part is not an id
             request.scope["path_params"] = {
                 name: value.replace(_SLASH, "/") for name, value in ids.items()
             }
@@ -86,7 +84,11 @@ class GuardedRoute(APIRoute):
                     raise InvalidArgument(reason, field=name[:80])
             try:
                 return await handle(strict)
-            except RequestValidationError as error:
+            except (RequestValidationError, InvalidArgument, NotFound) as error:
+                if ids and strict.method == "GET" and strict.scope["path"] in self._paths:
+                    raise HTTPException(405) from None  # /v1/memories/search: no id was meant
+                if not isinstance(error, RequestValidationError):
+                    raise
                 raise invalid_request(error, models) from None
 
         return guarded
